@@ -1,0 +1,85 @@
+"""The errors of the house: each a sentence a person can act on, with the exit code the shell sees."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What `agent-fix` tells the shell. 0 only where the verdict is `proved` or `tested`."""
+
+    OK = 0
+    INTERNAL = 1
+    USAGE = 2
+    INTERRUPTED = 3
+    BUSY = 4
+    CONFIG = 5
+    SANDBOX = 6
+    MODEL = 7
+    SETUP_FAILED = 8
+    OUTPUT = 9
+    DISK_FULL = 10
+    UNPROVED = 20
+    BROKEN = 21
+    LIMIT_REACHED = 22
+    NO_CHANGE = 23
+    AWAITING_APPROVAL = 24
+    NEEDS_INPUT = 25
+    STOPPED = 26
+    NOT_A_REPOSITORY = 30
+    NO_COMMITS = 31
+    BARE_REPOSITORY = 32
+    SHALLOW_REPOSITORY = 33
+    SUBMODULES = 34
+    LFS_POINTERS = 35
+    UNKNOWN_BASE = 36
+    UNSUPPORTED_REPOSITORY = 37
+    ISSUE_UNREADABLE = 40
+    ISSUE_EMPTY = 41
+    ISSUE_BINARY = 42
+    ISSUE_TOO_LARGE = 43
+    PLAN_INVALID = 44
+
+
+class AgentFixError(Exception):
+    """An error that is the user's to mend: `message` says what, `hint` what to do; shown without a traceback."""
+
+    def __init__(self, message: str, *, code: ExitCode = ExitCode.USAGE, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.hint = hint
+
+
+class RepositoryError(AgentFixError):
+    """The repository cannot be worked on; `code` names which of the reasons."""
+
+
+class IssueError(AgentFixError):
+    """The issue's text cannot be used."""
+
+
+class ConfigError(AgentFixError):
+    """`.github/agent-fix.yml` is broken; the message names file, line and key."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, code=ExitCode.CONFIG, hint=hint)
+
+
+class SandboxError(AgentFixError):
+    """No sandbox with every promised property can be had, or it was lost for good."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, code=ExitCode.SANDBOX, hint=hint)
+
+
+class SetupError(AgentFixError):
+    """The repository's set-up commands failed; the message ends with the tail of their output."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, code=ExitCode.SETUP_FAILED, hint=hint)
+
+
+class OutputError(AgentFixError):
+    """The output or state directory cannot be written."""
+
+    def __init__(self, message: str, *, code: ExitCode = ExitCode.OUTPUT, hint: str = "") -> None:
+        super().__init__(message, code=code, hint=hint)

@@ -1,0 +1,114 @@
+"""One durable attempt at a task, and the two ports through which it is kept and watched."""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Literal, Protocol, TypeVar
+
+from app.model.base import MicroUSD
+from app.noun import Noun
+from app.task import Task
+
+JobState = Literal[
+    "queued",
+    "planning",
+    "awaiting_approval",
+    "working",
+    "verifying",
+    "publishing",
+    "paused",
+    "pr_opened",
+    "pr_updated",
+    "answered",
+    "no_change",
+    "needs_input",
+    "verification_failed",
+    "limit_reached",
+    "stopped",
+    "no_access",
+    "error",
+]
+FINAL: frozenset[JobState] = frozenset(
+    {
+        "pr_opened",
+        "pr_updated",
+        "answered",
+        "no_change",
+        "needs_input",
+        "verification_failed",
+        "limit_reached",
+        "stopped",
+        "no_access",
+        "error",
+    }
+)
+
+
+class Budget(Noun):
+    """Caps of one job: money (micro-dollars), working minutes (waiting for people not counted), model turns."""
+
+    usd: MicroUSD = 5_000_000
+    minutes: float = 60.0
+    steps: int = 100
+
+
+class Job(Noun):
+    """Everything that is decided before the first step and never changes afterwards.
+
+    `created_at` is also the commit's date, so that a job resumed after a crash makes the same commit.
+    """
+
+    id: str
+    task: Task
+    branch: str
+    budget: Budget
+    model: str
+    runner: str = "native"
+    sandbox: str = "bubblewrap"
+    plan_mode: Literal["auto", "approve", "only", "none"] = "auto"
+    plan_file: str = ""
+    """An edited plan's text; empty where the model makes one."""
+    created_at: datetime
+
+
+N = TypeVar("N", bound=Noun)
+
+
+class Journal(Protocol):
+    """Durable memory of a job's steps. A step that once finished is never executed again, after any crash.
+
+    Steps are at-least-once: one that was interrupted is executed again, so its work looks before it acts.
+    """
+
+    @property
+    def recovering(self) -> bool:
+        """True while the step at hand may have been begun by a process that died."""
+        ...
+
+    async def step(self, name: str, kind: type[N], work: Callable[[], Awaitable[N]]) -> N:
+        """Execute `work` once and keep its result, or return the kept result. Names are unique in a job."""
+        ...
+
+
+ProgressKind = Literal[
+    "state", "plan", "text", "step", "command", "observation", "verification", "note", "warning", "cost", "output"
+]
+
+
+class Progress(Protocol):
+    """Where a job tells what it does: the terminal, the log that `jobs logs -f` follows, a status comment."""
+
+    def say(self, kind: ProgressKind, text: str) -> None:
+        """One line or block of plain text; `text` and `output` are streamed fragments and may be dropped."""
+        ...
+
+
+class Blobs(Protocol):
+    """Content-addressed bytes of a job, kept as long as its journal."""
+
+    def put(self, content: bytes) -> str:
+        """Keep bytes; returns their SHA-256 in hex. Safe to say twice."""
+        ...
+
+    def get(self, digest: str) -> bytes:
+        """Bytes by digest; KeyError where there are none."""
+        ...

@@ -1,0 +1,102 @@
+"""The port to a language model: a request goes in, an answer with its usage comes out, errors have kinds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from app.noun import Noun
+
+MicroUSD = int
+"""Money in millionths of a US dollar: sums stay exact."""
+
+FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
+
+
+class ToolCall(Noun):
+    """A call as the model wrote it: `arguments` is raw text that may not even be JSON."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Message(Noun):
+    """One entry of the append-only history, in the shape every chat protocol shares."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+
+class ToolSpec(Noun):
+    """A tool as the model is told of it; `parameters` is a JSON schema."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class Usage(Noun):
+    """Tokens and price of one call; `estimated` where the provider did not say (a cut stream, a lost answer)."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    cost: MicroUSD = 0
+    estimated: bool = False
+
+
+class Answer(Noun):
+    """What one paid call brought; stored before any of its tool calls is carried out."""
+
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: FinishReason = "stop"
+    usage: Usage = Usage()
+    model: str = ""
+
+
+class Request(Noun):
+    """Everything sent to the model. `schema` asks for structured output of that JSON schema."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    schema_name: str = ""
+    response_schema: dict[str, Any] | None = None
+    max_tokens: int = 8_192
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What is known of a model: window sizes in tokens, prices in micro-dollars per million tokens."""
+
+    name: str
+    context_window: int
+    max_output: int
+    input_price: MicroUSD = 0
+    cached_price: MicroUSD = 0
+    output_price: MicroUSD = 0
+    priced: bool = True
+
+
+OnText = Callable[[str], None]
+
+
+class Model(Protocol):
+    """One model behind one name. Implementations raise only `app.model.errors.ModelError`."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    async def check(self) -> None:
+        """Refuse early what cannot work (no key, unknown model), at no cost."""
+        ...
+
+    def count(self, request: Request) -> int:
+        """Prompt tokens of a request, by the best tokenizer at hand; never too low by more than a few per cent."""
+        ...
+
+    async def complete(self, request: Request, *, on_text: OnText | None = None) -> Answer:
+        """One call, no retries; `on_text` receives the visible text as it streams."""
+        ...

@@ -1,0 +1,32 @@
+"""Every way a model call can fail, classified once."""
+
+from typing import Literal
+
+from app.errors import AgentFixError, ExitCode
+
+Kind = Literal["retry", "wait", "shrink", "give_up"]
+
+
+class ModelError(AgentFixError):
+    """A failed call. `kind` says what may be done about it:
+
+    - `retry`: transient (5xx, a cut stream, connection lost); again with back-off
+    - `wait`: rate limited; again after `retry_after` seconds
+    - `shrink`: the request does not fit the window; again only if it becomes smaller
+    - `give_up`: never again as it stands (bad key, unknown model, refused content, dead endpoint)
+
+    `reason` is a stable slug for tests and metrics, such as `rate_limited` or `no_key`.
+    """
+
+    def __init__(self, message: str, *, kind: Kind, reason: str, retry_after: float | None = None, hint: str = "") -> None:
+        super().__init__(message, code=ExitCode.MODEL, hint=hint)
+        self.kind: Kind = kind
+        self.reason = reason
+        self.retry_after = retry_after
+
+
+class BudgetError(AgentFixError):
+    """The next call could pass a cap; nothing was sent."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, code=ExitCode.LIMIT_REACHED, hint=hint)

@@ -1,0 +1,50 @@
+"""The port to a coding agent: an assignment and a sandbox go in, a submission that passed review comes out."""
+
+from collections.abc import Awaitable, Callable
+from typing import Literal, Protocol
+
+from app.noun import Noun
+from app.plan import Plan
+
+
+class Submission(Noun):
+    """What an agent says of its work; `reproduction` is a command that fails before and passes after, or empty."""
+
+    summary: str
+    reproduction: str = ""
+
+
+class Review(Noun):
+    """The harness's answer to a submission: accepted, or the facts that speak against it."""
+
+    accepted: bool
+    text: str = ""
+
+
+class Assignment(Noun):
+    """What the agent is to do. `brief` is the rendered first user message: issue, plan, map, known failures."""
+
+    brief: str
+    plan: Plan | None = None
+
+
+class Ending(Noun):
+    """How the agent's work ended. `reason` is one clear sentence for people."""
+
+    exit_status: Literal["submitted", "no_change", "limit_reached", "error"]
+    submission: Submission | None = None
+    turns: int = 0
+    reason: str = ""
+
+
+Reviewer = Callable[[Submission], Awaitable[Review]]
+"""Verifies the work tree as it stands; called for each submission, within the budget."""
+
+
+class Runner(Protocol):
+    """A coding agent. It sees the sandbox and the model; it cannot reach git, the forge or the publisher."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def work(self, assignment: Assignment, review: Reviewer) -> Ending: ...

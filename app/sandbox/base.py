@@ -1,0 +1,140 @@
+"""The port to a sandbox: where every tool and every line of project code is executed.
+
+    provider.open(spec) ─► Sandbox ─► exec(argv) … ─► close() | destroy()
+                                      └► /workspace (the tree) /env (set-up's result, read-only) /tmp /home/agent
+
+A sandbox holds the repository's files and nothing else: no token, no key, no host path, no network.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+WORKSPACE = "/workspace"
+ENV = "/env"
+HOME = "/home/agent"
+
+OnOutput = Callable[[bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one command may use. `output` is what is kept (its middle is dropped and counted, never memory)."""
+
+    memory: int = 4 * 1024**3
+    processes: int = 512
+    file_size: int = 2 * 1024**3
+    output: int = 10 * 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A command that ended, or was ended. `output` is stdout with stderr woven in unless they were asked apart.
+
+    `exit_code` is 128+signal for a killed process; `dropped` counts output bytes not kept (between head and tail).
+    """
+
+    exit_code: int
+    output: bytes
+    stderr: bytes = b""
+    seconds: float = 0.0
+    timed_out: bool = False
+    dropped: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0 and not self.timed_out
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How a repository's dependencies come to be; the only phase that may reach `hosts` (package indexes).
+
+    `key` is a hash over commands, lock files and tool versions: an equal key means a reusable result.
+    `directories` are untracked directories of the tree that the result includes (such as `node_modules`).
+    """
+
+    commands: tuple[str, ...] = ()
+    key: str = ""
+    hosts: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    directories: tuple[str, ...] = ()
+    origin: Literal["configuration", "detected", "none"] = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What to open. The same `key` opened again is the same tree, as it was left (after a crash, say).
+
+    `fill` writes the base tree into an empty directory; it is called once per key, and again only if the first
+    call did not finish. `setup` None or without commands means nothing to prepare.
+    """
+
+    key: str
+    fill: Callable[[Path], None]
+    setup: Setup | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+class Sandbox(Protocol):
+    """One isolated machine with the tree at `/workspace`. Every exec is a fresh process namespace over the same files."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def isolated(self) -> bool:
+        """False only for `--sandbox none`, which is said in the output and in the pull request."""
+        ...
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float = 120.0,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str = WORKSPACE,
+        separate_stderr: bool = False,
+        on_output: OnOutput | None = None,
+    ) -> Completed:
+        """Run one command to its end; at `timeout` seconds everything it started is killed.
+
+        Raises SandboxError where the sandbox itself is lost; a failing command is a result, not an error.
+        Cancelling the task kills the command and everything it started.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End all that runs inside; the tree stays for the next `open` of the same key."""
+        ...
+
+    async def destroy(self) -> None:
+        """Close, and remove the tree. Safe to say twice."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One property that `agent-fix doctor` proves: what, whether it holds, and the exact repair where it does not."""
+
+    name: str
+    ok: bool
+    detail: str
+    repair: str = ""
+
+
+class SandboxProvider(Protocol):
+    """A way to get sandboxes on this machine or in a cloud."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def check(self) -> tuple[Check, ...]:
+        """Prove each promised property, by trying to break it."""
+        ...
+
+    async def open(self, spec: Spec, *, on_output: OnOutput | None = None) -> Sandbox:
+        """Create or re-attach. Set-up runs here when its result is not cached; raises SetupError when it fails."""
+        ...

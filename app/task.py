@@ -1,0 +1,34 @@
+"""What was asked, where, by whom, at which base commit."""
+
+from app.noun import Noun
+
+
+class Person(Noun):
+    """Who asked, as a commit trailer names them."""
+
+    name: str
+    email: str
+
+
+class Issue(Noun):
+    """An issue's text as people wrote it, hidden characters removed and counted (`app.text`)."""
+
+    title: str
+    body: str
+    number: int | None = None
+    hidden_characters: int = 0
+
+
+class Task(Noun):
+    """One thing to do in one repository.
+
+    `base` is the full commit id the work starts from, `base_ref` the name it was resolved from (a full ref
+    or what the user typed). `slug` is derived from the title and is safe in a branch name.
+    """
+
+    repository: str
+    issue: Issue
+    base: str
+    base_ref: str
+    slug: str
+    requester: Person | None = None

@@ -1,0 +1,85 @@
+"""What the harness itself ran and saw; the pull request's table and the verdict are made from these facts alone."""
+
+from typing import Literal
+
+from app.noun import Noun
+
+Verdict = Literal["proved", "tested", "unproved", "broken"]
+Status = Literal["passed", "failed", "error", "skipped"]
+Redness = Literal["green", "red", "was_not_there", "not_run"]
+"""How a reproduction ended: `was_not_there` is a red that is only an import, collection or syntax error."""
+
+
+class Execution(Noun):
+    """One command, really run. `excerpt` is the end of its output, cleaned of control characters."""
+
+    command: str
+    exit_code: int
+    seconds: float
+    timed_out: bool = False
+    excerpt: str = ""
+
+
+class Reproduction(Noun):
+    """The same command on base plus the changed tests, and on the head. `origin` says who wrote it."""
+
+    command: str
+    origin: Literal["agent", "asked", "changed tests", "issue"] = "agent"
+    base: Execution | None = None
+    head: Execution | None = None
+    on_base: Redness = "not_run"
+    on_head: Redness = "not_run"
+    note: str = ""
+
+
+class TestCount(Noun):
+    """How many tests had which status."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+
+class SuiteResult(Noun):
+    """One execution of the suite. `failing` are test ids (failed or error); None where the runner names no tests."""
+
+    execution: Execution
+    count: TestCount | None = None
+    failing: tuple[str, ...] | None = None
+    passing: tuple[str, ...] | None = None
+    partial: str = ""
+    """Not empty: what was left out and why, in a sentence."""
+
+
+class Suite(Noun):
+    """The suite on base and on head."""
+
+    command: str
+    base: SuiteResult | None = None
+    head: SuiteResult | None = None
+    newly_failing: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Tests that passed on base and are gone on head."""
+    not_run: str = ""
+    """Not empty: why there is no suite result, in a sentence (for example that no test command was found)."""
+
+
+class Gate(Noun):
+    """One check of the patch. `blocked` stops publishing; `warned` is shown in the pull request."""
+
+    name: str
+    outcome: Literal["passed", "blocked", "warned", "not_run"]
+    details: tuple[str, ...] = ()
+
+
+class Verification(Noun):
+    """All the facts and the verdict that follows from them (`app.verify.verdict`)."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...] = ()
+    reproduction: Reproduction | None = None
+    suite: Suite | None = None
+    gates: tuple[Gate, ...] = ()
+    isolated: bool = True
+    sandbox: str = ""
