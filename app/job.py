@@ -90,7 +90,17 @@ class Journal(Protocol):
 
 
 ProgressKind = Literal[
-    "state", "plan", "text", "step", "command", "observation", "verification", "note", "warning", "cost", "output"
+    "state",
+    "plan",
+    "text",
+    "step",
+    "command",
+    "observation",
+    "verification",
+    "note",
+    "warning",
+    "cost",
+    "output",
 ]
 
 

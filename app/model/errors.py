@@ -18,7 +18,9 @@ class ModelError(AgentFixError):
     `reason` is a stable slug for tests and metrics, such as `rate_limited` or `no_key`.
     """
 
-    def __init__(self, message: str, *, kind: Kind, reason: str, retry_after: float | None = None, hint: str = "") -> None:
+    def __init__(
+        self, message: str, *, kind: Kind, reason: str, retry_after: float | None = None, hint: str = ""
+    ) -> None:
         super().__init__(message, code=ExitCode.MODEL, hint=hint)
         self.kind: Kind = kind
         self.reason = reason

@@ -78,7 +78,7 @@ class Spec:
 
 
 class Sandbox(Protocol):
-    """One isolated machine with the tree at `/workspace`. Every exec is a fresh process namespace over the same files."""
+    """One isolated machine with the tree at `/workspace`; every exec is a fresh process namespace over its files."""
 
     @property
     def key(self) -> str: ...
