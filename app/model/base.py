@@ -69,7 +69,11 @@ class Request(Noun):
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What is known of a model: window sizes in tokens, prices in micro-dollars per million tokens."""
+    """What is known of a model: window sizes in tokens, prices in micro-dollars per million tokens.
+
+    `cache_write_price` is what a prompt token costs where writing the cache is dearer than reading past it. Prompts of
+    more than `long_prompt` tokens cost the `long_` prices; 0 where the provider has no such step.
+    """
 
     name: str
     context_window: int
@@ -78,6 +82,10 @@ class ModelInfo:
     cached_price: MicroUSD = 0
     output_price: MicroUSD = 0
     priced: bool = True
+    cache_write_price: MicroUSD = 0
+    long_prompt: int = 0
+    long_input_price: MicroUSD = 0
+    long_output_price: MicroUSD = 0
 
 
 OnText = Callable[[str], None]
@@ -89,6 +97,10 @@ class Model(Protocol):
     @property
     def info(self) -> ModelInfo: ...
 
+    def warm(self) -> None:
+        """Begin slow preparations (imports) in the background; returns at once, safe to say twice."""
+        ...
+
     async def check(self) -> None:
         """Refuse early what cannot work (no key, unknown model), at no cost."""
         ...
@@ -97,6 +109,9 @@ class Model(Protocol):
         """Prompt tokens of a request, by the best tokenizer at hand; never too low by more than a few per cent."""
         ...
 
-    async def complete(self, request: Request, *, on_text: OnText | None = None) -> Answer:
-        """One call, no retries; `on_text` receives the visible text as it streams."""
+    async def complete(self, request: Request, *, key: str = "", on_text: OnText | None = None) -> Answer:
+        """One call, no retries; `on_text` receives the visible text as it streams.
+
+        `key` is the durable step's name (`plan`, `turn.1`): the same call has the same key in a resumed job.
+        """
         ...

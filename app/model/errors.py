@@ -3,6 +3,7 @@
 from typing import Literal
 
 from app.errors import AgentFixError, ExitCode
+from app.model.base import Usage
 
 Kind = Literal["retry", "wait", "shrink", "give_up"]
 
@@ -16,19 +17,30 @@ class ModelError(AgentFixError):
     - `give_up`: never again as it stands (bad key, unknown model, refused content, dead endpoint)
 
     `reason` is a stable slug for tests and metrics, such as `rate_limited` or `no_key`.
+    `usage` is what the provider has probably charged for the failed call, where it may have charged anything.
     """
 
     def __init__(
-        self, message: str, *, kind: Kind, reason: str, retry_after: float | None = None, hint: str = ""
+        self,
+        message: str,
+        *,
+        kind: Kind,
+        reason: str,
+        retry_after: float | None = None,
+        hint: str = "",
+        usage: Usage | None = None,
     ) -> None:
         super().__init__(message, code=ExitCode.MODEL, hint=hint)
         self.kind: Kind = kind
         self.reason = reason
         self.retry_after = retry_after
+        self.usage = usage
 
 
 class BudgetError(AgentFixError):
-    """The next call could pass a cap; nothing was sent."""
+    """The next call could pass a cap; nothing was sent. Not final: a larger budget lets the same step go on."""
+
+    final = False
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, code=ExitCode.LIMIT_REACHED, hint=hint)

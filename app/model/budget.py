@@ -1,0 +1,149 @@
+"""The money of one job: every model call is reserved at its worst case before it is made, and booked after."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Protocol
+
+from app.errors import AgentFixError
+from app.model.base import MicroUSD, Usage
+from app.model.errors import BudgetError
+from app.noun import Noun
+
+DOLLAR: MicroUSD = 1_000_000
+NOTHING = Usage()
+_USD = re.compile(r"\$?([0-9]{1,6}(?:\.[0-9]{1,6})?|\.[0-9]{1,6})")
+
+
+class Totals(Noun):
+    """What a job's model calls came to so far.
+
+    `lost` calls were sent by a process that died before the answer was kept: they count with what the provider may
+    have charged, the whole prompt, uncached. `pending` ones are in flight right now (or died with their process and
+    were not repeated) and count the same way. `estimated` is how many calls have no usage from the provider itself.
+    """
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    cost: MicroUSD = 0
+    lost: int = 0
+    pending: int = 0
+    estimated: int = 0
+
+    @property
+    def cached_share(self) -> float:
+        """The part of the prompt tokens that came out of the provider's cache, between 0 and 1."""
+        return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+
+class Ledger(Protocol):
+    """One job's account. `call` is the durable step's name; blocking, so ask from a thread.
+
+    The rule for crashes: where the same call is reserved again while its earlier reservation was never booked, that
+    one is lost and stays in the account with `if_lost`. Booking twice, or what was never reserved, changes nothing.
+    """
+
+    def reserve(self, call: str, worst: MicroUSD, *, if_lost: Usage = NOTHING) -> None:
+        """Set `worst` aside, or raise BudgetError where it would pass the cap."""
+        ...
+
+    def book(self, call: str, usage: Usage) -> None:
+        """Replace the open reservation of `call` by what was really used."""
+        ...
+
+    def spent(self) -> MicroUSD:
+        """Booked and lost money."""
+        ...
+
+    def remaining(self) -> MicroUSD:
+        """What another call may cost at worst: the cap without spent money and open reservations."""
+        ...
+
+    def totals(self) -> Totals: ...
+
+
+@dataclass(slots=True)
+class _Entry:
+    call: str
+    worst: MicroUSD
+    usage: Usage
+    """As booked; until then what counts if the call is lost."""
+    state: str = "reserved"
+
+
+class MemoryLedger:
+    """A ledger that dies with its process: for tests and one-off calls."""
+
+    def __init__(self, cap: MicroUSD) -> None:
+        self._cap = cap
+        self._entries: list[_Entry] = []
+
+    def reserve(self, call: str, worst: MicroUSD, *, if_lost: Usage = NOTHING) -> None:
+        earlier = self._open(call)
+        if earlier is not None:
+            earlier.state = "lost"
+        if worst > self.remaining():
+            raise over_cap(self._cap, self.spent(), worst)
+        self._entries.append(_Entry(call, worst, if_lost))
+
+    def book(self, call: str, usage: Usage) -> None:
+        entry = self._open(call)
+        if entry is not None:
+            entry.usage, entry.state = usage, "booked"
+
+    def spent(self) -> MicroUSD:
+        return sum(entry.usage.cost for entry in self._entries if entry.state != "reserved")
+
+    def remaining(self) -> MicroUSD:
+        reserved = sum(entry.worst for entry in self._entries if entry.state == "reserved")
+        return max(0, self._cap - self.spent() - reserved)
+
+    def totals(self) -> Totals:
+        return total((entry.state, entry.usage) for entry in self._entries)
+
+    def _open(self, call: str) -> _Entry | None:
+        return next((entry for entry in self._entries if entry.call == call and entry.state == "reserved"), None)
+
+
+def total(entries: Iterable[tuple[str, Usage]]) -> Totals:
+    """Sum up (state, usage) of all calls; failed calls that cost nothing are not counted as calls."""
+    kept = [(state, usage) for state, usage in entries if state != "booked" or usage != NOTHING]
+    usages = [usage for _, usage in kept]
+    return Totals(
+        calls=len(kept),
+        prompt_tokens=sum(usage.prompt_tokens for usage in usages),
+        cached_tokens=sum(usage.cached_tokens for usage in usages),
+        completion_tokens=sum(usage.completion_tokens for usage in usages),
+        cost=sum(usage.cost for usage in usages),
+        lost=sum(state == "lost" for state, _ in kept),
+        pending=sum(state == "reserved" for state, _ in kept),
+        estimated=sum(state == "booked" and usage.estimated for state, usage in kept),
+    )
+
+
+def over_cap(cap: MicroUSD, spent: MicroUSD, worst: MicroUSD) -> BudgetError:
+    return BudgetError(
+        f"The next model call could cost {usd(worst)}, and {usd(spent)} of the {usd(cap)} budget is spent.",
+        hint="Raise the budget (for example --budget +3) and continue: the job goes on where it stood.",
+    )
+
+
+def usd(amount: MicroUSD) -> str:
+    """Money for people: cents, and more digits only where cents would show nothing (`$0.0042`)."""
+    digits = 2 if amount >= 10_000 or amount == 0 else 4
+    return f"${amount / DOLLAR:.{digits}f}"
+
+
+def parse_usd(text: str, *, current: MicroUSD = 0) -> MicroUSD:
+    """Dollars as people write them (`5`, `0.50`, `$5`) in micro-dollars; `+3` is three more than `current`."""
+    plain = text.strip()
+    base = current if plain.startswith("+") else 0
+    match = _USD.fullmatch(plain.removeprefix("+"))
+    if match is None:
+        raise AgentFixError(
+            f"{text[:40]!r} is not an amount of dollars.", hint="Write it like 5, 0.50 or +3 (at most 999999)."
+        )
+    return base + int(Decimal(match[1]) * DOLLAR)
