@@ -1,6 +1,7 @@
 """The errors of the house: each a sentence a person can act on, with the exit code the shell sees."""
 
 from enum import IntEnum
+from typing import Any, ClassVar
 
 
 class ExitCode(IntEnum):
@@ -42,11 +43,34 @@ class ExitCode(IntEnum):
 class AgentFixError(Exception):
     """An error that is the user's to mend: `message` says what, `hint` what to do; shown without a traceback."""
 
+    _kinds: ClassVar[dict[str, type["AgentFixError"]]] = {}
+
     def __init__(self, message: str, *, code: ExitCode = ExitCode.USAGE, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.code = code
         self.hint = hint
+
+    def __init_subclass__(cls) -> None:
+        AgentFixError._kinds[cls.__name__] = cls
+
+    @property
+    def final(self) -> bool:
+        """Whether a step that ended so has ended for good; False where the same step may succeed later."""
+        return True
+
+    def to_json(self) -> dict[str, Any]:
+        return {"type": type(self).__name__, **vars(self)}
+
+    @staticmethod
+    def from_json(kept: dict[str, Any]) -> "AgentFixError":
+        """The error that a stored step ended with, of the same class and with the same attributes."""
+        cls = AgentFixError._kinds.get(kept["type"], AgentFixError)
+        error = cls.__new__(cls)
+        Exception.__init__(error, kept["message"])
+        error.__dict__.update({k: v for k, v in kept.items() if k != "type"})
+        error.code = ExitCode(kept["code"])
+        return error
 
 
 class RepositoryError(AgentFixError):
@@ -70,6 +94,10 @@ class SandboxError(AgentFixError):
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, code=ExitCode.SANDBOX, hint=hint)
 
+    @property
+    def final(self) -> bool:
+        return False
+
 
 class SetupError(AgentFixError):
     """The repository's set-up commands failed; the message ends with the tail of their output."""
@@ -83,3 +111,7 @@ class OutputError(AgentFixError):
 
     def __init__(self, message: str, *, code: ExitCode = ExitCode.OUTPUT, hint: str = "") -> None:
         super().__init__(message, code=code, hint=hint)
+
+    @property
+    def final(self) -> bool:
+        return False

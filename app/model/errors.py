@@ -34,13 +34,21 @@ class ModelError(AgentFixError):
         self.kind: Kind = kind
         self.reason = reason
         self.retry_after = retry_after
+
+    @property
+    def final(self) -> bool:
+        """Only what a smaller request mends is kept: after all others the same request may be sent again later."""
+        return self.kind == "shrink"
         self.usage = usage
 
 
 class BudgetError(AgentFixError):
-    """The next call could pass a cap; nothing was sent. Not final: a larger budget lets the same step go on."""
-
-    final = False
+    """The next call could pass a cap; nothing was sent."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, code=ExitCode.LIMIT_REACHED, hint=hint)
+
+    @property
+    def final(self) -> bool:
+        """A larger budget lets the same step go on."""
+        return False

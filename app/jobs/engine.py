@@ -1,0 +1,162 @@
+"""The durable engine: a job is a DBOS workflow, each of its steps is stored once; DBOS is known here only.
+
+    carry_out(job) ─► workflow ─► solve(job, journal) ─► returned | Parked | crashed
+                                       └► journal.step(name) … stored before the next begins
+
+The workflow ends only when `solve` returns. Where it is parked (waiting for people or money) or where anything
+unforeseen is raised, the workflow stays as it stands and the process goes; the next one goes on from there.
+"""
+
+import asyncio
+import json
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from dbos import DBOS, DBOSConfig, Serializer, SetWorkflowID
+
+from app.errors import AgentFixError, ExitCode
+from app.failpoints import failpoint
+from app.job import JobState, Journal, N
+from app.jobs.owner import this_process
+from app.noun import Noun
+
+# Raised only when the order of steps changes in a way that stored jobs cannot follow: DBOS's own default hashes the
+# source, so that every deploy would strand the jobs in flight.
+WORKFLOW_VERSION = "1"
+
+Solve = Callable[[str, Journal], Awaitable[Noun]]
+
+
+class Parked(Exception):  # noqa: N818  # not an error: the job waits for people
+    """The job cannot go on without a person (an approval, an answer, more budget)."""
+
+    def __init__(self, state: JobState, reason: str) -> None:
+        super().__init__(reason)
+        self.state: JobState = state
+        self.reason = reason
+
+
+class JsonSerializer(Serializer):
+    """Plain JSON in DBOS's tables, never pickle: what is stored can be read, and reading it executes nothing."""
+
+    def serialize(self, data: Any) -> str:
+        return json.dumps(data, default=str)
+
+    def deserialize(cls, serialized_data: str) -> Any:  # noqa: N805  # the base class names it so
+        return json.loads(serialized_data)
+
+    def name(self) -> str:
+        return "json"
+
+
+class DurableJournal:
+    """The Journal over DBOS. What a step returns is kept, and so is an error that ends it for good.
+
+    Any other error (no budget, a provider that is down, a full disk, a bug) goes to `fail`, and the step neither
+    returns nor is recorded: the process that goes on with the job begins with this step.
+    """
+
+    def __init__(self, *, resumed: bool, fail: Callable[[BaseException], None]) -> None:
+        self._recovering = resumed
+        self._fail = fail
+
+    @property
+    def recovering(self) -> bool:
+        return self._recovering
+
+    async def step(self, name: str, kind: type[N], work: Callable[[], Awaitable[N]]) -> N:
+        async def once() -> dict[str, Any]:
+            failpoint(f"{name}.before")
+            value, error = await _settle(work())
+            if isinstance(error, AgentFixError) and error.final:
+                kept = {"error": error.to_json()}
+            elif value is not None:
+                kept = {"result": value.model_dump(mode="json")}
+            else:
+                self._fail(error or RuntimeError(f"step {name} brought nothing"))
+                await asyncio.Event().wait()
+            failpoint(f"{name}.done")
+            self._recovering = False
+            return kept
+
+        kept = await DBOS.run_step_async({"name": name}, once)
+        failpoint(f"{name}.stored")
+        if "error" in kept:
+            raise AgentFixError.from_json(kept["error"])
+        return kind.model_validate(kept["result"])
+
+
+async def _settle(work: Awaitable[N]) -> tuple[N | None, BaseException | None]:
+    """The result or the error of `work`, as a value: no broad `except` is needed to keep an error from DBOS."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    error = task.exception()
+    return (None, error) if error else (task.result(), None)
+
+
+class Engine:
+    """One process's DBOS. Made once; `launch` before the first job."""
+
+    def __init__(self, directory: Path, solve: Solve) -> None:
+        self._solve = solve
+        self._outcomes: dict[str, Future[Noun]] = {}
+        self._journals: dict[str, DurableJournal] = {}
+        database = directory / "journal.db"
+        _prefer_wal(database)
+        config = DBOSConfig(
+            name="agent-fix",
+            system_database_url=f"sqlite:///{database}",
+            executor_id=this_process(),
+            application_version=WORKFLOW_VERSION,
+            serializer=JsonSerializer(),
+            log_level="ERROR",
+            enable_otlp=False,
+        )
+        logging.getLogger("dbos").setLevel(logging.ERROR)
+        DBOS(config=config)
+        self._workflow = DBOS.workflow(name="solve", max_recovery_attempts=3)(self._follow)
+
+    def launch(self) -> None:
+        """Open the journal; blocking, some 30 ms."""
+        DBOS.launch()
+
+    async def carry_out(self, job_id: str, *, resumed: bool) -> Noun:
+        """Work on a job until it ends, parks (raises Parked) or fails (raises what was raised)."""
+        outcome: Future[Noun] = Future()
+        self._outcomes[job_id] = outcome
+        self._journals[job_id] = DurableJournal(resumed=resumed, fail=outcome.set_exception)
+        if resumed and await DBOS.get_workflow_status_async(job_id) is not None:
+            await DBOS.resume_workflow_async(job_id)
+        else:
+            with SetWorkflowID(job_id):
+                await DBOS.start_workflow_async(self._workflow, job_id)
+        return await asyncio.wrap_future(outcome)
+
+    async def _follow(self, job_id: str) -> str:
+        outcome = self._outcomes[job_id]
+        result, error = await _settle(self._solve(job_id, self._journals[job_id]))
+        if result is None:
+            outcome.set_exception(error or RuntimeError("the job brought nothing"))
+            await asyncio.Event().wait()
+        else:
+            outcome.set_result(result)
+        return job_id
+
+
+def _prefer_wal(database: Path) -> None:
+    """Switch the file to write-ahead logging before DBOS opens it; with SQLite's default an enqueue takes 25 times as long."""
+    try:
+        connection = sqlite3.connect(database)
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.close()
+    except sqlite3.Error as error:
+        message = f"The state directory cannot be used: {database.parent} ({error})."
+        raise AgentFixError(message, code=ExitCode.OUTPUT, hint="Pass another one with --state DIR.") from error

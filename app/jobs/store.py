@@ -1,0 +1,196 @@
+"""The job table: created once per trigger, owned by one process at a time, always with a state people can see."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+
+from app.errors import AgentFixError, ExitCode
+from app.job import FINAL, Job, JobState, ProgressKind
+from app.jobs import owner
+from app.jobs.tables import blobs, jobs, metadata, progress
+
+Clock = Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job with its changing side: where it stands, who works on it, how often that changed hands."""
+
+    job: Job
+    state: JobState
+    reason: str
+    result: dict[str, Any] | None
+    reported: bool
+    stop_requested: bool
+    owner: str | None
+    epoch: int
+    updated_at: datetime
+
+    @property
+    def final(self) -> bool:
+        return self.state in FINAL
+
+    @property
+    def living_owner(self) -> str | None:
+        return self.owner if self.owner and owner.is_alive(self.owner) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressRow:
+    """One line of a job's log."""
+
+    seq: int
+    at: datetime
+    kind: ProgressKind
+    text: str
+
+
+class JobStore:
+    """Reads and writes of our own tables, each in one short transaction."""
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self.engine = engine
+        self._clock = clock
+
+    def create_tables(self) -> None:
+        metadata.create_all(self.engine)
+
+    def create(self, job: Job, key: str) -> None:
+        now = self._clock()
+        row = {
+            "id": job.id,
+            "key": key,
+            "state": "queued",
+            "job": job.model_dump(mode="json"),
+            "created_at": now,
+            "updated_at": now,
+        }
+        with self.engine.begin() as db:
+            db.execute(jobs.insert().values(row))
+
+    def get(self, job_id: str) -> JobRow | None:
+        with self.engine.connect() as db:
+            row = db.execute(jobs.select().where(jobs.c.id == job_id)).mappings().first()
+        return _job_row(row) if row else None
+
+    def find(self, prefix: str) -> JobRow:
+        """A job by the beginning of its id; an error that says so where none or several match."""
+        with self.engine.connect() as db:
+            query = jobs.select().where(jobs.c.id.startswith(prefix, autoescape=True)).limit(2)
+            rows = db.execute(query).mappings().all()
+        if len(rows) != 1:
+            what = "No job has" if not rows else "Several jobs have"
+            raise AgentFixError(f"{what} an id that begins with {prefix!r}.", hint="`agent-fix jobs` lists them.")
+        return _job_row(rows[0])
+
+    def unfinished(self, key: str) -> JobRow | None:
+        """The newest job of this key that has no final state yet, or one whose result nobody was told."""
+        with self.engine.connect() as db:
+            query = jobs.select().where(jobs.c.key == key).order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(1)
+            found = db.execute(query).mappings().first()
+        row = _job_row(found) if found else None
+        if row is None or (row.final and (row.reported or row.state == "stopped")):
+            return None
+        return row
+
+    def newest(self, limit: int) -> tuple[JobRow, ...]:
+        with self.engine.connect() as db:
+            rows = db.execute(jobs.select().order_by(jobs.c.created_at.desc()).limit(limit)).mappings().all()
+        return tuple(_job_row(row) for row in rows)
+
+    def acquire(self, job_id: str) -> int:
+        """Make this process the job's owner and return the new epoch; an error where a living process has it."""
+        with self.engine.begin() as db:
+            row = _job_row(db.execute(jobs.select().where(jobs.c.id == job_id).with_for_update()).mappings().one())
+            if row.living_owner and row.living_owner != owner.this_process():
+                raise AgentFixError(
+                    f"Job {job_id} is being worked on by process {row.living_owner.split(':')[-2]}.",
+                    code=ExitCode.BUSY,
+                    hint=f"Watch it with `agent-fix jobs logs -f {job_id}`.",
+                )
+            taken = db.execute(
+                jobs.update()
+                .where(jobs.c.id == job_id, jobs.c.epoch == row.epoch)
+                .values(owner=owner.this_process(), epoch=row.epoch + 1, updated_at=self._clock())
+            )
+            if taken.rowcount != 1:
+                raise AgentFixError(f"Job {job_id} was just taken by another process.", code=ExitCode.BUSY)
+            return row.epoch + 1
+
+    def release(self, job_id: str) -> None:
+        self._update(job_id, owner=None)
+
+    def enter(self, job_id: str, state: JobState, reason: str = "") -> None:
+        self._update(job_id, state=state, reason=reason)
+
+    def finish(self, job_id: str, state: JobState, reason: str, result: dict[str, Any]) -> None:
+        self._update(job_id, state=state, reason=reason, result=result)
+
+    def mark_reported(self, job_id: str) -> None:
+        """The result was shown and written out: from now on the same command is a new job."""
+        self._update(job_id, reported=True, owner=None)
+
+    def request_stop(self, job_id: str) -> None:
+        self._update(job_id, stop_requested=True)
+
+    def stop_requested(self, job_id: str) -> bool:
+        with self.engine.connect() as db:
+            return bool(db.execute(sa.select(jobs.c.stop_requested).where(jobs.c.id == job_id)).scalar())
+
+    def _update(self, job_id: str, **values: Any) -> None:
+        with self.engine.begin() as db:
+            db.execute(jobs.update().where(jobs.c.id == job_id).values(updated_at=self._clock(), **values))
+
+    def say(self, job_id: str, kind: ProgressKind, text: str) -> None:
+        with self.engine.begin() as db:
+            db.execute(progress.insert().values(job=job_id, at=self._clock(), kind=kind, text=text))
+
+    def said(self, job_id: str, after: int = 0) -> Iterator[ProgressRow]:
+        """The job's log in order, from after a given `seq`."""
+        query = progress.select().where(progress.c.job == job_id, progress.c.seq > after).order_by(progress.c.seq)
+        with self.engine.connect() as db:
+            for row in db.execute(query):
+                yield ProgressRow(row.seq, row.at, cast(ProgressKind, row.kind), row.text)
+
+
+class JobBlobs:
+    """Blobs of one job, in the same database as everything else that must survive."""
+
+    def __init__(self, engine: Engine, job_id: str) -> None:
+        self._engine = engine
+        self._job = job_id
+
+    def put(self, content: bytes) -> str:
+        digest = hashlib.sha256(content).hexdigest()
+        with self._engine.begin() as db:
+            known = sa.select(blobs.c.digest).where(blobs.c.job == self._job, blobs.c.digest == digest)
+            if db.execute(known).first() is None:
+                db.execute(blobs.insert().values(job=self._job, digest=digest, content=content))
+        return digest
+
+    def get(self, digest: str) -> bytes:
+        with self._engine.connect() as db:
+            query = sa.select(blobs.c.content).where(blobs.c.job == self._job, blobs.c.digest == digest)
+            content = db.execute(query).scalar()
+        if content is None:
+            raise KeyError(digest)
+        return bytes(content)
+
+
+def _job_row(row: sa.RowMapping) -> JobRow:
+    return JobRow(
+        job=Job.model_validate(row["job"]),
+        state=cast(JobState, row["state"]),
+        reason=row["reason"],
+        result=row["result"],
+        reported=row["reported"],
+        stop_requested=row["stop_requested"],
+        owner=row["owner"],
+        epoch=row["epoch"],
+        updated_at=row["updated_at"],
+    )
