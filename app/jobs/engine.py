@@ -152,7 +152,7 @@ class Engine:
 
 
 def _prefer_wal(database: Path) -> None:
-    """Switch the file to write-ahead logging before DBOS opens it; with SQLite's default an enqueue takes 25 times as long."""
+    """Write-ahead logging, set before DBOS opens the file: with SQLite's default an enqueue takes 25 times as long."""
     try:
         connection = sqlite3.connect(database)
         connection.execute("PRAGMA journal_mode=WAL")

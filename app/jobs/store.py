@@ -155,7 +155,7 @@ class JobStore:
         query = progress.select().where(progress.c.job == job_id, progress.c.seq > after).order_by(progress.c.seq)
         with self.engine.connect() as db:
             for row in db.execute(query):
-                yield ProgressRow(row.seq, row.at, cast(ProgressKind, row.kind), row.text)
+                yield ProgressRow(row.seq, row.at, cast("ProgressKind", row.kind), row.text)
 
 
 class JobBlobs:
@@ -185,7 +185,7 @@ class JobBlobs:
 def _job_row(row: sa.RowMapping) -> JobRow:
     return JobRow(
         job=Job.model_validate(row["job"]),
-        state=cast(JobState, row["state"]),
+        state=cast("JobState", row["state"]),
         reason=row["reason"],
         result=row["result"],
         reported=row["reported"],

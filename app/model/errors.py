@@ -34,12 +34,12 @@ class ModelError(AgentFixError):
         self.kind: Kind = kind
         self.reason = reason
         self.retry_after = retry_after
+        self.usage = usage
 
     @property
     def final(self) -> bool:
         """Only what a smaller request mends is kept: after all others the same request may be sent again later."""
         return self.kind == "shrink"
-        self.usage = usage
 
 
 class BudgetError(AgentFixError):
