@@ -1,0 +1,49 @@
+# make demo | test | lint | bench | chaos | lock: each does its own set-up in .venv (Python 3.11+ and git are all it needs).
+.DEFAULT_GOAL := test
+.PHONY: install demo test lint types unit bench chaos lock clean
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
+BIN := .venv/bin
+DEMO := demo-out
+CORES ?= $(shell nproc 2>/dev/null || echo 2)
+
+install: .venv/.installed
+
+.venv/.installed: requirements/dev.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "agent-fix needs Python 3.11 or newer on PATH (or PYTHON=/path/to/it)." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: install
+	@$(BIN)/agent-fix demo --out $(DEMO)
+
+test: lint types unit
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install
+	$(BIN)/mypy
+
+unit: install
+	$(BIN)/pytest -n $(CORES) --dist loadgroup
+
+chaos: install
+	$(BIN)/pytest -n $(CORES) tests/chaos --full
+
+bench: install
+	$(BIN)/python bench/all.py
+
+lock: install
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-header --no-annotate --quiet --output-file requirements/runtime.txt
+	$(BIN)/uv pip compile pyproject.toml requirements/build.in --group dev --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-header --no-annotate --quiet --output-file requirements/dev.txt
+
+clean:
+	rm -rf .venv $(DEMO) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
