@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, NoReturn
 
 from dbos import DBOS, DBOSConfig, Serializer, SetWorkflowID
 
@@ -22,13 +22,12 @@ from app.errors import AgentFixError, ExitCode
 from app.failpoints import failpoint
 from app.job import JobState, Journal, N
 from app.jobs.owner import this_process
-from app.noun import Noun
 
 # Raised only when the order of steps changes in a way that stored jobs cannot follow: DBOS's own default hashes the
 # source, so that every deploy would strand the jobs in flight.
 WORKFLOW_VERSION = "1"
 
-Solve = Callable[[str, Journal], Awaitable[Noun]]
+Solve = Callable[[str, Journal], Awaitable[N]]
 
 
 class Parked(Exception):  # noqa: N818  # not an error: the job waits for people
@@ -78,7 +77,7 @@ class DurableJournal:
                 kept = {"result": value.model_dump(mode="json")}
             else:
                 self._fail(error or RuntimeError(f"step {name} brought nothing"))
-                await asyncio.Event().wait()
+                await _until_the_process_ends()
             failpoint(f"{name}.done")
             self._recovering = False
             return kept
@@ -88,6 +87,12 @@ class DurableJournal:
         if "error" in kept:
             raise AgentFixError.from_json(kept["error"])
         return kind.model_validate(kept["result"])
+
+
+async def _until_the_process_ends() -> NoReturn:
+    """Neither return nor raise, so that DBOS records nothing and the next process begins here again."""
+    while True:
+        await asyncio.sleep(3600)
 
 
 async def _settle(work: Awaitable[N]) -> tuple[N | None, BaseException | None]:
@@ -102,12 +107,13 @@ async def _settle(work: Awaitable[N]) -> tuple[N | None, BaseException | None]:
     return (None, error) if error else (task.result(), None)
 
 
-class Engine:
-    """One process's DBOS. Made once; `launch` before the first job."""
+class Engine(Generic[N]):
+    """One process's DBOS. Made once; `launch` before the first job. `kind` is what `solve` returns."""
 
-    def __init__(self, directory: Path, solve: Solve) -> None:
+    def __init__(self, directory: Path, kind: type[N], solve: Solve[N]) -> None:
+        self._kind = kind
         self._solve = solve
-        self._outcomes: dict[str, Future[Noun]] = {}
+        self._outcomes: dict[str, Future[N]] = {}
         self._journals: dict[str, DurableJournal] = {}
         database = directory / "journal.db"
         _prefer_wal(database)
@@ -122,33 +128,39 @@ class Engine:
         )
         logging.getLogger("dbos").setLevel(logging.ERROR)
         DBOS(config=config)
-        self._workflow = DBOS.workflow(name="solve", max_recovery_attempts=3)(self._follow)
+
+        async def solve_workflow(job_id: str) -> dict[str, Any]:
+            return await self._follow(job_id)
+
+        self._workflow = DBOS.workflow(name="solve", max_recovery_attempts=3)(solve_workflow)
 
     def launch(self) -> None:
         """Open the journal; blocking, some 30 ms."""
         DBOS.launch()
 
-    async def carry_out(self, job_id: str, *, resumed: bool) -> Noun:
+    async def carry_out(self, job_id: str, *, resumed: bool) -> N:
         """Work on a job until it ends, parks (raises Parked) or fails (raises what was raised)."""
-        outcome: Future[Noun] = Future()
+        status = await DBOS.get_workflow_status_async(job_id) if resumed else None
+        if status is not None and status.status == "SUCCESS":
+            return self._kind.model_validate(status.output)
+        outcome: Future[N] = Future()
         self._outcomes[job_id] = outcome
         self._journals[job_id] = DurableJournal(resumed=resumed, fail=outcome.set_exception)
-        if resumed and await DBOS.get_workflow_status_async(job_id) is not None:
+        if status is not None:
             await DBOS.resume_workflow_async(job_id)
         else:
             with SetWorkflowID(job_id):
                 await DBOS.start_workflow_async(self._workflow, job_id)
         return await asyncio.wrap_future(outcome)
 
-    async def _follow(self, job_id: str) -> str:
+    async def _follow(self, job_id: str) -> dict[str, Any]:
         outcome = self._outcomes[job_id]
         result, error = await _settle(self._solve(job_id, self._journals[job_id]))
         if result is None:
             outcome.set_exception(error or RuntimeError("the job brought nothing"))
-            await asyncio.Event().wait()
-        else:
-            outcome.set_result(result)
-        return job_id
+            await _until_the_process_ends()
+        outcome.set_result(result)
+        return result.model_dump(mode="json")
 
 
 def _prefer_wal(database: Path) -> None:

@@ -1,0 +1,161 @@
+"""The command line: parses, and hands over to a door. Imports nothing heavy, so that `--help` is instant."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from app import __version__
+from app.errors import AgentFixError, ExitCode
+
+EXIT_CODES = """\
+exit codes:
+   0  the fix is proved or tested (and for other commands: done)
+   1  an error of agent-fix itself
+   2  wrong arguments
+   3  interrupted; the same command goes on where the job stood
+   4  another process works on this job
+   5  broken .github/agent-fix.yml            6  no sandbox with every property
+   7  the model cannot be used                8  the repository's set-up failed
+   9  output or state cannot be written      10  the disk is full
+  20  unproved: nothing broke, nothing is proved
+  21  broken: verification failed, no branch was made
+  22  a limit was reached (money, minutes, steps); a higher one goes on
+  23  no change was made                     24  waits for approval
+  25  waits for an answer                    26  stopped by `jobs cancel`
+  30-37  the repository: not one, no commits, bare, shallow, submodules,
+         LFS pointers, unknown base, unsupported
+  40-44  the issue: unreadable, empty, binary, too large; plan file invalid
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console script. Returns the exit code; errors are one line and a hint, never a traceback."""
+    arguments = parser().parse_args(argv)
+    try:
+        return int(_dispatch(arguments))
+    except AgentFixError as error:
+        print(f"agent-fix: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"           {error.hint}", file=sys.stderr)
+        return int(error.code)
+    except KeyboardInterrupt:
+        print("agent-fix: interrupted.", file=sys.stderr)
+        return int(ExitCode.INTERRUPTED)
+
+
+def _dispatch(arguments: argparse.Namespace) -> int:
+    match arguments.command:
+        case "fix":
+            from app.entrypoints.local import fix_command  # noqa: PLC0415  # a door is opened only when it is used
+
+            return fix_command(arguments)
+        case "demo":
+            from app.entrypoints.demo import demo_command  # noqa: PLC0415
+
+            return demo_command(arguments)
+        case "doctor":
+            from app.entrypoints.doctor import doctor_command  # noqa: PLC0415
+
+            return doctor_command(arguments)
+        case _:
+            from app.entrypoints.jobs import jobs_command  # noqa: PLC0415
+
+            return jobs_command(arguments)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every command and option."""
+    root = argparse.ArgumentParser(
+        prog="agent-fix",
+        description="Fix an issue in a repository and prove it: red before, green after, run by the harness.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    root.add_argument("--version", action="version", version=f"agent-fix {__version__}")
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_fix(commands)
+    _add_demo(commands)
+    _add_doctor(commands)
+    _add_jobs(commands)
+    return root
+
+
+Commands = argparse._SubParsersAction  # argparse has no public name for what it returns
+
+
+def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
+    fix = commands.add_parser(
+        "fix",
+        help="fix an issue in a local repository",
+        description="Plan, work in a sandbox, verify, and leave a branch and a rendered pull request. "
+        "The same command again goes on with a job that was interrupted.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    fix.add_argument("--repo", type=Path, required=True, metavar="PATH", help="a local git repository")
+    fix.add_argument("--issue", required=True, metavar="FILE", help="Markdown, first line the title; - for stdin")
+    fix.add_argument("--base", metavar="REF", help="commit, branch or tag to start from (default: HEAD)")
+    fix.add_argument("--model", metavar="M", help="a LiteLLM model name, or recorded/FILE (default: AGENT_FIX_MODEL)")
+    fix.add_argument("--runner", metavar="R", help="which agent works (default: native)")
+    fix.add_argument("--sandbox", choices=("bubblewrap", "none"), help="none: no isolation, and the result says so")
+    fix.add_argument("--out", type=Path, metavar="DIR", help="where the results go (default: in the state directory)")
+    fix.add_argument("--record", type=Path, metavar="FILE", help="write the model's answers to FILE for recorded/FILE")
+    fix.add_argument("--json", action="store_true", help="print job.json on stdout; progress goes to stderr")
+    fix.add_argument("--restart", action="store_true", help="a new job even where an interrupted one could go on")
+    _add_state(fix)
+    limits = fix.add_argument_group("limits")
+    limits.add_argument("--budget", metavar="USD", help="most money for model calls (default: 5)")
+    limits.add_argument("--max-steps", type=int, metavar="N", help="most model turns (default: 100)")
+    limits.add_argument("--max-minutes", type=float, metavar="N", help="most working time (default: 60)")
+    plan = fix.add_argument_group("plan").add_mutually_exclusive_group()
+    plan.add_argument("--plan-only", action="store_true", help="make the plan, write OUT/plan.md, and stop")
+    plan.add_argument("--plan", type=Path, metavar="FILE", help="use this (edited) plan")
+    plan.add_argument("--approve", action="store_true", help="show the plan and ask before work begins")
+    plan.add_argument("--no-plan", action="store_true", help="begin without a plan")
+
+
+def _add_demo(commands: "Commands[argparse.ArgumentParser]") -> None:
+    demo = commands.add_parser(
+        "demo",
+        help="fix the bundled sample project with recorded model answers",
+        description="Everything but the model is real: sandbox, tests, verification, git.",
+    )
+    demo.add_argument("--out", type=Path, default=Path("demo-out"), metavar="DIR", help="default: %(default)s")
+    demo.add_argument("--model", metavar="M", help="use this model instead of the recorded answers")
+    demo.add_argument("--record", type=Path, metavar="FILE", help="with --model: record its answers")
+
+
+def _add_doctor(commands: "Commands[argparse.ArgumentParser]") -> None:
+    doctor = commands.add_parser(
+        "doctor",
+        help="prove what the sandbox promises on this machine",
+        description="Tries to break each property of the sandbox and prints the exact repair where one fails.",
+    )
+    doctor.add_argument("--json", action="store_true", help="print the checks as JSON")
+    _add_state(doctor)
+
+
+def _add_jobs(commands: "Commands[argparse.ArgumentParser]") -> None:
+    jobs = commands.add_parser("jobs", help="list, show, follow and cancel jobs")
+    _add_state(jobs)
+    actions = jobs.add_subparsers(dest="action", metavar="ACTION")
+    listing = actions.add_parser("list", help="the newest jobs (the default)")
+    listing.add_argument("-n", type=int, default=20, metavar="N", help="how many (default: %(default)s)")
+    listing.add_argument("--json", action="store_true")
+    show = actions.add_parser("show", help="one job: plan, steps, cost, state")
+    show.add_argument("job", help="the id or its beginning")
+    show.add_argument("--json", action="store_true")
+    logs = actions.add_parser("logs", help="what a job said")
+    logs.add_argument("job", help="the id or its beginning")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
+    cancel = actions.add_parser("cancel", help="stop a job for good, wherever it is")
+    cancel.add_argument("job", help="the id or its beginning")
+    for action in (listing, show, logs, cancel):
+        _add_state(action, default=argparse.SUPPRESS)
+
+
+def _add_state(to: argparse.ArgumentParser, default: object = None) -> None:
+    to.add_argument(
+        "--state", type=Path, default=default, metavar="DIR", help="where jobs are kept (default: the user's state)"
+    )

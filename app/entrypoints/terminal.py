@@ -1,0 +1,71 @@
+"""What a person at the terminal sees while a job works: one labelled line per fact, streamed text dimmed."""
+
+import sys
+import threading
+from typing import TextIO
+
+from app.job import ProgressKind
+
+_LABEL: dict[ProgressKind, str] = {
+    "state": "",
+    "plan": "plan",
+    "step": "step",
+    "command": "",
+    "observation": "",
+    "verification": "verify",
+    "note": "note",
+    "warning": "warning",
+    "cost": "cost",
+}
+_COLOUR: dict[ProgressKind, str] = {
+    "state": "1",
+    "plan": "36",
+    "step": "1",
+    "observation": "2",
+    "text": "2",
+    "output": "2",
+    "verification": "32",
+    "warning": "33",
+    "cost": "2",
+}
+WIDTH = 9
+
+
+class TerminalProgress:
+    """Prints progress to a stream. Safe from several threads; colours only on a terminal."""
+
+    def __init__(self, stream: TextIO | None = None, *, colours: bool | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._colours = self._stream.isatty() if colours is None else colours
+        self._lock = threading.Lock()
+        self._in_text = False
+
+    def say(self, kind: ProgressKind, text: str) -> None:
+        if not text:
+            return
+        with self._lock:
+            if kind in {"text", "output"}:
+                if self._colours:  # fragments make sense only where somebody watches
+                    self._write(self._paint(kind, text))
+                    self._in_text = not text.endswith("\n")
+                return
+            if self._in_text:
+                self._write("\n")
+                self._in_text = False
+            self._write("".join(f"{line}\n" for line in self._lines(kind, text)))
+
+    def _lines(self, kind: ProgressKind, text: str) -> list[str]:
+        label = _LABEL[kind].ljust(WIDTH)
+        first, *rest = text.splitlines() or [""]
+        lines = [f"{label}{first}", *(" " * WIDTH + line for line in rest)] if label.strip() else text.splitlines()
+        if not label.strip() and kind != "state":
+            lines = [" " * WIDTH + line for line in lines]
+        return [self._paint(kind, line) for line in lines]
+
+    def _paint(self, kind: ProgressKind, text: str) -> str:
+        colour = _COLOUR.get(kind)
+        return f"\x1b[{colour}m{text}\x1b[0m" if self._colours and colour else text
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()

@@ -1,0 +1,64 @@
+"""A job's sandboxes: one work tree that survives crashes, and fresh ones made of base and patch alone."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from app.patch import Patch
+from app.sandbox.base import OnOutput, Sandbox, SandboxProvider, Setup, Spec
+from app.sandbox.changes import Baseline, export, restore
+
+
+class Workspaces:
+    """Opens sandboxes by name under one job's key; every one starts from the same base tree and set-up."""
+
+    def __init__(
+        self,
+        provider: SandboxProvider,
+        *,
+        job: str,
+        fill: Callable[[Path], None],
+        baseline: Baseline,
+        setup: Setup,
+        on_output: OnOutput | None = None,
+    ) -> None:
+        self._provider = provider
+        self._job = job
+        self._fill = fill
+        self._setup = setup
+        self._on_output = on_output
+        self.baseline = baseline
+
+    @property
+    def provider(self) -> str:
+        return self._provider.name
+
+    async def work(self) -> Sandbox:
+        """The tree the agent works in, as it was left."""
+        return await self._open("work")
+
+    async def fresh(self, name: str, patch: Patch | None = None) -> Sandbox:
+        """Base plus `patch` in a sandbox nobody has touched; what a dead process left of that name is removed."""
+        sandbox = await self._open(name)
+        await sandbox.destroy()
+        sandbox = await self._open(name)
+        if patch is not None:
+            await restore(sandbox, self.baseline, patch)
+        return sandbox
+
+    @asynccontextmanager
+    async def borrowed(self, name: str, patch: Patch | None = None) -> AsyncIterator[Sandbox]:
+        """A fresh sandbox that is destroyed afterwards, also when the job is stopped."""
+        sandbox = await self.fresh(name, patch)
+        try:
+            yield sandbox
+        finally:
+            await sandbox.destroy()
+
+    async def export(self, sandbox: Sandbox) -> Patch:
+        """What was changed in that sandbox, as bytes."""
+        return await export(sandbox, self.baseline)
+
+    async def _open(self, name: str) -> Sandbox:
+        spec = Spec(key=f"{self._job}/{name}", fill=self._fill, setup=self._setup)
+        return await self._provider.open(spec, on_output=self._on_output)

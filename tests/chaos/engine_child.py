@@ -1,0 +1,81 @@
+"""A process that works on one small job, to be killed and started again: `engine_child DIR FAILPOINT`."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from app import failpoints
+from app.errors import AgentFixError, SandboxError, SetupError
+from app.job import Journal
+from app.jobs.engine import Engine, Parked
+from app.noun import Noun
+
+
+class Count(Noun):
+    """A step's result: how often its work was begun, over all processes."""
+
+    begun: int
+    recovering: bool
+
+
+class SmallJob:
+    """Each step leaves a mark in the directory whenever its work is begun."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    async def solve(self, _job_id: str, journal: Journal) -> Count:
+        async def step(name: str) -> Count:
+            return await journal.step(name, Count, lambda: self.begin(name, journal))
+
+        await asyncio.gather(step("plan"), step("baseline"))
+        for turn in range(3):
+            await step(f"turn.{turn}")
+        try:
+            await journal.step("refused", Count, self.refuse)
+        except SetupError as error:
+            (self.directory / "hint").write_text(error.hint)
+        if (self.directory / "park").exists():
+            raise Parked("paused", "waits")
+        await journal.step("lost", Count, self.lose)
+        return await step("publish")
+
+    async def begin(self, name: str, journal: Journal) -> Count:
+        marks = self.mark(name)
+        await asyncio.sleep(0.01)
+        return Count(begun=marks, recovering=journal.recovering)
+
+    async def refuse(self) -> Count:
+        self.mark("refused")
+        raise SetupError("did not install", hint="kept")
+
+    async def lose(self) -> Count:
+        if (self.directory / "no-sandbox").exists():
+            raise SandboxError("gone")
+        return Count(begun=1, recovering=False)
+
+    def mark(self, name: str) -> int:
+        with (self.directory / name).open("a") as marks:
+            marks.write("x")
+        return (self.directory / name).stat().st_size
+
+
+async def main(directory: Path) -> None:
+    begun = (directory / "begun").exists()
+    (directory / "begun").touch()
+    engine = Engine(directory, Count, SmallJob(directory).solve)
+    engine.launch()
+    try:
+        result = await engine.carry_out("job-1", resumed=begun)
+    except (Parked, AgentFixError) as error:
+        print(type(error).__name__, flush=True)
+        os._exit(7)
+    print(result.model_dump_json(), flush=True)
+    await asyncio.sleep(0.2)  # the workflow itself ends just after its result is known
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    failpoints.arm(sys.argv[2])
+    asyncio.run(main(Path(sys.argv[1])))

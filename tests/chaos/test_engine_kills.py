@@ -1,0 +1,61 @@
+"""The durable engine is killed at every boundary of every step; finished steps are never executed again."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STEPS = ["plan", "baseline", "turn.0", "turn.1", "turn.2", "refused", "lost", "publish"]
+CHILD = Path(__file__).with_name("engine_child.py")
+
+
+def work(directory: Path, failpoint: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.chaos.engine_child", str(directory), failpoint]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=CHILD.parents[2], check=False)
+
+
+def marks(directory: Path, step: str) -> int:
+    path = directory / step
+    return len(path.read_text()) if path.exists() else 0
+
+
+@pytest.mark.parametrize("moment", ["before", "done", "stored"])
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_anywhere_it_goes_on_where_it_stood(tmp_path: Path, step: str, moment: str) -> None:
+    died = work(tmp_path, f"{step}.{moment}")
+    assert died.returncode == -9, died.stderr
+    finished = {name for name in STEPS if marks(tmp_path, name)} - {step}
+    again = work(tmp_path)
+    assert again.returncode == 0, again.stderr
+    concurrent = {"plan", "baseline"} if step in {"plan", "baseline"} else set()
+    for name in finished - concurrent - {"lost"}:
+        assert marks(tmp_path, name) == 1, f"{name} was executed again"
+    assert marks(tmp_path, step if step != "lost" else "publish") == (2 if moment == "done" and step != "lost" else 1)
+
+
+def test_a_parked_job_goes_on_when_people_have_answered(tmp_path: Path) -> None:
+    (tmp_path / "park").touch()
+    assert work(tmp_path).stdout.strip() == "Parked"
+    assert work(tmp_path).stdout.strip() == "Parked", "it stays parked while nobody answers"
+    (tmp_path / "park").unlink()
+    assert work(tmp_path).returncode == 0
+    assert marks(tmp_path, "turn.1") == 1
+    assert marks(tmp_path, "refused") == 1, "an error that ended a step for good is kept"
+    assert (tmp_path / "hint").read_text() == "kept", "and comes back as it was"
+
+
+def test_a_step_that_may_succeed_later_is_begun_again(tmp_path: Path) -> None:
+    (tmp_path / "no-sandbox").touch()
+    assert work(tmp_path).stdout.strip() == "SandboxError"
+    (tmp_path / "no-sandbox").unlink()
+    assert work(tmp_path).returncode == 0
+    assert marks(tmp_path, "plan") == 1
+
+
+def test_a_finished_job_gives_its_result_again_without_working(tmp_path: Path) -> None:
+    first = work(tmp_path)
+    second = work(tmp_path)
+    assert first.returncode == second.returncode == 0, second.stderr
+    assert first.stdout == second.stdout
+    assert marks(tmp_path, "publish") == 1
