@@ -91,8 +91,8 @@ class DurableJournal:
 
 async def _until_the_process_ends() -> NoReturn:
     """Neither return nor raise, so that DBOS records nothing and the next process begins here again."""
-    while True:
-        await asyncio.sleep(3600)
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError("nobody completes that future")
 
 
 async def _settle(work: Awaitable[N]) -> tuple[N | None, BaseException | None]:
