@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import AgentFixError, ExitCode, OutputError
+from app.gitclean import ATTRIBUTES, ENVIRONMENT, SETTINGS, identity_variables
 from app.gitformat import (
     NOTHING,
     FileStat,
@@ -46,46 +47,10 @@ QUICK = 60.0
 LONG = 1_800.0
 """Seconds a command may take: a look into a repository, and one that copies a large one."""
 
-ATTRIBUTES = "* -text -ident -filter -working-tree-encoding -eol -export-subst -export-ignore !diff !merge\n"
-"""Beats every `.gitattributes` of a commit: stored bytes leave as they are, and no diff can be hidden."""
-
 _GIT = shutil.which("git") or "git"
 _ENV = shutil.which("env") or "/usr/bin/env"
-_ENVIRONMENT: Mapping[str, str] = {
-    "PATH": f"{Path(_GIT).parent}:/usr/local/bin:/usr/bin:/bin",
-    "HOME": "/dev/null",  # never unset: git dies on a `~` in a repository's configuration without it
-    "LC_ALL": "C",
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_ATTR_NOSYSTEM": "1",
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_NO_REPLACE_OBJECTS": "1",
-    "GIT_NO_LAZY_FETCH": "1",
-}
-_SETTINGS = (
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "core.attributesFile=/dev/null",
-    "core.askPass=",
-    "core.sshCommand=false",
-    "core.fsync=committed",
-    "core.autocrlf=false",
-    "core.symlinks=true",
-    "core.protectHFS=true",
-    "core.protectNTFS=true",
-    "core.alternateRefsCommand=",
-    "credential.helper=",
-    "gc.auto=0",
-    "maintenance.auto=false",
-    "i18n.commitEncoding=UTF-8",
-    "protocol.allow=never",
-    "protocol.ext.allow=never",
-    "submodule.recurse=false",
-    # A repository of another user is only ever read by `upload-pack` and plumbing that executes nothing.
-    "safe.directory=*",
-)
-_OPTIONS = tuple(part for setting in _SETTINGS for part in ("-c", setting))
+_PATH = f"{Path(_GIT).parent}:/usr/local/bin:/usr/bin:/bin"
+_OPTIONS = tuple(part for setting in SETTINGS for part in ("-c", setting))
 _UPLOAD_PACK = shlex.join((_GIT, *_OPTIONS, "upload-pack"))
 
 
@@ -127,7 +92,7 @@ class Git:
         self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None, timeout: float = QUICK
     ) -> tuple[int, bytes, str]:
         """Exit code, standard output, standard error of a command that may fail."""
-        variables = [f"{name}={value}" for name, value in {**_ENVIRONMENT, **(env or {})}.items()]
+        variables = [f"{name}={value}" for name, value in {**ENVIRONMENT, "PATH": _PATH, **(env or {})}.items()]
         command = [_ENV, "-i", *variables, _GIT, *_OPTIONS, "--literal-pathspecs", *self._where, *arguments]
         identity: dict[str, Any] = {}
         if self._owner is not None and os.geteuid() == 0 and self._owner.st_uid != 0:
@@ -199,8 +164,7 @@ class GitStore:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(f".{self.path.name}.new")
-        with Path(f"{fresh}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # given back by the kernel, whatever becomes of us
+        with self._lock("new"):
             if (self.path / "info" / "attributes").is_file():
                 return
             shutil.rmtree(fresh, ignore_errors=True)
@@ -210,19 +174,17 @@ class GitStore:
             fresh.rename(self.path)
 
     def fetch(self, source: Path | str, commit_or_ref: str) -> str:
-        """Bring a commit with its history here from a repository on this machine; returns its full id."""
+        """Bring a commit here from a repository on this machine; returns its full id.
+
+        Without its history, which no step of the story reads and which can be a thousand times the size.
+        """
         if is_full_id(commit_or_ref) and self._keeps("base", commit_or_ref):
             return commit_or_ref
         theirs = Git("-C", str(source))
         commit = theirs.text("rev-parse", "--verify", "--end-of-options", f"{commit_or_ref}^{{commit}}")
-        if not self._keeps("base", commit):
-            self._git(
-                *("-c", "protocol.file.allow=always", "-c", "protocol.version=2", "-c", "fetch.unpackLimit=1"),
-                *("fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
-                f"--upload-pack={_UPLOAD_PACK}",
-                *("--", str(Path(source).resolve()), f"+{commit}:refs/agent-fix/base/{commit}"),
-                timeout=LONG,
-            )
+        with self._lock("fetch"):
+            if not self._keeps("base", commit):
+                self._fetch(Path(source).resolve(), commit)
         return commit
 
     def tree(self, commit: str) -> GitTree:
@@ -258,7 +220,7 @@ class GitStore:
         touched = self._git("diff-tree", "-r", "-z", "--name-only", "--no-renames", patch.base, tree).split(b"\0")
         if implied := {path_text(name) for name in touched if name} - set(patch.paths()):
             raise GitError(f"the patch would also change {sorted(implied)[:3]}, which it does not name")
-        identity = _identity(author, date)
+        identity = identity_variables(author, date)
         output = self._git("commit-tree", tree, "-p", patch.base, stdin=message.encode(), env=identity)
         commit = output.decode("ascii").strip()
         self._git("update-ref", f"refs/agent-fix/head/{commit}", commit)
@@ -287,6 +249,24 @@ class GitStore:
     def branch_exists(self, repository: Path, branch: str) -> bool:
         """Whether a user's repository has a local branch of this name."""
         return branch in _branches(Git("-C", str(repository)))
+
+    def _fetch(self, source: Path, commit: str) -> None:
+        (self.path / "shallow.lock").unlink(
+            missing_ok=True
+        )  # left by a process that died; ours is the lock that counts
+        self._git(
+            *("-c", "protocol.file.allow=always", "-c", "protocol.version=2", "-c", "fetch.unpackLimit=1"),
+            *("fetch", "-q", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
+            *(f"--upload-pack={_UPLOAD_PACK}", "--", str(source), f"+{commit}:refs/agent-fix/base/{commit}"),
+            timeout=LONG,
+        )
+
+    @contextmanager
+    def _lock(self, purpose: str) -> Iterator[None]:
+        """One process at a time, in a file beside the mirror; the kernel gives it back, whatever becomes of us."""
+        with self.path.with_name(f".{self.path.name}.{purpose}.lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def _keeps(self, kind: str, commit: str) -> bool:
         """Our own ref says more than the object's presence: everything that the commit needs arrived too."""
@@ -341,11 +321,3 @@ def _as_owner(repository: Path) -> Git:
     owned = Git("-C", str(repository), owner=Path(shared).stat())
     # An owner who cannot even reach the directory (below another's home, say) is not hindered by root's files.
     return owned if owned.attempt("rev-parse", "--git-dir")[0] == 0 else plain
-
-
-def _identity(author: Person, date: datetime) -> dict[str, str]:
-    if date.tzinfo is None:
-        raise ValueError("a commit's date needs a time zone")
-    when = f"{int(date.timestamp())} {date.strftime('%z')}"
-    fields = {"NAME": author.name, "EMAIL": author.email, "DATE": when}
-    return {f"GIT_{role}_{field}": value for role in ("AUTHOR", "COMMITTER") for field, value in fields.items()}
