@@ -52,7 +52,9 @@ class Setup:
     """How a repository's dependencies come to be; the only phase that may reach `hosts` (package indexes).
 
     `key` is a hash over commands, lock files and tool versions: an equal key means a reusable result.
-    `directories` are untracked directories of the tree that the result includes (such as `node_modules`).
+    `directories` are untracked directories, or files, of the tree that the result includes (such as `node_modules`);
+    one that does not come to be is left out. `readable` are paths of this machine that are shown read-only at their
+    own place while the commands run (a package index in a folder, a certificate file).
     """
 
     commands: tuple[str, ...] = ()
@@ -60,6 +62,7 @@ class Setup:
     hosts: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     directories: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
     origin: Literal["configuration", "detected", "none"] = "none"
 
 
