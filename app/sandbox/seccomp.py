@@ -1,0 +1,222 @@
+"""The kernel's doorman: a table of refused system calls, assembled into the BPF program that bubblewrap loads.
+
+The list follows what container runtimes refuse by default, and adds new user namespaces, `io_uring`, odd socket
+families and the terminal injection ioctls. `ptrace` stays allowed: it reaches only the sandbox's own processes.
+"""
+
+import errno
+import platform
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from app.errors import SandboxError
+
+# Classic BPF, from linux/bpf_common.h: class | size | mode, and class | operation | source.
+LOAD_WORD = 0x20
+JUMP_EQUAL = 0x15
+JUMP_GREATER_EQUAL = 0x35
+JUMP_ANY_BIT = 0x45
+RETURN = 0x06
+
+# linux/seccomp.h: return values, and the offsets in struct seccomp_data. The low word of an argument comes first on
+# little-endian machines, which both of ours are.
+ALLOW = 0x7FFF0000
+KILL = 0x80000000
+ERRNO = 0x00050000
+NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16
+
+NEW_NAMESPACE = 0x7E020000
+"""Every CLONE_NEW* flag of clone(2): mount, cgroup, uts, ipc, user, pid, net."""
+NEW_TIME_NAMESPACE = 0x80
+AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
+NETLINK_ROUTE = 0
+TIOCSTI, TIOCLINUX = 0x5412, 0x541C
+X32_BIT = 0x40000000
+
+
+class Numbers(NamedTuple):
+    """A system call's number on x86_64 and aarch64; None where the architecture never had it."""
+
+    x86_64: int | None
+    aarch64: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """How the kernel names a machine in `seccomp_data.arch`, and which column of the table is its own."""
+
+    name: str
+    audit: int
+    column: int
+    x32: bool = False
+
+
+ARCHITECTURES = {
+    "x86_64": Architecture("x86_64", 0xC000003E, 0, x32=True),
+    "aarch64": Architecture("aarch64", 0xC00000B7, 1),
+}
+
+CLONE = Numbers(56, 220)
+UNSHARE = Numbers(272, 97)
+SOCKET = Numbers(41, 198)
+IOCTL = Numbers(16, 29)
+
+# "No such call": C libraries and runtimes have a fall-back for a kernel without these, and take it.
+MISSING = {
+    "clone3": Numbers(435, 435),  # its flags lie behind a pointer that a filter cannot read; libc falls back to clone
+    "io_uring_setup": Numbers(425, 425),
+    "io_uring_enter": Numbers(426, 426),
+    "io_uring_register": Numbers(427, 427),
+}
+
+FORBIDDEN = {
+    # Kernel key rings are not divided by namespaces.
+    "add_key": Numbers(248, 217),
+    "request_key": Numbers(249, 218),
+    "keyctl": Numbers(250, 219),
+    # Large attack surface, or a window for races.
+    "bpf": Numbers(321, 280),
+    "perf_event_open": Numbers(298, 241),
+    "userfaultfd": Numbers(323, 282),
+    "modify_ldt": Numbers(154, None),
+    "lookup_dcookie": Numbers(212, 18),
+    "fanotify_init": Numbers(300, 262),
+    # The shape of the file system is ours to decide.
+    "mount": Numbers(165, 40),
+    "umount2": Numbers(166, 39),
+    "pivot_root": Numbers(155, 41),
+    "chroot": Numbers(161, 51),
+    "open_tree": Numbers(428, 428),
+    "move_mount": Numbers(429, 429),
+    "fsopen": Numbers(430, 430),
+    "fsconfig": Numbers(431, 431),
+    "fsmount": Numbers(432, 432),
+    "fspick": Numbers(433, 433),
+    "mount_setattr": Numbers(442, 442),
+    "open_tree_attr": Numbers(467, 467),
+    "open_by_handle_at": Numbers(304, 265),  # reads any file of a file system, whatever is bound where
+    "setns": Numbers(308, 268),
+    # The machine itself: capabilities guard these already, and twice is better.
+    "kexec_load": Numbers(246, 104),
+    "kexec_file_load": Numbers(320, 294),
+    "init_module": Numbers(175, 105),
+    "finit_module": Numbers(313, 273),
+    "delete_module": Numbers(176, 106),
+    "reboot": Numbers(169, 142),
+    "swapon": Numbers(167, 224),
+    "swapoff": Numbers(168, 225),
+    "acct": Numbers(163, 89),
+    "quotactl": Numbers(179, 60),
+    "quotactl_fd": Numbers(443, 443),
+    "settimeofday": Numbers(164, 170),
+    "clock_settime": Numbers(227, 112),
+    "sethostname": Numbers(170, 161),
+    "setdomainname": Numbers(171, 162),
+    "iopl": Numbers(172, None),
+    "ioperm": Numbers(173, None),
+    "vhangup": Numbers(153, 58),
+    "syslog": Numbers(103, 116),
+    # Relics that no program of today calls.
+    "nfsservctl": Numbers(180, 42),
+    "uselib": Numbers(134, None),
+    "ustat": Numbers(136, None),
+    "sysfs": Numbers(139, None),
+    "_sysctl": Numbers(156, None),
+    "create_module": Numbers(174, None),
+    "get_kernel_syms": Numbers(177, None),
+    "query_module": Numbers(178, None),
+}
+
+
+class Instruction(NamedTuple):
+    """struct sock_filter: the jumps are counted in instructions after this one."""
+
+    code: int
+    if_true: int
+    if_false: int
+    operand: int
+
+    def packed(self) -> bytes:
+        return struct.pack("=HBBI", *self)
+
+
+def program(machine: str | None = None) -> bytes:
+    """The assembled filter for this machine's kernel (or for `machine`), as `bwrap --seccomp` reads it."""
+    name = machine or platform.machine()
+    if name not in ARCHITECTURES:
+        raise SandboxError(
+            f"There is no system call filter for the processor architecture {name}.",
+            hint=f"Use a machine with {' or '.join(ARCHITECTURES)}, or another sandbox.",
+        )
+    return b"".join(instruction.packed() for instruction in assemble(ARCHITECTURES[name]))
+
+
+def assemble(architecture: Architecture) -> list[Instruction]:
+    """The filter in order: the right architecture, the refused calls, the calls whose arguments matter, the rest."""
+    code = [
+        _load(ARCHITECTURE),
+        Instruction(JUMP_EQUAL, 1, 0, architecture.audit),
+        _return(KILL),  # 32-bit calls have other numbers: nothing below would hold for them
+        _load(NUMBER),
+    ]
+    if architecture.x32:
+        code += [Instruction(JUMP_GREATER_EQUAL, 0, 1, X32_BIT), _refuse(errno.ENOSYS)]
+    for calls, error in ((MISSING, errno.ENOSYS), (FORBIDDEN, errno.EPERM)):
+        for numbers in calls.values():
+            number = numbers[architecture.column]
+            if number is not None:
+                code += [Instruction(JUMP_EQUAL, 0, 1, number), _refuse(error)]
+    for numbers, block in (
+        (CLONE, _refuse_flags(NEW_NAMESPACE)),
+        (UNSHARE, _refuse_flags(NEW_NAMESPACE | NEW_TIME_NAMESPACE)),
+        (IOCTL, _refuse_values(1, TIOCSTI, TIOCLINUX)),
+        (SOCKET, _allow_families()),
+    ):
+        number = numbers[architecture.column]
+        assert number is not None  # noqa: S101 - these four are in every column
+        code += [Instruction(JUMP_EQUAL, 0, len(block), number), *block]
+    return [*code, _return(ALLOW)]
+
+
+def _load(offset: int) -> Instruction:
+    return Instruction(LOAD_WORD, 0, 0, offset)
+
+
+def _load_argument(index: int) -> Instruction:
+    """Its low 32 bits, which is all the kernel looks at for flags, ioctl requests and socket families."""
+    return _load(ARGUMENTS + 8 * index)
+
+
+def _return(value: int) -> Instruction:
+    return Instruction(RETURN, 0, 0, value)
+
+
+def _refuse(error: int) -> Instruction:
+    return _return(ERRNO | error)
+
+
+def _refuse_flags(mask: int) -> list[Instruction]:
+    return [_load_argument(0), Instruction(JUMP_ANY_BIT, 0, 1, mask), _refuse(errno.EPERM), _return(ALLOW)]
+
+
+def _refuse_values(argument: int, *values: int) -> list[Instruction]:
+    block = [_load_argument(argument)]
+    for value in values:
+        block += [Instruction(JUMP_EQUAL, 0, 1, value), _refuse(errno.EPERM)]
+    return [*block, _return(ALLOW)]
+
+
+def _allow_families() -> list[Instruction]:
+    """UNIX and INET inside an empty network namespace; NETLINK_ROUTE because libc lists interfaces with it."""
+    block = [_load_argument(0)]
+    for family in (AF_UNIX, AF_INET, AF_INET6):
+        block += [Instruction(JUMP_EQUAL, 0, 1, family), _return(ALLOW)]
+    return [
+        *block,
+        Instruction(JUMP_EQUAL, 0, 3, AF_NETLINK),
+        _load_argument(2),
+        Instruction(JUMP_EQUAL, 0, 1, NETLINK_ROUTE),
+        _return(ALLOW),
+        _refuse(errno.EAFNOSUPPORT),
+    ]
