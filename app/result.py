@@ -1,0 +1,61 @@
+"""What a job came to: everything the pull request, `job.json` and the exit code are made of."""
+
+from typing import Literal
+
+from app.errors import ExitCode
+from app.job import JobState
+from app.model.budget import Totals
+from app.noun import Noun
+from app.plan import Plan
+from app.verify.facts import Verification
+
+
+class ChangedFile(Noun):
+    """One file of the commit with its line counts; both 0 where it is binary or only its mode changed."""
+
+    path: str
+    added: int = 0
+    removed: int = 0
+    status: Literal["added", "modified", "deleted"] = "modified"
+
+
+class Result(Noun):
+    """Kept with the job, so that it can be told again after a crash."""
+
+    exit_status: JobState
+    reason: str = ""
+    plan: Plan | None = None
+    verification: Verification | None = None
+    summary: str = ""
+    branch: str = ""
+    commit: str = ""
+    changes: tuple[ChangedFile, ...] = ()
+    usage: Totals = Totals()
+    model: str = ""
+    turns: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """0 only where the verdict is `proved` or `tested` (or a plan was all that was asked for)."""
+        match self.exit_status:
+            case "pr_opened" | "pr_updated":
+                proved = self.verification is not None and self.verification.verdict in {"proved", "tested"}
+                return ExitCode.OK if proved else ExitCode.UNPROVED
+            case "answered":
+                return ExitCode.OK
+            case _:
+                return _CODES.get(self.exit_status, ExitCode.INTERNAL)
+
+
+_CODES: dict[JobState, ExitCode] = {
+    "verification_failed": ExitCode.BROKEN,
+    "limit_reached": ExitCode.LIMIT_REACHED,
+    "paused": ExitCode.LIMIT_REACHED,
+    "no_change": ExitCode.NO_CHANGE,
+    "awaiting_approval": ExitCode.AWAITING_APPROVAL,
+    "needs_input": ExitCode.NEEDS_INPUT,
+    "stopped": ExitCode.STOPPED,
+}

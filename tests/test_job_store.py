@@ -1,0 +1,145 @@
+"""The job table: one owner at a time, the same command finds its unfinished job, nothing finished is done again."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from app.errors import AgentFixError, ExitCode
+from app.job import Budget, Job
+from app.jobs.owner import is_alive, this_process
+from app.jobs.progress import KeptProgress
+from app.jobs.store import JobBlobs, JobStore
+from app.jobs.tables import sqlite_engine
+from app.task import Issue, Task
+from tests.fakes.progress import ListProgress
+
+START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        self.now += timedelta(seconds=1)
+        return self.now
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JobStore]:
+    engine = sqlite_engine(tmp_path / "jobs.db")
+    store = JobStore(engine, Clock())
+    store.create_tables()
+    yield store
+    engine.dispose()
+
+
+def job(name: str, created: datetime = START) -> Job:
+    task = Task(repository="/r", issue=Issue(title="T", body="B"), base="0" * 40, base_ref="HEAD", slug="t")
+    return Job(id=name, task=task, branch="agent-fix/t", budget=Budget(), model="m", created_at=created)
+
+
+def test_a_job_comes_back_as_it_went_in(store: JobStore) -> None:
+    store.create(job("a1"), "key")
+    row = store.get("a1")
+    assert row is not None
+    assert row.job == job("a1")
+    assert (row.state, row.epoch, row.owner) == ("queued", 0, None)
+    assert store.get("zz") is None
+
+
+def test_the_same_key_finds_the_unfinished_job_until_its_result_was_told(store: JobStore) -> None:
+    store.create(job("a1"), "key")
+    assert store.unfinished("other") is None
+    store.finish("a1", "pr_opened", "", {"x": 1})
+    found = store.unfinished("key")
+    assert found is not None, "a result that nobody was told of is told, not made again"
+    store.mark_reported("a1")
+    assert store.unfinished("key") is None
+
+
+def test_a_cancelled_job_is_not_taken_up_again(store: JobStore) -> None:
+    store.create(job("a1"), "key")
+    store.enter("a1", "stopped", "cancelled")
+    assert store.unfinished("key") is None
+
+
+def test_the_newest_of_a_key_counts(store: JobStore) -> None:
+    store.create(job("a1"), "key")
+    store.mark_reported("a1")
+    store.finish("a1", "error", "", {})
+    store.create(job("a2"), "key")
+    found = store.unfinished("key")
+    assert found is not None
+    assert found.job.id == "a2"
+
+
+def test_a_job_of_a_living_process_is_not_taken(store: JobStore) -> None:
+    script = (
+        "import sys\nfrom datetime import datetime, UTC\nfrom pathlib import Path\n"
+        "from app.jobs.store import JobStore\nfrom app.jobs.tables import sqlite_engine\n"
+        "JobStore(sqlite_engine(Path(sys.argv[1])), lambda: datetime.now(UTC)).acquire('a1')\n"
+        "print('have it', flush=True); sys.stdin.read()"
+    )
+    store.create(job("a1"), "key")
+    path = str(store.engine.url.database)
+    with subprocess.Popen(
+        [sys.executable, "-c", script, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdin is not None
+        assert other.stdout.readline().strip() == "have it"
+        with pytest.raises(AgentFixError) as refused:
+            store.acquire("a1")
+        assert refused.value.code == ExitCode.BUSY
+        assert str(other.pid) in refused.value.message
+        other.kill()
+        other.wait()
+    assert store.acquire("a1") == 2, "a dead owner's job is taken over, and the epoch says so"
+    store.release("a1")
+    row = store.get("a1")
+    assert row is not None
+    assert row.living_owner is None
+
+
+def test_a_reused_pid_is_no_living_owner() -> None:
+    host, pid, start = this_process().rsplit(":", 2)
+    assert is_alive(f"{host}:{pid}:{start}")
+    assert not is_alive(f"{host}:{pid}:{int(start) + 1}")
+    assert is_alive(f"elsewhere:{os.getpid()}:1"), "of other machines nothing is known"
+
+
+def test_find_by_prefix_says_what_is_wrong(store: JobStore) -> None:
+    store.create(job("ab1"), "k1")
+    store.create(job("ab2"), "k2")
+    assert store.find("ab1").job.id == "ab1"
+    with pytest.raises(AgentFixError, match="Several jobs"):
+        store.find("ab")
+    with pytest.raises(AgentFixError, match="No job"):
+        store.find("%")
+
+
+def test_progress_is_kept_in_order_without_streamed_fragments(store: JobStore) -> None:
+    watcher = ListProgress()
+    progress = KeptProgress(store, "a1", watcher)
+    progress.say("note", "one")
+    progress.say("text", "str")
+    progress.say("step", "two")
+    kept = list(store.said("a1"))
+    assert [(row.kind, row.text) for row in kept] == [("note", "one"), ("step", "two")]
+    assert [row.text for row in store.said("a1", after=kept[0].seq)] == ["two"]
+    assert watcher.said == [("note", "one"), ("text", "str"), ("step", "two")]
+
+
+def test_blobs_are_kept_once_and_per_job(store: JobStore) -> None:
+    mine, other = JobBlobs(store.engine, "a1"), JobBlobs(store.engine, "a2")
+    digest = mine.put(b"bytes\0")
+    assert mine.put(b"bytes\0") == digest
+    assert mine.get(digest) == b"bytes\0"
+    with pytest.raises(KeyError):
+        other.get(digest)
