@@ -60,7 +60,11 @@ class Suite(Noun):
     newly_failing: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    """Tests that passed on base and are gone on head."""
+    """Tests that passed on base and are gone, or skipped, on head."""
+    recheck: Execution | None = None
+    """The tests that newly failed, once more and alone on the head."""
+    notes: tuple[str, ...] = ()
+    """What has to be known to read the numbers: flaky tests, other suites that were found, narrowed runs."""
     not_run: str = ""
     """Not empty: why there is no suite result, in a sentence (for example that no test command was found)."""
 

@@ -1,0 +1,111 @@
+"""Which command runs a repository's tests: the configured one, else the one its own files speak for."""
+
+from pathlib import PurePosixPath
+
+from app.tree import Tree
+from app.verify import detect_node, detect_python
+from app.verify.configured import recognise
+from app.verify.frameworks import SuiteCommand
+from app.verify.paths import is_test_file, is_test_path
+from app.verify.surroundings import Place, places, prefix
+
+# Ecosystems whose results are told by the exit code alone: a file that marks them, and their test command.
+_BY_EXIT_CODE = (
+    ("pom.xml", "mvn --batch-mode test"),
+    ("gradlew", "./gradlew test"),
+    ("build.gradle", "gradle test"),
+    ("build.gradle.kts", "gradle test"),
+    (".rspec", "bundle exec rspec"),
+    ("Rakefile", "bundle exec rake test"),
+    ("mix.exs", "mix test"),
+    ("phpunit.xml", "vendor/bin/phpunit"),
+    ("phpunit.xml.dist", "vendor/bin/phpunit"),
+    ("pubspec.yaml", "dart test"),
+    ("Package.swift", "swift test"),
+)
+_MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
+
+
+def find_suite(tree: Tree, configured: str | None = None) -> SuiteCommand | None:
+    """The configured `test:` command wins. Otherwise the ecosystem with most tests, nearest to the top; the
+    others are named in its `note`. None where nothing speaks for any."""
+    detected = _detected(tree)
+    if configured and configured.strip():
+        return recognise(tree, configured.strip(), detected)
+    return detected
+
+
+def _detected(tree: Tree) -> SuiteCommand | None:
+    found = [(place, suite) for place in places(tree) for suite in _suites(place)]
+    if not found:
+        return None
+    found.sort(key=lambda item: (item[0].depth, -_tests(item[0], item[1])))
+    (_, main), *others = found
+    if not others:
+        return main
+    names = ", ".join(dict.fromkeys(f"`{suite.command}`" for _, suite in others[:5]))
+    return SuiteCommand(
+        command=main.command,
+        framework=main.framework,
+        narrowed=main.narrowed,
+        directory=main.directory,
+        modules=main.modules,
+        note=f"Also found and not run: {names}. Set `test:` in the configuration to choose.",
+    )
+
+
+def _suites(place: Place) -> list[SuiteCommand]:
+    found = [detect_python.suite(place), detect_node.suite(place), _go(place), _cargo(place)]
+    suites = [suite for suite in found if suite is not None]
+    if not suites and (other := _by_exit_code(place) or _make(place)):
+        suites.append(other)
+    return suites
+
+
+def _tests(place: Place, suite: SuiteCommand) -> int:
+    """How many test files speak for a suite."""
+    suffixes = {
+        "pytest": {".py"},
+        "unittest": {".py"},
+        "go": {".go"},
+        "cargo": {".rs"},
+        "other": {PurePosixPath(path).suffix for path in place.files},
+    }.get(suite.framework, {".js", ".ts", ".mjs", ".cjs", ".jsx", ".tsx", ".mts", ".cts"})
+    return sum(1 for path in place.files if PurePosixPath(path).suffix in suffixes and is_test_file(path))
+
+
+def _go(place: Place) -> SuiteCommand | None:
+    if "go.mod" not in place.files or not any(path.endswith("_test.go") for path in place.files):
+        return None
+    start = prefix(place.directory)
+    return SuiteCommand(
+        command=f"{start}go test ./...", framework="go", narrowed=f"{start}go test", directory=place.directory
+    )
+
+
+def _cargo(place: Place) -> SuiteCommand | None:
+    if "Cargo.toml" not in place.files:
+        return None
+    sources = (path for path in place.files if path.endswith(".rs"))
+    if not any(is_test_path(path) or b"#[test]" in place.read(path) for path in sources):
+        return None
+    start = prefix(place.directory)
+    workspace = " --workspace" if b"[workspace]" in place.read("Cargo.toml") else ""
+    command = f"{start}cargo test --no-fail-fast{workspace}"
+    return SuiteCommand(command=command, framework="cargo", narrowed=command, directory=place.directory)
+
+
+def _by_exit_code(place: Place) -> SuiteCommand | None:
+    tests = any(is_test_path(path) for path in place.files)
+    for marker, command in _BY_EXIT_CODE:
+        if marker in place.files and tests:
+            return SuiteCommand(command=prefix(place.directory) + command, directory=place.directory)
+    return None
+
+
+def _make(place: Place) -> SuiteCommand | None:
+    for name in _MAKEFILES:
+        lines = place.text(name).splitlines()
+        if any(line.split("#")[0].startswith(("test:", "test :")) for line in lines):
+            return SuiteCommand(command=f"{prefix(place.directory)}make test", directory=place.directory)
+    return None

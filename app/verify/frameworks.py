@@ -1,0 +1,161 @@
+"""What each test framework needs to tell per-test results without changing what the project does."""
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Literal
+
+from app.verify.lines import read_cargo, read_go, read_unittest
+from app.verify.paths import is_test_file
+from app.verify.reports import Report, read_jest, read_junit, read_mocha
+
+FrameworkName = Literal["pytest", "unittest", "node", "jest", "vitest", "mocha", "go", "cargo", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteCommand:
+    """How a repository's tests are run, as one would type it at its top.
+
+    `narrowed` is the same command ready for chosen tests to be appended; empty where it cannot be narrowed.
+    `directory` is where the tests' own paths start, `modules` where dotted module names start.
+    """
+
+    command: str
+    framework: FrameworkName = "other"
+    origin: Literal["configuration", "detected"] = "detected"
+    narrowed: str = ""
+    directory: str = ""
+    modules: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """`arguments` and `environment` ask for a report at a path; `targets` turns ids and files into arguments."""
+
+    read: Callable[[bytes], Report | None] | None = None
+    in_output: bool = False
+    arguments: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    targets: Callable[[SuiteCommand, Iterable[str]], list[str]] | None = None
+
+
+def report_command(suite: SuiteCommand, report: str, only: tuple[str, ...] | None) -> str:
+    """The shell command that runs the suite, or only the given tests, and leaves a report where one is possible.
+
+    ValueError where the suite cannot be narrowed to these.
+    """
+    framework = FRAMEWORKS[suite.framework]
+    command = suite.command if only is None else narrow(suite, only)
+    if suite.framework == "go" and suite.narrowed:
+        return f"{command.replace('go test', 'go test -json', 1)} > {report}"
+    if suite.framework == "unittest" and suite.narrowed and " -v" not in command:
+        return f"{command} -v"
+    if framework.arguments and suite.narrowed:
+        chosen = command.removeprefix(suite.narrowed) if only is not None else ""
+        return f"{suite.narrowed} {framework.arguments.format(report=report)}{chosen}"
+    return command
+
+
+def report_environment(suite: SuiteCommand, report: str) -> dict[str, str]:
+    framework = FRAMEWORKS[suite.framework]
+    return {name: value.format(report=report) for name, value in framework.environment.items()}
+
+
+def narrow(suite: SuiteCommand, only: Iterable[str]) -> str:
+    """The command for chosen tests only: ids as the reports have them, or paths of test files."""
+    targets = FRAMEWORKS[suite.framework].targets
+    chosen = list(dict.fromkeys(targets(suite, list(only)))) if targets and suite.narrowed else []
+    if not chosen:
+        raise ValueError("the suite's command cannot be narrowed to these tests")
+    return f"{suite.narrowed} {shlex.join(chosen)}"
+
+
+def _as_they_are(suite: SuiteCommand, only: Iterable[str]) -> list[str]:
+    return [_inside(suite.directory, name) for name in only]
+
+
+def _files(suite: SuiteCommand, only: Iterable[str]) -> list[str]:
+    files = [_inside(suite.directory, name.split("::")[0]) for name in only]
+    return files if all(is_test_file(file) for file in files) else []
+
+
+def _inside(directory: str, path: str) -> str:
+    return path.removeprefix(f"{directory}/") if directory else path
+
+
+def _modules(suite: SuiteCommand, only: Iterable[str]) -> list[str]:
+    def module(name: str) -> str:
+        if name.endswith(".py"):
+            return _inside(suite.modules or suite.directory, name).removesuffix(".py").replace("/", ".")
+        return name.removeprefix("unittest.loader._FailedTest.").removesuffix(".setUpClass")
+
+    return [module(name) for name in only]
+
+
+def _go_targets(suite: SuiteCommand, only: Iterable[str]) -> list[str]:
+    packages, tests = [], []
+    for name in only:
+        if name.endswith(".go"):
+            packages.append(f"./{PurePosixPath(_inside(suite.directory, name)).parent}")
+            continue
+        package, _, test = name.partition("::")
+        packages.append(package)
+        tests.append(re.escape(test.split("/")[0]))
+    filters = ["-run", f"^({'|'.join(dict.fromkeys(tests))})$"] if tests and all(tests) else []
+    return [*filters, *packages]
+
+
+def _cargo_targets(suite: SuiteCommand, only: Iterable[str]) -> list[str]:
+    binaries, tests = list[str](), list[str]()
+    for name in only:
+        if name.endswith(".rs"):
+            file = PurePosixPath(_inside(suite.directory, name))
+            if file.parent.name != "tests":
+                return []
+            binaries += ["--test", file.stem]
+        elif " - " in name:  # a documentation test has no name that can be chosen exactly
+            return []
+        else:
+            tests.append(name.partition("::")[2])
+    return [*binaries, *(["--", "--exact", *tests] if tests else [])]
+
+
+_NPM_QUIET = {"CI": "true", "npm_config_update_notifier": "false"}
+_NODE_REPORTERS = (
+    "--test-reporter=spec --test-reporter-destination=stdout --test-reporter=junit --test-reporter-destination={report}"
+)
+FRAMEWORKS: Mapping[FrameworkName, Framework] = {
+    # The older family names each test's file, so that a test can be run again by its id.
+    "pytest": Framework(
+        read=read_junit,
+        environment={
+            # One module that cannot be imported, or the first failure, must not hide all the other tests.
+            "PYTEST_ADDOPTS": "--junitxml={report} -o junit_family=xunit1 --continue-on-collection-errors --maxfail=0",
+            "TOX_OVERRIDE": "testenv.pass_env+=PYTEST_ADDOPTS",
+        },
+        targets=_as_they_are,
+    ),
+    "unittest": Framework(read=read_unittest, in_output=True, targets=_modules),
+    "node": Framework(read=read_junit, environment={**_NPM_QUIET, "NODE_OPTIONS": _NODE_REPORTERS}, targets=_files),
+    "jest": Framework(read=read_jest, arguments="--json --outputFile={report}", environment=_NPM_QUIET, targets=_files),
+    "vitest": Framework(
+        read=read_jest,
+        arguments="--reporter=default --reporter=json --outputFile.json={report}",
+        environment=_NPM_QUIET,
+        targets=_files,
+    ),
+    "mocha": Framework(
+        read=read_mocha,
+        arguments="--reporter json --reporter-option output={report}",
+        environment=_NPM_QUIET,
+        targets=_files,
+    ),
+    "go": Framework(read=read_go, targets=_go_targets),
+    "cargo": Framework(
+        read=read_cargo, in_output=True, environment={"CARGO_TERM_COLOR": "never"}, targets=_cargo_targets
+    ),
+    "other": Framework(environment=_NPM_QUIET),
+}

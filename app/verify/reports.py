@@ -1,0 +1,185 @@
+"""Test reports as the frameworks write them, read into one shape: test id → how it ended, and why."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+from xml.parsers import expat
+
+from app.sandbox.base import WORKSPACE
+from app.text import one_line
+from app.verify.facts import Status
+
+MAX_TESTS = 200_000
+MAX_DEPTH = 100
+MAX_ID = 400
+MAX_TEXT = 4_000
+
+
+class Case(NamedTuple):
+    """How one test ended. `text` is what the framework said of a failure, otherwise empty."""
+
+    status: Status
+    text: str = ""
+
+
+Report = Mapping[str, Case]
+_RANK: Mapping[Status, int] = {"failed": 3, "error": 2, "passed": 1, "skipped": 0}
+
+
+def collect(cases: Iterable[tuple[str, Case]]) -> dict[str, Case]:
+    """Cases by id; of several with the same id (a test and its teardown) the worst counts."""
+    report: dict[str, Case] = {}
+    for name, case in cases:
+        key = test_id(name)
+        known = report.get(key)
+        if known is None or _RANK[case.status] > _RANK[known.status]:
+            report[key] = case
+    return report
+
+
+def test_id(name: str) -> str:
+    """An id without control characters, of bounded length, with paths as seen from the top of the repository."""
+    return one_line(name.replace(f"{WORKSPACE}/", ""))[:MAX_ID]
+
+
+class _JUnitCase:
+    __slots__ = ("file", "name", "owner", "status", "suites", "text")
+
+    def __init__(self, attributes: Mapping[str, str], suites: tuple[str, ...]) -> None:
+        self.name = attributes.get("name", "")
+        self.owner = attributes.get("classname", "")
+        self.file = attributes.get("file", "").removeprefix(f"{WORKSPACE}/")
+        self.suites = suites
+        self.status: Status = "passed"
+        self.text = ""
+
+
+class _RefusedError(ValueError):
+    """A report with something no honest framework writes."""
+
+
+class _JUnitReader:
+    """Streams JUnit XML through expat; document types and entities are refused before they can expand."""
+
+    def __init__(self) -> None:
+        self.cases: list[_JUnitCase] = []
+        self._case: _JUnitCase | None = None
+        self._suites: list[str] = []
+        self._depth = 0
+
+    def read(self, data: bytes) -> list[_JUnitCase]:
+        parser = expat.ParserCreate()
+        parser.buffer_text = True
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._characters
+        parser.StartDoctypeDeclHandler = self._refuse
+        parser.EntityDeclHandler = self._refuse
+        parser.Parse(data, True)
+        return self.cases
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH or len(self.cases) > MAX_TESTS:
+            raise _RefusedError("the report is too deep or too long")
+        if tag == "testsuite":
+            self._suites.append(attributes.get("name", ""))
+        elif tag == "testcase":
+            self._case = _JUnitCase(attributes, tuple(self._suites))
+            self.cases.append(self._case)
+        elif self._case is not None:
+            self._outcome(self._case, tag, attributes)
+
+    def _outcome(self, case: _JUnitCase, tag: str, attributes: Mapping[str, str]) -> None:
+        outcomes: Mapping[str, Status] = {"failure": "failed", "error": "error", "skipped": "skipped"}
+        if tag not in outcomes or case.status == "skipped":  # node marks a failing `todo` as both
+            return
+        if outcomes[tag] == "skipped" or _RANK[outcomes[tag]] > _RANK[case.status]:
+            case.status = outcomes[tag]
+        case.text += attributes.get("message", "") + "\n"
+
+    def _end(self, tag: str) -> None:
+        self._depth -= 1
+        if tag == "testsuite" and self._suites:
+            self._suites.pop()
+        elif tag == "testcase":
+            self._case = None
+
+    def _characters(self, text: str) -> None:
+        case = self._case
+        if case is not None and case.status in ("failed", "error") and len(case.text) < MAX_TEXT:
+            case.text += text
+
+    def _refuse(self, *_: object) -> None:
+        raise _RefusedError("document types and entities are refused")
+
+
+def read_junit(data: bytes) -> Report | None:
+    """pytest (either family), `node --test`, and whatever else writes JUnit XML."""
+    try:
+        cases = _JUnitReader().read(data)
+    except (expat.ExpatError, ValueError, LookupError):
+        return None
+    modules = {_module(case.file): case.file for case in cases if case.file.endswith(".py")}
+    return collect((_junit_id(case, modules), Case(case.status, _short(case.text))) for case in cases)
+
+
+def _junit_id(case: _JUnitCase, modules: Mapping[str, str]) -> str:
+    if case.owner in ("", "test", "suite"):
+        if _module(case.file) == case.name:  # pytest could not collect the file
+            return case.file
+        path = " > ".join([*case.suites, case.name]) if case.suites != ("pytest",) else case.name
+        return f"{case.file}::{path}" if case.file else path
+    # An inherited test names the file of its definition, so the module is looked for among all of the report's.
+    parts = case.owner.split(".")
+    for end in range(len(parts), 0, -1):
+        file = modules.get(".".join(parts[:end]))
+        if file:
+            return "::".join([file, *parts[end:], case.name])
+    return f"{case.owner}::{case.name}"
+
+
+def _module(file: str) -> str:
+    return file.removesuffix(".py").replace("/", ".")
+
+
+def read_jest(data: bytes) -> Report | None:
+    """The JSON that jest writes with `--json`, and vitest with its `json` reporter."""
+    return _from_json(data, _jest_cases)
+
+
+def _jest_cases(document: Any) -> Iterable[tuple[str, Case]]:
+    statuses: Mapping[str, Status] = {"passed": "passed", "failed": "failed"}
+    for file in document["testResults"]:
+        if not file["assertionResults"] and file["status"] == "failed":
+            yield str(file["name"]), Case("error", _short(str(file.get("message", ""))))
+        for result in file["assertionResults"]:
+            title = " > ".join(map(str, [*result["ancestorTitles"], result["title"]]))
+            text = "\n".join(map(str, result.get("failureMessages") or ()))
+            yield f"{file['name']}::{title}", Case(statuses.get(result["status"], "skipped"), _short(text))
+
+
+def read_mocha(data: bytes) -> Report | None:
+    """The JSON of mocha's `json` reporter."""
+    return _from_json(data, _mocha_cases)
+
+
+def _mocha_cases(document: Any) -> Iterable[tuple[str, Case]]:
+    groups: tuple[tuple[str, Status], ...] = (("passes", "passed"), ("pending", "skipped"), ("failures", "failed"))
+    for group, status in groups:
+        for test in document[group]:
+            error = test.get("err") or {}
+            text = str(error.get("stack") or error.get("message") or "")
+            yield f"{test.get('file') or ''}::{test['fullTitle']}", Case(status, _short(text))
+
+
+def _from_json(data: bytes, cases: Callable[[Any], Iterable[tuple[str, Case]]]) -> Report | None:
+    try:
+        return collect(cases(json.loads(data)))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _short(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT // 2] + "\n…\n" + text[-MAX_TEXT // 2 :]

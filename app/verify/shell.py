@@ -1,0 +1,58 @@
+"""One command of the proof: run in a sandbox by bash, ended kindly at its time limit, told as an Execution."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.sandbox.base import Completed, Sandbox
+from app.text import plain
+from app.verify.facts import Execution
+
+EXCERPT = 4_000
+GRACE = 10.0
+"""Seconds between the interrupt, at which frameworks still write their report, and the kill."""
+
+_INTERRUPTED = frozenset({124, 137})
+_KINDLY = 'command -v timeout >/dev/null && exec timeout -s INT -k "$1" "$2" bash -c "$3"; exec bash -c "$3"'
+_DISPLAY_FILTER = re.compile(r"\|&?\s*(?:tail|head|cat|tee)\b[^|&;]*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A command that ended: the facts of it, and its output as bytes (`dropped` of them were not kept)."""
+
+    execution: Execution
+    output: bytes
+    dropped: int = 0
+
+
+async def run(sandbox: Sandbox, command: str, *, timeout: float, env: Mapping[str, str] | None = None) -> Ran:
+    """Run a shell command to its end; at `timeout` seconds it is interrupted, and killed soon after."""
+    argv = ["bash", "-c", _KINDLY, "bash", f"{GRACE:g}", f"{timeout:g}", failing_pipe(command)]
+    completed = await sandbox.exec(argv, timeout=timeout + 2 * GRACE, env=env)
+    timed_out = completed.timed_out or (completed.exit_code in _INTERRUPTED and completed.seconds >= timeout)
+    return Ran(execution_of(command, completed, timed_out=timed_out), completed.output, completed.dropped)
+
+
+def failing_pipe(command: str) -> str:
+    """A command whose output is only cut for display (`… | tail -5`) must not lose its exit code by that."""
+    return f"set -o pipefail; {command}" if _DISPLAY_FILTER.search(command.strip()) else command
+
+
+def execution_of(command: str, completed: Completed, *, timed_out: bool | None = None) -> Execution:
+    return Execution(
+        command=command,
+        exit_code=completed.exit_code,
+        seconds=round(completed.seconds, 2),
+        timed_out=completed.timed_out if timed_out is None else timed_out,
+        excerpt=excerpt(completed.output),
+    )
+
+
+def excerpt(output: bytes, limit: int = EXCERPT) -> str:
+    """The end of an output as people can read it: no escape sequences, whole lines, at most `limit` characters."""
+    text = plain(output[-8 * limit :].decode(errors="replace")).strip()
+    if len(text) <= limit:
+        return text
+    tail = text[-limit:]
+    return tail[tail.find("\n") + 1 :]

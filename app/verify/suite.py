@@ -1,0 +1,135 @@
+"""The suite, run once in a sandbox, with per-test results wherever its framework gives them."""
+
+import re
+import secrets
+
+from app.sandbox.base import Sandbox
+from app.verify.facts import Execution, Status, SuiteResult, TestCount
+from app.verify.frameworks import FRAMEWORKS, SuiteCommand, report_command, report_environment
+from app.verify.lines import go_output
+from app.verify.reports import Report
+from app.verify.shell import Ran, excerpt, run
+
+REPORT_CHUNK = 4 * 1024**2
+MAX_REPORT = 64 * 1024**2
+
+# Some old versions and settings do not take the request for a report; then the suite is run as it is.
+_REPORT_REFUSED = re.compile(
+    r"unrecognized arguments:.*--junitxml|not allowed in NODE_OPTIONS|must match the number of specified"
+    r"|unknown (?:option|argument).*(?:outputFile|reporter)",
+    re.IGNORECASE,
+)
+_NOT_INSTALLED = re.compile(
+    r"No module named '?(?P<module>pytest|unittest|django)\b|(?P<command>[\w./-]+): (?:command )?not found"
+    r"|(?i:missing script:? \"?test)|could not determine executable to run"
+)
+
+
+async def measure(
+    sandbox: Sandbox, suite: SuiteCommand, *, timeout: float, only: tuple[str, ...] | None = None
+) -> SuiteResult:
+    """Run the suite, or only some of its tests (ids or test files), for at most `timeout` seconds.
+
+    ValueError where `only` asks for tests that the suite's command cannot be narrowed to.
+    """
+    result, _ = await measure_cases(sandbox, suite, timeout=timeout, only=only)
+    return result
+
+
+async def measure_cases(
+    sandbox: Sandbox, suite: SuiteCommand, *, timeout: float, only: tuple[str, ...] | None = None
+) -> tuple[SuiteResult, Report | None]:
+    """The same, with what the framework said of each test."""
+    shown = suite.command if only is None else report_command(suite, "", only)
+    report = f"/tmp/report-{secrets.token_hex(8)}"  # noqa: S108 - inside the sandbox
+    environment = report_environment(suite, report)
+    ran = await run(sandbox, report_command(suite, report, only), timeout=timeout, env=environment)
+    if _REPORT_REFUSED.search(ran.output[-20_000:].decode(errors="replace")):
+        ran = await run(sandbox, suite.command, timeout=timeout)
+        return result_of(ran, None, shown, timeout), None
+    content = await _read(sandbox, report)
+    if suite.framework == "go" and content:
+        ran = Ran(ran.execution.model_copy(update={"excerpt": excerpt(go_output(content))}), ran.output, ran.dropped)
+    cases = _cases(suite, ran, content)
+    return result_of(ran, cases, shown, timeout), cases
+
+
+def _cases(suite: SuiteCommand, ran: Ran, content: bytes) -> Report | None:
+    framework = FRAMEWORKS[suite.framework]
+    if framework.read is None:
+        return None
+    if not framework.in_output:
+        return framework.read(content) if content else None
+    # Lines are gone from the middle of an output that was too long: better no results than half of them.
+    return None if ran.dropped else framework.read(ran.output)
+
+
+def result_of(ran: Ran, cases: Report | None, shown: str, timeout: float) -> SuiteResult:
+    execution = ran.execution.model_copy(update={"command": shown})
+    if not execution.excerpt and cases:
+        execution = execution.model_copy(update={"excerpt": excerpt(_failures(cases).encode())})
+    if cases is None:
+        return SuiteResult(execution=execution, partial=_partial(execution, None, timeout))
+    count = count_of(cases)
+    return SuiteResult(
+        execution=execution,
+        count=count,
+        failing=tuple(sorted(name for name, case in cases.items() if case.status in ("failed", "error"))),
+        passing=tuple(sorted(name for name, case in cases.items() if case.status == "passed")),
+        partial=_partial(execution, count, timeout),
+    )
+
+
+def count_of(cases: Report) -> TestCount:
+    numbers: dict[Status, int] = {"passed": 0, "failed": 0, "error": 0, "skipped": 0}
+    for case in cases.values():
+        numbers[case.status] += 1
+    return TestCount(passed=numbers["passed"], failed=numbers["failed"] + numbers["error"], skipped=numbers["skipped"])
+
+
+def could_not_start(execution: Execution) -> str:
+    """Why a suite command never got as far as a test, in a sentence; empty where it did."""
+    if execution.timed_out or execution.exit_code == 0:
+        return ""
+    found = _NOT_INSTALLED.search(execution.excerpt[-EXCERPT_LOOKED_AT:])
+    if found and found["module"]:
+        return f"{found['module']} is not installed in the sandbox."
+    if found and found["command"] and execution.exit_code in (126, 127):
+        return f"The command {found['command']} is not in the sandbox."
+    if execution.exit_code in (126, 127):
+        return f"The test command could not be started (exit code {execution.exit_code})."
+    return "The test command does not exist in the project." if found and not found["command"] else ""
+
+
+EXCERPT_LOOKED_AT = 2_000
+
+
+def _partial(execution: Execution, count: TestCount | None, timeout: float) -> str:
+    if not execution.timed_out:
+        return ""
+    if count is None or count == TestCount():
+        return f"The suite was stopped at its limit of {timeout:g} s, before it told any result."
+    done = count.passed + count.failed + count.skipped
+    return (
+        f"The suite was stopped at its limit of {timeout:g} s; {done} tests had ended by then, the others were not run."
+    )
+
+
+def _failures(cases: Report) -> str:
+    failing = [f"{name}\n{case.text}\n" for name, case in cases.items() if case.status in ("failed", "error")]
+    return "\n".join(failing) or f"{len(cases)} tests, none failing"
+
+
+async def _read(sandbox: Sandbox, path: str) -> bytes:
+    """A report's bytes, read in pieces that no output limit cuts; empty where there is none or it is too long."""
+    content = bytearray()
+    while len(content) < MAX_REPORT:
+        script = 'test -f "$1" && tail -c "+$2" "$1" | head -c "$3"'
+        argv = ["sh", "-c", script, "sh", path, str(len(content) + 1), str(REPORT_CHUNK)]
+        piece = await sandbox.exec(argv, timeout=60.0, separate_stderr=True)
+        if not piece.output or piece.dropped:
+            return bytes(content)
+        content += piece.output
+        if len(piece.output) < REPORT_CHUNK:
+            return bytes(content)
+    return b""
