@@ -123,6 +123,14 @@ def index_info(changes: Iterable[FileChange], blobs: Mapping[str, str]) -> bytes
     return b"".join(line + path_bytes(change.path) + b"\0" for line, change in zip(lines, ordered, strict=True))
 
 
+def unsafe_change(change: FileChange) -> str:
+    """Why git must never get this change, or an empty text."""
+    name = change.path.rpartition("/")[2].casefold()
+    if change.mode == "120000" and name in {".gitmodules", ".gitattributes", ".gitignore", ".mailmap"}:
+        return f"a link in the place of {name}"
+    return unsafe_path(change.path)
+
+
 def unsafe_path(path: str) -> str:
     """Why git must never get this path, or an empty text: the last line of defence behind every other check.
 

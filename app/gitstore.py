@@ -32,7 +32,7 @@ from app.gitformat import (
     parse_listing,
     parse_stat,
     path_text,
-    unsafe_path,
+    unsafe_change,
 )
 from app.patch import Patch
 from app.task import Person
@@ -211,7 +211,7 @@ class GitStore:
     def commit(self, patch: Patch, *, message: str, author: Person, date: datetime) -> str:
         """Make the patch a commit on its base. The same arguments give the same id, on any machine, ever."""
         for change in patch.changes:
-            if reason := unsafe_path(change.path):
+            if reason := unsafe_change(change):
                 raise UnsafePathError(f"refusing to commit {reason}: {change.path!r}")
         with self._index(patch.base) as env:
             lines = index_info(patch.changes, self._write_blobs(patch))
@@ -233,7 +233,7 @@ class GitStore:
         Said twice with the same commit it changes nothing and returns the same name.
         """
         plain = Git("-C", str(repository))
-        plain("check-ref-format", "--branch", branch)
+        _check_branch(branch)
         theirs = _as_owner(repository)
         for _ in range(8):  # another process may take the name between the look and the leap
             name, delivered = free_name(branch, commit, _branches(plain))
@@ -312,6 +312,12 @@ def _full(commit: str) -> str:
 def _branches(repository: Git) -> dict[str, str]:
     output = repository.text("for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", "refs/heads/")
     return dict(line.rsplit(" ", 1) for line in output.splitlines())
+
+
+def _check_branch(branch: str) -> None:
+    if branch.startswith("-") or branch in {"HEAD", "@"}:  # refs that git can hold and nobody can name
+        raise GitError(f"{branch!r} is no name for a branch")
+    Git()("check-ref-format", f"refs/heads/{branch}")
 
 
 def _as_owner(repository: Path) -> Git:
