@@ -18,7 +18,8 @@ from tests.repositories import commit_files, git, make_repository, snapshot
 BOT = Person(name="agent-fix", email="agent-fix@users.noreply.example")
 WHEN = datetime(2026, 11, 3, tzinfo=UTC)
 HOOKS = """post-checkout post-commit post-index-change post-merge pre-auto-gc pre-commit pre-push pre-receive
-    post-receive reference-transaction update post-update proc-receive push-to-checkout fsmonitor-watchman prepare-commit-msg"""
+    post-receive reference-transaction update post-update proc-receive push-to-checkout
+    fsmonitor-watchman prepare-commit-msg"""
 ATTRIBUTES = "* filter=evil diff=evil merge=evil ident text eol=crlf\nd.txt working-tree-encoding=UTF-16LE\n"
 
 
@@ -114,7 +115,7 @@ def changed(base: str, *changes: tuple[str, bytes]) -> Patch:
 def test_the_tripwires_do_work(poisoned: Path, wires: Tripwires) -> None:
     for command in (["status"], ["branch", "x"], ["diff", "HEAD~1", "HEAD"]):
         git(poisoned, *command, check=False)
-    assert wires.fired() >= {"fsmonitor", "hook-reference-transaction", "external-diff"}
+    assert wires.fired() >= {"fsmonitor", "hook-reference-transaction", "diff-command"}
     assert any("clean" in name or name == "process" for name in wires.fired())
 
 
