@@ -1,0 +1,150 @@
+"""What the values of `.github/agent-fix.yml` may be: hosts, names, patterns; each rule says what it wants instead."""
+
+import ipaddress
+import re
+from collections.abc import Callable
+
+HIGHEST_HOST_LENGTH = 253
+STATE_LABELS = frozenset({"agent-fix", "agent-in-progress", "agent-done", "agent-needs-human"})
+
+_HOST_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_NUMBER_LABEL = re.compile(r"\d+|0x[0-9a-f]*")
+_PRIVATE_SUFFIXES = (".localhost", ".local", ".localdomain", ".internal", ".intranet", ".lan", ".home.arpa", ".onion")
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+/-]{0,199}")
+_RUNNER = re.compile(r"[a-z][a-z0-9-]{0,39}")
+_LOGIN = r"[A-Za-z0-9](?:[A-Za-z0-9_]|-(?=[A-Za-z0-9_])){0,38}"
+_ACTOR = re.compile(rf"{_LOGIN}(?:\[bot\])?")
+_REVIEWER = re.compile(rf"{_LOGIN}(?:/[A-Za-z0-9_.-]{{1,100}})?")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9._-]+)+")
+
+
+def host(value: str) -> str:
+    """A public host name in lower case: no wildcard, address, port, path, or name of a private network."""
+    name = value.strip().lower().removesuffix(".")
+    if "*" in name:
+        raise ValueError("must be a host, not a wildcard; name each host")
+    if "://" in name or "/" in name or "@" in name:
+        raise ValueError("must be only a host such as packages.example.org, without scheme, path or user")
+    if _is_address(name):
+        raise ValueError("must be a host name, not an address")
+    if ":" in name:
+        raise ValueError("must be a host without a port")
+    if not name.isascii():
+        raise ValueError("must be in ASCII; write an international name in its xn-- form")
+    if name == "localhost" or name.endswith(_PRIVATE_SUFFIXES):
+        raise ValueError("must be a public host; only the server's operator can allow a private one")
+    labels = name.split(".")
+    if len(labels) < 2 or len(name) > HIGHEST_HOST_LENGTH or not all(map(_HOST_LABEL.fullmatch, labels)):
+        raise ValueError("must be a host name such as packages.example.org")
+    return name
+
+
+def _is_address(name: str) -> bool:
+    """Also in the disguises that resolvers accept: 2130706433, 0x7f.1, 127.1, [::1]:80."""
+    if name.startswith("[") or _NUMBER_LABEL.fullmatch(name.rsplit(":", 1)[0].rsplit(".", 1)[-1]):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def model(value: str) -> str:
+    if value.startswith("recorded/"):
+        raise ValueError("must be a live model; recordings are chosen on the command line only")
+    if not _MODEL.fullmatch(value) or ".." in value:
+        raise ValueError("must be a model's name such as openai/gpt-5")
+    return value
+
+
+def runner(value: str) -> str:
+    if not _RUNNER.fullmatch(value):
+        raise ValueError("must be a runner's name such as native")
+    return value
+
+
+def command(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must be a command, not blank")
+    return value
+
+
+def actor(value: str) -> str:
+    return _login(value, _ACTOR, "a GitHub login such as octocat; wildcards and teams are not accepted")
+
+
+def reviewer(value: str) -> str:
+    return _login(value, _REVIEWER, "a GitHub login such as octocat, or a team such as octo-org/maintainers")
+
+
+def _login(value: str, pattern: re.Pattern[str], what: str) -> str:
+    if value.startswith("@"):
+        raise ValueError("must be written without the @")
+    if not pattern.fullmatch(value):
+        raise ValueError(f"must be {what}")
+    return value
+
+
+def label(value: str) -> str:
+    if value.strip().lower() in STATE_LABELS:
+        raise ValueError("is a label that agent-fix itself sets and watches; choose another")
+    return _line("a label", 50)(value)
+
+
+def protected_path(value: str) -> str:
+    """A `.gitignore` pattern. It can only add: an exception would open what the server protects."""
+    if value.startswith("!"):
+        raise ValueError("must not begin with `!`: patterns can only protect more, never less")
+    if not value.strip() or value.startswith("#") or "\n" in value or not value.strip("/ "):
+        raise ValueError("must be a pattern as in .gitignore, such as infra/ or *.sql")
+    if ".." in value.split("/"):
+        raise ValueError("must not have a `..` part: patterns are relative to the repository's root")
+    return value
+
+
+def branch(value: str) -> str:
+    """A pattern with `{number}` or `{slug}` below a prefix of its own, so that it never meets a person's branch."""
+    _placeholders(value, {"number", "slug"})
+    example = fill(value, number="1", slug="a")
+    if example == value:
+        raise ValueError("must hold {number} or {slug}, so that each task has a branch of its own")
+    first = value.split("/", 1)[0]
+    if first in {"refs", "heads", "HEAD", "origin"}:
+        raise ValueError(f"must be a short branch name, without {first}/")
+    bad_parts = [part for part in example.split("/") if part.startswith(".") or part.endswith((".", ".lock"))]
+    if not _BRANCH.fullmatch(example) or bad_parts or ".." in example or "{" in first or len(value) > 100:
+        raise ValueError("must be a branch below a prefix of its own, such as agent-fix/issue-{number}-{slug}")
+    return value
+
+
+def title(value: str) -> str:
+    _placeholders(value, {"number", "title"})
+    if "{title}" not in value:
+        raise ValueError("must hold {title}")
+    return _line("a title", 120)(value)
+
+
+def fill(pattern: str, **values: str) -> str:
+    """The pattern with its placeholders replaced, in one pass (a value's own braces stay)."""
+    return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), pattern)
+
+
+def _placeholders(pattern: str, allowed: set[str]) -> None:
+    names = " and ".join(f"{{{name}}}" for name in sorted(allowed))
+    if unknown := [name for name in _PLACEHOLDER.findall(pattern) if name not in allowed]:
+        raise ValueError(f"has an unknown placeholder {{{unknown[0]}}}; known are {names}")
+    if "{" in _PLACEHOLDER.sub("", pattern) or "}" in _PLACEHOLDER.sub("", pattern):
+        raise ValueError(f"has a brace without its partner; placeholders are {names}")
+
+
+def _line(what: str, longest: int) -> Callable[[str], str]:
+    def rule(value: str) -> str:
+        if not value.strip() or "\n" in value or "\t" in value or value != value.strip():
+            raise ValueError(f"must be {what}: one line of text without space around it")
+        if len(value) > longest:
+            raise ValueError(f"is {len(value)} characters long; at most {longest}")
+        return value
+
+    return rule
