@@ -14,6 +14,10 @@ from typing import Literal, Protocol
 WORKSPACE = "/workspace"
 ENV = "/env"
 HOME = "/home/agent"
+FILLED = "/run/filled"
+"""Inside, read-only: what LISTING said right after `fill`, so that changes are found without reading files."""
+LISTING = ("/usr/bin/find", ".", "-mindepth", "1", "!", "-type", "d", "-printf", r"%i %C@ %m %s %y %P\0")
+"""The command that lists /workspace: inode, change time, mode (octal), size, kind, path. A NUL after each."""
 
 OnOutput = Callable[[bytes], None]
 
@@ -54,7 +58,8 @@ class Setup:
     `key` is a hash over commands, lock files and tool versions: an equal key means a reusable result.
     `directories` are untracked directories, or files, of the tree that the result includes (such as `node_modules`);
     one that does not come to be is left out. `readable` are paths of this machine that are shown read-only at their
-    own place while the commands run (a package index in a folder, a certificate file).
+    own place while the commands run (a package index in a folder, a certificate file). `notes` are sentences for
+    people on what was not prepared, and why.
     """
 
     commands: tuple[str, ...] = ()
@@ -63,6 +68,7 @@ class Setup:
     environment: tuple[tuple[str, str], ...] = ()
     directories: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     origin: Literal["configuration", "detected", "none"] = "none"
 
 

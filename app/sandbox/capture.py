@@ -1,0 +1,35 @@
+"""What is kept of a command's output: its head and its tail, never more memory than that."""
+
+from collections import deque
+
+
+class HeadTail:
+    """Bytes in order, of which the first and the last `limit / 2` stay; the middle is counted."""
+
+    def __init__(self, limit: int) -> None:
+        self._head_limit = limit // 2
+        self._tail_limit = limit - self._head_limit
+        self._head = bytearray()
+        self._tail: deque[bytes] = deque()
+        self._tail_size = 0
+        self.seen = 0
+
+    def add(self, chunk: bytes) -> None:
+        self.seen += len(chunk)
+        room = self._head_limit - len(self._head)
+        if room > 0:
+            self._head += chunk[:room]
+            chunk = chunk[room:]
+        if chunk:
+            self._tail.append(chunk)
+            self._tail_size += len(chunk)
+        while self._tail and self._tail_size - len(self._tail[0]) >= self._tail_limit:
+            self._tail_size -= len(self._tail.popleft())
+
+    def value(self) -> bytes:
+        tail = b"".join(self._tail)
+        return bytes(self._head) + tail[max(0, len(tail) - self._tail_limit) :]
+
+    @property
+    def dropped(self) -> int:
+        return self.seen - len(self.value())

@@ -1,0 +1,155 @@
+"""One command as a host process: fed, drained, timed, and dead with all it started when this is over."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app.sandbox.base import Completed, OnOutput
+from app.sandbox.capture import HeadTail
+
+OUTPUT_CEILING = 1024**3
+"""Bytes of output after which a command is ended: nobody reads them, and draining them costs a processor."""
+CHUNK = 256 * 1024
+SETTLE_SECONDS = 10.0
+"""How long a killed command may take to disappear (a process in the kernel cannot be killed before it returns)."""
+
+End = Callable[[asyncio.subprocess.Process], None]
+"""Kills everything the process started, and itself. Called once it has exited too, for what it left behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to start. `pass_fds` are inherited, and remain the caller's to close."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path
+    pass_fds: Sequence[int] = ()
+    stdin: bytes = b""
+    timeout: float = 120.0
+    keep: int = 10 * 1024**2
+    separate_stderr: bool = False
+    on_output: OnOutput | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """A command under way. `kill` may be called by anybody at any time; `run` then returns soon."""
+
+    order: Order
+    end: End
+    _process: asyncio.subprocess.Process | None = None
+    _over: asyncio.Event = field(default_factory=asyncio.Event)
+    _flooded: bool = False
+
+    async def run(self) -> Completed:
+        """Until all output is read and the process is gone. OSError where it could not be started."""
+        order, started = self.order, time.perf_counter()
+        out = HeadTail(order.keep)
+        err = HeadTail(order.keep) if order.separate_stderr else out
+        timed_out = False
+        try:
+            conversation = asyncio.create_task(self._converse(await self._start(), out, err))
+            try:
+                done, _ = await asyncio.wait({conversation}, timeout=order.timeout)
+                timed_out = not done
+            finally:
+                if not conversation.done():
+                    self.kill()
+                # Everything is dead now, so every pipe comes to its end, and the conversation with it.
+                await asyncio.wait({conversation}, timeout=SETTLE_SECONDS)
+                conversation.cancel()
+            with suppress(asyncio.CancelledError):
+                await conversation
+        finally:
+            self._over.set()
+        return Completed(
+            exit_code=self._exit_code(),
+            output=out.value() + (_flood_note() if self._flooded else b""),
+            stderr=err.value() if order.separate_stderr else b"",
+            seconds=time.perf_counter() - started,
+            timed_out=timed_out,
+            dropped=out.dropped + (err.dropped if order.separate_stderr else 0),
+        )
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self.end(self._process)
+
+    async def over(self) -> None:
+        await self._over.wait()
+
+    async def _start(self) -> tuple[asyncio.subprocess.Process, list[int]]:
+        """The process and the reading ends of its output: one pipe, or two where stderr is wanted apart.
+
+        The pipes are our own: asyncio's would keep `Process.wait` waiting for a daemon that inherited them.
+        """
+        order = self.order
+        pipes = [os.pipe() for _ in range(2 if order.separate_stderr else 1)]
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *order.argv,
+                env=order.env,
+                cwd=order.cwd,
+                stdin=asyncio.subprocess.PIPE if order.stdin else asyncio.subprocess.DEVNULL,
+                stdout=pipes[0][1],
+                stderr=pipes[-1][1] if order.separate_stderr else asyncio.subprocess.STDOUT,
+                pass_fds=order.pass_fds,
+                start_new_session=True,
+            )
+        except BaseException:
+            for reading, _ in pipes:
+                os.close(reading)
+            raise
+        finally:
+            for _, writing in pipes:
+                os.close(writing)
+        return self._process, [reading for reading, _ in pipes]
+
+    async def _converse(self, running: tuple[asyncio.subprocess.Process, list[int]], *captures: HeadTail) -> None:
+        process, readings = running
+        pumps = [self._pump(reading, capture) for reading, capture in zip(readings, captures, strict=False)]
+        await asyncio.gather(self._feed(process), self._reap(process), *pumps)
+
+    async def _feed(self, process: asyncio.subprocess.Process) -> None:
+        if process.stdin is None:
+            return
+        with suppress(BrokenPipeError, ConnectionResetError):  # it need not read all, or at all
+            process.stdin.write(self.order.stdin)
+            await process.stdin.drain()
+        process.stdin.close()
+
+    async def _reap(self, process: asyncio.subprocess.Process) -> None:
+        await process.wait()
+        self.end(process)  # a daemon it left behind would hold the pipes open
+
+    async def _pump(self, reading: int, capture: HeadTail) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=CHUNK)
+        pipe = os.fdopen(reading, "rb", 0)
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        try:
+            while chunk := await reader.read(CHUNK):
+                capture.add(chunk)
+                if self.order.on_output is not None:
+                    self.order.on_output(chunk)
+                if capture.seen > OUTPUT_CEILING and not self._flooded:
+                    self._flooded = True
+                    self.kill()
+        finally:
+            transport.close()
+
+    def _exit_code(self) -> int:
+        """As a shell tells it: 128 + signal for a killed process."""
+        code = self._process.returncode if self._process is not None else None
+        if code is None:
+            return 137
+        return code if code >= 0 else 128 - code
+
+
+def _flood_note() -> bytes:
+    return f"\n[ended: the command wrote more than {OUTPUT_CEILING // 1024**3} GiB of output]\n".encode()
