@@ -1,8 +1,48 @@
 """What tokens cost: exact for usage that happened, never too low for a call that is about to."""
 
+import math
+from dataclasses import replace
+
+from pydantic import Field
+
 from app.model.base import MicroUSD, ModelInfo, Usage
+from app.noun import Noun
 
 MILLION = 1_000_000
+DEFAULT_WINDOW = 128_000
+DEFAULT_OUTPUT = 8_192
+
+
+class Price(Noun):
+    """What a user says of a model that no list knows: dollars per million tokens, and window sizes in tokens."""
+
+    input: float = Field(ge=0, allow_inf_nan=False)
+    output: float = Field(ge=0, allow_inf_nan=False)
+    cached: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    context_window: int | None = Field(default=None, gt=0)
+    max_output: int | None = Field(default=None, gt=0)
+
+
+def model_info(name: str, listed: ModelInfo | None, price: Price | None) -> ModelInfo:
+    """What is known of a model: the user's word first, then the list, then cautious sizes without a price."""
+    base = listed or ModelInfo(name, DEFAULT_WINDOW, DEFAULT_OUTPUT, priced=False)
+    base = replace(base, name=name)
+    if price is None:
+        return base
+    window = price.context_window or base.context_window
+    return ModelInfo(
+        name=name,
+        context_window=window,
+        max_output=min(price.max_output or base.max_output, window),
+        input_price=round(price.input * MILLION),
+        cached_price=round((price.input if price.cached is None else price.cached) * MILLION),
+        output_price=round(price.output * MILLION),
+    )
+
+
+def dollars(amount: float) -> MicroUSD:
+    """Dollars of somebody else's arithmetic in micro-dollars, rounded up; never negative."""
+    return max(0, math.ceil(round(amount * MILLION, 3)))
 
 
 def cost_of(info: ModelInfo, usage: Usage) -> MicroUSD:

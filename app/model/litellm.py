@@ -1,0 +1,234 @@
+"""Every real model, through LiteLLM: the only file that imports it, late and in the background."""
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+from app.model.base import Answer, ModelInfo, OnText, Request, Usage
+from app.model.errors import ModelError
+from app.model.faults import classify, read
+from app.model.preflight import preflight
+from app.model.pricelist import price_list
+from app.model.prices import Price, cost_of, dollars, model_info
+from app.model.providers import PROVIDERS, route
+from app.model.stream import Assembly, usage_of
+from app.model.tokens import count_text, count_tokens
+from app.model.wire import Dialect, body, only_json
+
+NO_KEY = "no-key"
+"""Endpoints of one's own often need none, and the client wants one."""
+ODD_BODIES = (OSError, ValueError, LookupError, TypeError, AttributeError)
+"""What LiteLLM and the clients below it let through when an endpoint answers nonsense."""
+CACHE_POINTS = ({"location": "message", "role": "system"}, {"location": "message", "index": -1})
+PARAMETER_REFUSED = frozenset({400, 422, 501})
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds to wait for a connection, the first sign of an answer, the next piece of it, and all of it."""
+
+    connect: float = 15.0
+    first: float = 600.0
+    between: float = 180.0
+    whole: float = 1_800.0
+
+
+class LiteLLMModel:
+    """One model by its LiteLLM name; keys and endpoints come from `environment`, by the names LiteLLM knows."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        environment: Mapping[str, str],
+        price: Price | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        self._environment = environment
+        self._route = route(name, environment)
+        self._price = price
+        self._patience = patience or Patience()
+        listed = price_list().find(self._route.name)
+        self._dialect = Dialect() if listed is None or listed.structured else Dialect(schema="prompt")
+        self._info = model_info(self._route.name, listed.info if listed else None, price)
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    def warm(self) -> None:
+        threading.Thread(target=_library, name="import-litellm", daemon=True).start()
+
+    async def check(self) -> None:
+        await preflight(self._route, self._environment, any_name=self._price is not None)
+        if self._route.provider not in PROVIDERS:
+            library = await asyncio.to_thread(_library)
+            missing = library.litellm.validate_environment(self._route.name)["missing_keys"]
+            if missing:
+                message = f"{self._info.name} needs {' and '.join(missing)} in the environment."
+                raise ModelError(message, kind="give_up", reason="no_key")
+
+    def count(self, request: Request) -> int:
+        return count_tokens(self._info.name, request)
+
+    async def complete(self, request: Request, *, key: str = "", on_text: OnText | None = None) -> Answer:
+        library = await asyncio.to_thread(_library)
+        while True:
+            try:
+                return await self._ask(library, request, Assembly(on_text))
+            except _ParameterRefusedError as refused:
+                self._dialect = refused.dialect
+
+    async def _ask(self, library: "_Library", request: Request, assembly: Assembly) -> Answer:
+        """One request on the wire; whatever can go wrong on the way ends here as a ModelError."""
+        try:
+            async with asyncio.timeout(self._patience.whole):
+                async with asyncio.timeout(self._patience.first):
+                    stream = await library.litellm.acompletion(**self._arguments(library, request))
+                reported = await self._collect(stream, assembly)
+        except TimeoutError as error:
+            raise self._cut(request, assembly, "timeout") from error
+        except (library.openai.OpenAIError, library.httpx.HTTPError, *ODD_BODIES) as error:
+            raise self._failed(request, assembly, error) from error
+        if stream.received_finish_reason is None and assembly.empty:
+            message = f"{self._info.name} answered with something that is no stream of events."
+            hint = f"Check {self._route.where}."
+            raise ModelError(message, kind="retry", reason="bad_response", hint=hint)
+        if stream.received_finish_reason is None or (assembly.torn() and not reported):
+            raise self._cut(request, assembly, "stream_cut")
+        return self._answer(library, request, assembly, reported)
+
+    def _arguments(self, library: "_Library", request: Request) -> dict[str, Any]:
+        arguments = body(request, self._dialect)
+        if self._route.base:
+            arguments["api_base"] = self._route.base
+        if self._route.key or self._route.base:
+            arguments["api_key"] = self._route.key or NO_KEY
+        if "claude" in self._route.model:
+            arguments["cache_control_injection_points"] = list(CACHE_POINTS)
+        limits = library.httpx.Timeout(self._patience.first, connect=self._patience.connect)
+        return arguments | {
+            "model": self._route.name,
+            "timeout": limits,
+            "max_retries": 0,
+            "num_retries": 0,
+            "drop_params": True,
+        }
+
+    async def _collect(self, stream: Any, assembly: Assembly) -> bool:
+        """Read to the end; says whether the provider reported usage itself: LiteLLM makes up what is missing."""
+        patience = self._patience.first
+        try:
+            while assembly.usage is None:  # usage is the last thing LiteLLM hands on
+                async with asyncio.timeout(patience):
+                    chunk = await anext(stream, None)
+                if chunk is None:
+                    break
+                assembly.add(chunk)
+                patience = self._patience.between
+        finally:
+            await stream.aclose()
+        return any(getattr(chunk, "usage", None) is not None for chunk in stream.chunks)
+
+    def _answer(self, library: "_Library", request: Request, assembly: Assembly, reported: bool) -> Answer:
+        usage = self._priced(library.litellm, assembly.usage) if reported else self._estimate(request, assembly)
+        content = assembly.content
+        return Answer(
+            content=only_json(content) if request.response_schema is not None else content,
+            tool_calls=assembly.tool_calls,
+            finish_reason=assembly.finish_reason,
+            usage=usage,
+            model=self._info.name,
+        )
+
+    def _priced(self, litellm: Any, reported: Any) -> Usage:
+        """The price as the user stated it, or as the provider reported it, or by LiteLLM's list."""
+        usage = usage_of(reported)
+        if self._price is not None or not self._info.priced:
+            return usage.model_copy(update={"cost": cost_of(self._info, usage)})
+        billed = getattr(reported, "cost", None)
+        if isinstance(billed, int | float) and billed > 0:
+            return usage.model_copy(update={"cost": dollars(billed)})
+        try:
+            cost = dollars(sum(litellm.cost_per_token(model=self._route.name, usage_object=reported)))
+        except (litellm.exceptions.ModelNotMappedError, *ODD_BODIES):
+            cost = cost_of(self._info, usage)
+        return usage.model_copy(update={"cost": cost})
+
+    def _estimate(self, request: Request, assembly: Assembly) -> Usage:
+        usage = Usage(
+            prompt_tokens=self.count(request),
+            completion_tokens=count_text(self._info.name, assembly.everything),
+            estimated=True,
+        )
+        return usage.model_copy(update={"cost": cost_of(self._info, usage)})
+
+    def _cut(self, request: Request, assembly: Assembly, reason: str) -> ModelError:
+        what = "took too long to answer" if reason == "timeout" else "broke off in the middle of an answer"
+        usage = self._estimate(request, assembly)
+        return ModelError(f"{self._info.name} {what}.", kind="retry", reason=reason, usage=usage)
+
+    def _failed(self, request: Request, assembly: Assembly, error: BaseException) -> ModelError:
+        """The fault in our words; raises _ParameterRefusedError where another dialect may do."""
+        fault = read(error)
+        if fault.status in PARAMETER_REFUSED and assembly.empty:
+            other = self._dialect.without(fault.text, request)
+            if other is not None:
+                raise _ParameterRefusedError(other) from error
+        secrets = [self._environment.get(name, "") for name in self._route.known.keys + self._route.known.tokens]
+        found = classify(fault, name=self._info.name, where=self._route.where, secrets=secrets)
+        begun = not assembly.empty or "MidStreamFallbackError" in fault.names
+        if found.kind == "retry" and begun:
+            return self._cut(request, assembly, "stream_cut")
+        if found.reason in ("timeout", "connection_lost"):
+            found.usage = self._estimate(request, assembly)
+        return found
+
+
+class _ParameterRefusedError(Exception):
+    """The endpoint does not know a parameter that can be done without."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
+        self.dialect = dialect
+
+
+_LOADING = threading.Lock()
+
+
+class _Library(NamedTuple):
+    """LiteLLM, and what it lets through of the clients below it."""
+
+    litellm: Any
+    openai: Any
+    httpx: Any
+
+
+def _library() -> _Library:
+    """The library, imported once; thread-safe, and quiet: no price list from the network, no .env, no log lines."""
+    with _LOADING:
+        return _load()
+
+
+@cache
+def _load() -> _Library:
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    os.environ["LITELLM_MODE"] = "PRODUCTION"
+    import httpx  # noqa: PLC0415
+    import litellm as module  # noqa: PLC0415 (takes seconds, and two hundred megabytes)
+    import openai  # noqa: PLC0415
+
+    litellm: Any = module
+    litellm.telemetry = False
+    litellm.suppress_debug_info = True
+    litellm.disable_aiohttp_transport = True
+    for callbacks in (litellm.callbacks, litellm.success_callback, litellm.failure_callback, litellm.input_callback):
+        callbacks.clear()
+    for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    return _Library(litellm, openai, httpx)
