@@ -78,7 +78,9 @@ def credentials_problem(client: str, location: Location) -> tuple[str, str]:
     return client, f"{sentence}, and none may enter the sandbox"
 
 
-async def ask(argv: Sequence[str], environment: Mapping[str, str], *, seconds: float = SECONDS) -> str | None:
+async def ask(
+    argv: Sequence[str], environment: Mapping[str, str] | None = None, *, seconds: float = SECONDS
+) -> str | None:
     """What a client prints, or None where it is missing, fails or takes too long.
 
     Asked from the root directory: the settings of whatever project the caller stands in are not this machine's.
@@ -89,7 +91,7 @@ async def ask(argv: Sequence[str], environment: Mapping[str, str], *, seconds: f
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            env=dict(environment),
+            env=None if environment is None else dict(environment),
             cwd="/",
         )
     except OSError:

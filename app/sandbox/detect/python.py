@@ -1,0 +1,158 @@
+"""Python: a virtual environment at `/env` with the project, what its tests need, and pytest where they use it."""
+
+import re
+import shlex
+from collections.abc import Collection, Iterable
+from pathlib import Path, PurePosixPath
+
+from app.sandbox.base import ENV
+from app.sandbox.detect.base import Files, Needs, project_roots, table
+from app.sandbox.detect.python_locks import LOCKS, constraints
+from app.sandbox.detect.python_metadata import Metadata, is_dev_name, is_test_name, read_ini, read_metadata
+from app.sandbox.detect.python_version import generated_files, version_environment
+
+PYTHON_MANIFESTS = (
+    "pyproject.toml",
+    "setup.py",
+    "setup.cfg",
+    "requirements.txt",
+    "Pipfile",
+    "tox.ini",
+    "pytest.ini",
+    *LOCKS,
+)
+PYTHON_ENVIRONMENT = (
+    ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
+    ("PIP_NO_INPUT", "1"),
+    ("PIP_PREFER_BINARY", "1"),
+    ("PIP_PROGRESS_BAR", "off"),
+    ("PIP_ROOT_USER_ACTION", "ignore"),
+    ("POETRY_VIRTUALENVS_CREATE", "false"),
+    ("UV_PROJECT_ENVIRONMENT", ENV),
+    ("VIRTUAL_ENV", ENV),
+)
+_PIP = f"{ENV}/bin/python -m pip install"
+_CONSTRAINTS = f"{ENV}/constraints.txt"
+_REQUIREMENTS = re.compile(r"(?:requirements[-_./](?P<after>[\w.-]+?)|(?P<before>[\w.-]+?)[-_.]requirements)\.txt")
+_TEST_FILE = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_tests?|tests?)\.py")
+_PYTEST = re.compile(r"'?pytest(?![\w.-])")
+_IMPORTS_PYTEST = re.compile(r"^\s*(?:import|from)\s+pytest\b", re.MULTILINE)
+_PLAIN_TEST = re.compile(r"^(?:async\s+)?def\s+test", re.MULTILINE)
+_UNITTEST = re.compile(r"^\s*(?:import|from)\s+unittest\b", re.MULTILINE)
+_PLAIN_REQUIREMENT = re.compile(r"\s*[A-Za-z][\w.-]*(?:\[[\w,.-]+\])?\s*(?:[<>=!~][^:{]*)?")
+_TEST_FILES_READ = 60
+
+
+def python_needs(files: Files, python: Path) -> list[Needs]:
+    """One environment for all of a repository's Python projects."""
+    roots = project_roots(files, [name for name in PYTHON_MANIFESTS if name not in {"tox.ini", "pytest.ini"}])
+    wanted: list[str] = []
+    for root in roots or ("",):
+        wanted += [item for item in _wanted(files, root) if item not in wanted]
+    if uses_pytest(files) and not any(_PYTEST.match(item) for item in wanted):
+        wanted.append("pytest")
+    if not wanted:
+        return []
+    pins = [pin for root in roots for pin in constraints(files, root)]
+    return [
+        Needs(
+            "pip",
+            commands=(create_environment(python), *_install(wanted, pins)),
+            tools=("python",),
+            manifests=_manifests(files, roots),
+            environment=(*PYTHON_ENVIRONMENT, *(pair for root in roots for pair in version_environment(files, root))),
+            directories=tuple(path for root in roots for path in generated_files(files, root)),
+            facts=_layout(files),
+        )
+    ]
+
+
+def create_environment(python: Path) -> str:
+    return f"{shlex.quote(str(python))} -m venv {ENV}"
+
+
+def has_python(files: Files) -> bool:
+    """Whether a configured set-up should find a virtual environment ready."""
+    return any(path.endswith(".py") for path in files)
+
+
+def uses_pytest(files: Files) -> bool:
+    """Whether the tests are written for pytest, by configuration or by how they look."""
+    if "pytest.ini" in files or any(PurePosixPath(path).name == "conftest.py" for path in files):
+        return True
+    if table(files.toml("pyproject.toml"), "tool", "pytest"):
+        return True
+    if "tool:pytest" in read_ini(files.text("setup.cfg")) or "pytest" in read_ini(files.text("tox.ini")):
+        return True
+    tests = [path for path in files if _TEST_FILE.fullmatch(path)][:_TEST_FILES_READ]
+    return any(
+        _IMPORTS_PYTEST.search(text) or (_PLAIN_TEST.search(text) and not _UNITTEST.search(text))
+        for text in files.texts(tests)
+    )
+
+
+def _wanted(files: Files, root: str) -> list[str]:
+    """pip's arguments for one project: it and its test requirements, else its development requirements."""
+    metadata = read_metadata(files, root)
+    extras: list[str] = []
+    chosen = _tox_requirements(files, root)
+    for wanted in (is_test_name, is_dev_name):
+        extras = [name for name in metadata.extras if wanted(name)] if metadata.installable else []
+        groups = [item for name, items in metadata.groups.items() if wanted(name) for item in items]
+        listed = [path for path in _requirement_files(files, root) if wanted(_requirement_name(path[len(root) :]))]
+        if extras or groups or listed:
+            chosen = [*(f"-r {shlex.quote(path)}" for path in listed), *_quoted(groups)]
+            break
+    everyday = f"{root}requirements.txt"
+    listing = [f"-r {shlex.quote(everyday)}"] if files.text(everyday).strip() else []
+    return [*_project(metadata, root, extras), *listing, *chosen]
+
+
+def _project(metadata: Metadata, root: str, extras: list[str]) -> list[str]:
+    if not metadata.installable:
+        return _quoted(metadata.requirements)
+    place = f"./{root.rstrip('/')}" if root else "."
+    names = f"[{','.join(extras)}]" if extras else ""
+    return [f"-e {shlex.quote(place + names)}"]
+
+
+def _quoted(requirements: Iterable[str]) -> list[str]:
+    """Requirements as words of a command line; what looks like an option is no requirement."""
+    return [shlex.quote(item.strip()) for item in requirements if item.strip()[:1].isalnum()]
+
+
+def _requirement_files(files: Files, root: str) -> list[str]:
+    names = [path for path in files if path.startswith(root) and path.endswith(".txt") and "requirements" in path]
+    return sorted(path for path in names if _requirement_name(path[len(root) :]))
+
+
+def _requirement_name(path: str) -> str:
+    """`dev` for `requirements-dev.txt`, `dev-requirements.txt` and `requirements/dev.txt`, else empty."""
+    found = _REQUIREMENTS.fullmatch(path)
+    return (found["after"] or found["before"]) if found else ""
+
+
+def _tox_requirements(files: Files, root: str) -> list[str]:
+    """The plain requirements of tox's main environment, where nothing else says what the tests need."""
+    lines = read_ini(files.text(f"{root}tox.ini")).get("testenv", {}).get("deps", "").splitlines()
+    return _quoted(line for line in lines if _PLAIN_REQUIREMENT.fullmatch(line))
+
+
+def _install(wanted: list[str], pins: list[str]) -> tuple[str, ...]:
+    """All in one call, so that the resolver sees all. A lock may not fit this interpreter: then without its pins."""
+    command = f"{_PIP} --use-pep517 {' '.join(wanted)}"
+    if not pins:
+        return (command,)
+    lines = " ".join(shlex.quote(pin) for pin in pins)
+    return (f"printf '%s\\n' {lines} > {_CONSTRAINTS}", f"{command} -c {_CONSTRAINTS} || {command}")
+
+
+def _manifests(files: Files, roots: Collection[str]) -> tuple[str, ...]:
+    named = [f"{root}{name}" for root in roots for name in PYTHON_MANIFESTS]
+    return (*named, *(path for root in roots for path in _requirement_files(files, root)))
+
+
+def _layout(files: Files) -> tuple[str, ...]:
+    """An editable install remembers where top-level packages are."""
+    paths = (PurePosixPath(path) for path in files if path.endswith("/__init__.py"))
+    return tuple(sorted(str(path.parent) for path in paths if len(path.parts) <= 3))

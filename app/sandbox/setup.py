@@ -1,0 +1,182 @@
+"""How a repository's dependencies come to be: its own `setup` commands, or those its manifests ask for."""
+
+import asyncio
+import hashlib
+import json
+import platform
+import shutil
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from typing import Literal, TypeVar
+
+from app.errors import ConfigError, SetupError
+from app.sandbox.allowlist import parse_rule
+from app.sandbox.base import Setup
+from app.sandbox.clients.base import PackageClients, ask
+from app.sandbox.detect.base import Files, Needs
+from app.sandbox.detect.go import GO_ENVIRONMENT, GO_MANIFESTS, go_needs
+from app.sandbox.detect.node import NODE_MANIFESTS, node_needs
+from app.sandbox.detect.python import PYTHON_ENVIRONMENT, PYTHON_MANIFESTS, create_environment, has_python, python_needs
+from app.sandbox.detect.rust import RUST_ENVIRONMENT, RUST_MANIFESTS, configure_cargo, rust_needs
+from app.tree import Tree
+
+FORMAT = "1"
+"""Raised when the same commands come to mean another result, so that older cached results are not used."""
+
+WORK_ENVIRONMENT: tuple[tuple[str, str], ...] = (
+    ("CARGO_NET_OFFLINE", "true"),
+    ("GOPROXY", "off"),
+    ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
+    ("PIP_NO_INDEX", "1"),
+    ("UV_OFFLINE", "1"),
+    ("npm_config_offline", "true"),
+    ("npm_config_update_notifier", "false"),
+)
+"""For every command after set-up, over `Setup.environment`: with no network, clients say so at once."""
+
+FindTool = Callable[[str], str | None]
+
+T = TypeVar("T")
+
+_TOOLS = ("node", "npm", "yarn", "pnpm", "cargo", "go")
+_MANIFESTS = frozenset({*PYTHON_MANIFESTS, *NODE_MANIFESTS, *RUST_MANIFESTS, *GO_MANIFESTS})
+
+
+def find_visible(name: str) -> str | None:
+    """A tool of this machine that a sandbox shows too: below /usr, or beside a toolchain's own programs."""
+    found = shutil.which(name)
+    if found is None or name not in {"yarn", "pnpm"}:
+        return found
+    node = shutil.which("node")
+    beside = node is not None and Path(found).parent == Path(node).parent
+    return found if beside or Path(found).resolve().is_relative_to("/usr") else None
+
+
+async def plan_setup(
+    tree: Tree,
+    *,
+    commands: Sequence[str] | None,
+    extra_hosts: Sequence[str],
+    clients: Callable[[], Awaitable[PackageClients]],
+    python: Path,
+    find_tool: FindTool = find_visible,
+) -> Setup:
+    """Configured `commands`, or (None) what is detected. The clients are asked only where something is installed.
+
+    `python` is an interpreter that the sandbox shows at the same path. Raises ConfigError for a host in `extra_hosts`
+    that cannot be allowed, SetupError where the index that is needed cannot be used from a sandbox.
+    """
+    hosts = _public_hosts(extra_hosts)
+    files = Files(tree)
+    tools = {name: path for name in _TOOLS if (path := find_tool(name)) is not None}
+    needs = detect(files, frozenset(tools), python)
+    if commands is not None:
+        needs = [_configured(files, commands, needs, python)]
+    notes = _flat(need.notes for need in needs)
+    origin: Literal["detected", "configuration"] = "detected" if commands is None else "configuration"
+    if not any(need.commands for need in needs):
+        return Setup(origin="none" if commands is None else origin, notes=notes)
+    programs = {**tools, "python": str(python)}
+    asked, versions = await asyncio.gather(clients(), _versions(needs, programs))
+    _refuse(asked, needs)
+    if asked.cargo_config:
+        needs = [Needs("cargo", commands=(configure_cargo(asked.cargo_config),)), *needs]
+    environment = {**dict(asked.environment), **dict(_flat(need.environment for need in needs))}
+    return Setup(
+        commands=_commands(needs),
+        key=_key(files, needs, versions),
+        hosts=_flat([asked.hosts, hosts]),
+        environment=tuple(sorted(environment.items())),
+        directories=_flat(need.directories for need in needs),
+        readable=tuple(str(path) for path in asked.directories),
+        notes=notes,
+        origin=origin,
+    )
+
+
+def detect(files: Files, tools: frozenset[str], python: Path) -> list[Needs]:
+    """Every ecosystem's answer, in a fixed order."""
+    return [
+        *python_needs(files, python),
+        *node_needs(files, tools),
+        *rust_needs(files, tools),
+        *go_needs(files, tools),
+    ]
+
+
+def _configured(files: Files, commands: Sequence[str], detected: Sequence[Needs], python: Path) -> Needs:
+    """The repository's own commands, with the environments in place that their clients will look for."""
+    written = tuple(command for command in commands if command.strip())
+    with_python = has_python(files)
+    return Needs(
+        "",
+        commands=(create_environment(python), *written) if written and with_python else written,
+        tools=_flat([("python",), *(need.tools for need in detected)]),
+        manifests=tuple(path for path in files if PurePosixPath(path).name in _MANIFESTS),
+        environment=(
+            *(PYTHON_ENVIRONMENT if with_python else ()),
+            *RUST_ENVIRONMENT,
+            *GO_ENVIRONMENT,
+            *_flat(need.environment for need in detected),
+        ),
+        directories=_flat(need.directories for need in detected),
+        facts=_flat(need.facts for need in detected),
+    )
+
+
+def _public_hosts(names: Iterable[str]) -> tuple[str, ...]:
+    """`network:` opens public hosts by name; an index by its address is for the clients on this machine to say."""
+    found = tuple(dict.fromkeys(name.strip() for name in names))
+    for name in found:
+        try:
+            rule = parse_rule(name)
+        except ValueError as error:
+            raise ConfigError(f"network: {error}") from error
+        if rule.configured:
+            raise ConfigError(f"network: {name!r} is an address; write only the host's name")
+    return found
+
+
+def _refuse(asked: PackageClients, needs: Sequence[Needs]) -> None:
+    """An index that cannot be used from inside is said at once, not by a time-out in the middle."""
+    used = {need.client for need in needs if need.commands}
+    for client, sentence in asked.problems:
+        if client in used:
+            raise SetupError(
+                f"The set-up cannot use this machine's package index: {sentence}.",
+                hint="Configure an index that needs none (a local mirror, say), or write `setup:` commands "
+                "in .github/agent-fix.yml that do without it.",
+            )
+
+
+async def _versions(needs: Sequence[Needs], programs: Mapping[str, str]) -> tuple[str, ...]:
+    """What the tools that matter say of their version."""
+    used = [tool for tool in sorted(_flat(need.tools for need in needs)) if tool in programs]
+    questions = ([programs[tool], "version" if tool == "go" else "--version"] for tool in used)
+    answers = await asyncio.gather(*(ask(question) for question in questions))
+    return tuple(f"{tool} {(answer or '').strip()}" for tool, answer in zip(used, answers, strict=True))
+
+
+def _key(files: Files, needs: Sequence[Needs], versions: Sequence[str]) -> str:
+    """Equal keys mean equal commands over equal manifests by equal tools."""
+    facts = {
+        "format": FORMAT,
+        "machine": platform.machine(),
+        "versions": versions,
+        "commands": _commands(needs),
+        "directories": _flat(need.directories for need in needs),
+        "environment": _flat(need.environment for need in needs),
+        "facts": _flat(need.facts for need in needs),
+        "manifests": files.digest(_flat(need.manifests for need in needs)),
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _commands(needs: Iterable[Needs]) -> tuple[str, ...]:
+    return tuple(chain.from_iterable(need.commands for need in needs))
+
+
+def _flat(groups: Iterable[Iterable[T]]) -> tuple[T, ...]:
+    """All items in order, each once."""
+    return tuple(dict.fromkeys(item for group in groups for item in group))
