@@ -8,10 +8,14 @@ from app.plan import Plan
 
 
 class Submission(Noun):
-    """What an agent says of its work; `reproduction` is a command that fails before and passes after, or empty."""
+    """What an agent says of its work; `reproduction` is a command that fails before and passes after, or empty.
+
+    `asked`: the harness had to ask for a reproduction first.
+    """
 
     summary: str
     reproduction: str = ""
+    asked: bool = False
 
 
 class Review(Noun):

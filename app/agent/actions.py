@@ -1,0 +1,163 @@
+"""The six tools as the model is told of them, and the typed action each call becomes."""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from app.model.base import ToolSpec
+
+MAX_TIMEOUT = 1_800
+DEFAULT_TIMEOUT = 120
+
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not contain NUL characters")
+    return text
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_without_nul)]
+Path = Annotated[
+    str,
+    Field(max_length=4_000, description="Relative to /workspace, or absolute."),
+    AfterValidator(_without_nul),
+    AfterValidator(_not_blank),
+]
+
+
+class Action(BaseModel):
+    """Arguments of one call, checked: closed, capped (over a cap is refused, never cut), no NaN, no NUL."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    tool: ClassVar[str]
+    about: ClassVar[str]
+    changes_files: ClassVar[bool] = False
+
+    @property
+    def target(self) -> str:
+        """What the action is about, for one line of a log."""
+        raise NotImplementedError
+
+
+class Bash(Action):
+    tool = "bash"
+    about = (
+        "Execute a command with bash in /workspace. Every command is a new shell: directory, variables and background "
+        f"processes end with it. No network, empty stdin. Limit {DEFAULT_TIMEOUT} s unless you ask for more (at most "
+        f"{MAX_TIMEOUT:,} s). Long output is shown as head and tail, and kept whole in a file."
+    )
+    changes_files = True
+    command: Annotated[Text, Field(max_length=30_000), AfterValidator(_not_blank)]
+    timeout: float = Field(DEFAULT_TIMEOUT, ge=1, le=MAX_TIMEOUT, description="Seconds.")
+
+    @property
+    def target(self) -> str:
+        return self.command
+
+
+class View(Action):
+    tool = "view"
+    about = "Show a file with line numbers (whole, or lines start to end), or list a directory, two levels deep."
+    path: Path
+    start: int = Field(1, ge=1, le=10**9, description="First line.")
+    end: int | None = Field(None, ge=-1, le=10**9, description="Last line; left out: as far as fits.")
+
+    @property
+    def target(self) -> str:
+        if self.start == 1 and self.end is None:
+            return self.path
+        return f"{self.path}:{self.start}-{self.end or ''}"
+
+
+class Edit(Action):
+    tool = "edit"
+    about = (
+        "Replace old_text by new_text in a file. old_text must be in the file exactly once: copy it with its "
+        "indentation and enough lines around, without line numbers. An edit that breaks the syntax is refused."
+    )
+    changes_files = True
+    path: Path
+    old_text: Text = Field(max_length=100_000)
+    new_text: Text = Field(max_length=200_000)
+
+    @property
+    def target(self) -> str:
+        return self.path
+
+
+class Write(Action):
+    tool = "write"
+    about = "Create a file, or replace all of it. Missing directories are made. For small changes use edit."
+    changes_files = True
+    path: Path
+    content: Text = Field(max_length=500_000)
+
+    @property
+    def target(self) -> str:
+        return self.path
+
+
+class Search(Action):
+    tool = "search"
+    about = (
+        "Find text in the files of /workspace, or files by name (`*.toml`, `money.py`). Literal first, then as a "
+        "regular expression; case counts only if the query has capitals. Definitions come first, tests last."
+    )
+    query: Annotated[Text, Field(max_length=1_000), AfterValidator(_not_blank)]
+
+    @property
+    def target(self) -> str:
+        return self.query
+
+
+class Submit(Action):
+    tool = "submit"
+    about = (
+        "Hand in the work; the only call of its turn. It is verified independently: on failure you get the facts and "
+        "go on."
+    )
+    summary: Annotated[Text, Field(max_length=8_000), AfterValidator(_not_blank)] = Field(
+        description="What was wrong and what you changed, for the reviewer."
+    )
+    reproduction: Text = Field(
+        "",
+        max_length=4_000,
+        description="A command that fails on the original code with your changed tests, and passes now.",
+    )
+
+    @property
+    def target(self) -> str:
+        return self.summary
+
+
+ACTIONS: dict[str, type[Action]] = {kind.tool: kind for kind in (Bash, View, Edit, Write, Search, Submit)}
+
+
+def specs() -> tuple[ToolSpec, ...]:
+    """The tools in a fixed order and with fixed bytes, so that the prompt's prefix can be cached."""
+    kinds = ACTIONS.values()
+    return tuple(ToolSpec(name=kind.tool, description=kind.about, parameters=_schema(kind)) for kind in kinds)
+
+
+def _schema(kind: type[Action]) -> dict[str, Any]:
+    """Pydantic's schema without what a model does not need: titles, size caps, null alternatives."""
+    full = kind.model_json_schema()
+    properties = {name: _property(prop) for name, prop in full["properties"].items()}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": full.get("required", []),
+        "additionalProperties": False,
+    }
+
+
+def _property(prop: dict[str, Any]) -> dict[str, Any]:
+    kind = prop.get("type") or next(option["type"] for option in prop["anyOf"] if option["type"] != "null")
+    kept = {key: prop[key] for key in ("description",) if key in prop}
+    return {"type": kind, **kept}

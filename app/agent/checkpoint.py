@@ -1,0 +1,58 @@
+"""The work tree remembered after each turn, so that one half-changed by a process that died can be put back."""
+
+import asyncio
+from typing import Protocol
+
+from app.agent.turn import Checkpoint, FileState
+from app.job import Blobs
+from app.patch import FileChange, Patch
+from app.sandbox.base import Sandbox
+from app.sandbox.changes import Baseline, export, restore
+
+
+class WorkTree(Protocol):
+    """The tree the agent works in, as the difference to its base."""
+
+    async def export(self) -> Patch: ...
+
+    async def restore(self, patch: Patch) -> None: ...
+
+
+class SandboxTree:
+    """The tree of one sandbox."""
+
+    def __init__(self, sandbox: Sandbox, baseline: Baseline) -> None:
+        self._sandbox = sandbox
+        self._baseline = baseline
+
+    async def export(self) -> Patch:
+        return await export(self._sandbox, self._baseline)
+
+    async def restore(self, patch: Patch) -> None:
+        await restore(self._sandbox, self._baseline, patch)
+
+
+class Checkpoints:
+    """Takes and restores checkpoints; the files' bytes live among the job's blobs."""
+
+    def __init__(self, tree: WorkTree, blobs: Blobs, base: str) -> None:
+        self._tree = tree
+        self._blobs = blobs
+        self.clean = Checkpoint(base=base)
+
+    async def take(self) -> Checkpoint:
+        patch = await self._tree.export()
+        files = await asyncio.to_thread(lambda: tuple(map(self._keep, patch.changes)))
+        return Checkpoint(base=patch.base, files=files, refusals=patch.refusals)
+
+    async def restore(self, checkpoint: Checkpoint) -> None:
+        changes = await asyncio.to_thread(lambda: tuple(map(self._recall, checkpoint.files)))
+        await self._tree.restore(Patch(base=checkpoint.base, changes=changes))
+
+    def _keep(self, change: FileChange) -> FileState:
+        digest = None if change.content is None else self._blobs.put(change.content)
+        return FileState(path=change.path, mode=change.mode, digest=digest)
+
+    def _recall(self, state: FileState) -> FileChange:
+        content = None if state.digest is None else self._blobs.get(state.digest)
+        return FileChange(path=state.path, mode=state.mode, content=content)

@@ -1,0 +1,212 @@
+"""The rules of conduct: what the harness says to a model that strays, and when it ends the work; bounded and pure."""
+
+from collections.abc import Callable, Sequence
+
+from app.agent.actions import ACTIONS
+from app.agent.calls import MAX_CALLS
+from app.agent.digest import last_checkpoint
+from app.agent.outcomes import Failed, LimitReached, NoChange
+from app.agent.turn import Step
+from app.job import Budget
+
+EMPTY, SILENT, CUT_OFF, FILTERED, UNUSABLE, IDLE = 3, 3, 3, 2, 4, 6
+"""Turns of one kind in a row that end the work: no answer, no call, cut off, filtered, no usable call, any of these."""
+WARNED, STUCK = 3, 4
+"""Repetitions of the same actions with the same results."""
+FAILED_EDITS_HINT, FAILED_EDITS = 3, 8
+SUBMISSIONS = 8
+_LONGEST_CYCLE = 3
+_WARN_AT = 0.8
+
+
+def notes(steps: Sequence[Step]) -> tuple[str, ...]:
+    """What is to be said to the model after the last of these steps; nothing about budgets."""
+    return tuple(
+        filter(None, (rule(steps) for rule in (_about_the_answer, _about_calls, _about_edits, _about_circles)))
+    )
+
+
+def budget_note(steps: Sequence[Step], budget: Budget) -> str:
+    """Said once, when four fifths of the turns, the money or the time are used."""
+    now, before = _used(steps, budget), _used(steps[:-1], budget)
+    if max(now) < _WARN_AT or max(before) >= _WARN_AT:
+        return ""
+    used = max(zip(now, ("turns", "money", "time"), strict=True))
+    return (
+        f"Four fifths of the {used[1]} for this job are used ({len(steps)} of {budget.steps} turns). "
+        "Bring the change to a state that can be submitted, and submit it."
+    )
+
+
+def judge(steps: Sequence[Step]) -> None:
+    """Raise the outcome where the steps so far end the work."""
+    _judge_answers(steps)
+    if _repetitions(steps) >= STUCK:
+        raise Failed(f"The model went in a circle: the same actions with the same results {STUCK} times.")
+    if _failed_edits(steps) >= FAILED_EDITS:
+        raise Failed(f"{FAILED_EDITS} edits in a row did not apply.")
+    fates = [step.turn.fate for step in steps if step.turn.fate is not None]
+    if fates.count("nothing_changed") >= 2 and fates[-1] == "nothing_changed" and steps[-1].turn.submission:
+        raise NoChange(steps[-1].turn.submission.summary)
+    if fates.count("rejected") >= SUBMISSIONS:
+        raise LimitReached(f"{SUBMISSIONS} submissions did not pass verification.")
+
+
+def _judge_answers(steps: Sequence[Step]) -> None:
+    if _in_a_row(steps, _empty) >= EMPTY:
+        raise Failed(f"The model gave no answer {EMPTY} times in a row.")
+    if _in_a_row(steps, _filtered) >= FILTERED:
+        raise Failed("The provider's content filter stopped the answer twice in a row.")
+    if _in_a_row(steps, _cut_off) >= CUT_OFF:
+        raise Failed(f"The answer was cut off at the output limit {CUT_OFF} times in a row.")
+    if _in_a_row(steps, _silent) >= SILENT:
+        _end_without_submission(steps)
+    if _in_a_row(steps, _unusable) >= UNUSABLE:
+        raise Failed(f"{UNUSABLE} turns in a row had no tool call that could be carried out.")
+    if _in_a_row(steps, lambda step: not step.executed and step.turn.fate is None) >= IDLE:
+        raise Failed(f"{IDLE} turns in a row carried out nothing.")
+
+
+def _end_without_submission(steps: Sequence[Step]) -> None:
+    checkpoint = last_checkpoint(steps)
+    said = " ".join(steps[-1].answer.content.split())[:300]
+    if checkpoint is None or checkpoint.clean:
+        raise NoChange(f"The model stopped without a change. It said: {said}")
+    raise Failed(f"The model stopped calling tools and did not submit. It said: {said}")
+
+
+def check_budget(steps: Sequence[Step], budget: Budget) -> None:
+    """Raise LimitReached where no further turn is allowed. Money is the meter's: it asks before it spends."""
+    turns, _, time = _used(steps, budget)
+    if turns >= 1:
+        raise LimitReached(f"All {budget.steps} turns of the budget are used.")
+    if time >= 1:
+        raise LimitReached(f"The {budget.minutes:g} minutes of the budget are used.")
+
+
+def seconds_left(steps: Sequence[Step], budget: Budget) -> float:
+    return budget.minutes * 60 - _seconds(steps)
+
+
+def _used(steps: Sequence[Step], budget: Budget) -> tuple[float, float, float]:
+    """Shares of the turns, the money and the time."""
+    spent = sum(step.answer.usage.cost for step in steps)
+    shares = (
+        (len(steps), float(budget.steps)),
+        (spent, float(budget.usd)),
+        (_seconds(steps), budget.minutes * 60),
+    )
+    turns, money, time = (used / cap if cap > 0 else 1.0 for used, cap in shares)
+    return turns, money, time
+
+
+def _seconds(steps: Sequence[Step]) -> float:
+    return sum(step.asked.seconds + step.turn.seconds for step in steps)
+
+
+def _in_a_row(steps: Sequence[Step], holds: Callable[[Step], bool]) -> int:
+    """How many of the last steps it holds for, without a gap."""
+    count = 0
+    for step in reversed(steps):
+        if not holds(step):
+            break
+        count += 1
+    return count
+
+
+def _empty(step: Step) -> bool:
+    answer = step.answer
+    return answer.finish_reason in {"stop", "tool_calls"} and not answer.tool_calls and not answer.content.strip()
+
+
+def _silent(step: Step) -> bool:
+    return step.answer.finish_reason in {"stop", "tool_calls"} and not step.answer.tool_calls
+
+
+def _cut_off(step: Step) -> bool:
+    return step.answer.finish_reason == "length"
+
+
+def _filtered(step: Step) -> bool:
+    return step.answer.finish_reason == "content_filter"
+
+
+def _unusable(step: Step) -> bool:
+    return bool(step.turn.calls) and not step.executed and step.turn.fate is None
+
+
+def _about_the_answer(steps: Sequence[Step]) -> str:
+    step = steps[-1]
+    if _cut_off(step):
+        return (
+            "Your answer was cut off at the output limit, and nothing of it was carried out. Take smaller steps: "
+            "shorter edits, one call at a time, a large file in several parts."
+        )
+    if _filtered(step):
+        return (
+            "The provider's content filter stopped your answer, and nothing of it was carried out. Say it differently."
+        )
+    if _empty(step):
+        return "Your answer was empty. Call a tool to go on, or submit."
+    if _silent(step):
+        return (
+            f"Nothing happens without a tool call ({', '.join(ACTIONS)}). Go on with the next action. If the work is "
+            "done, call submit; if nothing is to be changed, call submit and say why."
+        )
+    return ""
+
+
+def _about_calls(steps: Sequence[Step]) -> str:
+    more = len(steps[-1].answer.tool_calls) - MAX_CALLS
+    if not steps[-1].turn.calls or more <= 0:
+        return ""
+    return f"{more:,} more calls of this turn were not executed: at most {MAX_CALLS} are."
+
+
+def _about_edits(steps: Sequence[Step]) -> str:
+    failed = _failed_edits(steps)
+    if not failed or failed % FAILED_EDITS_HINT or not _touches_edit(steps[-1]):
+        return ""
+    return (
+        f"{failed} edits in a row did not apply. View the lines again and copy old_text from there without the line "
+        "numbers, take fewer lines, or replace the whole file with write."
+    )
+
+
+def _touches_edit(step: Step) -> bool:
+    return any(observation.tool == "edit" for observation in step.turn.observations)
+
+
+def _failed_edits(steps: Sequence[Step]) -> int:
+    """Edits since the last one that applied."""
+    edits = [o for step in steps for o in step.turn.observations if o.tool == "edit" and o.executed]
+    return next((count for count, o in enumerate(reversed(edits)) if o.outcome == "ok"), len(edits))
+
+
+def _about_circles(steps: Sequence[Step]) -> str:
+    if _repetitions(steps) != WARNED:
+        return ""
+    return (
+        f"You did the same {WARNED} times, with the same result. Once more ends the job: look at it differently, do "
+        "something else, or submit what you have."
+    )
+
+
+def _repetitions(steps: Sequence[Step]) -> int:
+    """How often the last one to three turns are repeated without a difference in actions or results."""
+    marks = [_mark(step) for step in steps[-_LONGEST_CYCLE * STUCK :]]
+    best = 0
+    for period in range(1, _LONGEST_CYCLE + 1):
+        last, count = marks[-period:], 0
+        if not all(last) or len(last) < period:
+            continue
+        while marks[len(marks) - period * (count + 1) : len(marks) - period * count] == last:
+            count += 1
+        best = max(best, count)
+    return best
+
+
+def _mark(step: Step) -> tuple[tuple[str, str, str], ...]:
+    """What a turn did and saw; empty where nothing was carried out."""
+    pairs = zip(step.turn.calls, step.turn.observations, strict=False)
+    return tuple((call.name, call.arguments, seen.fingerprint) for call, seen in pairs if seen.fingerprint)

@@ -1,0 +1,204 @@
+"""Replace one passage of a text: exactly, or where exactly one place matches but for white space or quotes."""
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as with_changes
+from itertools import islice
+
+_QUOTES = str.maketrans({"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u00a0": " "})
+_SHOWN_PLACES = 10
+_SEARCHED_LINES = 20_000
+
+
+class EditError(Exception):
+    """The edit was not made; the message tells the model why and what to look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """The text after the edit; lines `first` to `last` are the replacement (`last < first`: lines were removed).
+
+    `how` says what had to be overlooked to find the place; empty for an exact match.
+    """
+
+    text: str
+    first: int
+    last: int
+    how: str = ""
+
+
+def replace(text: str, old: str, new: str) -> Edited:
+    """`text` with its only passage `old` replaced by `new`; raises EditError rather than guess a place.
+
+    Line ends stay what they are: in a file of CRLF lines both `old` and `new` may be written with LF.
+    """
+    if not old:
+        raise EditError("old_text is empty. Give the lines to replace, or use write for a new file.")
+    crlf = "\n" in text and text.count("\n") == text.count("\r\n") == text.count("\r")
+    body = _lf(text) if crlf else text
+    if crlf or ("\r\n" in old and "\r" not in text):
+        old, new = _lf(old), _lf(new)
+    edited = _exactly(body, old, new) or _by_lines(body, old, new)
+    if edited is None:
+        raise EditError(_not_found(body, old, new))
+    if edited.text == body:
+        raise EditError("new_text is what is already there: the edit would change nothing.")
+    return with_changes(edited, text=edited.text.replace("\n", "\r\n")) if crlf else edited
+
+
+def numbered(text: str, first: int, last: int) -> str:
+    """Lines `first` to `last` of a text (as far as there are such) with their numbers."""
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    first, last = max(first, 1), min(last, len(lines))
+    width = len(str(last))
+    return "\n".join(f"{n:>{width}}\t{lines[n - 1]}" for n in range(first, last + 1))
+
+
+def _lf(text: str) -> str:
+    return text.replace("\r\n", "\n")
+
+
+def _exactly(text: str, old: str, new: str) -> Edited | None:
+    places = list(islice(_occurrences(text, old), _SHOWN_PLACES + 1))
+    if not places:
+        return None
+    if len(places) > 1:
+        raise EditError(_several([text.count("\n", 0, place) + 1 for place in places], ""))
+    start = places[0]
+    first = text.count("\n", 0, start) + 1
+    last = first + new.removesuffix("\n").count("\n") if new else first - 1
+    return Edited(text[:start] + new + text[start + len(old) :], first, last)
+
+
+def _occurrences(text: str, part: str) -> Iterator[int]:
+    """Every place of `part`, overlapping ones too: `aa` is in `aaa` twice."""
+    place = text.find(part)
+    while place >= 0:
+        yield place
+        place = text.find(part, place + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Whole lines to be replaced by whole lines."""
+
+    old: list[str]
+    new: list[str]
+
+
+def _by_lines(text: str, old: str, new: str) -> Edited | None:
+    """The tolerant recoveries, strictest first; each counts only where it fits exactly one place."""
+    lines = text.split("\n")
+    end = [lines.pop()] if lines[-1] == "" else []
+    wanted = _wanted(old, new)
+    if not any(line.strip() for line in wanted.old):
+        return None
+    for find, how in _RECOVERIES:
+        places = find(lines, wanted)
+        if len(places) > 1:
+            raise EditError(_several([place + 1 for place, _ in places], f" ({how} overlooked)"))
+        if places:
+            place, shifted = places[0]
+            count = len(wanted.old)
+            kept = _keep_equal(lines[place : place + count], wanted, shifted)
+            after = [*lines[:place], *kept, *lines[place + count :], *end]
+            return Edited("\n".join(after), place + 1, place + len(kept), how)
+    return None
+
+
+def _wanted(old: str, new: str) -> _Wanted:
+    if not old.endswith("\n"):
+        return _Wanted(old.split("\n"), new.split("\n"))
+    return _Wanted(old[:-1].split("\n"), new.removesuffix("\n").split("\n") if new else [])
+
+
+_Places = list[tuple[int, list[str]]]
+"""Where the wanted lines begin (0-based) and the new lines as they belong there."""
+
+
+def _by_key(key: Callable[[str], str]) -> Callable[[Sequence[str], _Wanted], _Places]:
+    def find(lines: Sequence[str], wanted: _Wanted) -> _Places:
+        have = [key(line) for line in lines]
+        want = [key(line) for line in wanted.old]
+        size = len(want)
+        return [(i, wanted.new) for i in range(len(have) - size + 1) if have[i : i + size] == want]
+
+    return find
+
+
+def _by_shift(lines: Sequence[str], wanted: _Wanted) -> _Places:
+    """Places where every line has the same indentation more, or less, than was written."""
+    have = [line.rstrip() for line in lines]
+    want = [line.rstrip() for line in wanted.old]
+    anchor = next(index for index, line in enumerate(want) if line)
+    found: _Places = []
+    for start in range(len(have) - len(want) + 1):
+        there, here = have[start + anchor], want[anchor]
+        if there.lstrip() != here.lstrip():
+            continue
+        window = have[start : start + len(want)]
+        more, less = there.removesuffix(here), here.removesuffix(there)
+        if there.endswith(here) and more and window == [more + line if line else "" for line in want]:
+            found.append((start, [more + line if line.strip() else line for line in wanted.new]))
+        elif here.endswith(there) and less and want == [less + line if line else "" for line in window]:
+            found.append((start, _unindented(wanted.new, less)))
+    return found
+
+
+def _unindented(lines: Sequence[str], prefix: str) -> list[str]:
+    if not all(line.startswith(prefix) for line in lines if line.strip()):
+        raise EditError(
+            "The indentation of old_text and new_text differs from the file's. View the lines and try again."
+        )
+    return [line.removeprefix(prefix) for line in lines]
+
+
+_RECOVERIES = (
+    (_by_key(str.rstrip), "white space at line ends"),
+    (_by_shift, "indentation"),
+    (_by_key(lambda line: line.rstrip().translate(_QUOTES)), "curly quotes"),
+)
+
+
+def _keep_equal(window: Sequence[str], wanted: _Wanted, shifted: Sequence[str]) -> list[str]:
+    """The new lines, but the file's own bytes where the edit leaves a line alone; line ends as around."""
+    own_end = "\r" if window[0].endswith("\r") else ""
+    kept = [line.removesuffix("\r") + own_end for line in shifted]
+    for block in difflib.SequenceMatcher(None, wanted.old, wanted.new, autojunk=False).get_matching_blocks():
+        kept[block.b : block.b + block.size] = window[block.a : block.a + block.size]
+    return kept
+
+
+def _several(places: Sequence[int], how: str) -> str:
+    shown = ", ".join(str(line) for line in places[:_SHOWN_PLACES])
+    more = " and more" if len(places) > _SHOWN_PLACES else ""
+    return f"old_text is there more than once{how}: at lines {shown}{more}. Add lines around it until it is unique."
+
+
+def _not_found(text: str, old: str, new: str) -> str:
+    message = "old_text is not in the file."
+    if new.strip() and len(new) > 20 and new in text:
+        line = text.count("\n", 0, text.find(new)) + 1
+        message += f" new_text is already there, at line {line}: perhaps this edit was made before."
+    near = _nearest(text, old)
+    if near is None:
+        return f"{message} No line is like it; view the file first."
+    size = min(old.count("\n") + 1, 20)
+    return f"{message} The nearest lines are:\n{numbered(text, near - 2, near + size + 1)}"
+
+
+def _nearest(text: str, old: str) -> int | None:
+    """The line (1-based) where a passage most like `old` begins, or None where nothing is like it."""
+    wanted = [line.strip() for line in old.split("\n")]
+    anchor = max(range(len(wanted)), key=lambda index: len(wanted[index]))
+    matcher = difflib.SequenceMatcher(autojunk=False)
+    matcher.set_seq2(wanted[anchor][:400])
+    best, found = 0.6, None
+    for number, line in enumerate(text.split("\n")[:_SEARCHED_LINES], start=1):
+        matcher.set_seq1(line.strip()[:400])
+        if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best and (ratio := matcher.ratio()) > best:
+            best, found = ratio, number
+    return None if found is None else max(found - anchor, 1)

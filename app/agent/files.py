@@ -1,0 +1,143 @@
+"""Files inside the sandbox, read and written there by plain commands: the host never opens a path of the model's."""
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from app.sandbox.base import WORKSPACE, Completed, Sandbox
+
+LARGEST = 2_000_000
+"""Bytes of a file that can be edited or viewed in one piece."""
+_SECONDS = 30.0
+
+_MISSING, _DIRECTORY, _SPECIAL, _UNREADABLE, _TOO_LARGE = 44, 45, 46, 47, 48
+_LOOK = """
+p=$1
+[ -e "$p" ] || exit 44
+[ -d "$p" ] && exit 45
+[ -f "$p" ] || exit 46
+[ -r "$p" ] || exit 47
+"""
+_READ = _LOOK + '[ "$(wc -c < "$p")" -le "$2" ] || exit 48\ncat -- "$p"\n'
+_LINES = (
+    _LOOK
+    + """
+lines=$(wc -l < "$p")
+[ -z "$(tail -c 1 -- "$p" | tr '\\0' x)" ] || lines=$((lines + 1))
+echo "$lines" "$(wc -c < "$p")"
+tail -n "+$2" -- "$p" | head -n "$3" | head -c "$4"
+"""
+)
+_LIST = """
+cd -- "$1" || exit 47
+find . -mindepth 1 -maxdepth 2 \\( -name .git -o -name node_modules -o -name __pycache__ -o -name .venv \\) -prune \
+    -exec printf '%s/ (not listed)\\0' {} + -o -type d -exec printf '%s/\\0' {} + -o -print0
+"""
+# Written beside its place and moved, so that a crash leaves the old file or the new one. A link's target is written,
+# the mode stays, and `mv` never moves *into* a directory.
+_WRITE = """
+set -e
+p=$1
+[ -L "$p" ] && p=$(readlink -f -- "$p")
+[ -d "$p" ] && exit 45
+[ ! -e "$p" ] || [ -f "$p" ] || exit 46
+d=$(dirname -- "$p")
+mkdir -p -- "$d"
+t=$(mktemp -- "$d/.write.XXXXXXXX")
+trap 'rm -f -- "$t"' EXIT
+cat > "$t"
+if [ -e "$p" ]; then chmod "$(stat -c %a -- "$p")" "$t"; else chmod 644 "$t"; fi
+mv -f -- "$t" "$p"
+trap - EXIT
+"""
+
+
+class FileError(Exception):
+    """The file cannot be read or written; the message is for the model."""
+
+    def __init__(self, message: str, *, missing: bool = False, directory: bool = False) -> None:
+        super().__init__(message)
+        self.missing = missing
+        self.directory = directory
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """Some lines of a file (`cut`: not all that were asked for), and how many lines and bytes the whole has."""
+
+    content: bytes
+    lines: int
+    size: int
+    cut: bool
+
+
+def place(path: str) -> str:
+    """The path as commands in /workspace take it: relative where it is inside, never mistaken for an option."""
+    path = path.strip()
+    pure = PurePosixPath(path)
+    if pure.is_relative_to(WORKSPACE) and ".." not in pure.parts:
+        pure = pure.relative_to(WORKSPACE)
+    return f"./{pure}" if not pure.is_absolute() else str(pure)
+
+
+def shown(path: str) -> str:
+    """The path as people and the model read it."""
+    return place(path).removeprefix("./")
+
+
+def inside(path: str) -> bool:
+    """Whether a file there can be part of the patch, as far as the path says."""
+    at = PurePosixPath(place(path))
+    return not at.is_absolute() and ".." not in at.parts
+
+
+async def read(sandbox: Sandbox, path: str) -> bytes:
+    """All bytes of a file; FileError says what stands in the way."""
+    done = await _sh(sandbox, _READ, place(path), str(LARGEST))
+    _check(done, path)
+    return done.output
+
+
+async def read_lines(sandbox: Sandbox, path: str, start: int, count: int, most: int) -> Excerpt:
+    """`count` lines from line `start` (1-based), at most `most` bytes of them."""
+    done = await _sh(sandbox, _LINES, place(path), str(start), str(count), str(most))
+    _check(done, path)
+    sizes, _, content = done.output.partition(b"\n")
+    lines, size = (int(number) for number in sizes.split()[:2])
+    return Excerpt(content, lines, size, cut=len(content) >= most)
+
+
+async def list_directory(sandbox: Sandbox, path: str) -> list[str]:
+    """Names two levels deep, directories with a slash; big machine-made ones are named and not entered."""
+    done = await _sh(sandbox, _LIST, place(path))
+    _check(done, path)
+    names = done.output.decode("utf-8", "replace").split("\0")[:-1]
+    return sorted(name.removeprefix("./") for name in names)
+
+
+async def write(sandbox: Sandbox, path: str, content: bytes) -> None:
+    """Create or replace a file, whole or not at all; its mode stays, missing directories are made."""
+    _check(await _sh(sandbox, _WRITE, place(path), stdin=content), path)
+
+
+async def _sh(sandbox: Sandbox, script: str, *arguments: str, stdin: bytes = b"") -> Completed:
+    argv = ["sh", "-c", script, "sh", *arguments]
+    return await sandbox.exec(argv, timeout=_SECONDS, stdin=stdin, separate_stderr=True)
+
+
+def _check(done: Completed, path: str) -> None:
+    name = shown(path)
+    if done.timed_out:
+        raise FileError(f"{name} could not be reached within {_SECONDS:g} s.")
+    reasons = {
+        _MISSING: f"There is no file {name}.",
+        _DIRECTORY: f"{name} is a directory.",
+        _SPECIAL: f"{name} is no regular file.",
+        _UNREADABLE: f"{name} cannot be read: permission denied.",
+        _TOO_LARGE: f"{name} is larger than {LARGEST:,} bytes; use bash on it.",
+    }
+    if done.exit_code in reasons:
+        code = done.exit_code
+        raise FileError(reasons[code], missing=code == _MISSING, directory=code == _DIRECTORY)
+    if done.exit_code:
+        said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise FileError(f"{name}: {said[:300] or f'exit {done.exit_code}'}")

@@ -1,0 +1,37 @@
+"""How the agent's work can end: exceptions whose name is the exit status."""
+
+from typing import Literal
+
+
+class Ended(Exception):  # noqa: N818  # an outcome, not an error
+    """The loop is over; `reason` is one sentence for people."""
+
+    exit_status: Literal["submitted", "no_change", "limit_reached", "error"]
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Submitted(Ended):
+    """The harness accepted a submission."""
+
+    exit_status = "submitted"
+
+
+class NoChange(Ended):
+    """The model stands by it that nothing is to be changed."""
+
+    exit_status = "no_change"
+
+
+class LimitReached(Ended):
+    """A cap on turns, minutes or size was reached; with a larger one the work can go on."""
+
+    exit_status = "limit_reached"
+
+
+class Failed(Ended):
+    """The model does not act in a way that leads anywhere."""
+
+    exit_status = "error"

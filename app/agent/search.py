@@ -1,0 +1,177 @@
+"""The search tool: where a text stands in the work tree, definitions before uses before tests, and files by name."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from app.sandbox.base import Sandbox
+
+_SECONDS = 60.0
+_MOST_BYTES = 4_000_000
+_MOST_LINES = 60
+_LINES_PER_FILE = 8
+_MOST_NAMES = 12
+_LONGEST_LINE = 240
+_SKIPPED = (
+    ".git",
+    "node_modules",
+    "__pycache__",
+    ".venv",
+    "venv",
+    ".tox",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+)
+
+_GREP = 'flags=$1 pattern=$2 most=$3; shift 3; grep -rnIZ "$flags" "$@" -e "$pattern" . | head -c "$most"'
+_FIND = "find . \\( {} \\) -prune -o -type f -print0".format(" -o ".join(f"-name {name}" for name in _SKIPPED))
+
+_DEFINITION = (
+    r"^\s*(?:export\s+|default\s+|public\s+|private\s+|protected\s+|static\s+|abstract\s+|async\s+|pub(?:\([^)]*\))?\s+)*"
+    r"(?:def|class|function\*?|func(?:\s*\([^)]*\))?|fn|struct|enum|interface|type|trait|impl|module|const|let|var|"
+    r"#\s*define|typedef)\s+(?:\S+[.:])?{}\b|^{}\s*(?::[^=]+)?=[^=]"
+)
+_TEST_PATH = re.compile(
+    r"(^|/)(tests?|spec|specs|__tests__|testdata)/|(^|/)test_|[._-](test|spec)s?\.|_test\.|conftest\.py$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One line that matches; `rank` 0 is a definition, 1 a use, 2 a test."""
+
+    path: str
+    line: int
+    text: str
+    rank: int
+
+
+async def search(sandbox: Sandbox, query: str) -> tuple[str, str]:
+    """What is shown and a line that says how much was found."""
+    query = max(query.split("\n"), key=len).strip()  # grep reads lines: of several, the longest says most
+    names = _matching_names(await _all_names(sandbox), query)
+    hits, how = await _hits(sandbox, query)
+    parts = [_show_names(names), _show_hits(hits, how, query)]
+    text = "\n\n".join(part for part in parts if part)
+    files = len({hit.path for hit in hits})
+    summary = f"{len(hits):,} lines in {files:,} files" + (f", {len(names):,} file names" if names else "")
+    return text or f"Nothing matches {query[:200]!r}, neither in a text nor as a file name.", summary
+
+
+async def _hits(sandbox: Sandbox, query: str) -> tuple[list[Hit], str]:
+    """Lines by the strictest reading of the query that finds any: literal, regular expression, all its words."""
+    case = "" if query != query.lower() else "i"
+    ranked = _ranker(query)
+    if found := await _grep(sandbox, f"-F{case}", query, ranked):
+        return found, ""
+    if re.search(r"[\\^$.|?*+()\[\]{}]", query) and (found := await _grep(sandbox, f"-E{case}", _posix(query), ranked)):
+        return found, "as a regular expression"
+    if case == "" and (found := await _grep(sandbox, "-Fi", query, ranked)):
+        return found, "in other case"
+    words = re.findall(r"\w{3,}", query.lower())
+    if len(words) < 2:
+        return [], ""
+    longest = max(words, key=len)
+    candidates = await _grep(sandbox, "-Fi", longest, ranked)
+    return [hit for hit in candidates if all(word in hit.text.lower() for word in words)], "with all of its words"
+
+
+async def _grep(sandbox: Sandbox, flags: str, pattern: str, ranked: re.Pattern[str] | None) -> list[Hit]:
+    skipped = [f"--exclude-dir={name}" for name in _SKIPPED]
+    argv = ["sh", "-c", _GREP, "sh", flags, pattern, str(_MOST_BYTES), *skipped]
+    done = await sandbox.exec(argv, timeout=_SECONDS, separate_stderr=True)
+    return list(_parse(done.output, ranked))
+
+
+def _parse(output: bytes, ranked: re.Pattern[str] | None) -> Iterable[Hit]:
+    for row in output.decode("utf-8", "replace").split("\n"):
+        path, _, rest = row.partition("\0")
+        number, _, text = rest.partition(":")
+        if number.isdecimal():
+            path = path.removeprefix("./")
+            yield Hit(path, int(number), text, _rank(path, text, ranked))
+
+
+def _rank(path: str, text: str, ranked: re.Pattern[str] | None) -> int:
+    if _TEST_PATH.search(path):
+        return 2
+    return 0 if ranked is not None and ranked.search(text) else 1
+
+
+def _ranker(query: str) -> re.Pattern[str] | None:
+    """What a definition of the query looks like, where the query is a name (`parse`, `Money.add`, `parse(`)."""
+    name = re.fullmatch(r"(?:[\w$]+[.:]+)*([A-Za-z_$][\w$]*)\(?", query)
+    if name is None:
+        return None
+    word = re.escape(name.group(1))
+    return re.compile(_DEFINITION.replace("{}", word))
+
+
+def _posix(query: str) -> str:
+    """A regular expression of Perl's kind as grep -E takes it."""
+    return query.replace(r"\d", "[0-9]").replace("(?:", "(")
+
+
+async def _all_names(sandbox: Sandbox) -> list[str]:
+    done = await sandbox.exec(["sh", "-c", _FIND], timeout=_SECONDS, separate_stderr=True)
+    names = done.output.decode("utf-8", "replace").split("\0")
+    return sorted(name.removeprefix("./") for name in names if name)
+
+
+def _matching_names(names: Sequence[str], query: str) -> list[str]:
+    """Files the query may name: a glob, a path's end, or a part of a name."""
+    wanted = query.removeprefix("/workspace/").removeprefix("./").lower()
+    if len(wanted) < 3 or re.search(r"\s", wanted):
+        return []
+    if "*" in wanted:
+        glob = re.compile(re.escape(wanted).replace(r"\*\*/", "(.*/)?").replace(r"\*", "[^/]*"))
+        return [
+            name for name in names if glob.fullmatch(name.lower()) or glob.fullmatch(name.lower().rpartition("/")[2])
+        ]
+    if "/" in wanted:
+        return [name for name in names if wanted in name.lower()]
+    return [name for name in names if wanted in name.lower().rpartition("/")[2]]
+
+
+def _show_names(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    more = f"\n(… and {len(names) - _MOST_NAMES:,} more)" if len(names) > _MOST_NAMES else ""
+    return "Files of that name:\n" + "\n".join(names[:_MOST_NAMES]) + more
+
+
+def _show_hits(hits: Sequence[Hit], how: str, query: str) -> str:
+    """`path:line: text`, a few lines of each file; files that do not fit are named with their counts."""
+    rows = [f"Found {how}:"] if how else []
+    left_out: dict[str, int] = {}
+    for path, of_file in _by_file(hits):
+        shown = of_file[: max(min(_LINES_PER_FILE, _MOST_LINES - len(rows)), 0)]
+        rows += [f"{path}:{hit.line}: {_around(hit.text, query)}" for hit in shown]
+        if not shown:
+            left_out[path] = len(of_file)
+        elif len(shown) < len(of_file):
+            rows.append(f"(… {len(of_file) - len(shown):,} more in {path})")
+    if left_out:
+        named = ", ".join(f"{path} ({count})" for path, count in list(left_out.items())[:10])
+        rows.append(f"(… and in {len(left_out):,} more files: {named}{', …' if len(left_out) > 10 else ''})")
+    return "\n".join(rows) if hits else ""
+
+
+def _by_file(hits: Sequence[Hit]) -> list[tuple[str, list[Hit]]]:
+    """Files by their best hit, and in each the best hits first."""
+    files: dict[str, list[Hit]] = {}
+    for hit in sorted(hits, key=lambda hit: (hit.rank, hit.path, hit.line)):
+        files.setdefault(hit.path, []).append(hit)
+    return list(files.items())
+
+
+def _around(text: str, query: str) -> str:
+    """The line, or of a long one the part around the match."""
+    text = text.strip()
+    if len(text) <= _LONGEST_LINE:
+        return text
+    place = max(text.lower().find(query.lower()), 0)
+    begin = max(place - _LONGEST_LINE // 3, 0)
+    part = text[begin : begin + _LONGEST_LINE]
+    return f"{'… ' if begin else ''}{part}{' …' if begin + _LONGEST_LINE < len(text) else ''}"

@@ -1,0 +1,55 @@
+"""What happens to a submission before and when the harness reviews it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from app.agent.actions import Submit
+from app.agent.digest import last_checkpoint
+from app.agent.turn import Step, SubmissionFate
+from app.runners.base import Reviewer, Submission
+
+_NOTHING_CHANGED = (
+    "Not submitted: /workspace is as it was in the beginning (ignored files do not count). If nothing is to be "
+    "changed, submit once more with a summary that says why; the job then ends without a pull request."
+)
+_NO_REPRODUCTION = (
+    "Not submitted yet: there is no reproduction. Give a command that fails on the original code with your changed "
+    "test files and passes now, best one that executes a test you added; add the test if there is none. If this change "
+    "cannot be shown by a command, submit again without one: the pull request will then say that it is not proved."
+)
+
+
+class Hearing(NamedTuple):
+    """A submission, what became of it, and what the model is told."""
+
+    submission: Submission
+    fate: SubmissionFate
+    text: str
+
+
+async def hear(action: Submit, steps: Sequence[Step], review: Reviewer) -> Hearing:
+    """Send back what cannot be verified; review the rest, but nothing twice that was rejected just so before."""
+    fates = [step.turn.fate for step in steps]
+    asked = "asked_for_reproduction" in fates
+    submission = Submission(summary=action.summary, reproduction=action.reproduction.strip(), asked=asked)
+    tree = last_checkpoint(steps)
+    if tree is None or tree.clean:
+        return Hearing(submission, "nothing_changed", _NOTHING_CHANGED)
+    if not submission.reproduction and not asked:
+        return Hearing(submission, "asked_for_reproduction", _NO_REPRODUCTION)
+    if before := _rejected_as_it_stands(submission, steps):
+        return Hearing(submission, "rejected", f"Nothing has changed since this was rejected:\n{before}")
+    verdict = await review(submission)
+    fate: SubmissionFate = "accepted" if verdict.accepted else "rejected"
+    return Hearing(submission, fate, verdict.text or f"The submission was {fate}.")
+
+
+def _rejected_as_it_stands(submission: Submission, steps: Sequence[Step]) -> str:
+    """What was said of the last submission, if it was rejected, was the same, and the tree has not changed since."""
+    tree = last_checkpoint(steps)
+    for index in range(len(steps) - 1, -1, -1):
+        turn = steps[index].turn
+        if turn.fate == "rejected" and turn.submission:
+            same = turn.submission.reproduction == submission.reproduction and last_checkpoint(steps[:index]) == tree
+            return turn.observations[0].text if same else ""
+    return ""

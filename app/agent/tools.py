@@ -1,0 +1,194 @@
+"""The tools carried out: everything happens inside the sandbox, and every outcome is a text for the model."""
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from app.agent import files, search, view
+from app.agent.actions import Action, Bash, Edit, Search, View, Write
+from app.agent.edit import EditError, numbered, replace
+from app.agent.files import FileError, shown
+from app.agent.observe import headline, observe
+from app.agent.turn import Outcome
+from app.job import Progress
+from app.sandbox.base import Sandbox
+from app.syntax import first_error
+
+OUTPUTS = "/tmp/output"  # noqa: S108  # inside the sandbox, whose /tmp is its own
+_BOM = b"\xef\xbb\xbf"
+_AROUND = 3
+_MOST_CHANGED_LINES = 60
+_PAGERS = {"PAGER": "cat", "GIT_PAGER": "cat", "MANPAGER": "cat"}
+_SHELL = 'command -v bash > /dev/null && exec bash -c "$1"; exec sh -c "$1"'
+_VOLATILE = re.compile(r"\b\d+(\.\d+)?\s?(ms|s|sec|seconds?)\b|0x[0-9a-f]+|\d\d:\d\d:\d\d(\.\d+)?|\d+-\d+\.txt")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What an action brought: for the model, and in one line for people."""
+
+    outcome: Outcome
+    text: str
+    summary: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal results; durations, addresses and clock times are not looked at."""
+        stable = _VOLATILE.sub("", f"{self.outcome}\n{self.text}")
+        return hashlib.sha256(stable.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What one action may use: characters of observation, seconds, and the name its whole output is kept under."""
+
+    characters: int
+    seconds: float
+    label: str
+
+
+class Toolbox:
+    """Carries out actions in one sandbox. A failing action is a result; only a lost sandbox raises (SandboxError)."""
+
+    def __init__(self, sandbox: Sandbox, progress: Progress) -> None:
+        self._sandbox = sandbox
+        self._progress = progress
+        self._tools: dict[type[Action], Callable[[Any, Allowance], Awaitable[Done]]] = {
+            Bash: self._bash,
+            View: self._view,
+            Edit: self._edit,
+            Write: self._write,
+            Search: self._search,
+        }
+
+    async def execute(self, action: Action, allowance: Allowance) -> Done:
+        try:
+            return await self._tools[type(action)](action, allowance)
+        except (EditError, FileError) as error:
+            reason = str(error)
+            return Done("failed", reason, reason.partition("\n")[0])
+
+    async def _bash(self, action: Bash, allowance: Allowance) -> Done:
+        seconds = min(action.timeout, max(allowance.seconds, 1.0))
+        done = await self._sandbox.exec(
+            ["sh", "-c", _SHELL, "sh", action.command],
+            timeout=seconds,
+            env=_PAGERS,
+            on_output=lambda chunk: self._progress.say("output", chunk.decode("utf-8", "replace")),
+        )
+        head = headline(done, seconds)
+        kept_in = f"{OUTPUTS}/{allowance.label}.txt"
+        seen = observe(done.output, limit=allowance.characters, kept_in=kept_in, dropped=done.dropped)
+        text = f"{head}\n{seen.text}"
+        if seen.whole is not None:
+            try:
+                await files.write(self._sandbox, kept_in, seen.whole.encode())
+            except FileError as error:
+                text += f"\n(the whole output could not be kept: {error})"
+        return Done("ok", text, head)
+
+    async def _view(self, action: View, allowance: Allowance) -> Done:
+        text, summary = await view.view(self._sandbox, action, allowance.characters)
+        return Done("ok", text, summary)
+
+    async def _search(self, action: Search, allowance: Allowance) -> Done:
+        text, summary = await search.search(self._sandbox, action.query)
+        return Done("ok", text, summary)
+
+    async def _edit(self, action: Edit, allowance: Allowance) -> Done:
+        before = await files.read(self._sandbox, action.path)
+        text, bom, encoding = _decode(before, action.path)
+        if encoding != "utf-8" and not action.new_text.isascii():
+            raise EditError(f"{shown(action.path)} is not UTF-8: only ASCII text can be put into it by edit.")
+        edited = replace(text, action.old_text.removeprefix("\ufeff"), action.new_text)
+        after = bom + edited.text.encode(encoding, "surrogateescape")
+        _refuse_broken(action.path, before, after)
+        await files.write(self._sandbox, action.path, after)
+        how = f" ({edited.how} overlooked)" if edited.how else ""
+        span = _span(edited.first, edited.last)
+        context = _context(edited.text, edited.first, edited.last)
+        text = f"Edited {shown(action.path)}, {span}{how}:\n{context}{_outside(action.path)}"
+        return Done("ok", text, f"{span} changed")
+
+    async def _write(self, action: Write, allowance: Allowance) -> Done:
+        before = await self._existing(action.path)
+        after = _like(before, action.content.encode())
+        if before == after:
+            raise EditError(f"{shown(action.path)} already has exactly this content.")
+        note = _refuse_broken(action.path, before, after)
+        await files.write(self._sandbox, action.path, after)
+        lines = after.count(b"\n") + (not after.endswith(b"\n") and after != b"")
+        verb = "Created" if before is None else "Replaced"
+        return Done(
+            "ok", f"{verb} {shown(action.path)}, {lines:,} lines.{note}{_outside(action.path)}", f"{lines} lines"
+        )
+
+    async def _existing(self, path: str) -> bytes | None:
+        """A file's bytes, or None where there is none that could be compared with."""
+        try:
+            return await files.read(self._sandbox, path)
+        except FileError as error:
+            if error.directory:
+                raise
+            return None
+
+
+def _decode(content: bytes, path: str) -> tuple[str, bytes, str]:
+    """Text, byte order mark and encoding of a file; every byte comes back by encoding with surrogate escapes."""
+    if b"\0" in content[:8_192]:
+        raise EditError(f"{shown(path)} is a binary file; use bash on it.")
+    bom = _BOM if content.startswith(_BOM) else b""
+    body = content[len(bom) :]
+    try:
+        return body.decode("utf-8"), bom, "utf-8"
+    except UnicodeDecodeError:
+        return body.decode("ascii", "surrogateescape"), bom, "ascii"
+
+
+def _like(before: bytes | None, content: bytes) -> bytes:
+    """New content with the line ends and byte order mark of the file it replaces."""
+    if before is None:
+        return content
+    ends = before.count(b"\n")
+    if ends and ends == before.count(b"\r\n"):
+        content = content.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+    if before.startswith(_BOM) and not content.startswith(_BOM):
+        content = _BOM + content
+    return content
+
+
+def _refuse_broken(path: str, before: bytes | None, after: bytes) -> str:
+    """Refuse what breaks a file that parsed; of a new file only say that it does not parse."""
+    problem = first_error(shown(path), after)
+    if problem is None:
+        return ""
+    lines = numbered(after.decode("utf-8", "replace"), problem.line - _AROUND, problem.line + _AROUND)
+    if before is not None and first_error(shown(path), before) is None:
+        raise EditError(
+            f"Not done: {shown(path)} parses now and would not afterwards. Line {problem.line}: {problem.text}. "
+            f"It would read:\n{lines}\nThe file is unchanged."
+        )
+    return f"\nIt does not parse. Line {problem.line}: {problem.text}\n{lines}"
+
+
+def _context(text: str, first: int, last: int) -> str:
+    lines = text.replace("\r\n", "\n")
+    if last - first < _MOST_CHANGED_LINES:
+        return numbered(lines, first - _AROUND, last + _AROUND)
+    half = _MOST_CHANGED_LINES // 2
+    middle = f"(… {last - first + 1 - 2 * half} more changed lines)"
+    return "\n".join(
+        [numbered(lines, first - _AROUND, first + half - 1), middle, numbered(lines, last - half + 1, last + _AROUND)]
+    )
+
+
+def _span(first: int, last: int) -> str:
+    if last < first:
+        return f"lines removed at line {first}"
+    return f"line {first}" if first == last else f"lines {first}-{last}"
+
+
+def _outside(path: str) -> str:
+    return "" if files.inside(path) else "\n(It is outside /workspace: not part of the patch.)"

@@ -1,0 +1,89 @@
+"""A step of the trajectory as it is stored: the paid answer, what its calls brought, and the tree they left."""
+
+from typing import Literal, NamedTuple
+
+from app.model.base import Answer, ToolCall
+from app.noun import Noun
+from app.patch import Mode, Refusal
+from app.runners.base import Submission
+
+Outcome = Literal["ok", "failed", "refused", "not_executed"]
+"""`ok`: carried out. `failed`: tried, had no effect. `refused`: malformed or unknown. `not_executed`: never tried."""
+
+SubmissionFate = Literal["accepted", "rejected", "asked_for_reproduction", "nothing_changed"]
+
+
+class Observation(Noun):
+    """What one call brought back. `summary` is its one line for people and digests.
+
+    `fingerprint` is equal for equal results: seconds and file numbers are not in it. Empty: never compared.
+    """
+
+    call_id: str
+    tool: str
+    outcome: Outcome
+    text: str
+    summary: str = ""
+    fingerprint: str = ""
+
+    @property
+    def executed(self) -> bool:
+        return self.outcome in {"ok", "failed"}
+
+
+class FileState(Noun):
+    """A changed path; `digest` finds its bytes among the job's blobs, None where it is deleted."""
+
+    path: str
+    mode: Mode
+    digest: str | None
+
+
+class Checkpoint(Noun):
+    """The work tree after a turn, as the difference to commit `base`."""
+
+    base: str
+    files: tuple[FileState, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+    @property
+    def clean(self) -> bool:
+        return not self.files and not self.refusals
+
+
+class Asked(Noun):
+    """A model answer and the seconds it took, retries included."""
+
+    answer: Answer
+    seconds: float = 0.0
+
+
+class Turn(Noun):
+    """What became of an answer: its calls as the history shows them, and one observation for each.
+
+    `notes` are what the harness said of its own accord. `checkpoint` is None where the tree cannot have changed.
+    """
+
+    number: int
+    calls: tuple[ToolCall, ...] = ()
+    observations: tuple[Observation, ...] = ()
+    notes: tuple[str, ...] = ()
+    checkpoint: Checkpoint | None = None
+    submission: Submission | None = None
+    fate: SubmissionFate | None = None
+    seconds: float = 0.0
+
+
+class Step(NamedTuple):
+    """One model turn: what was answered and what was done."""
+
+    asked: Asked
+    turn: Turn
+
+    @property
+    def answer(self) -> Answer:
+        return self.asked.answer
+
+    @property
+    def executed(self) -> bool:
+        return any(observation.executed for observation in self.turn.observations)
