@@ -46,6 +46,9 @@ class Ledger(Protocol):
     one is lost and stays in the account with `if_lost`. Booking twice, or what was never reserved, changes nothing.
     """
 
+    @property
+    def cap(self) -> MicroUSD: ...
+
     def reserve(self, call: str, worst: MicroUSD, *, if_lost: Usage = NOTHING) -> None:
         """Set `worst` aside, or raise BudgetError where it would pass the cap."""
         ...
@@ -58,8 +61,11 @@ class Ledger(Protocol):
         """Booked and lost money."""
         ...
 
-    def remaining(self) -> MicroUSD:
-        """What another call may cost at worst: the cap without spent money and open reservations."""
+    def remaining(self, call: str = "") -> MicroUSD:
+        """What the next call may cost at worst: the cap without spent money and open reservations.
+
+        An open reservation of the same `call` counts as lost already, as it will when that is reserved again.
+        """
         ...
 
     def totals(self) -> Totals: ...
@@ -81,6 +87,10 @@ class MemoryLedger:
         self._cap = cap
         self._entries: list[_Entry] = []
 
+    @property
+    def cap(self) -> MicroUSD:
+        return self._cap
+
     def reserve(self, call: str, worst: MicroUSD, *, if_lost: Usage = NOTHING) -> None:
         earlier = self._open(call)
         if earlier is not None:
@@ -97,8 +107,9 @@ class MemoryLedger:
     def spent(self) -> MicroUSD:
         return sum(entry.usage.cost for entry in self._entries if entry.state != "reserved")
 
-    def remaining(self) -> MicroUSD:
-        reserved = sum(entry.worst for entry in self._entries if entry.state == "reserved")
+    def remaining(self, call: str = "") -> MicroUSD:
+        pending = [entry for entry in self._entries if entry.state == "reserved"]
+        reserved = sum(entry.usage.cost if entry.call == call else entry.worst for entry in pending)
         return max(0, self._cap - self.spent() - reserved)
 
     def totals(self) -> Totals:

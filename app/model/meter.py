@@ -1,50 +1,188 @@
 """The one way to ask a model: what fits is checked and money reserved before a call, and usage booked after."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 
 from app.job import Progress
 from app.model.base import Answer, Model, ModelInfo, Request, Usage
-from app.model.budget import Ledger, Totals
+from app.model.breaker import Breakers
+from app.model.budget import NOTHING, Ledger, Totals, over_cap, usd
 from app.model.errors import ModelError
-from app.model.prices import cost_of, worst_case
+from app.model.pace import Pace
+from app.model.prices import affordable, cost_of, worst_case
+from app.model.tokens import count_text
 
 SMALLEST_ANSWER = 1_024
 """Output tokens below which an answer is not worth asking for."""
+OUTAGES = frozenset({"unreachable", "quota"})
+"""Reasons to give a model up that another model may not share."""
+
+Sleep = Callable[[float], Awaitable[None]]
 
 
 class Meter:
-    """Asks a model within a budget. Journals nothing: `ask` is the work of one durable step of the caller."""
+    """Asks a model, or else its fallbacks, within a budget.
 
-    def __init__(self, model: Model, ledger: Ledger, progress: Progress) -> None:
-        self._model = model
+    Journals nothing: `ask` is the work of one durable step of the caller, and may be executed again after a crash.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        ledger: Ledger,
+        progress: Progress,
+        *,
+        fallbacks: Sequence[Model] = (),
+        breakers: Breakers | None = None,
+        sleep: Sleep = asyncio.sleep,
+        pace: Callable[[], Pace] = Pace,
+    ) -> None:
+        self._models = (model, *fallbacks)
         self._ledger = ledger
         self._progress = progress
+        self._breakers = breakers or Breakers()
+        self._sleep = sleep
+        self._pace = pace
+        self._unpriced: set[str] = set()
 
     @property
     def info(self) -> ModelInfo:
-        return self._model.info
+        """Of the model that is asked first."""
+        return self._models[0].info
+
+    def warm(self) -> None:
+        for model in self._models:
+            model.warm()
+
+    async def check(self) -> None:
+        """Refuse what cannot work; a fallback that cannot is only warned of."""
+        await self._models[0].check()
+        for model in self._models[1:]:
+            try:
+                await model.check()
+            except ModelError as error:
+                self._progress.say("warning", f"The fallback will not be of help: {error.message}")
 
     def count(self, request: Request) -> int:
-        return self._model.count(request)
+        """Prompt tokens of a request, as the first model counts them."""
+        return self._models[0].count(request)
 
     def totals(self) -> Totals:
         return self._ledger.totals()
 
     async def ask(self, key: str, request: Request) -> Answer:
-        """One answer to `request`; `key` is the name of the durable step this is the work of."""
-        prompt = self._model.count(request)
-        info = self._model.info
-        room = min(request.max_tokens, info.max_output, info.context_window - prompt)
-        if room < min(SMALLEST_ANSWER, request.max_tokens):
-            raise ModelError("The request does not fit the model's window.", kind="shrink", reason="does_not_fit")
-        request = request.model_copy(update={"max_tokens": room})
-        if_lost = Usage(prompt_tokens=prompt, estimated=True)
-        if_lost = if_lost.model_copy(update={"cost": cost_of(info, if_lost)})
-        await asyncio.to_thread(self._ledger.reserve, key, worst_case(info, prompt, room), if_lost=if_lost)
+        """One answer to `request`; `key` is the name of the durable step this is the work of.
+
+        Raises ModelError where no model gives one (`does_not_fit` before anything is sent), BudgetError where the next
+        call could pass the cap.
+        """
+        for model, following in zip(self._models, (*self._models[1:], None), strict=True):
+            try:
+                return await self._insist(model, key, request, wait=following is None)
+            except ModelError as error:
+                if following is None or not _is_outage(error):
+                    raise
+                self._progress.say("warning", f"{error.message} Asking {following.info.name} instead.")
+        raise AssertionError("the last model either answers or raises")
+
+    async def _insist(self, model: Model, key: str, request: Request, *, wait: bool) -> Answer:
+        """Ask one model, again and again within reason. `wait` for an open breaker only where there is no other."""
+        pace, breaker = self._pace(), self._breakers.of(model.info.name)
+        while True:
+            pause = breaker.delay()
+            if pause and not (wait and pace.grant(pause)):
+                raise ModelError(f"{model.info.name} failed too often just now.", kind="retry", reason="unavailable")
+            if pause:
+                self._progress.say("warning", f"{model.info.name} failed too often; waiting {pause:.0f} s.")
+                await self._sleep(pause)
+                continue
+            try:
+                answer = await self._once(model, key, request)
+            except ModelError as error:
+                if error.kind not in ("retry", "wait"):
+                    raise
+                breaker.failed()
+                delay = pace.delay(error)
+                if delay is None:
+                    raise
+                self._progress.say("warning", f"{error.message} Asking again in {delay:.0f} s.")
+                await self._sleep(delay)
+            else:
+                breaker.succeeded()
+                return answer
+
+    async def _once(self, model: Model, key: str, request: Request) -> Answer:
+        """One call, with money set aside before and booked after, however it ends."""
+        prompt = await asyncio.to_thread(model.count, request)
+        fitting = await self._fit(model.info, key, request, prompt)
+        if_lost = _usage(model.info, prompt)
+        worst = worst_case(model.info, prompt, fitting.max_tokens)
+        await asyncio.to_thread(self._ledger.reserve, key, worst, if_lost=if_lost)
+        heard = _Heard(self._progress)
         try:
-            answer = await self._model.complete(request, key=key, on_text=lambda text: self._progress.say("text", text))
+            answer = await model.complete(fitting, key=key, on_text=heard.hear)
         except ModelError as error:
-            self._ledger.book(key, error.usage or Usage())
+            await asyncio.to_thread(self._ledger.book, key, error.usage or NOTHING)
+            raise
+        except asyncio.CancelledError:
+            # no await: the cancelled task may be cancelled again before the money is booked
+            tokens = count_text(model.info.name, heard.text)
+            self._ledger.book(key, _usage(model.info, prompt, tokens))
             raise
         await asyncio.to_thread(self._ledger.book, key, answer.usage)
+        spent = await asyncio.to_thread(self._ledger.spent)
+        self._progress.say("cost", _bill(key, answer.usage, spent))
         return answer
+
+    async def _fit(self, info: ModelInfo, key: str, request: Request, prompt: int) -> Request:
+        """The request with an answer no longer than window and budget admit; refused where that is too short."""
+        enough = min(SMALLEST_ANSWER, request.max_tokens)
+        room = min(request.max_tokens, info.max_output, info.context_window - prompt)
+        if room < enough:
+            message = f"{prompt:,} tokens do not fit into the window of {info.name}, {info.context_window:,} tokens."
+            raise ModelError(message, kind="shrink", reason="does_not_fit")
+        if not info.priced and info.name not in self._unpriced:
+            self._unpriced.add(info.name)
+            text = f"The price of {info.name} is unknown: the budget in dollars cannot be kept, only turns and minutes."
+            self._progress.say("warning", text)
+        remaining = await asyncio.to_thread(self._ledger.remaining, key)
+        room = min(room, affordable(info, prompt, remaining, room))
+        if room < enough:
+            spent = await asyncio.to_thread(self._ledger.spent)
+            raise over_cap(self._ledger.cap, spent, worst_case(info, prompt, enough))
+        return request if room == request.max_tokens else request.model_copy(update={"max_tokens": room})
+
+
+@dataclass(slots=True)
+class _Heard:
+    """Passes the streamed text on and remembers it, for the estimate of a call that is cancelled."""
+
+    progress: Progress
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    def hear(self, piece: str) -> None:
+        self.pieces.append(piece)
+        self.progress.say("text", piece)
+
+
+def _is_outage(error: ModelError) -> bool:
+    """Another model may do better: not where the request, the key or the content is what was refused."""
+    return error.kind in ("retry", "wait") or error.reason in OUTAGES
+
+
+def _usage(info: ModelInfo, prompt: int, completion: int = 0) -> Usage:
+    """What a call has cost of which the provider never told."""
+    usage = Usage(prompt_tokens=prompt, completion_tokens=completion, estimated=True)
+    return usage.model_copy(update={"cost": cost_of(info, usage)})
+
+
+def _bill(key: str, usage: Usage, spent: int) -> str:
+    cached = f" ({usage.cached_tokens * 100 // usage.prompt_tokens} % cached)" if usage.cached_tokens else ""
+    about = "about " if usage.estimated else ""
+    tokens = f"{usage.prompt_tokens:,} tokens{cached} in, {usage.completion_tokens:,} out"
+    return f"{key}: {tokens}, {about}{usd(usage.cost)}; {usd(spent)} so far"

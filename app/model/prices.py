@@ -57,10 +57,24 @@ def cost_of(info: ModelInfo, usage: Usage) -> MicroUSD:
 
 def worst_case(info: ModelInfo, prompt_tokens: int, max_tokens: int) -> MicroUSD:
     """What a call may cost at most: nothing cached, the whole prompt written to the cache, every output token used."""
-    long = _is_long(info, prompt_tokens)
-    input_price = max(info.long_input_price if long else info.input_price, info.cache_write_price)
-    output_price = info.long_output_price if long else info.output_price
+    input_price, output_price = _worst_prices(info, prompt_tokens)
     return -(-(prompt_tokens * input_price + max_tokens * output_price) // MILLION)
+
+
+def affordable(info: ModelInfo, prompt_tokens: int, money: MicroUSD, wanted: int) -> int:
+    """How many output tokens, up to `wanted`, the worst case leaves room for; negative where not even the prompt is."""
+    input_price, output_price = _worst_prices(info, prompt_tokens)
+    left = money * MILLION - prompt_tokens * input_price
+    if left < 0:
+        return -1
+    return min(wanted, left // output_price) if output_price else wanted
+
+
+def _worst_prices(info: ModelInfo, prompt_tokens: int) -> tuple[MicroUSD, MicroUSD]:
+    if not _is_long(info, prompt_tokens):
+        return max(info.input_price, info.cache_write_price), info.output_price
+    write = info.cache_write_price * max(1, -(-info.long_input_price // max(1, info.input_price)))
+    return max(info.long_input_price, write), info.long_output_price
 
 
 def _is_long(info: ModelInfo, prompt_tokens: int) -> bool:

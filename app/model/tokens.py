@@ -25,6 +25,13 @@ def count_tokens(name: str, request: Request) -> int:
     return -(-tokens * _percent(name) // 100)
 
 
+def estimate_tokens(request: Request) -> int:
+    """Three bytes a token: at once, without a tokenizer, for models that are not really asked."""
+    texts = [message.content + "".join(call.arguments for call in message.tool_calls) for message in request.messages]
+    texts += [tool.model_dump_json() for tool in request.tools]
+    return sum(len(text.encode("utf-8", "replace")) // 3 + MESSAGE for text in texts)
+
+
 def count_text(name: str, text: str) -> int:
     """Tokens of a piece of text, such as what came of an answer before its stream was cut."""
     return -(-_of_text(text) * _percent(name) // 100)
