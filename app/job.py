@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Literal, Protocol, TypeVar
 
+from app.errors import AgentFixError, ExitCode
 from app.model.base import MicroUSD
 from app.noun import Noun
 from app.task import Task
@@ -41,6 +42,18 @@ FINAL: frozenset[JobState] = frozenset(
         "error",
     }
 )
+
+
+class Parked(AgentFixError):
+    """The job cannot go on without a person: an approval, an answer, a higher limit. It stays as it stands."""
+
+    def __init__(self, state: JobState, reason: str, *, code: ExitCode, hint: str = "") -> None:
+        super().__init__(reason, code=code, hint=hint)
+        self.state: JobState = state
+
+    @property
+    def final(self) -> bool:
+        return False
 
 
 class Budget(Noun):

@@ -34,6 +34,7 @@ class Result(Noun):
     model: str = ""
     turns: int = 0
     seconds: float = 0.0
+    error_code: ExitCode | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -47,7 +48,7 @@ class Result(Noun):
             case "answered":
                 return ExitCode.OK
             case _:
-                return _CODES.get(self.exit_status, ExitCode.INTERNAL)
+                return self.error_code or _CODES.get(self.exit_status, ExitCode.INTERNAL)
 
 
 _CODES: dict[JobState, ExitCode] = {

@@ -20,7 +20,7 @@ from dbos import DBOS, DBOSConfig, Serializer, SetWorkflowID
 
 from app.errors import AgentFixError, ExitCode
 from app.failpoints import failpoint
-from app.job import JobState, Journal, N
+from app.job import Journal, N
 from app.jobs.owner import this_process
 
 # Raised only when the order of steps changes in a way that stored jobs cannot follow: DBOS's own default hashes the
@@ -28,15 +28,6 @@ from app.jobs.owner import this_process
 WORKFLOW_VERSION = "1"
 
 Solve = Callable[[str, Journal], Awaitable[N]]
-
-
-class Parked(Exception):  # noqa: N818  # not an error: the job waits for people
-    """The job cannot go on without a person (an approval, an answer, more budget)."""
-
-    def __init__(self, state: JobState, reason: str) -> None:
-        super().__init__(reason)
-        self.state: JobState = state
-        self.reason = reason
 
 
 class JsonSerializer(Serializer):

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from app import failpoints
-from app.errors import AgentFixError, SandboxError, SetupError
-from app.job import Journal
-from app.jobs.engine import Engine, Parked
+from app.errors import AgentFixError, ExitCode, SandboxError, SetupError
+from app.job import Journal, Parked
+from app.jobs.engine import Engine
 from app.noun import Noun
 
 
@@ -37,7 +37,7 @@ class SmallJob:
         except SetupError as error:
             (self.directory / "hint").write_text(error.hint)
         if (self.directory / "park").exists():
-            raise Parked("paused", "waits")
+            raise Parked("paused", "waits", code=ExitCode.LIMIT_REACHED)
         await journal.step("lost", Count, self.lose)
         return await step("publish")
 
@@ -68,7 +68,7 @@ async def main(directory: Path) -> None:
     engine.launch()
     try:
         result = await engine.carry_out("job-1", resumed=begun)
-    except (Parked, AgentFixError) as error:
+    except AgentFixError as error:
         print(type(error).__name__, flush=True)
         os._exit(7)
     print(result.model_dump_json(), flush=True)

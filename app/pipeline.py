@@ -1,0 +1,198 @@
+"""The page that tells the story: plan, work, verification, publication; each step kept as soon as it is done.
+
+plan ∥ suite on base ─► approval ─► work ⇄ review ─► publish ─► Result
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+from typing import Protocol
+
+from app.agent.prompts import render_plan
+from app.errors import ExitCode
+from app.job import Job, Journal, Parked, Progress
+from app.model.budget import Totals
+from app.noun import Noun
+from app.patch import Patch
+from app.plan import Plan
+from app.result import ChangedFile, Result
+from app.runners.base import Assignment, Ending, Review, Runner, Submission
+from app.sandbox.base import Sandbox
+from app.verify.facts import SuiteResult, Verdict, Verification
+
+MAX_REVIEWS = 6
+"""Submissions that are verified; the last one's facts are the job's, whatever they are."""
+
+
+class Known(Noun):
+    """What is known of the base before the first step: its suite, or why there is no result."""
+
+    suite: SuiteResult | None = None
+    brief: str = ""
+
+
+class Verified(Noun):
+    """A patch with what the harness found out about it."""
+
+    patch: Patch
+    verification: Verification
+    feedback: str = ""
+
+
+class Published(Noun):
+    """Where the patch is now."""
+
+    branch: str
+    commit: str
+    changes: tuple[ChangedFile, ...] = ()
+
+
+class Approval(Noun):
+    """The plan a person agreed to, as they edited it."""
+
+    plan: Plan
+
+
+class Verifies(Protocol):
+    """The proof engine (`app.verify.verifier`)."""
+
+    async def baseline(self) -> Known: ...
+
+    async def verify(self, patch: Patch, submission: Submission, known: Known) -> Verified: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One job's rooms, put together in `bootstrap`; everything that touches the world is behind one of these."""
+
+    progress: Progress
+    plan: Callable[[], Awaitable[Plan]]
+    approve: Callable[[Plan], Awaitable[Plan]]
+    brief: Callable[[Plan | None, Known], str]
+    open_work: Callable[[], Awaitable[Sandbox]]
+    export: Callable[[Sandbox], Awaitable[Patch]]
+    runner: Callable[[Sandbox, Journal], Runner]
+    verifier: Verifies
+    publish: Callable[[Patch, str], Awaitable[Published]]
+    totals: Callable[[], Totals]
+    notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+
+
+async def solve(job: Job, bench: Bench, journal: Journal) -> Result:
+    """One job from plan to result. Raises Parked where people have to decide something."""
+    begun = monotonic()
+    plan, known = await _prepare(job, bench, journal)
+    result = Result(exit_status="answered", plan=plan, model=job.model, notes=tuple(bench.notes))
+    result = result.model_copy(update={"warnings": tuple(bench.warnings)})
+    if job.plan_mode != "only":
+        result = await _work(job, bench, journal, result, known)
+    return result.model_copy(update={"usage": bench.totals(), "seconds": round(monotonic() - begun, 3)})
+
+
+async def _prepare(job: Job, bench: Bench, journal: Journal) -> tuple[Plan | None, Known]:
+    """The plan people agreed to and what is known of the base; the model thinks while the suite is executed."""
+    baseline = partial(journal.step, "baseline", Known, bench.verifier.baseline)
+    if job.plan_mode == "none":
+        return None, await baseline()
+    bench.progress.say("state", "planning")
+    planning = journal.step("plan", Plan, bench.plan)
+    if job.plan_mode == "only":
+        plan, known = await planning, Known()
+    else:
+        plan, known = await asyncio.gather(planning, baseline())
+    bench.progress.say("plan", render_plan(plan))
+    if job.plan_mode == "approve":
+        approval = await journal.step("approval", Approval, partial(_approve, bench, plan))
+        plan = approval.plan
+    return plan, known
+
+
+async def _approve(bench: Bench, plan: Plan) -> Approval:
+    return Approval(plan=await bench.approve(plan))
+
+
+async def _work(job: Job, bench: Bench, journal: Journal, result: Result, known: Known) -> Result:
+    """The agent works until its submission is accepted; then what was verified, and nothing else, is published."""
+    bench.progress.say("state", "working")
+    if known.brief:
+        bench.progress.say("note", known.brief)
+    sandbox = await bench.open_work()
+    try:
+        reviews = Reviews(bench, journal, sandbox, known)
+        assignment = Assignment(brief=bench.brief(result.plan, known), plan=result.plan)
+        ending = await bench.runner(sandbox, journal).work(assignment, reviews.review)
+        result = _ended(result, ending, reviews.last)
+        if result.exit_status == "pr_opened" and reviews.last is not None:
+            bench.progress.say("state", "publishing")
+            publish = partial(bench.publish, reviews.last.patch, result.summary)
+            published = await journal.step("publish", Published, publish)
+            result = result.model_copy(update=dict(published))
+    finally:
+        await sandbox.close()
+    await sandbox.destroy()
+    return result
+
+
+def _ended(result: Result, ending: Ending, last: Verified | None) -> Result:
+    """How the agent's ending and the last verification make the job's final state."""
+    verification = last.verification if last else None
+    summary = ending.submission.summary if ending.submission else ""
+    update = {"verification": verification, "summary": summary, "turns": ending.turns, "reason": ending.reason}
+    match ending.exit_status:
+        case "limit_reached":
+            raise Parked("paused", ending.reason, code=ExitCode.LIMIT_REACHED, hint=_CONTINUE)
+        case "submitted" if verification is not None:
+            broken = verification.verdict == "broken"
+            update["exit_status"] = "verification_failed" if broken else "pr_opened"
+            update["reason"] = "; ".join(verification.reasons)
+        case "no_change":
+            update["exit_status"] = "no_change"
+        case _:
+            update["exit_status"] = "error"
+            update["error_code"] = ExitCode.MODEL
+    return result.model_copy(update=update)
+
+
+_CONTINUE = "The same command with a higher limit (--budget, --max-steps, --max-minutes) goes on where it stood."
+
+
+class Reviews:
+    """The harness's side of `submit`: each submission is verified from its patch alone, once, and the last is kept."""
+
+    def __init__(self, bench: Bench, journal: Journal, sandbox: Sandbox, known: Known) -> None:
+        self._bench = bench
+        self._journal = journal
+        self._sandbox = sandbox
+        self._known = known
+        self._verdicts: list[Verdict] = []
+        self.last: Verified | None = None
+
+    async def review(self, submission: Submission) -> Review:
+        self._bench.progress.say("state", "verifying")
+        name = f"verify.{len(self._verdicts) + 1}"
+        self.last = await self._journal.step(name, Verified, partial(self._verify, submission))
+        verification = self.last.verification
+        self._bench.progress.say("verification", f"{verification.verdict}: {'; '.join(verification.reasons)}")
+        accepted = is_acceptable(verification.verdict, self._verdicts, asked=submission.asked)
+        self._verdicts.append(verification.verdict)
+        return Review(accepted=accepted, text=self.last.feedback)
+
+    async def _verify(self, submission: Submission) -> Verified:
+        patch = await self._bench.export(self._sandbox)
+        return await self._bench.verifier.verify(patch, submission, self._known)
+
+
+def is_acceptable(verdict: Verdict, before: Sequence[Verdict], *, asked: bool) -> bool:
+    """Whether a submission is taken as it is.
+
+    What is proved is taken at once. What is not, but broke nothing, goes back once with the facts, so that a better
+    reproduction may be found (unless one was asked for already). What is broken goes back while there are reviews left.
+    """
+    if verdict == "proved" or len(before) + 1 >= MAX_REVIEWS:
+        return True
+    if verdict == "broken":
+        return False
+    return asked or any(earlier != "broken" for earlier in before)
