@@ -38,6 +38,8 @@ def read_npm(settings: dict[str, Any]) -> PackageClients:
         elif location.origin:
             hosts.append(location.origin)
             variables[f"npm_config_{name}"] = location.url
+            if name == "registry":
+                variables["YARN_NPM_REGISTRY_SERVER"] = location.url.rstrip("/")
     for name in _PASSED_ON:
         value = settings.get(name)
         if value is not None and value is not True:

@@ -1,11 +1,13 @@
 """Node: `node_modules`, by the package manager whose lock file is there."""
 
+import re
 import shlex
 from collections.abc import Collection
 from pathlib import PurePosixPath
 
 import yaml
 
+from app.sandbox.base import ENV
 from app.sandbox.detect.base import Files, Needs, project_roots, texts
 
 _DEPENDENCIES = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies")
@@ -15,6 +17,17 @@ NODE_MANIFESTS = (
     *_NPM_LOCKS,
 )
 _QUIET = "--no-audit --no-fund"
+# Its lock names a host in every line, and yarn insists on it; the machine's registry has the same paths.
+_YARN_CLASSIC = (
+    """{ [ -z "$npm_config_registry" ] || """
+    r"""sed -i -E "s|^(  resolved \")https?://[^/]+/|\1${npm_config_registry%/}/|" yarn.lock; } && """
+    "yarn install --frozen-lockfile --non-interactive"
+)
+# The modern one reads no proxy from the usual variables.
+_YARN_MODERN = 'YARN_HTTP_PROXY="$HTTP_PROXY" YARN_HTTPS_PROXY="$HTTPS_PROXY" yarn install --immutable'
+_PNPM_BY_FORMAT = {"5": "7", "6": "8", "9": "10"}
+_LOCK_VERSION = re.compile(r"^lockfileVersion: *'?(\d+)", re.MULTILINE)
+_PACKAGE_MANAGER = re.compile(r"(pnpm|yarn)@\d+\.\d+\.\d+")
 # Test runners must not wait for keys; these packages would download binaries from hosts that are no package index.
 NODE_ENVIRONMENT = (
     ("CI", "true"),
@@ -24,7 +37,9 @@ NODE_ENVIRONMENT = (
     ("HUSKY", "0"),
     ("PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD", "1"),
     ("PUPPETEER_SKIP_DOWNLOAD", "1"),
+    ("YARN_ENABLE_TELEMETRY", "0"),
     ("YARN_NODE_LINKER", "node-modules"),
+    ("npm_config_replace_registry_host", "always"),
     ("npm_config_update_notifier", "false"),
 )
 
@@ -39,11 +54,11 @@ def node_needs(files: Files, tools: Collection[str]) -> list[Needs]:
         if "npm" not in tools:
             found.append(Needs("npm", notes=("the project needs npm packages, and there is no npm on this machine",)))
             continue
-        command, note = _command(files, root, tools)
+        inside = f"cd {shlex.quote(root)} && " if root else ""
         found.append(
             Needs(
                 "npm",
-                commands=(f"cd {shlex.quote(root)} && {command}" if root else command,),
+                commands=tuple(f"{inside}{command}" for command in _commands(files, root, tools)),
                 tools=("node",),
                 manifests=(
                     *(f"{root}{name}" for name in NODE_MANIFESTS),
@@ -51,7 +66,6 @@ def node_needs(files: Files, tools: Collection[str]) -> list[Needs]:
                 ),
                 environment=NODE_ENVIRONMENT,
                 directories=tuple(f"{directory}node_modules" for directory in (root, *members)),
-                notes=(note,) if note else (),
             )
         )
     return found
@@ -83,16 +97,37 @@ def _pnpm_patterns(text: str) -> list[str]:
     return texts(data.get("packages")) if isinstance(data, dict) else []
 
 
-def _command(files: Files, root: str, tools: Collection[str]) -> tuple[str, str]:
-    """The install command, and what to say where another one had been expected."""
+def _commands(files: Files, root: str, tools: Collection[str]) -> tuple[str, ...]:
+    """The install command, after one that brings its package manager where this machine has none."""
     if any(f"{root}{lock}" in files for lock in _NPM_LOCKS):
-        return f"npm ci {_QUIET}", ""
-    for tool, lock in (("pnpm", "pnpm-lock.yaml"), ("yarn", "yarn.lock")):
-        if f"{root}{lock}" not in files:
-            continue
-        if tool in tools:
-            modern = tool == "yarn" and f"{root}.yarnrc.yml" in files
-            return f"{tool} install {'--immutable' if modern else '--frozen-lockfile'}", ""
-        note = f"{lock} is there and {tool} is not on this machine: npm installs without its pinned versions"
-        return f"npm install --no-package-lock {_QUIET}", note
-    return f"npm install --no-package-lock {_QUIET}", ""
+        return (f"npm ci {_QUIET}",)
+    if f"{root}pnpm-lock.yaml" in files:
+        return (*_bring(_pnpm(files, root), "pnpm", tools), "pnpm install --frozen-lockfile")
+    if f"{root}yarn.lock" in files:
+        lock = files.text(f"{root}yarn.lock")
+        modern = "__metadata:" in lock
+        return (*_bring(_yarn(files, root, modern=modern), "yarn", tools), _YARN_MODERN if modern else _YARN_CLASSIC)
+    return (f"npm install --no-package-lock {_QUIET}",)
+
+
+def _bring(package: str, tool: str, tools: Collection[str]) -> tuple[str, ...]:
+    return () if tool in tools else (f"npm install --global --prefix {ENV} {_QUIET} {shlex.quote(package)}",)
+
+
+def _pnpm(files: Files, root: str) -> str:
+    """The version that the project names, else the one that wrote its lock file's format."""
+    written = _LOCK_VERSION.search(files.text(f"{root}pnpm-lock.yaml"))
+    return _named_version(files, root, "pnpm") or f"pnpm@{_PNPM_BY_FORMAT.get(written[1] if written else '', '10')}"
+
+
+def _yarn(files: Files, root: str, *, modern: bool) -> str:
+    """Classic yarn also starts the release that a modern project carries with it; without one, its npm package."""
+    if not modern or "yarnPath:" in files.text(f"{root}.yarnrc.yml"):
+        return "yarn@1"
+    return "@yarnpkg/cli-dist@" + (_named_version(files, root, "yarn").removeprefix("yarn@") or "4")
+
+
+def _named_version(files: Files, root: str, tool: str) -> str:
+    """`pnpm@9.1.0` where package.json's `packageManager` says so, else empty."""
+    found = _PACKAGE_MANAGER.match(str(files.json(f"{root}package.json").get("packageManager", "")))
+    return found[0] if found and found[1] == tool else ""

@@ -46,9 +46,7 @@ _TEST_FILES_READ = 60
 def python_needs(files: Files, python: Path) -> list[Needs]:
     """One environment for all of a repository's Python projects."""
     roots = project_roots(files, [name for name in PYTHON_MANIFESTS if name not in {"tox.ini", "pytest.ini"}])
-    wanted: list[str] = []
-    for root in roots or ("",):
-        wanted += [item for item in _wanted(files, root) if item not in wanted]
+    wanted = list(dict.fromkeys(item for root in roots or ("",) for item in _wanted(files, root)))
     if uses_pytest(files) and not any(_PYTEST.match(item) for item in wanted):
         wanted.append("pytest")
     if not wanted:

@@ -8,7 +8,9 @@ from app.sandbox.detect.base import Files, table
 _FROM_GIT = re.compile(r"setuptools[-_]scm|hatch[-_]vcs|versioningit|\bpbr\b|poetry-dynamic-versioning|vcs-versioning")
 _CHANGELOG = re.compile(r"(?:CHANGELOG|CHANGES|HISTORY|NEWS|RELEASES?)(?:\.(?:md|rst|txt))?", re.IGNORECASE)
 _HEADING = re.compile(r"^[#=\[\s*v]*(?:[\w.-]+\s+|[Vv]ersion\s+)?\[?v?(\d+\.\d+(?:\.\d+)?)\b", re.MULTILINE)
-_UNKNOWN = "1.0.0"
+# Lower bounds on a project, by the plugins that its own tests install, are more common than upper ones.
+_UNKNOWN = "999.0.0"
+_CHANGELOGS_READ = 5
 
 
 def version_environment(files: Files, root: str) -> tuple[tuple[str, str], ...]:
@@ -45,6 +47,7 @@ def _declared(files: Files, root: str) -> Iterator[str]:
 
 
 def _newest(files: Files, root: str) -> str:
-    logs = sorted(path for path in files if path.startswith(root) and _CHANGELOG.fullmatch(path[len(root) :]))
-    found = [match[1] for path in logs for match in [_HEADING.search(files.text(path))] if match]
-    return found[0] if found else _UNKNOWN
+    """The first version that a heading of a changelog names, looking near the top of the tree first."""
+    named = [path for path in files if path.startswith(root) and _CHANGELOG.fullmatch(path.rpartition("/")[2])]
+    nearest = sorted(named, key=lambda path: (path.count("/"), path))[:_CHANGELOGS_READ]
+    return next((found[1] for text in map(files.text, nearest) if (found := _HEADING.search(text))), _UNKNOWN)
