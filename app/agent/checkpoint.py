@@ -6,8 +6,6 @@ from typing import Protocol
 from app.agent.turn import Checkpoint, FileState
 from app.job import Blobs
 from app.patch import FileChange, Patch
-from app.sandbox.base import Sandbox
-from app.sandbox.changes import Baseline, export, restore
 
 
 class WorkTree(Protocol):
@@ -16,20 +14,6 @@ class WorkTree(Protocol):
     async def export(self) -> Patch: ...
 
     async def restore(self, patch: Patch) -> None: ...
-
-
-class SandboxTree:
-    """The tree of one sandbox."""
-
-    def __init__(self, sandbox: Sandbox, baseline: Baseline) -> None:
-        self._sandbox = sandbox
-        self._baseline = baseline
-
-    async def export(self) -> Patch:
-        return await export(self._sandbox, self._baseline)
-
-    async def restore(self, patch: Patch) -> None:
-        await restore(self._sandbox, self._baseline, patch)
 
 
 class Checkpoints:

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from app.agent import conduct
 from app.agent.actions import Submit
+from app.agent.asks import Asks
 from app.agent.calls import Admitted, admit
 from app.agent.checkpoint import Checkpoints
 from app.agent.digest import last_checkpoint
@@ -19,7 +20,6 @@ from app.agent.submitting import Hearing, hear
 from app.agent.tools import Allowance, Toolbox
 from app.agent.turn import Asked, Checkpoint, Observation, Step, Turn
 from app.job import Budget, Journal, Progress
-from app.model.base import Answer, ModelInfo, Request
 from app.model.errors import ModelError
 from app.runners.base import Ending, Reviewer
 from app.text import one_line
@@ -29,15 +29,6 @@ _TURN_LIMIT = 4 * LIMIT
 _SMALLEST = 2_500
 _COMPACTIONS = 2
 """Compactions without a tool call carried out between them; a further one would be a circle."""
-
-
-class Asks(Protocol):
-    """What the loop needs of `app.model.meter.Meter`."""
-
-    @property
-    def info(self) -> ModelInfo: ...
-
-    async def ask(self, key: str, request: Request) -> Answer: ...
 
 
 @dataclass(slots=True)

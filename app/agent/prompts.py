@@ -9,6 +9,7 @@ from typing import Literal
 
 from app.model.base import Message
 from app.plan import Plan
+from app.plan_text import render_plan
 from app.task import Issue
 
 Name = Literal["system", "brief", "plan", "repair"]
@@ -54,22 +55,6 @@ def render_brief(
     ]
     shown = "".join(f"\n# {title}\n\n{text.strip()}\n" for title, text in sections if text.strip())
     return render("brief", delimiter=mark, title=issue.title, body=issue.body.strip(), sections=shown)
-
-
-def render_plan(plan: Plan) -> str:
-    """A plan as people read it, in Markdown that reads well in a terminal too."""
-    parts = [plan.summary]
-    parts += [f"{title}:\n{_bullets(items)}" for title, items in _lists(plan) if items]
-    parts += [f"{title}: `{text}`" for title, text in (("Reproduce", plan.reproduce), ("Verify", plan.verify)) if text]
-    return "\n\n".join(parts)
-
-
-def _lists(plan: Plan) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    return (("Likely causes", plan.hypotheses), ("Files", plan.candidate_files), ("Steps", plan.steps))
-
-
-def _bullets(items: Sequence[str]) -> str:
-    return "\n".join(f"- {item}" for item in items)
 
 
 def _data(mark: str, text: str) -> str:

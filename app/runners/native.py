@@ -4,17 +4,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from app.agent.actions import specs
-from app.agent.checkpoint import Checkpoints, SandboxTree, WorkTree
+from app.agent.asks import Asks
+from app.agent.checkpoint import Checkpoints, WorkTree
 from app.agent.history import History
-from app.agent.loop import Asks, Loop
+from app.agent.loop import Loop
 from app.agent.prompts import head
 from app.agent.tools import Toolbox
 from app.agent.trajectory import lines
 from app.agent.turn import Step
 from app.job import Blobs, Budget, Journal, Progress
+from app.patch import Patch
 from app.runners.base import Assignment, Ending, Reviewer
 from app.sandbox.base import Sandbox
-from app.sandbox.changes import Baseline
+from app.sandbox.changes import Baseline, export, restore
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,20 @@ class Surroundings:
     blobs: Blobs
     progress: Progress
     budget: Budget
+
+
+class SandboxTree:
+    """The tree of one sandbox."""
+
+    def __init__(self, sandbox: Sandbox, baseline: Baseline) -> None:
+        self._sandbox = sandbox
+        self._baseline = baseline
+
+    async def export(self) -> Patch:
+        return await export(self._sandbox, self._baseline)
+
+    async def restore(self, patch: Patch) -> None:
+        await restore(self._sandbox, self._baseline, patch)
 
 
 class NativeRunner:

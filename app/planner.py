@@ -1,0 +1,127 @@
+"""The planning call: a structured answer becomes a Plan; one repair, and then an honest minimal plan."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from app.agent.asks import Asks
+from app.agent.calls import MalformedError, read_object
+from app.agent.prompts import render, render_brief
+from app.job import Journal
+from app.model.base import Answer, Message, Request
+from app.model.errors import ModelError
+from app.plan import Plan
+from app.plan_text import (
+    COMMANDS,
+    FIELDS,
+    LISTS,
+    Fields,
+    PlanError,
+    parse_plan_file,
+    plan_of,
+    render_plan,
+    render_plan_file,
+    render_plan_markdown,
+)
+from app.task import Issue
+from app.text import one_line, plain
+
+__all__ = ["make_plan", "parse_plan_file", "render_plan", "render_plan_file", "render_plan_markdown"]
+
+_LARGEST_PLAN = 4_096
+"""Tokens of the answer."""
+
+
+async def make_plan(
+    meter: Asks,
+    journal: Journal,
+    *,
+    job: str,
+    issue: Issue,
+    repository_map: str = "",
+    instructions: Sequence[tuple[str, str]] = (),
+    suite: str = "",
+) -> Plan:
+    """The model's plan for an issue; its calls are durable steps (`plan.answer`, `plan.repair.answer`).
+
+    A plan that cannot be read twice never fails the job: its summary is then the issue's title. What makes every
+    call fail (no key, no budget) is raised.
+    """
+    brief = partial(render_brief, job=job, issue=issue)
+    full = brief(repository_map=repository_map, instructions=instructions, suite=suite)
+    try:
+        return await _plan(meter, journal, "plan", full) or _minimal(issue)
+    except ModelError as error:
+        if error.kind != "shrink":
+            raise
+    try:
+        return await _plan(meter, journal, "plan.small", brief()) or _minimal(issue)
+    except ModelError as error:
+        if error.kind != "shrink":
+            raise
+    return _minimal(issue)
+
+
+def parse_plan(text: str) -> Plan:
+    """The plan in a model's answer: a JSON object, perhaps in a code fence or among other text. Raises PlanError."""
+    try:
+        values = read_object(text)[0]
+    except MalformedError as error:
+        raise PlanError(f"it is not a JSON object: {error}.") from None
+    if isinstance(values.get("plan"), dict):
+        values = values["plan"]
+    fields: Fields = {"summary": one_line(_text(values.get("summary")))}
+    for name in LISTS:
+        fields[name] = _texts(values.get(name))
+    for name in COMMANDS:
+        fields[name] = plain(" && ".join(_texts(values.get(name), split=False))).strip()
+    return plan_of(fields)
+
+
+def plan_schema() -> dict[str, Any]:
+    """Plan's JSON schema as strict structured output wants it: every key required, no others, no defaults."""
+    properties = {
+        name: {key: value for key, value in prop.items() if key not in {"default", "title"}}
+        for name, prop in Plan.model_json_schema()["properties"].items()
+    }
+    return {"type": "object", "properties": properties, "required": list(FIELDS), "additionalProperties": False}
+
+
+async def _plan(meter: Asks, journal: Journal, key: str, brief: str) -> Plan | None:
+    """Ask, and once more where the answer is no plan; None where that is not one either."""
+    messages = [Message(role="system", content=render("plan")), Message(role="user", content=brief)]
+    for name in (key, f"{key}.repair"):
+        answer = await journal.step(f"{name}.answer", Answer, partial(meter.ask, name, _request(messages)))
+        try:
+            return parse_plan(answer.content)
+        except PlanError as error:
+            problem = "the answer was empty." if not answer.content.strip() else error.message
+        messages += [
+            Message(role="assistant", content=answer.content or "(no answer)"),
+            Message(role="user", content=render("repair", problem=problem)),
+        ]
+    return None
+
+
+def _request(messages: Sequence[Message]) -> Request:
+    return Request(
+        messages=tuple(messages), schema_name="plan", response_schema=plan_schema(), max_tokens=_LARGEST_PLAN
+    )
+
+
+def _minimal(issue: Issue) -> Plan:
+    return Plan(summary=issue.title)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _texts(value: object, *, split: bool = True) -> list[str]:
+    """A list of texts, as models write them: a text of several lines, objects instead of texts, gaps."""
+    if isinstance(value, str):
+        value = value.split("\n") if split else [value]
+    if not isinstance(value, list):
+        return []
+    texts = [", ".join(map(str, item.values())) if isinstance(item, dict) else str(item or "") for item in value]
+    return [one_line(text) if split else text for text in texts if text.strip()]
