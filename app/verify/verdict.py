@@ -53,19 +53,25 @@ def _suite_against(suite: Suite | None) -> tuple[str, ...]:
         return ()
     if suite.newly_failing:
         return (f"Newly failing: {_named(suite.newly_failing, 'test')}.",)
-    if suite.base is None or suite.head is None or not _ended_well_enough(suite.base):
+    if suite.base is None or suite.head is None or not _told_something(suite.base):
         return ()
-    base, head = suite.base.execution, suite.head.execution
-    if head.timed_out and not base.timed_out:
-        return ("The suite ends on the base and does not end on the head.",)
-    if suite.base.count is not None and suite.head.count is None:
-        return (f"The suite told its tests' results on the base, and none on the head (exit code {head.exit_code}).",)
-    if base.exit_code == 0 and head.exit_code != 0 and not suite.head.failing:
-        return (f"The suite's exit code is 0 on the base and {head.exit_code} on the head.",)
-    return ()
+    turned = _turned(suite.base, suite.head)
+    return (turned,) if turned else ()
 
 
-def _ended_well_enough(base: SuiteResult) -> bool:
+def _turned(base: SuiteResult, head: SuiteResult) -> str:
+    """How the suite as a whole became worse where no single test is named."""
+    before, now = base.execution, head.execution
+    if now.timed_out and not before.timed_out:
+        return "The suite ends on the base and does not end on the head."
+    if base.count is not None and head.count is None:
+        return f"The suite told its tests' results on the base, and none on the head (exit code {now.exit_code})."
+    if before.exit_code == 0 and now.exit_code != 0 and not head.failing:
+        return f"The suite's exit code is 0 on the base and {now.exit_code} on the head."
+    return ""
+
+
+def _told_something(base: SuiteResult) -> bool:
     """False for a base that told nothing: then the head cannot be worse."""
     return base.count is not None or (base.execution.exit_code == 0 and not base.execution.timed_out)
 

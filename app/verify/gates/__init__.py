@@ -1,0 +1,25 @@
+"""The gates: what a patch must not be, checked without executing any of it."""
+
+from collections.abc import Iterable
+
+from app.verify.facts import Gate
+from app.verify.gates.candidate import Candidate
+from app.verify.gates.hidden import hidden_characters
+from app.verify.gates.kinds import file_kinds
+from app.verify.gates.manifests import manifests
+from app.verify.gates.parses import syntax
+from app.verify.gates.protected import protected_paths
+from app.verify.gates.secret_lines import secret_lines
+from app.verify.gates.size import refused_files, size
+from app.verify.gates.weaker_tests import weaker_tests
+
+__all__ = ["Candidate", "static_gates"]
+
+
+def static_gates(candidate: Candidate, protected: Iterable[str] = ()) -> tuple[Gate, ...]:
+    """Every gate that needs nothing but the bytes; those that read contents only where the size allows it."""
+    first = (size(candidate), refused_files(candidate), protected_paths(candidate, protected), file_kinds(candidate))
+    if first[0].outcome == "blocked":
+        return first
+    rest = (syntax, secret_lines, hidden_characters, manifests, weaker_tests)
+    return (*first, *(examine(candidate) for examine in rest))

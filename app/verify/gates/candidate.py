@@ -1,0 +1,114 @@
+"""The patch beside the base it changes: what every gate looks at, without executing anything."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from app.patch import FileChange, Patch
+from app.tree import Tree
+from app.verify.facts import Gate
+
+MAX_DETAILS = 20
+LINK = "120000"
+
+
+@dataclass(frozen=True)
+class Delta:
+    """One path before and after; None where there is no such file on that side."""
+
+    path: str
+    old_mode: str | None
+    old: bytes | None
+    mode: str
+    new: bytes | None
+
+    @property
+    def created(self) -> bool:
+        return self.old is None and self.new is not None
+
+    @property
+    def link(self) -> bool:
+        return self.mode == LINK and self.new is not None
+
+    @cached_property
+    def text(self) -> str | None:
+        """The new content as text; None where it is deleted, a link, or not text."""
+        return None if self.link or self.new is None else as_text(self.new)
+
+    @cached_property
+    def old_text(self) -> str:
+        return (as_text(self.old) or "") if self.old is not None and self.old_mode != LINK else ""
+
+    @cached_property
+    def added(self) -> tuple[tuple[int, str], ...]:
+        """Lines (numbered from 1) that the old content does not have; a moved line is not an added one."""
+        if self.text is None:
+            return ()
+        left = Counter(self.old_text.split("\n"))
+        added = []
+        for number, line in enumerate(self.text.split("\n"), start=1):
+            if left[line] > 0:
+                left[line] -= 1
+            else:
+                added.append((number, line))
+        return tuple(added)
+
+
+def as_text(content: bytes) -> str | None:
+    if b"\0" in content:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A patch and its base; `deltas` leave out changes that change nothing."""
+
+    base: Tree
+    patch: Patch
+
+    @cached_property
+    def deltas(self) -> tuple[Delta, ...]:
+        before = self.base.read_many(change.path for change in self.patch.changes)
+        entries = self.base.entries()
+        found = []
+        for change in self.patch.changes:
+            entry, old = entries.get(change.path), before.get(change.path)
+            delta = Delta(change.path, entry.mode if entry else None, old, change.mode, change.content)
+            if not _same(change, delta):
+                found.append(delta)
+        return tuple(found)
+
+    @cached_property
+    def modes(self) -> Mapping[str, str]:
+        """Mode by path of the tree as it will be."""
+        modes = {path: entry.mode for path, entry in self.base.entries().items()}
+        for change in self.patch.changes:
+            if change.content is None:
+                modes.pop(change.path, None)
+            else:
+                modes[change.path] = change.mode
+        return modes
+
+
+def _same(change: FileChange, delta: Delta) -> bool:
+    return delta.old == change.content and (change.content is None or delta.old_mode == change.mode)
+
+
+def gate(name: str, *, blocked: list[str] | None = None, warned: list[str] | None = None) -> Gate:
+    """A gate from its findings: anything that blocks decides, then anything that warns."""
+    details = [*(blocked or ()), *(warned or ())]
+    if len(details) > MAX_DETAILS:
+        details = [*details[:MAX_DETAILS], f"and {len(details) - MAX_DETAILS} more"]
+    outcome: Literal["blocked", "warned", "passed"] = "blocked" if blocked else "warned" if warned else "passed"
+    return Gate(name=name, outcome=outcome, details=tuple(details))
+
+
+def shown(path: str) -> str:
+    """A path as it can be printed: what is invisible or not text is spelled out."""
+    return path if path.isprintable() else ascii(path)[1:-1]

@@ -1,0 +1,90 @@
+"""Characters in added lines that a reviewer cannot see, or takes for others (Trojan Source and its kin)."""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+from app.syntax import language_of
+from app.text import is_hidden
+from app.verify.facts import Gate
+from app.verify.gates.candidate import Candidate, Delta, gate, shown
+
+# Letters of other scripts that look like ASCII ones. Greek letters that formulas use (such as nu) are left out.
+_LOOKALIKES = frozenset(
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0501\u04bb\u051b\u051d\u04cf"  # Cyrillic, small
+    "\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0423\u0425\u0406\u0408\u0405"  # Cyrillic, capital
+    "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf"  # Greek
+    "\u0578\u057d\u0585\u0570\u13aa\u13a0\u13bb\u13d4"  # Armenian, Cherokee
+)
+_WORD = re.compile(r"[^\W\d]\w*")
+# Strings and comments may be in any language; what is left of a line is code.
+_NOT_CODE = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`|(?:#|//|--\s|/\*|^\s*\*).*$")
+_JOINERS = "\u200c\u200d"
+_JOINING_SCRIPTS = frozenset(
+    {"ARABIC", "SYRIAC", "MONGOLIAN", "DEVANAGARI", "BENGALI", "GURMUKHI", "GUJARATI", "ORIYA", "TAMIL", "TELUGU"}
+    | {"KANNADA", "MALAYALAM", "SINHALA", "KHMER", "MYANMAR", "THAANA", "NKO", "TIBETAN"}
+)
+
+
+def hidden_characters(candidate: Candidate) -> Gate:
+    """Blocks with path, line, column and the character's name."""
+    blocked = [finding for delta in candidate.deltas for finding in _findings(delta)]
+    return gate("hidden characters", blocked=blocked)
+
+
+def _findings(delta: Delta) -> Iterator[str]:
+    code = language_of(delta.path) is not None
+    for number, line in delta.added:
+        if line.isascii() and line.isprintable():
+            continue
+        for column, character in enumerate(line, start=1):
+            if _invisible(line, column - 1, first=number == 1):
+                name = unicodedata.name(character, "a control or unassigned character")
+                yield f"{shown(delta.path)}:{number}:{column}: U+{ord(character):04X} {name}"
+        if code:
+            yield from (f"{shown(delta.path)}:{number}: {told}" for told in _confusable(line))
+
+
+def _invisible(line: str, at: int, *, first: bool) -> bool:
+    """True for a character that draws nothing, where writing systems and emoji do not need it."""
+    character = line[at]
+    if not is_hidden(character) or (character in "\r\f\x1b" and _ordinary_control(line, at)):
+        return False
+    if character == "\ufeff" and first and at == 0:
+        return False
+    before, after = line[at - 1] if at else "", line[at + 1] if at + 1 < len(line) else ""
+    if character in _JOINERS:
+        return not (_joins(before) and _joins(after))
+    if character in "\ufe0e\ufe0f":
+        return not (_pictograph(before) or before in tuple("#*0123456789"))
+    return True
+
+
+def _ordinary_control(line: str, at: int) -> bool:
+    """A carriage return that ends a line, and the form feed that old sources separate sections with."""
+    return (line[at] == "\r" and at == len(line) - 1) or (line[at] == "\f" and not line.strip("\f\r"))
+
+
+def _joins(character: str) -> bool:
+    if not character:
+        return False
+    if _pictograph(character) or character == "\ufe0f":
+        return True
+    return unicodedata.name(character, "").split(" ")[0] in _JOINING_SCRIPTS
+
+
+def _pictograph(character: str) -> bool:
+    return bool(character) and (unicodedata.category(character) in ("So", "Sm", "Sk") or character in "\u203c\u2049")
+
+
+def _confusable(line: str) -> Iterator[str]:
+    """Names in code that are not what they look like, and names that a compiler would read as others."""
+    for word in _WORD.findall(_NOT_CODE.sub(" ", line)):
+        if word.isascii():
+            continue
+        folded = unicodedata.normalize("NFKC", word)
+        letters = {character for character in word if character.isalpha()}
+        if folded.isascii():
+            yield f"a name written with letters that compilers read as `{folded}`"
+        elif letters & _LOOKALIKES and (any(letter.isascii() for letter in letters) or letters <= _LOOKALIKES):
+            yield f"a name with letters of another script that look like ASCII: {ascii(word)[1:-1]}"

@@ -1,0 +1,135 @@
+"""What kind of thing each changed path is: links, executables, binaries and bundles that no reviewer can read."""
+
+import posixpath
+import re
+from collections.abc import Mapping
+
+from app.verify.facts import Gate
+from app.verify.gates.candidate import LINK, Candidate, Delta, gate, shown
+from app.verify.gates.names import collision_key, components
+
+MAX_BINARY = 100 * 1024
+MAX_LINKS = 40
+MAX_LINE = 5_000
+MIN_BUNDLE = 20 * 1024
+_PROGRAMS = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"\0asm", b"!<arch>\n")
+_COMPILED = re.compile(r"\.(?:pyc|pyo|pyd|so|dylib|dll|exe|class|jar|war|o|a|wasm|whl|egg|node)$", re.IGNORECASE)
+_BUNDLED = re.compile(r"\.min\.(?:js|mjs|css)$|\.bundle\.js$", re.IGNORECASE)
+_SCRIPT = re.compile(r"\.(?:[cm]?js|css)$", re.IGNORECASE)
+
+
+def file_kinds(candidate: Candidate) -> Gate:
+    """Blocks what cannot be reviewed or leads out of the tree; warns of executable bits and small binaries."""
+    blocked, warned = [], []
+    for delta in candidate.deltas:
+        if delta.new is None:
+            continue
+        reason = _link(candidate, delta) if delta.link else _content(delta)
+        reason = reason or _parent(candidate.modes, delta.path)
+        if reason:
+            blocked.append(f"{shown(delta.path)}: {reason}")
+        elif note := _note(delta):
+            warned.append(f"{shown(delta.path)}: {note}")
+    blocked += _collisions(candidate)
+    return gate("file kinds", blocked=blocked, warned=warned)
+
+
+def _content(delta: Delta) -> str:
+    content = delta.new or b""
+    if content.startswith(_PROGRAMS) or _COMPILED.search(delta.path):
+        return "a compiled program"
+    if delta.text is None and len(content) > MAX_BINARY:
+        return f"binary, {len(content):,} bytes; the limit is {MAX_BINARY:,}"
+    if _BUNDLED.search(delta.path) or _minified(delta):
+        return "a minified bundle: change its sources"
+    return ""
+
+
+def _minified(delta: Delta) -> bool:
+    if not _SCRIPT.search(delta.path) or len(delta.new or b"") < MIN_BUNDLE:
+        return False
+    return any(len(line) > MAX_LINE for _, line in delta.added)
+
+
+def _note(delta: Delta) -> str:
+    if delta.mode == "100755" and delta.old_mode != "100755":
+        return "is now executable"
+    if delta.old_mode == LINK:
+        return "was a symlink and is a file now"
+    if not delta.link and delta.text is None:
+        return f"binary, {len(delta.new or b''):,} bytes"
+    return "a symlink" if delta.link else ""
+
+
+def _parent(modes: Mapping[str, str], path: str) -> str:
+    parent = posixpath.dirname(path)
+    while parent:
+        if parent in modes:
+            return f"its directory {shown(parent)} is a file or a symlink"
+        parent = posixpath.dirname(parent)
+    return ""
+
+
+def _collisions(candidate: Candidate) -> list[str]:
+    """New names that a case-insensitive or normalising file system cannot tell from others."""
+    names: dict[str, set[str]] = {}
+    for path in candidate.modes:
+        names.setdefault(collision_key(path), set()).add(path)
+    found = []
+    for delta in candidate.deltas:
+        others = names.get(collision_key(delta.path), set()) - {delta.path}
+        if delta.created and others:
+            found.append(f"{shown(delta.path)}: differs from {shown(min(others))} only in case or composition")
+    return found
+
+
+def _link(candidate: Candidate, delta: Delta) -> str:
+    """Only a relative link to something inside, whatever other links of the resulting tree it goes through."""
+    target = (delta.new or b"").decode(errors="surrogateescape")
+    if not target or target.startswith("/") or "\\" in target or not target.isprintable() or ":" in target:
+        return "a symlink whose target is not a plain relative path"
+    links = _Links(candidate)
+    resolved = links.resolve(posixpath.dirname(delta.path), target)
+    if resolved is None:
+        return "a symlink that leads out of the repository, or in a circle"
+    if any(part.startswith(".git") and part != ".github" for part in components(resolved)):
+        return "a symlink into git's own directory"
+    return ""
+
+
+class _Links:
+    """Follows symlinks in the tree as it will be, the way a kernel would."""
+
+    def __init__(self, candidate: Candidate) -> None:
+        self._candidate = candidate
+        self._new = {delta.path: delta.new for delta in candidate.deltas if delta.link and delta.new is not None}
+
+    def resolve(self, directory: str, target: str) -> str | None:
+        """Where a target leads from a directory; None for outside, circles, and more than 40 links."""
+        at = [part for part in directory.split("/") if part]
+        left = target.split("/")[::-1]
+        followed = 0
+        while left:
+            part = left.pop()
+            if part in ("", "."):
+                continue
+            if part == "..":
+                if not at:
+                    return None
+                at.pop()
+                continue
+            at.append(part)
+            link = self._target("/".join(at))
+            if link is not None:
+                followed += 1
+                if followed > MAX_LINKS or link.startswith("/"):
+                    return None
+                at.pop()
+                left += link.split("/")[::-1]
+        return "/".join(at)
+
+    def _target(self, path: str) -> str | None:
+        if self._candidate.modes.get(path) != LINK:
+            return None
+        content = self._new.get(path)
+        return (self._candidate.base.read(path) if content is None else content).decode(errors="surrogateescape")

@@ -1,0 +1,134 @@
+"""Paths that a patch never touches, whatever the configuration says; and the ones a configuration adds.
+
+Matched on every path of the patch (a rename is two of them), folded by `names`, so that neither case nor
+Unicode nor a symlink in place of a directory goes around a rule.
+"""
+
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+import pathspec
+
+from app.tree import Tree
+from app.verify.facts import Gate
+from app.verify.gates.candidate import Candidate, gate, shown
+from app.verify.gates.names import components
+
+MAX_PATH = 4_000
+_CI_DIRECTORIES = frozenset({".circleci", ".buildkite", ".woodpecker", ".tekton", ".semaphore", ".teamcity"})
+_CI_FILES = frozenset(
+    {".travis.yml", ".drone.yml", ".appveyor.yml", "appveyor.yml", "azure-pipelines.yml", "bitbucket-pipelines.yml"}
+    | {"jenkinsfile", "cloudbuild.yaml", "cloudbuild.yml", "buildspec.yml", ".cirrus.yml"}
+)
+_HOOK_DIRECTORIES = frozenset({".husky", ".githooks", ".git-hooks", ".git_hooks"})
+_GIT_ALLOWED = frozenset({".github", ".gitignore", ".gitkeep"})
+_GITHUB_PROTECTED = re.compile(r"^(?:workflows|actions|dependabot\.ya?ml|agent-fix\.ya?ml|codeowners)$")
+_REVIEWED = frozenset(
+    {"agents.md", "claude.md", "gemini.md", ".cursorrules", ".mcp.json", ".claude", ".cursor", ".codex"}
+    | {".pre-commit-config.yaml", "lefthook.yml", "renovate.json", ".renovaterc", ".gitignore", ".npmrc", ".yarnrc.yml"}
+    | {".devcontainer", ".vscode", ".envrc", "dockerfile"}
+)
+
+
+def protected_paths(candidate: Candidate, configured: Iterable[str] = ()) -> Gate:
+    """Blocks what nobody lets an agent touch; warns of what people should read first."""
+    local_actions = _local_actions(candidate.base)
+    patterns = _patterns(configured)
+    blocked, warned = [], []
+    for delta in candidate.deltas:
+        parts = components(delta.path)
+        reason = odd(delta.path) or always_protected(parts) or local_actions(parts)
+        if not reason and _matches(patterns, delta.path):
+            reason = "protected by the configuration"
+        if reason:
+            blocked.append(f"{shown(delta.path)}: {reason}")
+        elif note := _to_review(parts):
+            warned.append(f"{shown(delta.path)}: {note}")
+    return gate("protected paths", blocked=blocked, warned=warned)
+
+
+def odd(path: str) -> str:
+    """Why a path is none that a repository should have; empty where it is ordinary."""
+    parts = path.split("/")
+    if not path or path.startswith("/") or any(part in ("", ".", "..") for part in parts):
+        return "not a path inside the repository"
+    if len(path.encode(errors="surrogateescape")) > MAX_PATH:
+        return f"longer than {MAX_PATH} bytes"
+    if "\\" in path or not path.isprintable():
+        return "has characters that are invisible or read as a separator"
+    return ""
+
+
+def always_protected(parts: tuple[str, ...]) -> str:
+    """The server's minimum, on folded components; empty where it does not apply."""
+    rules = (_git, _github, _ci, _owners)
+    return next((reason for rule in rules if (reason := rule(parts))), "")
+
+
+def _git(parts: tuple[str, ...]) -> str:
+    for part in parts:
+        if part in _HOOK_DIRECTORIES:
+            return "git hooks run on the machines of whoever checks this out"
+        if part.startswith(".git") and part not in _GIT_ALLOWED:
+            return "git's own settings are not changed by an agent"
+    return ""
+
+
+def _github(parts: tuple[str, ...]) -> str:
+    for at, part in enumerate(parts):
+        if part != ".github":
+            continue
+        if len(parts) == at + 1:
+            return "nothing may take the place of this directory"
+        if _GITHUB_PROTECTED.match(parts[at + 1]):
+            return "workflows, actions and bot settings are changed by people only"
+    return ""
+
+
+def _ci(parts: tuple[str, ...]) -> str:
+    if parts and (parts[0] in _CI_DIRECTORIES or parts[-1] in _CI_FILES):
+        return "continuous integration is changed by people only"
+    return ""
+
+
+def _owners(parts: tuple[str, ...]) -> str:
+    return "code owners are changed by people only" if "codeowners" in parts else ""
+
+
+def _patterns(configured: Iterable[str]) -> tuple[pathspec.GitIgnoreSpec, pathspec.GitIgnoreSpec]:
+    """The configured patterns as written, and folded: `Deploy/` also protects from a look-alike `deploy/`."""
+    lines = list(configured)
+    return pathspec.GitIgnoreSpec.from_lines(lines), pathspec.GitIgnoreSpec.from_lines(map(str.casefold, lines))
+
+
+def _matches(patterns: tuple[pathspec.GitIgnoreSpec, pathspec.GitIgnoreSpec], path: str) -> bool:
+    exact, folded = patterns
+    return exact.match_file(path) or folded.match_file("/".join(components(path)))
+
+
+def _to_review(parts: tuple[str, ...]) -> str:
+    if not _REVIEWED.isdisjoint(parts) or ".github" in parts:
+        return "steers tools or agents; read it first"
+    return ""
+
+
+def _local_actions(tree: Tree) -> Callable[[tuple[str, ...]], str]:
+    """`action.yml` files that the base's own workflows use (`uses: ./here`) are part of its CI."""
+    used = {components(path) for text in _workflows(tree).values() for path in _local_uses(text)}
+
+    def rule(parts: tuple[str, ...]) -> str:
+        if parts and parts[-1] in ("action.yml", "action.yaml") and parts[:-1] in used:
+            return "this action is executed by the repository's own workflows"
+        return ""
+
+    return rule
+
+
+def _workflows(tree: Tree) -> Mapping[str, str]:
+    paths = [path for path in tree.entries() if path.startswith(".github/workflows/")]
+    return {path: content.decode(errors="replace") for path, content in tree.read_many(paths).items()}
+
+
+def _local_uses(text: str) -> list[str]:
+    return [posixpath.normpath(found) for found in re.findall(r"uses:\s*[\"']?\./([^\s\"'#]*)", text)]

@@ -1,0 +1,27 @@
+"""A patch that people can read: not empty, not hundreds of files, not megabytes; and nothing refused on the way out."""
+
+from app.verify.facts import Gate
+from app.verify.gates.candidate import Candidate, gate, shown
+
+MAX_FILES = 100
+MAX_BYTES = 4 * 1024**2
+
+
+def size(candidate: Candidate) -> Gate:
+    """Blocks with numbers; nothing is ever cut to fit."""
+    files = len(candidate.deltas)
+    weight = sum(len(delta.new) for delta in candidate.deltas if delta.new is not None)
+    blocked = []
+    if not files:
+        blocked.append("the patch changes nothing")
+    if files > MAX_FILES:
+        blocked.append(f"{files} files are changed; the limit is {MAX_FILES}")
+    if weight > MAX_BYTES:
+        blocked.append(f"the changed files have {weight:,} bytes; the limit is {MAX_BYTES:,}")
+    return gate("size", blocked=blocked)
+
+
+def refused_files(candidate: Candidate) -> Gate:
+    """Things in the work tree that can be no part of a patch: the work is not finished while they are there."""
+    refusals = candidate.patch.refusals
+    return gate("refused files", blocked=[f"{shown(refusal.path)}: {refusal.reason}" for refusal in refusals])

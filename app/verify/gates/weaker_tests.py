@@ -1,0 +1,84 @@
+"""Tests that were deleted or made weaker, and changes of how tests are run: the ways to a green that means less."""
+
+import re
+from pathlib import PurePosixPath
+
+from app.verify.facts import Gate
+from app.verify.gates.candidate import Candidate, Delta, gate, shown
+from app.verify.paths import is_test_file, is_test_path
+
+_DEFINITION = re.compile(
+    r"^\s*(?:async )?def (?P<python>test_?\w*)"
+    r"|^func (?P<go>(?:Test|Fuzz|Example)\w*)\("
+    r"|^\s*(?:it|test|describe)(?:\.each\(.*?\))?\(\s*(?P<quote>['\"`])(?P<script>.*?)(?P=quote)"
+    r"|#\[(?:\w+::)?test\](?:\s*#\[.*\])*\s*(?:async )?fn (?P<rust>\w+)"
+    r"|@(?:Parameterized)?Test\b[^{]*?\bvoid (?P<java>\w+)",
+    re.MULTILINE,
+)
+_SKIP = re.compile(
+    r"pytest\.(?:mark\.)?(?:skip|skipif|xfail)\b|\bunittest\.(?:skip\w*|expectedFailure)\b|\bself\.skipTest\("
+    r"|\b(?:it|test|describe)\.(?:skip|todo|failing)\b|\bx(?:it|describe|test)\(|\bt\.Skip(?:f|Now)?\("
+    r"|#\[ignore|@(?:Disabled|Ignore)\b|\bpending\("
+)
+_ASSERTION = re.compile(
+    r"\bassert\w*\b|\bexpect\w*\(|\bshould\b|\bpytest\.raises\b"
+    r"|\brequire\.\w+\(t|\bt\.(?:Error|Fatal)f?\("
+)
+_HARNESS = re.compile(
+    r"^(?:conftest\.py|pytest\.(?:ini|toml)|tox\.ini|noxfile\.py|(?:jest|vitest|vite|playwright|karma)\.config\.\w+"
+    r"|\.mocharc(?:\.\w+)?|jest\.setup\.\w+|GNUmakefile|[Mm]akefile|\.coveragerc)$"
+)
+# In front of the framework's own modules on the import path, these would decide what a test result is.
+_SHADOWS = frozenset({"pytest", "_pytest", "pluggy", "unittest", "sitecustomize", "usercustomize", "doctest"})
+
+
+def weaker_tests(candidate: Candidate) -> Gate:
+    """Warns of each; blocks only a module that would take the test framework's place."""
+    blocked, warned = [], []
+    for delta in candidate.deltas:
+        if _shadows(delta):
+            blocked.append(f"{shown(delta.path)}: would be imported in place of the test framework")
+        elif PurePosixPath(delta.path).name == "package.json" and _test_scripts_changed(delta):
+            warned.append(f"{shown(delta.path)}: changes a test script")
+        elif _HARNESS.match(PurePosixPath(delta.path).name):
+            warned.append(f"{shown(delta.path)}: changes how tests are run")
+        elif is_test_path(delta.path) and delta.old is not None:
+            warned += [f"{shown(delta.path)}: {told}" for told in _weaker(delta)]
+    return gate("tests", blocked=blocked, warned=warned)
+
+
+def _shadows(delta: Delta) -> bool:
+    if not delta.created:
+        return False
+    path = PurePosixPath(delta.path)
+    at_top = path.parts[0].removesuffix(".py") in _SHADOWS and path.suffix == ".py"
+    return at_top or path.stem in ("sitecustomize", "usercustomize") or path.suffix == ".pth"
+
+
+def _test_scripts_changed(delta: Delta) -> bool:
+    pattern = re.compile(r"\"(?:pre|post)?test[\w:.-]*\"\s*:")
+    before = [line.strip(" ,") for line in delta.old_text.splitlines() if pattern.search(line)]
+    after = [line.strip(" ,") for line in (delta.text or "").splitlines() if pattern.search(line)]
+    return before != after
+
+
+def _weaker(delta: Delta) -> list[str]:
+    before, after = delta.old_text, delta.text or ""
+    if delta.new is None:
+        count = len(_names(before))
+        return [f"deleted, with {count} test{'s' if count != 1 else ''}"] if is_test_file(delta.path) else ["deleted"]
+    told = []
+    if gone := sorted(_names(before) - _names(after)):
+        told.append(f"tests removed or renamed: {', '.join(gone[:5])}{' …' if len(gone) > 5 else ''}")
+    skips = len(_SKIP.findall(after)) - len(_SKIP.findall(before))
+    if skips > 0:
+        told.append(f"{skips} more skipped or expected to fail")
+    assertions_before, assertions_after = len(_ASSERTION.findall(before)), len(_ASSERTION.findall(after))
+    if assertions_after < assertions_before:
+        told.append(f"assertions: {assertions_before} before, {assertions_after} now")
+    return told
+
+
+def _names(text: str) -> set[str]:
+    groups = ("python", "go", "script", "rust", "java")
+    return {found[group] for found in _DEFINITION.finditer(text) for group in groups if found[group]}
