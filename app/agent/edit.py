@@ -33,7 +33,7 @@ def replace(text: str, old: str, new: str) -> Edited:
 
     Line ends stay what they are: in a file of CRLF lines both `old` and `new` may be written with LF.
     """
-    if not old:
+    if not old.strip():
         raise EditError("old_text is empty. Give the lines to replace, or use write for a new file.")
     crlf = "\n" in text and text.count("\n") == text.count("\r\n") == text.count("\r")
     body = _lf(text) if crlf else text
@@ -94,8 +94,6 @@ def _by_lines(text: str, old: str, new: str) -> Edited | None:
     lines = text.split("\n")
     end = [lines.pop()] if lines[-1] == "" else []
     wanted = _wanted(old, new)
-    if not any(line.strip() for line in wanted.old):
-        return None
     for find, how in _RECOVERIES:
         places = find(lines, wanted)
         if len(places) > 1:

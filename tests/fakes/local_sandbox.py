@@ -1,0 +1,88 @@
+"""The Sandbox port over plain subprocesses in a temporary directory: no isolation, for tests of trusted commands."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from app.sandbox.base import WORKSPACE, Completed, OnOutput
+
+_BASE = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+
+
+class LocalSandbox:
+    """`/workspace` and `/tmp` in arguments and `cwd` mean directories below `root`; scripts are not looked into."""
+
+    isolated = False
+
+    def __init__(self, root: Path, files: Mapping[str, bytes] | None = None) -> None:
+        self.root = root
+        self.workspace = root / "workspace"
+        self.tmp = root / "tmp"
+        self.commands: list[list[str]] = []
+        for directory in (self.workspace, self.tmp):
+            directory.mkdir(parents=True, exist_ok=True)
+        for path, content in (files or {}).items():
+            target = self.workspace / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+
+    @property
+    def key(self) -> str:
+        return self.root.name
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float = 120.0,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str = WORKSPACE,
+        separate_stderr: bool = False,
+        on_output: OnOutput | None = None,
+    ) -> Completed:
+        self.commands.append(list(argv))
+        begun = time.monotonic()
+        process = await asyncio.create_subprocess_exec(
+            *(self._mapped(argument) for argument in argv),
+            cwd=self._mapped(cwd),
+            env={**_BASE, "HOME": str(self.root), "TMPDIR": str(self.tmp), **(env or {})},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE if separate_stderr else asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+        work = asyncio.ensure_future(process.communicate(stdin))
+        done, _ = await asyncio.wait({work}, timeout=timeout)
+        timed_out = not done
+        _end_group(process.pid)
+        output, errors = await work
+        if on_output is not None and output:
+            on_output(output)
+        code = await process.wait()
+        seconds = time.monotonic() - begun
+        return Completed(code if code >= 0 else 128 - code, output, errors or b"", seconds, timed_out)
+
+    async def close(self) -> None:
+        """Nothing outlives a command."""
+
+    async def destroy(self) -> None:
+        """The temporary directory is the test's."""
+
+    def _mapped(self, argument: str) -> str:
+        if argument.startswith(str(self.root)):
+            return argument
+        for prefix, directory in ((WORKSPACE, self.workspace), ("/tmp", self.tmp)):
+            if argument == prefix or argument.startswith(f"{prefix}/"):
+                return str(directory / argument.removeprefix(prefix).lstrip("/"))
+        return argument
+
+
+def _end_group(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
