@@ -1,10 +1,25 @@
 """Tree-sitter grammars, loaded one language at a time, and what counts as a definition in each."""
 
 import importlib
-from functools import cache
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import PurePosixPath
+from time import monotonic
+from typing import TypeVar
 
 from tree_sitter import Language, Node, Parser, Query, QueryCursor, Tree
+
+MAX_BYTES = 500_000
+"""Larger files are data or generated."""
+
+_PARSE_SECONDS = 1.0
+_CHUNK = 65_536
+_SHALLOW_BYTES = 8_192
+_DEEP_STACK = 512 << 20
+"""About 1 KiB a byte of input; address space only, touched as far as it is used."""
+_STACK_SIZE = threading.Lock()
 
 _MAX_DEPTH = 64
 _MAX_ERRORS = 1_000
@@ -128,8 +143,46 @@ def language_of(path: str) -> str | None:
     return _BY_NAME.get(name.name) or _LANGUAGES.get(name.suffix.lower())
 
 
-def parse(language: str, content: bytes) -> Tree:
-    return Parser(_grammar(language)).parse(content)
+T = TypeVar("T")
+
+
+def with_tree(language: str, content: bytes, ask: Callable[[Tree], T]) -> T | None:
+    """What `ask` says of the parsed file; None where parsing takes more than a second or the file is too large.
+
+    Trees are read inside `ask` only: deep nesting is followed by recursion in C, which would overflow an
+    ordinary stack and end the process, so all but small files are parsed on a thread with a stack to match.
+    """
+    if len(content) > MAX_BYTES:
+        return None
+    if len(content) <= _SHALLOW_BYTES:
+        return _parse_and_ask(language, content, ask)
+    return on_deep_stack(partial(_parse_and_ask, language, content, ask))
+
+
+def _parse_and_ask(language: str, content: bytes, ask: Callable[[Tree], T]) -> T | None:
+    end = monotonic() + _PARSE_SECONDS
+    source = memoryview(content)
+    try:
+        tree = Parser(_grammar(language)).parse(
+            lambda offset, _point: source[offset : offset + _CHUNK],
+            progress_callback=lambda _offset, _failing: monotonic() > end,
+        )
+    except ValueError:  # the only sign of a parse that was called off
+        return None
+    return ask(tree)
+
+
+def on_deep_stack(work: Callable[[], T]) -> T:
+    """The result of `work` from a thread whose stack holds any nesting that `MAX_BYTES` can express."""
+    with _STACK_SIZE:
+        before = threading.stack_size(_DEEP_STACK)
+        try:
+            pool = ThreadPoolExecutor(1)
+            future = pool.submit(work)  # starts the thread
+        finally:
+            threading.stack_size(before)
+    with pool:
+        return future.result()
 
 
 def definitions(language: str, tree: Tree) -> list[tuple[str, Node, Node]]:

@@ -18,7 +18,7 @@ from app.grammars import language_of
 __all__ = ["Problem", "Symbol", "first_error", "language_of", "symbols"]
 
 _MAX_BYTES = 1_000_000
-"""Larger files are data or generated: not judged, and not searched for definitions."""
+"""Larger files are data or generated: not judged."""
 _MAX_SIGNATURE = 160
 _MAX_YAML_DEPTH = 200
 """The YAML scanner is quadratic in the depth of nesting."""
@@ -61,15 +61,17 @@ def first_error(path: str, content: bytes) -> Problem | None:
 
 
 def _grammar_error(language: str, content: bytes) -> Problem | None:
-    tree = grammars.parse(language, content)
-    if not tree.root_node.has_error:
-        return None
-    if language in {"c", "cpp"} and _balanced(language, tree):
-        return None  # without the preprocessor these grammars misread sound macros; only brackets are certain
-    return _describe(tree.root_node)
+    def ask(tree: Tree) -> Problem | None:
+        if not tree.root_node.has_error:
+            return None
+        if language in {"c", "cpp"} and _balanced(language, tree):
+            return None  # without the preprocessor these grammars misread sound macros; only brackets are certain
+        return _describe(tree.root_node, content)
+
+    return grammars.with_tree(language, content, ask)
 
 
-def _describe(node: Node) -> Problem:
+def _describe(node: Node, content: bytes) -> Problem:
     while not (node.is_error or node.is_missing):
         inner = next((child for child in node.children if child.has_error or child.is_missing), None)
         if inner is None:
@@ -78,7 +80,7 @@ def _describe(node: Node) -> Problem:
     line = node.start_point[0] + 1
     if node.is_missing:
         return Problem(line, f"missing `{node.type}`")
-    near = (node.text or b"")[:200].decode("utf-8", "replace").strip().partition("\n")[0][:60]
+    near = _text(content, node.start_byte, min(node.end_byte, node.start_byte + 200)).strip().partition("\n")[0][:60]
     return Problem(line, f"syntax error near `{near}`" if near else "syntax error")
 
 
@@ -108,10 +110,12 @@ def _python_error(content: bytes) -> Problem | None:
 
 
 def _other_dialect(content: bytes, message: str) -> bool:
-    tree = grammars.parse("python", content)
-    if tree.root_node.has_error:
-        return False
-    return bool(_DIALECT_MESSAGES.search(message) or grammars.captured("python", _OTHER_DIALECT, tree))
+    def ask(tree: Tree) -> bool:
+        if tree.root_node.has_error:
+            return False
+        return bool(_DIALECT_MESSAGES.search(message) or grammars.captured("python", _OTHER_DIALECT, tree))
+
+    return bool(grammars.with_tree("python", content, ask))
 
 
 def _json_error(content: bytes) -> Problem | None:
@@ -179,15 +183,18 @@ _DATA_CHECKS: dict[str, Callable[[bytes], Problem | None]] = {
 
 
 def symbols(path: str, content: bytes) -> tuple[Symbol, ...]:
-    """Everything the file defines, in its order; empty for unknown languages and files over a megabyte."""
+    """Everything the file defines, in its order; empty for unknown languages and files too large to be source."""
     language = language_of(path)
-    if language is None or len(content) > _MAX_BYTES:
+    if language is None:
         return ()
+    return grammars.with_tree(language, content, partial(_symbols_of, language, content)) or ()
+
+
+def _symbols_of(language: str, content: bytes, tree: Tree) -> tuple[Symbol, ...]:
     found: list[Symbol] = []
     enclosing: list[tuple[int, Symbol]] = []
     seen: set[int] = set()
-    nodes = grammars.definitions(language, grammars.parse(language, content))
-    for kind, node, name in sorted(nodes, key=_outermost_first):
+    for kind, node, name in sorted(grammars.definitions(language, tree), key=_outermost_first):
         if name.start_byte in seen:
             continue
         seen.add(name.start_byte)
@@ -212,7 +219,8 @@ def _symbol(kind: str, node: Node, name: Node, outer: Symbol | None, text: Calla
         parent = next((word for word in reversed(words) if word[0].isupper()), words[-1] if words else "")
     if kind == "function" and outer and outer.kind in {"class", "impl", "trait", "struct"}:
         kind = "method"
-    head = text(node.start_byte, _head_end(node))
+    body = _body(node)
+    head = text(node.start_byte, body.start_byte) if body else text(node.start_byte, node.end_byte).partition("\n")[0]
     signature = " ".join(head.split()).removesuffix("=>").rstrip(" {:=")
     if len(signature) > _MAX_SIGNATURE:
         signature = signature[: _MAX_SIGNATURE - 1] + "…"
@@ -221,14 +229,9 @@ def _symbol(kind: str, node: Node, name: Node, outer: Symbol | None, text: Calla
     return Symbol(own[:100], kind, node.start_point[0] + 1, signature, parent[:100], node.end_point[0] + 1)
 
 
-def _head_end(node: Node) -> int:
-    """Where the body begins; without one the end of the first line."""
+def _body(node: Node) -> Node | None:
     value = node.child_by_field_name("value") or node.child_by_field_name("right")
-    body = node.child_by_field_name("body") or (value.child_by_field_name("body") if value else None)
-    if body is not None:
-        return body.start_byte
-    first_line = (node.text or b"").partition(b"\n")[0]
-    return node.start_byte + len(first_line)
+    return node.child_by_field_name("body") or (value.child_by_field_name("body") if value else None)
 
 
 def _text(content: bytes, start: int, end: int) -> str:
