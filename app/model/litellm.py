@@ -99,7 +99,7 @@ class LiteLLMModel:
             message = f"{self._info.name} answered with something that is no stream of events."
             hint = f"Check {self._route.where}."
             raise ModelError(message, kind="retry", reason="bad_response", hint=hint)
-        if stream.received_finish_reason is None or (assembly.torn() and not reported):
+        if stream.received_finish_reason is None or (assembly.torn() and reported is None):
             raise self._cut(request, assembly, "stream_cut")
         return self._answer(library, request, assembly, reported)
 
@@ -120,8 +120,8 @@ class LiteLLMModel:
             "drop_params": True,
         }
 
-    async def _collect(self, stream: Any, assembly: Assembly) -> bool:
-        """Read to the end; says whether the provider reported usage itself: LiteLLM makes up what is missing."""
+    async def _collect(self, stream: Any, assembly: Assembly) -> Any:
+        """Read to the end; returns the usage if the provider reported one: LiteLLM makes up what is missing."""
         patience = self._patience.first
         try:
             while assembly.usage is None:  # usage is the last thing LiteLLM hands on
@@ -133,10 +133,12 @@ class LiteLLMModel:
                 patience = self._patience.between
         finally:
             await stream.aclose()
-        return any(getattr(chunk, "usage", None) is not None for chunk in stream.chunks)
+        reported = [chunk.usage for chunk in stream.chunks if getattr(chunk, "usage", None) is not None]
+        return (assembly.usage or reported[-1]) if reported else None
 
-    def _answer(self, library: "_Library", request: Request, assembly: Assembly, reported: bool) -> Answer:
-        usage = self._priced(library.litellm, assembly.usage) if reported else self._estimate(request, assembly)
+    def _answer(self, library: "_Library", request: Request, assembly: Assembly, reported: Any) -> Answer:
+        known = reported is not None
+        usage = self._priced(library.litellm, reported) if known else self._estimate(request, assembly)
         content = assembly.content
         return Answer(
             content=only_json(content) if request.response_schema is not None else content,

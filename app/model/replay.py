@@ -129,17 +129,23 @@ class Recorder:
         return answer
 
     def _prepare(self) -> None:
-        """Begin the file, or find in it a recording of the same model; a line that a crash cut short is dropped."""
+        """Begin the file, or find a recording of the same model in it; nothing else is ever written to.
+
+        The end of a line that a crash cut short is dropped.
+        """
         with self._lock, self._path.open("a+b") as file:
             file.seek(0)
             kept = file.read()
-            whole = kept.rfind(b"\n") + 1
-            file.truncate(whole)
-            if whole == 0:
+            if not kept:
                 file.write(self._header().model_dump_json().encode() + b"\n")
-        header, _ = _read(self._path)
-        if header.model != self._model.info.name:
-            raise _broken(self._path, f"is of {header.model}, not of {self._model.info.name}")
+                return
+            try:
+                header = Header.model_validate_json(kept.partition(b"\n")[0])
+            except ValidationError as error:
+                raise _broken(self._path, "is another kind of file") from error
+            if header.model != self._model.info.name:
+                raise _broken(self._path, f"is of {header.model}, not of {self._model.info.name}")
+            file.truncate(kept.rfind(b"\n") + 1)
 
     def _append(self, line: Line) -> None:
         with self._lock, self._path.open("ab") as file:

@@ -35,7 +35,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One request as it came."""
+    """One request as it came; header names in lower case."""
 
     path: str
     headers: Mapping[str, str]
@@ -85,10 +85,14 @@ def stall(reply: Reply, before: int) -> Reply:
 
 
 class OpenAIEndpoint:
-    """Serves `replies` in order while used as a context; what was asked stands in `requests`."""
+    """Serves `replies` in order while used as a context; what was asked by POST stands in `requests`.
 
-    def __init__(self, replies: Iterable[Reply] = ()) -> None:
+    `models` is what every GET is answered with.
+    """
+
+    def __init__(self, replies: Iterable[Reply] = (), *, models: Reply | None = None) -> None:
         self._replies = list(replies)
+        self.models = models or Reply(body=b'{"object": "list", "data": []}')
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self.requests: list[Received] = []
@@ -143,26 +147,28 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("content-length", "0")))
-        reply = self.server.endpoint.take(Received(self.path, dict(self.headers), json.loads(raw)))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        reply = self.server.endpoint.take(Received(self.path, headers, json.loads(raw)))
         self.close_connection = True
         if reply.hang_up:
             return
         if reply.stall == 0:
             self.server.endpoint.wait_for_close()
-            return
-        if reply.body is not None:
+        elif reply.body is not None:
             self._send(reply, reply.body)
         else:
             self._stream(reply)
 
     def do_GET(self) -> None:
-        self._send(Reply(), b'{"object": "list", "data": []}')
+        reply = self.server.endpoint.models
+        self._send(reply, reply.body or b"")
 
     def _send(self, reply: Reply, body: bytes) -> None:
         self.send_response(reply.status)
         for name, value in {"content-type": "application/json", **reply.headers}.items():
             self.send_header(name, value)
         self.send_header("content-length", str(len(body)))
+        self.send_header("connection", "close")
         self.end_headers()
         self.wfile.write(body)
 
@@ -171,6 +177,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in {"content-type": "text/event-stream", **reply.headers}.items():
             self.send_header(name, value)
         self.send_header("transfer-encoding", "chunked")
+        self.send_header("connection", "close")
         self.end_headers()
         for number, event in enumerate(reply.events):
             if number == reply.cut:
