@@ -1,0 +1,180 @@
+"""Text that somebody else wrote, made harmless in GitHub's Markdown and still good to read (SECURITY S23 to S25).
+
+GitHub looks for mentions, references and closing keywords in the *rendered* text, so that no backslash or entity
+stops them: what could be one becomes a code span, as file names and identifiers do. All other text is escaped.
+Invisible characters and escape sequences are taken out first (`app.text`).
+"""
+
+import re
+from collections.abc import Iterable
+from html import escape
+
+from app.text import one_line, plain
+
+_LEADING = "([{<\"'*~>\u201c\u2018\u00ab"
+_TRAILING = ")]}>\"'*~.,;:!?\u2026\u201d\u2019\u00bb"
+_ACTIVE = re.compile(
+    r"""(?ix)
+      @                                  # mentions, teams, addresses, owner/repo@commit
+    | \#\d | \bgh-\d                     # issues, pull requests, owner/repo#1
+    | :// | \bwww\. | \b(?:mailto|xmpp): # links
+    | \b[0-9a-f]{7,64}\b                 # commits
+    | \w\.[^\W\d_]{2,} | ^[.\w-]*/[./\w-]   # hosts, file names, dotted names, paths
+    | \w_\w | \w\(\) | ^--?\w            # identifiers, calls, options
+    """
+)
+_KEYWORD = r"(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?|duplicate\s+of)"
+_REFERENCE = r"(?:\#\d|gh-\d|[^\s/]{1,99}/[^\s/\#]{1,99}\#\d|https?://|www\.)"
+_CLOSING = re.compile(rf"(?i)\b{_KEYWORD}\b[\s:]*{_REFERENCE}\S*")
+_CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
+_FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
+_ITEM = re.compile(r"^(\s*)(?:[-*+•]|(\d{1,3})[.)])\s+(.*\S)")
+_HEADING = re.compile(r"^\s{0,3}#{1,6}\s+(.*?)[\s#]*$")
+_LINE_ENDS = re.compile("\r\n|[\x0b\x0c\x85\u2028\u2029]")
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"}
+_SPECIAL = re.compile(r"[&<>$\\`*_\[\]~]")
+_BLOCK_START = re.compile(r"^(?:[-+=#:!/|]|\d+(?=[.)]))")
+
+
+def inline(text: str) -> str:
+    """One line of prose, escaped; its own code spans stay, and what GitHub would act on becomes one."""
+    return _inline(one_line(text))
+
+
+def code_span(text: str) -> str:
+    """A code span that shows exactly this text on one line."""
+    content = _visible(text).replace("\n", " ").replace("\t", " ").strip()
+    if not content:
+        return ""
+    fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", content)), default=0))
+    padding = " " if content[0] == "`" or content[-1] == "`" else ""
+    return f"{fence}{padding}{content}{padding}{fence}"
+
+
+def fenced(text: str, language: str = "text") -> str:
+    """A code block that shows exactly this text; `language` comes from our templates only (`mermaid` is executed)."""
+    content = _visible(text).strip("\n")
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", content)), default=0))
+    return f"{fence}{language}\n{content}\n{fence}"
+
+
+def cell(text: str) -> str:
+    """Prose in a table's cell, where a pipe ends the cell even inside code."""
+    return inline(text).replace("|", "\\|")
+
+
+def code_cell(text: str) -> str:
+    """A code span in a table's cell."""
+    return code_span(text).replace("|", "\\|")
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table of cells that are Markdown already."""
+    lines = [list(header), *map(list, rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def details(summary: str, body: str) -> str:
+    """A folded part. `summary` is a template's own words (GitHub would act on others'), `body` is Markdown."""
+    return f"<details>\n<summary>{escape(one_line(summary))}</summary>\n\n{body}\n\n</details>"
+
+
+def prose(text: str) -> str:
+    """Several paragraphs that somebody else wrote: lists, headings and code stay recognisable, nothing is active."""
+    blocks: list[str] = []
+    lines = iter(_visible(text).split("\n"))
+    for line in lines:
+        if opening := _FENCE.match(line):
+            blocks.append(fenced("\n".join(_until(lines, opening[1]))))
+        else:
+            blocks.append(_line(line.replace("\t", "    ").rstrip()))
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(blocks)).strip("\n")
+
+
+def quoted(text: str) -> str:
+    """Prose as a quotation, so that a reader sees whose words these are and no line begins with a command."""
+    return "\n".join(f"> {line}".rstrip() for line in prose(text).split("\n"))
+
+
+def _until(lines: Iterable[str], fence: str) -> Iterable[str]:
+    for line in lines:
+        if line.strip().startswith(fence) and not line.strip().strip(fence[0]):
+            return
+        yield line
+
+
+def _line(line: str) -> str:
+    if item := _ITEM.match(line):
+        indent = "  " * min(len(item[1]) // 2, 2)
+        return f"{indent}{f'{item[2]}.' if item[2] else '-'} {_inline(item[3])}"
+    if heading := _HEADING.match(line):
+        return f"**{_inline(heading[1])}**" if heading[1] else ""
+    return _inline(line.strip())
+
+
+def _inline(line: str) -> str:
+    """Code spans as they are, the rest word by word."""
+    pieces: list[str] = []
+    at = 0
+    for span in _CODE_SPAN.finditer(line):
+        pieces += [*_words(line[at : span.start()]), code_span(span[2])]
+        at = span.end()
+    pieces += _words(line[at:])
+    return _start(_joined(pieces))
+
+
+def _words(text: str) -> list[str]:
+    pieces: list[str] = []
+    at = 0
+    for closing in _CLOSING.finditer(text):
+        pieces += _tokens(text[at : closing.start()])
+        pieces += _wrapped(closing[0])
+        at = closing.end()
+    return pieces + _tokens(text[at:])
+
+
+def _tokens(text: str) -> list[str]:
+    pieces: list[str] = []
+    for token in re.split(r"(\s+)", text):
+        pieces += _wrapped(token) if _ACTIVE.search(token) else [_escaped(token)]
+    return pieces
+
+
+def _wrapped(token: str) -> list[str]:
+    """Punctuation around a word stays outside its code span."""
+    core = token.lstrip(_LEADING)
+    before = token[: len(token) - len(core)]
+    core = core.rstrip(_TRAILING)
+    after = token[len(before) + len(core) :]
+    if token.endswith("()" + after.removeprefix(")")) or core.count("(") > core.count(")"):
+        closing = after[: 1 if after.startswith(")") else 0]
+        core, after = core + closing, after[len(closing) :]
+    return [_escaped(before), code_span(core), _escaped(after)]
+
+
+def _joined(pieces: Iterable[str]) -> str:
+    """Two code spans side by side would run into each other."""
+    text = ""
+    for piece in filter(None, pieces):
+        text += f" {piece}" if text.endswith("`") and piece.startswith("`") else piece
+    return text
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), text)
+
+
+def _start(line: str) -> str:
+    """No block begins with somebody else's first character: no list, heading, rule, number or command."""
+    found = _BLOCK_START.match(line)
+    if found is None:
+        return line
+    if found[0].isdigit():
+        return f"{found[0]}\\{line[found.end() :]}"
+    return f"\\{line}"
+
+
+def _visible(text: str) -> str:
+    """Whatever anybody's tool takes for the end of a line is one here too."""
+    return plain(_LINE_ENDS.sub("\n", text))
