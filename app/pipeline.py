@@ -10,14 +10,15 @@ from functools import partial
 from time import monotonic
 from typing import Protocol
 
-from app.agent.prompts import render_plan
 from app.errors import ExitCode
+from app.gitformat import FileStat
 from app.job import Job, Journal, Parked, Progress
 from app.model.budget import Totals
 from app.noun import Noun
 from app.patch import Patch
 from app.plan import Plan
-from app.result import ChangedFile, Result
+from app.plan_text import render_plan
+from app.result import Result
 from app.runners.base import Assignment, Ending, Review, Runner, Submission
 from app.sandbox.base import Sandbox
 from app.verify.facts import SuiteResult, Verdict, Verification
@@ -46,7 +47,7 @@ class Published(Noun):
 
     branch: str
     commit: str
-    changes: tuple[ChangedFile, ...] = ()
+    changes: tuple[FileStat, ...] = ()
 
 
 class Approval(Noun):
@@ -68,7 +69,8 @@ class Bench:
     """One job's rooms, put together in `bootstrap`; everything that touches the world is behind one of these."""
 
     progress: Progress
-    plan: Callable[[], Awaitable[Plan]]
+    plan: Callable[[Journal], Awaitable[Plan]]
+    """Keeps its own steps."""
     approve: Callable[[Plan], Awaitable[Plan]]
     brief: Callable[[Plan | None, Known], str]
     open_work: Callable[[], Awaitable[Sandbox]]
@@ -98,11 +100,10 @@ async def _prepare(job: Job, bench: Bench, journal: Journal) -> tuple[Plan | Non
     if job.plan_mode == "none":
         return None, await baseline()
     bench.progress.say("state", "planning")
-    planning = journal.step("plan", Plan, bench.plan)
     if job.plan_mode == "only":
-        plan, known = await planning, Known()
+        plan, known = await bench.plan(journal), Known()
     else:
-        plan, known = await asyncio.gather(planning, baseline())
+        plan, known = await asyncio.gather(bench.plan(journal), baseline())
     bench.progress.say("plan", render_plan(plan))
     if job.plan_mode == "approve":
         approval = await journal.step("approval", Approval, partial(_approve, bench, plan))

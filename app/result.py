@@ -1,22 +1,12 @@
 """What a job came to: everything the pull request, `job.json` and the exit code are made of."""
 
-from typing import Literal
-
 from app.errors import ExitCode
+from app.gitformat import FileStat
 from app.job import JobState
 from app.model.budget import Totals
 from app.noun import Noun
 from app.plan import Plan
 from app.verify.facts import Verification
-
-
-class ChangedFile(Noun):
-    """One file of the commit with its line counts; both 0 where it is binary or only its mode changed."""
-
-    path: str
-    added: int = 0
-    removed: int = 0
-    status: Literal["added", "modified", "deleted"] = "modified"
 
 
 class Result(Noun):
@@ -29,12 +19,14 @@ class Result(Noun):
     summary: str = ""
     branch: str = ""
     commit: str = ""
-    changes: tuple[ChangedFile, ...] = ()
+    changes: tuple[FileStat, ...] = ()
     usage: Totals = Totals()
     model: str = ""
     turns: int = 0
     seconds: float = 0.0
     error_code: ExitCode | None = None
+    trajectory: str = ""
+    """Digest of the trajectory among the job's blobs."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 

@@ -19,6 +19,7 @@ class Settings:
     model: str = ""
     sandbox: str = "bubblewrap"
     failpoint: str = ""
+    editor: str = "vi"
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -35,6 +36,7 @@ def read_settings(state: Path | None = None) -> Settings:
         model=environment.get("AGENT_FIX_MODEL", ""),
         sandbox=environment.get("AGENT_FIX_SANDBOX", "bubblewrap"),
         failpoint=environment.get("AGENT_FIX_FAILPOINT", ""),
+        editor=environment.get("VISUAL") or environment.get("EDITOR") or "vi",
         environment=environment,
     )
 
@@ -50,6 +52,6 @@ def state_directory(environment: Mapping[str, str]) -> Path:
     raise AgentFixError("No state directory: HOME is not set.", hint="Pass --state DIR or set AGENT_FIX_STATE_DIR.")
 
 
-def python_executable() -> Path:
-    """The interpreter this program is executed by."""
-    return Path(sys.executable)
+def python_interpreter() -> Path:
+    """The interpreter behind our own virtual environment: the one that a sandbox shows at the same path."""
+    return Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"

@@ -1,6 +1,7 @@
 """A job's sandboxes: one work tree that survives crashes, and fresh ones made of base and patch alone."""
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -10,7 +11,10 @@ from app.sandbox.changes import Baseline, export, restore
 
 
 class Workspaces:
-    """Opens sandboxes by name under one job's key; every one starts from the same base tree and set-up."""
+    """Opens sandboxes by name under one job's key; every one starts from the same base tree and set-up.
+
+    `setup` is asked once, when the first sandbox is opened.
+    """
 
     def __init__(
         self,
@@ -19,13 +23,14 @@ class Workspaces:
         job: str,
         fill: Callable[[Path], None],
         baseline: Baseline,
-        setup: Setup,
+        setup: Callable[[], Awaitable[Setup]],
         on_output: OnOutput | None = None,
     ) -> None:
         self._provider = provider
         self._job = job
         self._fill = fill
-        self._setup = setup
+        self._plan_setup = setup
+        self._setup: asyncio.Future[Setup] | None = None
         self._on_output = on_output
         self.baseline = baseline
 
@@ -60,5 +65,7 @@ class Workspaces:
         return await export(sandbox, self.baseline)
 
     async def _open(self, name: str) -> Sandbox:
-        spec = Spec(key=f"{self._job}/{name}", fill=self._fill, setup=self._setup)
+        if self._setup is None:
+            self._setup = asyncio.ensure_future(self._plan_setup())
+        spec = Spec(key=f"{self._job}/{name}", fill=self._fill, setup=await asyncio.shield(self._setup))
         return await self._provider.open(spec, on_output=self._on_output)

@@ -5,11 +5,13 @@ import json
 import sys
 import time
 from datetime import UTC, datetime
+from typing import TypedDict
 
 from app.bootstrap import open_store
 from app.entrypoints.terminal import TerminalProgress
 from app.errors import ExitCode
 from app.jobs.store import JobRow, JobStore
+from app.model.base import MicroUSD
 from app.model.budget import usd
 from app.settings import read_settings
 
@@ -50,7 +52,7 @@ def _list(store: JobStore, arguments: argparse.Namespace) -> int:
 def _show(store: JobStore, arguments: argparse.Namespace) -> int:
     row = store.find(arguments.job)
     if arguments.json:
-        print(json.dumps(_summary(row) | {"result": row.result}, indent=2))
+        print(json.dumps({**_summary(row), "result": row.result}, indent=2))
         return ExitCode.OK
     job, summary = row.job, _summary(row)
     facts = {
@@ -107,8 +109,21 @@ def _cancel(store: JobStore, arguments: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _summary(row: JobRow) -> dict[str, str | int | None]:
-    """What a list shows of a job. A job whose process died is told from one that is worked on."""
+class Summary(TypedDict):
+    """What a list shows of a job."""
+
+    job: str
+    title: str
+    state: str
+    reason: str
+    verdict: str | None
+    branch: str | None
+    cost: MicroUSD | None
+    created_at: str
+
+
+def _summary(row: JobRow) -> Summary:
+    """A job whose process died is told from one that is worked on."""
     result = row.result or {}
     interrupted = not row.final and row.living_owner is None and row.state not in {"paused", "awaiting_approval"}
     return {

@@ -1,6 +1,6 @@
 """The port to a coding agent: an assignment and a sandbox go in, a submission that passed review comes out."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Literal, Protocol
 
 from app.noun import Noun
@@ -52,3 +52,7 @@ class Runner(Protocol):
     def name(self) -> str: ...
 
     async def work(self, assignment: Assignment, review: Reviewer) -> Ending: ...
+
+    def trajectory(self) -> Iterator[str]:
+        """JSON lines, one for each step so far, those of earlier processes included."""
+        ...

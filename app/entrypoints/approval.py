@@ -1,0 +1,42 @@
+"""`--approve`: the plan is shown and a person says yes, no, or edits it."""
+
+import asyncio
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from app.errors import AgentFixError, ExitCode
+from app.job import Parked
+from app.plan import Plan
+from app.plan_text import parse_plan_file, render_plan_file
+
+PLAN_FILE = "plan.md"
+
+
+async def ask_at_terminal(plan: Plan, *, out: Path, editor: str) -> Plan:
+    """The plan as agreed to. Raises Parked where nobody can be asked or the answer is no; OUT keeps the plan."""
+    path = out / PLAN_FILE
+    path.write_text(render_plan_file(plan), "utf-8")
+    if not sys.stdin.isatty():
+        hint = f"Edit {path} and pass it with --plan, or use --approve on a terminal."
+        raise Parked("awaiting_approval", "The plan waits for approval.", code=ExitCode.AWAITING_APPROVAL, hint=hint)
+    while True:
+        answer = (await asyncio.to_thread(input, "Go on with this plan? [y]es, [e]dit, [n]o: ")).strip().lower()
+        if answer in {"y", "yes"}:
+            return plan
+        if answer in {"e", "edit"}:
+            plan = await asyncio.to_thread(_edit, path, editor, plan)
+        elif answer in {"n", "no"}:
+            hint = f"The plan is in {path}; the same command asks again, --plan {path} uses it as edited."
+            raise Parked("awaiting_approval", "The plan was not approved.", code=ExitCode.AWAITING_APPROVAL, hint=hint)
+
+
+def _edit(path: Path, editor: str, plan: Plan) -> Plan:
+    """The plan as it is after the editor; what cannot be read as a plan is said, and the last good one stays."""
+    subprocess.run([*shlex.split(editor), str(path)], check=False)
+    try:
+        return parse_plan_file(path.read_text("utf-8"))
+    except AgentFixError as error:
+        print(f"{error.message} The plan stays as it was.", file=sys.stderr)
+        return plan

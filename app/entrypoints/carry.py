@@ -1,0 +1,162 @@
+"""Carries a job out at the terminal: takes it, watches for Ctrl-C and `jobs cancel`, and ends with an exit code.
+
+A process that ends is a process that crashed, politely: nothing is wound down, because everything worth keeping is
+in the database already and every sandboxed process dies with this one. What survives `kill -9` survives Ctrl-C.
+"""
+
+import asyncio
+import errno
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import NoReturn
+
+from app.bootstrap import Desk, House, Order
+from app.entrypoints.approval import ask_at_terminal
+from app.entrypoints.report import report, say_begin, say_refusal
+from app.entrypoints.terminal import TerminalProgress
+from app.errors import AgentFixError, ExitCode, OutputError
+from app.job import Journal, Parked, Progress
+from app.model.meter import Meter
+from app.result import Result
+
+STOP_POLL_SECONDS = 0.4
+
+
+async def carry_out(house: House, find: Callable[[], Order], *, as_json: bool) -> NoReturn:
+    """Find the job, work on it, report, and end the process."""
+    terminal = TerminalProgress(sys.stderr if as_json else sys.stdout)
+    try:
+        order = await asyncio.to_thread(find)
+        code = await Attendance(house, order, terminal, as_json=as_json).attend()
+    except AgentFixError as error:
+        say_refusal(error)
+        code = error.code
+    except Exception as error:  # noqa: BLE001  # the boundary of the command line: one of the two in the house
+        refusal = _unforeseen(house, error)
+        say_refusal(refusal)
+        code = refusal.code
+    end_process(code)
+
+
+class Attendance:
+    """One process at work on one job."""
+
+    def __init__(self, house: House, order: Order, terminal: TerminalProgress, *, as_json: bool) -> None:
+        self.house = house
+        self.order = order
+        self.terminal = terminal
+        self.as_json = as_json
+        self.progress: Progress = house.progress(order, terminal)
+        self.meter: Meter = house.meter(order, self.progress)
+        editor = house.settings.editor
+        self.desk = Desk(
+            house, order, self.progress, self.meter, partial(ask_at_terminal, out=order.out, editor=editor)
+        )
+
+    async def attend(self) -> ExitCode:
+        job, store = self.order.job, self.house.store
+        row = store.get(job.id)
+        if row is not None and row.final and row.result is not None:
+            return self._report(Result.model_validate(row.result))
+        self.meter.warm()
+        await self.meter.check()
+        await self.house.refuse_weak_sandbox(self.order)
+        epoch = store.acquire(job.id)
+        say_begin(self.order, self.terminal, epoch=epoch)
+        self._stop_politely()
+        watching = asyncio.ensure_future(self._obey_cancel())
+        try:
+            result = await self._work(resumed=epoch > 1)
+        except AgentFixError as error:
+            self._put_down(error)
+            raise
+        finally:
+            watching.cancel()
+        return self._report(result)
+
+    async def _work(self, *, resumed: bool) -> Result:
+        async def work(_job_id: str, journal: Journal) -> Result:
+            return await self.house.work(self.desk, journal)
+
+        engine = await asyncio.to_thread(self.house.engine, work)
+        await asyncio.to_thread(engine.launch)
+        return await engine.carry_out(self.order.job.id, resumed=resumed)
+
+    def _put_down(self, error: AgentFixError) -> None:
+        """The job stays as it stands; what is known so far is written out, so that people can look at it."""
+        job, store = self.order.job, self.house.store
+        state = error.state if isinstance(error, Parked) else "paused"
+        store.enter(job.id, state, error.message)
+        store.release(job.id)
+        limited = error.code == ExitCode.LIMIT_REACHED
+        partly = Result(
+            exit_status="limit_reached" if limited else state,
+            reason=error.message,
+            error_code=error.code,
+            usage=self.meter.totals(),
+            model=job.model,
+            trajectory=self.desk.keep_trajectory(),
+        )
+        report(self.house, self.order, partly, self.terminal, as_json=self.as_json)
+
+    def _report(self, result: Result) -> ExitCode:
+        report(self.house, self.order, result, self.terminal, as_json=self.as_json)
+        self.house.store.mark_reported(self.order.job.id)
+        self.house.sweep(self.order.job.id)
+        return result.exit_code
+
+    def _stop_politely(self) -> None:
+        """Ctrl-C and SIGTERM: say how to go on, and go."""
+
+        def stop() -> None:
+            job = self.order.job.id
+            self.house.store.release(job)
+            self.terminal.say(
+                "warning",
+                f"interrupted; the same command goes on with job {job}, `agent-fix jobs cancel {job}` ends it",
+            )
+            end_process(ExitCode.INTERRUPTED)
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop)
+
+    async def _obey_cancel(self) -> None:
+        job, store = self.order.job.id, self.house.store
+        while not await asyncio.to_thread(store.stop_requested, job):  # noqa: ASYNC110  # another process says it
+            await asyncio.sleep(STOP_POLL_SECONDS)
+        store.enter(job, "stopped", "cancelled with `agent-fix jobs cancel`")
+        store.release(job)
+        self.terminal.say("warning", f"job {job} was cancelled; no branch was made")
+        end_process(ExitCode.STOPPED)
+
+
+def _unforeseen(house: House, error: Exception) -> AgentFixError:
+    """A full disk by its name; anything else is our own fault, with a report that a maintainer can use."""
+    if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "disk is full" in str(error):
+        return OutputError("The disk is full.", code=ExitCode.DISK_FULL, hint=GO_ON)
+    path = house.settings.state / "error-report.txt"
+    try:
+        path.write_text("".join(traceback.format_exception(error)), "utf-8")
+        hint = f"{path} says where. {GO_ON}"
+    except OSError:
+        hint = GO_ON
+    return AgentFixError(
+        f"agent-fix failed ({type(error).__name__}: {str(error)[:200]}).", code=ExitCode.INTERNAL, hint=hint
+    )
+
+
+GO_ON = "Nothing is lost: the same command goes on where the job stood."
+
+
+def end_process(code: int) -> NoReturn:
+    """Leave at once, with what was printed printed."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            continue  # whoever read us has gone
+    os._exit(code)

@@ -1,0 +1,219 @@
+"""`agent-fix fix`: the door for a local repository and an issue file; bad input is refused before anything costs."""
+
+import argparse
+import asyncio
+import hashlib
+import json
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from app import failpoints
+from app.bootstrap import House, Order
+from app.config import SOURCE, RepoConfig, parse_config
+from app.entrypoints.carry import carry_out
+from app.errors import AgentFixError, ExitCode
+from app.issue import read_issue
+from app.job import Budget, Job
+from app.model.budget import parse_usd
+from app.plan_text import parse_plan_file
+from app.repository import Inspected, inspect, slug
+from app.settings import Settings, read_settings
+from app.task import Issue, Task
+
+PlanMode = Literal["auto", "approve", "only", "none"]
+MODEL_HINT = "Pass --model NAME (any model LiteLLM knows, such as anthropic/NAME) or set AGENT_FIX_MODEL."
+
+
+@dataclass(frozen=True, slots=True)
+class FixOptions:
+    """What one `fix` was asked to do; None where the repository's configuration or the default decides."""
+
+    repo: Path
+    issue: Path
+    base: str | None = None
+    model: str | None = None
+    runner: str | None = None
+    sandbox: str | None = None
+    out: Path | None = None
+    record: Path | None = None
+    json: bool = False
+    restart: bool = False
+    budget: str | None = None
+    max_steps: int | None = None
+    max_minutes: float | None = None
+    plan_mode: PlanMode | None = None
+    plan_file: Path | None = None
+
+
+def fix_command(arguments: argparse.Namespace) -> int:
+    return fix(options_of(arguments), read_settings(arguments.state))
+
+
+def options_of(arguments: argparse.Namespace) -> FixOptions:
+    modes: tuple[tuple[bool, PlanMode], ...] = (
+        (arguments.plan_only, "only"),
+        (arguments.approve, "approve"),
+        (arguments.no_plan, "none"),
+    )
+    return FixOptions(
+        repo=arguments.repo,
+        issue=Path(arguments.issue),
+        base=arguments.base,
+        model=arguments.model,
+        runner=arguments.runner,
+        sandbox=arguments.sandbox,
+        out=arguments.out,
+        record=arguments.record,
+        json=arguments.json,
+        restart=arguments.restart,
+        budget=arguments.budget,
+        max_steps=arguments.max_steps,
+        max_minutes=arguments.max_minutes,
+        plan_mode=next((mode for said, mode in modes if said), None),
+        plan_file=arguments.plan,
+    )
+
+
+def fix(options: FixOptions, settings: Settings) -> int:
+    """From options to exit code."""
+    house = House(settings)
+    house.warm()
+    failpoints.arm(settings.failpoint)
+    return asyncio.run(carry_out(house, lambda: find_or_create(options, house), as_json=options.json))
+
+
+def find_or_create(options: FixOptions, house: House) -> Order:
+    """The job that this command is about: the unfinished one of the same work, or a new one. Blocking."""
+    issue = read_issue(options.issue)
+    inspected = inspect(options.repo, options.base, house.mirror(options.repo))
+    config = read_config(inspected)
+    budget = effective_budget(options, config)
+    draft = Draft(options, house.settings, inspected, config, issue)
+    job = draft.job(plan_file=_read_plan(options.plan_file), budget=budget)
+    key = work_key(job)
+    row = None if options.restart else house.store.unfinished(key)
+    out = _prepare_out(options, house, row.job if row else job)
+    if row is None:
+        house.store.create(job, key)
+    return Order(
+        job=row.job.model_copy(update={"budget": budget}) if row else job,
+        config=config,
+        tree=inspected.tree,
+        out=out,
+        resumed=row is not None,
+        notes=(*inspected.notes, *_hidden_note(issue)),
+        record=options.record,
+    )
+
+
+def read_config(inspected: Inspected) -> RepoConfig:
+    """The configuration of the base commit; a work tree's uncommitted one is not read."""
+    if SOURCE not in inspected.tree.entries():
+        return RepoConfig()
+    return parse_config(inspected.tree.read(SOURCE))
+
+
+def effective_budget(options: FixOptions, config: RepoConfig) -> Budget:
+    """The command line's word, else the configuration's, else the default."""
+    budget = config.budget.over(Budget())
+    given: dict[str, int | float] = {}
+    if options.budget is not None:
+        given["usd"] = parse_usd(options.budget, current=budget.usd)
+    if options.max_steps is not None:
+        given["steps"] = _positive("--max-steps", options.max_steps)
+    if options.max_minutes is not None:
+        given["minutes"] = _positive("--max-minutes", options.max_minutes)
+    return budget.model_copy(update=given)
+
+
+def _positive(option: str, number: float) -> float:
+    if not 0 < number < float("inf"):
+        raise AgentFixError(f"{option} must be a positive number, not {number}.")
+    return number
+
+
+def work_key(job: Job) -> str:
+    """Equal for commands that ask for the same work; limits and places of output may differ."""
+    work = [job.task.repository, job.task.issue.model_dump(), job.task.base]
+    how = [job.model, job.runner, job.sandbox, job.plan_mode, job.plan_file]
+    return hashlib.sha256(json.dumps([work, how]).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a new job is made from."""
+
+    options: FixOptions
+    settings: Settings
+    inspected: Inspected
+    config: RepoConfig
+    issue: Issue
+
+    def job(self, *, plan_file: str, budget: Budget) -> Job:
+        options, config, task = self.options, self.config, self._task()
+        return Job(
+            id=new_job_id(),
+            task=task,
+            branch=config.branch_for(slug=task.slug, number=task.issue.number),
+            budget=budget,
+            model=self._model(),
+            runner=options.runner or config.runner or "native",
+            sandbox=options.sandbox or self.settings.sandbox,
+            plan_mode=options.plan_mode or config.plan,
+            plan_file=plan_file,
+            created_at=datetime.now(UTC).replace(microsecond=0),
+        )
+
+    def _task(self) -> Task:
+        return Task(
+            repository=str(self.inspected.root),
+            issue=self.issue,
+            base=self.inspected.base_commit,
+            base_ref=self.inspected.base_ref,
+            slug=slug(self.issue.title),
+        )
+
+    def _model(self) -> str:
+        model = self.options.model or self.settings.model or self.config.model
+        if not model:
+            raise AgentFixError("No model was named.", hint=MODEL_HINT, code=ExitCode.MODEL)
+        return model
+
+
+def new_job_id() -> str:
+    """Sorts by time, easy to type: seconds in base 36 and four random characters."""
+    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
+    seconds, text = int(datetime.now(UTC).timestamp()), ""
+    while seconds:
+        seconds, digit = divmod(seconds, 36)
+        text = digits[digit] + text
+    return text + "".join(secrets.choice(digits) for _ in range(4))
+
+
+def _read_plan(path: Path | None) -> str:
+    """The plan file's text, checked to be a plan."""
+    if path is None:
+        return ""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise AgentFixError(f"The plan {path} cannot be read: {reason}.", code=ExitCode.PLAN_INVALID) from error
+    parse_plan_file(text)
+    return text
+
+
+def _prepare_out(options: FixOptions, house: House, job: Job) -> Path:
+    """A directory that can be written, found out before anything costs."""
+    out = options.out.expanduser().resolve() if options.out else house.settings.state / "results" / job.id
+    house.folder(out).prepare()
+    return out
+
+
+def _hidden_note(issue: Issue) -> tuple[str, ...]:
+    if not issue.hidden_characters:
+        return ()
+    return (f"{issue.hidden_characters} hidden characters of the issue were removed before anybody read it.",)

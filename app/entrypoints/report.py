@@ -1,0 +1,107 @@
+"""What a person sees before and after a job, and the files it leaves in OUT."""
+
+import json
+import sys
+from typing import Any
+
+from app.bootstrap import House, Order
+from app.entrypoints.approval import PLAN_FILE
+from app.entrypoints.terminal import TerminalProgress
+from app.errors import AgentFixError
+from app.model.budget import usd
+from app.plan_text import render_plan_file
+from app.publish.comments import pull_request_body, pull_request_title, verification_lines
+from app.publish.facts import PullRequestFacts
+from app.result import Result
+
+PUBLISHED = ("pr_opened", "pr_updated")
+
+
+def say_begin(order: Order, terminal: TerminalProgress, *, epoch: int) -> None:
+    """Who works on what, with which model, in which sandbox, for how much."""
+    job, task = order.job, order.job.task
+    recorded = " (recorded answers, no model is asked)" if job.model.startswith("recorded/") else ""
+    goes_on = f", taken up again (attempt {epoch})" if epoch > 1 else ""
+    terminal.say("state", f"agent-fix · job {job.id}{goes_on}")
+    terminal.say("note", f"{task.repository} at {task.base_ref} ({task.base[:10]})")
+    terminal.say("note", f"issue: {task.issue.title}")
+    limits = f"{usd(job.budget.usd)}, {job.budget.steps} steps, {job.budget.minutes:g} min"
+    terminal.say("note", f"model {job.model}{recorded} · sandbox {job.sandbox} · at most {limits}")
+    for note in order.notes:
+        terminal.say("note", note)
+    if job.sandbox == "none":
+        terminal.say(
+            "warning", "no sandbox: the repository's code and the model's commands run as you, on this machine"
+        )
+
+
+def say_refusal(error: AgentFixError) -> None:
+    """One line and what to do about it."""
+    print(f"agent-fix: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"           {error.hint}", file=sys.stderr)
+
+
+def report(house: House, order: Order, result: Result, terminal: TerminalProgress, *, as_json: bool) -> None:
+    """Write the files into OUT and say what came out. The same twice leaves the same."""
+    folder = house.folder(order.out)
+    document = job_document(order, result)
+    files = {"job.json": json.dumps(document, indent=2) + "\n"}
+    if result.trajectory:
+        files["trajectory.jsonl"] = house.blob(order.job.id, result.trajectory).decode()
+    if result.plan is not None:
+        files[PLAN_FILE] = render_plan_file(result.plan)
+    if result.exit_status in PUBLISHED:
+        facts = pull_request_facts(order, result)
+        files["pull-request.md"] = f"# {pull_request_title(facts.task)}\n\n{pull_request_body(facts)}"
+    for name, text in files.items():
+        folder.write(name, text)
+    _say_end(order, result, terminal)
+    if as_json:
+        print(json.dumps(document, indent=2))
+
+
+def _say_end(order: Order, result: Result, terminal: TerminalProgress) -> None:
+    if result.verification is not None:
+        for line in verification_lines(result.verification):
+            terminal.say("verification", line)
+    if result.exit_status == "answered" and result.plan is not None:
+        terminal.say("note", f"nothing was changed; {order.out / PLAN_FILE} can be edited and passed with --plan")
+    if result.branch:
+        terminal.say("note", f"branch {result.branch} ({result.commit[:10]}) in {order.job.task.repository}")
+    usage = result.usage
+    if usage.calls:
+        cached = f", {usage.cached_share:.0%} cached" if usage.cached_tokens else ""
+        tokens = f"{usage.prompt_tokens:,} prompt tokens{cached}, {usage.completion_tokens:,} completion tokens"
+        terminal.say("cost", f"{usd(usage.cost)} in {usage.calls} model calls ({tokens})")
+    terminal.say("note", f"{order.out}/")
+    verdict = result.verification.verdict if result.verification else result.exit_status
+    reason = f": {result.reason}" if result.reason and result.exit_status not in PUBLISHED else ""
+    terminal.say("state", f"{verdict}{reason}")
+
+
+def job_document(order: Order, result: Result) -> dict[str, Any]:
+    """`job.json`: what was asked, decided, run and spent. `usage.cost` is in micro-dollars."""
+    job = order.job
+    return {
+        "job": job.id,
+        "exit_status": result.exit_status,
+        "reason": result.reason,
+        "task": job.task.model_dump(mode="json"),
+        "model": job.model,
+        "runner": job.runner,
+        "sandbox": job.sandbox,
+        "budget": job.budget.model_dump(mode="json"),
+        "created_at": job.created_at.isoformat(),
+        "plan": result.plan.model_dump(mode="json") if result.plan else None,
+        "verification": result.verification.model_dump(mode="json") if result.verification else None,
+        "summary": result.summary,
+        "branch": result.branch,
+        "commit": result.commit,
+        "changes": [change.model_dump(mode="json") for change in result.changes],
+        "usage": result.usage.model_dump(mode="json"),
+        "turns": result.turns,
+        "seconds": result.seconds,
+        "notes": list(result.notes),
+        "warnings": list(result.warnings),
+    }
