@@ -49,10 +49,14 @@ def is_internal_name(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One allowed destination. `configured` marks a client's own index, which may live on a private address."""
+    """One allowed destination. `configured` marks a client's own index, which may live on a private address.
+
+    On `tls_ports` a tunnel must begin with a TLS handshake.
+    """
 
     host: str
     ports: frozenset[int]
+    tls_ports: frozenset[int] = frozenset({443})
     configured: bool = False
 
     def matches(self, host: str, port: int) -> bool:
@@ -81,7 +85,8 @@ def _parse_origin(entry: str) -> Rule:
     host = (url.hostname or "").rstrip(".")
     if url.scheme not in _DEFAULT_PORTS or not host or (address_of(host) is None and not _NAME.fullmatch(host)):
         raise ValueError(f"{entry!r} is not the origin of a package index")
-    return Rule(host, frozenset({url.port or _DEFAULT_PORTS[url.scheme]}), configured=True)
+    ports = frozenset({url.port or _DEFAULT_PORTS[url.scheme]})
+    return Rule(host, ports, tls_ports=ports if url.scheme == "https" else frozenset(), configured=True)
 
 
 def _is_port(text: str) -> bool:

@@ -5,39 +5,31 @@ client in the sandbox ─► forwarder (127.0.0.1) ─► unix socket ─► Egr
 
 import asyncio
 import contextlib
-import os
-import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from app.sandbox.allowlist import AllowList
+from app.sandbox.allowlist import AllowList, Rule
+from app.sandbox.client_hello import HANDSHAKE, RECORD_HEADER, record_length, server_name
+from app.sandbox.relay import Caps, Relay, listen_privately
 from app.sandbox.request_head import BadRequest, RequestHead, parse_head
-from app.sandbox.upstream import OutOfBounds, Streams, Unreachable, Upstream
+from app.sandbox.upstream import OutOfBounds, Resolve, Streams, Unreachable, Upstream, look_up
 
-_CHUNK = 64 * 1024
 _HEAD_BYTES = 16 * 1024
 _HEAD_SECONDS = 20.0
-
-
-@dataclass(frozen=True, slots=True)
-class Caps:
-    """What one set-up may use: connections at once (and waiting), bytes each way in all, seconds without a byte."""
-
-    connections: int = 64
-    waiting: int = 448
-    received: int = 4 * 1024**3
-    sent: int = 64 * 1024**2
-    idle: float = 60.0
+_BACKLOG = 1024  # a unix socket turns connections away, and does not let them wait, where its backlog is full
 
 
 class _Refused(Exception):  # noqa: N818 - an answer, not an error
     def __init__(self, status: HTTPStatus, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+class _Torn(Exception):  # noqa: N818 - an end, not an error
+    """A tunnel that is closed without a word, because the client no longer listens to HTTP."""
 
 
 class EgressProxy:
@@ -56,32 +48,31 @@ class EgressProxy:
         no_proxy: str = "",
         owner: int | None = None,
         caps: Caps | None = None,
+        resolve: Resolve = look_up,
     ) -> None:
         self.refused: list[str] = []
         """Hosts that were asked for and not allowed, in order of appearance, each once."""
-        self.exhausted = ""
-        """Not empty: the cap that was reached, in a sentence."""
         self._path = socket_path
         self._allowed = AllowList(hosts)
-        self._upstream = Upstream(upstream, no_proxy)
+        self._upstream = Upstream(upstream, no_proxy, resolve)
         self._owner = owner
         self._caps = caps or Caps()
         self._slots = asyncio.Semaphore(self._caps.connections)
-        self._received = self._sent = 0
+        self._relay = Relay(self._caps)
         self._clients: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
     @property
     def explanation(self) -> str:
         """Why a set-up may have failed on the network, for the end of its error; empty where nothing was refused."""
-        parts = [self.exhausted] if self.exhausted else []
+        parts = [self._relay.exhausted] if self._relay.exhausted else []
         if self.refused:
             parts.append(f"refused: {', '.join(self.refused)} (allow with `network:` in .github/agent-fix.yml)")
         return "; ".join(parts)
 
     async def __aenter__(self) -> Self:
-        listener = _listen(self._path, self._owner)
-        self._server = await asyncio.start_unix_server(self._accept, sock=listener, limit=_HEAD_BYTES)
+        listener = listen_privately(self._path, self._owner)
+        self._server = await asyncio.start_unix_server(self._accept, sock=listener, limit=_HEAD_BYTES, backlog=_BACKLOG)
         return self
 
     async def __aexit__(
@@ -109,29 +100,31 @@ class EgressProxy:
         except _Refused as refusal:
             with contextlib.suppress(OSError, TimeoutError):
                 await _say(writer, refusal.status, str(refusal))
-        except OSError:
+        except (_Torn, OSError):
             pass  # either side hung up: the other is closed below, and the client inside says what it missed
         finally:
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await _read_head(reader)
-        far = await self._connect(head)
+        rule = self._judge(head)
+        far = await self._connect(head, rule)
         try:
             if head.method == "CONNECT":
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                await self._relay((reader, writer), far, both=True)
+                far[1].write(await self._first_words(reader, head, rule))
+                await self._relay.carry((reader, writer), far, both=True)
             else:
                 chained = self._upstream.used_for(head.host)
                 extra = self._upstream.authorization if chained else ()
                 far[1].write(head.to_bytes(absolute=chained, extra=extra))
-                await self._relay((reader, writer), far, both=False)
+                await self._relay.carry((reader, writer), far, both=False)
         finally:
             far[1].close()
 
-    async def _connect(self, head: RequestHead) -> Streams:
-        if self.exhausted:
-            raise _Refused(HTTPStatus.FORBIDDEN, self.exhausted)
+    def _judge(self, head: RequestHead) -> Rule:
+        if self._relay.exhausted:
+            raise _Refused(HTTPStatus.FORBIDDEN, self._relay.exhausted)
         rule = self._allowed.find(head.host, head.port)
         if rule is None:
             self._note(head)
@@ -140,6 +133,9 @@ class EgressProxy:
                 f"{head.authority} is not a host that this set-up may reach; "
                 "a maintainer can allow it under `network:` in .github/agent-fix.yml",
             )
+        return rule
+
+    async def _connect(self, head: RequestHead, rule: Rule) -> Streams:
         try:
             return await self._upstream.open(head, rule)
         except OutOfBounds:
@@ -152,46 +148,27 @@ class EgressProxy:
         except Unreachable as error:
             raise _Refused(HTTPStatus.BAD_GATEWAY, str(error)) from error
 
-    def _note(self, head: RequestHead) -> None:
-        name = head.host if head.port in {80, 443} else head.authority
+    async def _first_words(self, reader: asyncio.StreamReader, head: RequestHead, rule: Rule) -> bytes:
+        """What the client says first in a tunnel, once it is seen to be meant for the host that was allowed."""
+        async with asyncio.timeout(self._caps.idle):
+            said = await reader.read(1)
+            if not said or (said[0] != HANDSHAKE and head.port not in rule.tls_ports):
+                return said
+            try:
+                said += await reader.readexactly(RECORD_HEADER - 1)
+                record = await reader.readexactly(record_length(said))
+                name = server_name(record)
+            except (ValueError, asyncio.IncompleteReadError) as error:
+                raise _Torn from error
+        if name and name != head.host:
+            self._note(head, name)
+            raise _Torn
+        return said + record
+
+    def _note(self, head: RequestHead, within: str = "") -> None:
+        name = within or (head.host if head.port in {80, 443} else head.authority)
         if name not in self.refused and len(self.refused) < 100:
             self.refused.append(name)
-
-    async def _relay(self, near: Streams, far: Streams, *, both: bool) -> None:
-        """Carry bytes until the far side ends, everything is idle too long, or a cap is reached."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._caps.idle) as clock:
-                up = asyncio.create_task(self._pump(near[0], far[1], clock, sending=True)) if both else None
-                try:
-                    await self._pump(far[0], near[1], clock, sending=False)
-                finally:
-                    if up is not None:
-                        up.cancel()
-                        await asyncio.gather(up, return_exceptions=True)
-
-    async def _pump(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, clock: asyncio.Timeout, *, sending: bool
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        while chunk := await source.read(_CHUNK):
-            if not self._count(len(chunk), sending=sending):
-                return
-            clock.reschedule(loop.time() + self._caps.idle)
-            sink.write(chunk)
-            await sink.drain()
-        if sending and sink.can_write_eof():
-            sink.write_eof()
-
-    def _count(self, size: int, *, sending: bool) -> bool:
-        if sending:
-            self._sent += size
-        else:
-            self._received += size
-        if self._sent > self._caps.sent:
-            self.exhausted = f"the set-up sent more than {self._caps.sent} bytes, which is its limit"
-        elif self._received > self._caps.received:
-            self.exhausted = f"the set-up received more than {self._caps.received} bytes, which is its limit"
-        return not self.exhausted
 
 
 async def _read_head(reader: asyncio.StreamReader) -> RequestHead:
@@ -219,23 +196,3 @@ async def _say(writer: asyncio.StreamWriter, status: HTTPStatus, sentence: str) 
     writer.write(head.encode("ascii") + body)
     async with asyncio.timeout(_HEAD_SECONDS):
         await writer.drain()
-
-
-def _listen(path: Path, owner: int | None) -> socket.socket:
-    """A listening unix socket that only its owner may use, also where the path is longer than such paths may be."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fchmod(listener.fileno(), 0o600)  # the mode that bind() gives the file, so that it is never open to others
-        listener.bind(f"/proc/self/fd/{directory}/{path.name}")
-        if owner is not None:
-            os.chown(path, owner, -1)
-    except OSError:
-        listener.close()
-        raise
-    finally:
-        os.close(directory)
-    listener.setblocking(False)
-    return listener

@@ -5,6 +5,7 @@ import base64
 import ipaddress
 import socket
 import ssl
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
@@ -12,6 +13,8 @@ from app.sandbox.allowlist import Rule, is_public
 from app.sandbox.request_head import RequestHead
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 CONNECT_SECONDS = 20.0
 ADDRESS_SECONDS = 6.0
@@ -25,12 +28,19 @@ class OutOfBounds(Exception):  # noqa: N818 - reads as what it says
     """A name that leads to this machine or its local network without being a client's own index."""
 
 
+async def look_up(host: str, port: int) -> list[str]:
+    """The addresses of a host, as this machine resolves names."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(info[4][0]) for info in found]
+
+
 @dataclass(frozen=True, slots=True)
 class Upstream:
     """This machine's own HTTP proxy; `url` empty where it needs none, `no_proxy` as in the variable of that name."""
 
     url: str = ""
     no_proxy: str = ""
+    resolve: Resolve = look_up
 
     def used_for(self, host: str) -> bool:
         bypassed = [name.strip().lower().lstrip("*.") for name in self.no_proxy.split(",") if name.strip()]
@@ -51,7 +61,7 @@ class Upstream:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 if not self.used_for(head.host):
-                    return await _direct(head.host, head.port, rule)
+                    return await _direct(head.host, head.port, rule, self.resolve)
                 return await self._through(head)
         except TimeoutError:
             raise Unreachable(f"{head.host} did not answer within {CONNECT_SECONDS:.0f} seconds") from None
@@ -77,11 +87,9 @@ class Upstream:
         return reader, writer
 
 
-async def _direct(host: str, port: int, rule: Rule) -> Streams:
+async def _direct(host: str, port: int, rule: Rule, resolve: Resolve) -> Streams:
     """Resolve once, judge, and connect to just the addresses that were judged: no second look-up can differ."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = [str(info[4][0]) for info in found]
+    addresses = await resolve(host, port)
     if not rule.configured and not all(is_public(ipaddress.ip_address(address)) for address in addresses):
         raise OutOfBounds(host)
     failure: OSError | None = None
