@@ -3,7 +3,7 @@
 import importlib.util
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -33,6 +33,10 @@ class PriceList:
     def __init__(self, models: Mapping[str, Listed]) -> None:
         self._models = models
         self.providers = frozenset(listed.provider for listed in models.values())
+
+    @property
+    def models(self) -> Iterable[Listed]:
+        return self._models.values()
 
     def find(self, name: str) -> Listed | None:
         """Look `provider/model` up, then `model` where that provider has it; names without a prefix as they are."""

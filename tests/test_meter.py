@@ -1,0 +1,247 @@
+"""The meter: what is checked before a call, what is done about failures, and what is booked after."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from app.model.base import Answer, Message, ModelInfo, OnText, Request, Usage
+from app.model.breaker import FAILURES, OPEN_SECONDS, Breaker, Breakers
+from app.model.budget import MemoryLedger
+from app.model.errors import BudgetError, Kind, ModelError
+from app.model.meter import Meter
+from app.model.pace import LONGEST_WAIT, TOTAL_WAIT, TRIES, WAITS, Pace
+from app.model.prices import worst_case
+from tests.fakes.progress import ListProgress
+from tests.fakes.scripted_model import ScriptedModel, Turn, text
+
+PRICED = ModelInfo("fake/priced", 10_000, 4_000, input_price=1_000_000, cached_price=100_000, output_price=10_000_000)
+OTHER = ModelInfo("other/priced", 10_000, 4_000, input_price=2_000_000, output_price=20_000_000)
+HELLO = Request(messages=(Message(role="user", content="hi " * 400),), max_tokens=2_000)
+
+
+def failed(kind: Kind, reason: str = "x", *, after: float | None = None, usage: Usage | None = None) -> ModelError:
+    return ModelError(f"it {reason}.", kind=kind, reason=reason, retry_after=after, usage=usage)
+
+
+@dataclass
+class Bench:
+    """A meter over scripted models, whose sleeps are only noted down and move the clock."""
+
+    turns: list[Turn]
+    cap: int = 10_000_000
+    info: ModelInfo = PRICED
+    others: list[ScriptedModel] = field(default_factory=list)
+    sleeps: list[float] = field(default_factory=list)
+    now: float = 1_000.0
+
+    def __post_init__(self) -> None:
+        self.model = ScriptedModel(self.turns, info=self.info)
+        self.ledger = MemoryLedger(self.cap)
+        self.progress = ListProgress()
+        self.meter = Meter(
+            self.model,
+            self.ledger,
+            self.progress,
+            fallbacks=self.others,
+            breakers=Breakers(lambda: self.now),
+            sleep=self.sleep,
+            pace=lambda: Pace(jitter=lambda: 0.5),
+        )
+
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.now += seconds
+
+    async def refused(self, request: Request = HELLO) -> ModelError:
+        with pytest.raises(ModelError) as caught:
+            await self.meter.ask("turn.1", request)
+        return caught.value
+
+
+async def test_an_answer_is_booked_streamed_and_told() -> None:
+    bench = Bench([text("hello")])
+    answer = await bench.meter.ask("turn.1", HELLO)
+    assert (answer.content, answer.model) == ("hello", "fake/priced")
+    assert bench.model.keys == ["turn.1"]
+    assert bench.model.requests == [HELLO]
+    assert bench.progress.texts("text") == ["hello"]
+    assert bench.progress.texts("cost") == ["turn.1: 100 tokens (40 % cached) in, 10 out, $0.0010; $0.0010 so far"]
+    totals = bench.meter.totals()
+    assert (totals.calls, totals.cost, totals.lost, totals.pending) == (1, 1_000, 0, 0)
+    assert totals.cached_share == 0.4
+
+
+async def test_what_cannot_fit_is_never_sent() -> None:
+    bench = Bench([], info=ModelInfo("fake/small", 1_300, 1_200))
+    found = await bench.refused()
+    assert (found.kind, found.reason) == ("shrink", "does_not_fit")
+    assert (bench.model.calls, bench.meter.totals().calls) == (0, 0)
+
+
+@pytest.mark.parametrize(("window", "sent"), [(1_324, 1_024), (2_299, 1_999), (2_300, 2_000), (9_000, 2_000)])
+async def test_the_answer_is_cut_to_the_window(window: int, sent: int) -> None:
+    bench = Bench([text("ok")], info=ModelInfo("fake/small", window, 4_000))
+    await bench.meter.ask("turn.1", HELLO)
+    assert bench.model.requests[0].max_tokens == sent
+
+
+async def test_a_small_answer_was_asked_for_and_fits() -> None:
+    bench = Bench([text("ok")], info=ModelInfo("fake/small", 400, 100))
+    await bench.meter.ask("turn.1", HELLO.model_copy(update={"max_tokens": 100}))
+    assert bench.model.requests[0].max_tokens == 100
+
+
+async def test_the_answer_is_cut_to_the_money() -> None:
+    bench = Bench([text("ok")], cap=worst_case(PRICED, 300, 1_500))
+    await bench.meter.ask("turn.1", HELLO)
+    assert bench.model.requests[0].max_tokens == 1_500
+
+
+async def test_no_money_no_call() -> None:
+    bench = Bench([], cap=worst_case(PRICED, 300, 1_024) - 1)
+    with pytest.raises(BudgetError, match=r"\$0\.01 .*budget") as caught:
+        await bench.meter.ask("turn.1", HELLO)
+    assert "--budget" in caught.value.hint
+    assert bench.model.calls == 0
+
+
+async def test_transient_failures_are_asked_again_with_growing_pauses() -> None:
+    bench = Bench([*[failed("retry", "server_error")] * 4, text("at last")])
+    assert (await bench.meter.ask("turn.1", HELLO)).content == "at last"
+    assert bench.sleeps == [1.0, 2.0, 4.0, 8.0]
+    assert len(bench.progress.texts("warning")) == 4
+    assert bench.meter.totals().calls == 1
+
+
+async def test_five_tries_are_enough() -> None:
+    bench = Bench([failed("retry", "server_error")] * TRIES)
+    assert (await bench.refused()).reason == "server_error"
+    assert bench.model.calls == TRIES
+    assert bench.ledger.spent() == 0
+
+
+async def test_a_cut_stream_costs_what_was_probably_charged() -> None:
+    usage = Usage(prompt_tokens=300, completion_tokens=7, cost=370, estimated=True)
+    bench = Bench([failed("retry", "stream_cut", usage=usage), text("whole")])
+    await bench.meter.ask("turn.1", HELLO)
+    totals = bench.meter.totals()
+    assert (totals.calls, totals.cost, totals.estimated) == (2, 1_370, 1)
+
+
+async def test_a_rate_limit_is_waited_for_as_told() -> None:
+    bench = Bench([failed("wait", after=17.0), failed("wait", after=40.0), text("ok")])
+    await bench.meter.ask("turn.1", HELLO)
+    assert bench.sleeps == [17.5, 40.5]
+
+
+async def test_nobody_waits_longer_than_five_minutes_or_comes_back_early() -> None:
+    bench = Bench([failed("wait", "rate_limited", after=LONGEST_WAIT + 1)])
+    assert (await bench.refused()).reason == "rate_limited"
+    assert bench.sleeps == []
+
+
+async def test_all_waits_together_are_bounded() -> None:
+    bench = Bench([failed("wait", after=250.0)] * 9)
+    await bench.refused()
+    assert sum(bench.sleeps) <= TOTAL_WAIT
+    pace = Pace(jitter=lambda: 1.0)
+    granted = [pace.delay(failed("wait", after=0.0)) for _ in range(WAITS + 1)]
+    assert granted == [1.0] * WAITS + [None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("give_up", "bad_key"), ("give_up", "refused"), ("shrink", "context_window")]
+)
+async def test_what_no_repetition_mends_is_not_repeated(kind: Kind, reason: str) -> None:
+    other = ScriptedModel([text("from the other")], info=OTHER)
+    bench = Bench([failed(kind, reason)], others=[other])
+    assert (await bench.refused()).reason == reason
+    assert (bench.model.calls, other.calls, bench.sleeps) == (1, 0, [])
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [[failed("give_up", "unreachable")], [failed("retry", "server_error")] * TRIES, [failed("wait", after=999.0)]],
+)
+async def test_an_outage_is_answered_by_the_fallback(turns: list[Turn]) -> None:
+    other = ScriptedModel([text("from the other")], info=OTHER)
+    bench = Bench(turns, others=[other])
+    answer = await bench.meter.ask("turn.1", HELLO)
+    assert (answer.content, answer.model) == ("from the other", "other/priced")
+    assert "Asking other/priced instead." in bench.progress.texts("warning")[-1]
+
+
+async def test_the_breaker_opens_and_one_call_tries_later() -> None:
+    bench = Bench([*[failed("retry")] * TRIES, text("again")])
+    await bench.refused()
+    bench.sleeps.clear()
+    assert (await bench.meter.ask("turn.2", HELLO)).content == "again"
+    assert bench.sleeps == [OPEN_SECONDS]
+
+
+async def test_with_a_fallback_an_open_breaker_is_not_waited_for() -> None:
+    other = ScriptedModel([text("1"), text("2")], info=OTHER)
+    bench = Bench([failed("retry")] * TRIES, others=[other])
+    await bench.meter.ask("turn.1", HELLO)
+    bench.sleeps.clear()
+    assert (await bench.meter.ask("turn.2", HELLO)).content == "2"
+    assert (bench.model.calls, bench.sleeps) == (TRIES, [])
+
+
+def test_a_breaker_lets_one_through_at_a_time() -> None:
+    now = [0.0]
+    breaker = Breaker(lambda: now[0])
+    for _ in range(FAILURES):
+        assert breaker.delay() == 0
+        breaker.failed()
+    assert breaker.delay() == OPEN_SECONDS
+    now[0] += OPEN_SECONDS
+    assert (breaker.delay(), breaker.delay()) == (0, OPEN_SECONDS)
+    breaker.succeeded()
+    assert breaker.delay() == 0
+
+
+class _Endless(ScriptedModel):
+    """Says a word and never comes to an end."""
+
+    def __init__(self) -> None:
+        super().__init__([], info=PRICED)
+        self.begun = asyncio.Event()
+
+    async def complete(self, request: Request, *, key: str = "", on_text: OnText | None = None) -> Answer:
+        assert on_text is not None
+        on_text("let me think")
+        self.begun.set()
+        return await asyncio.Future[Answer]()
+
+
+async def test_a_cancelled_call_is_booked_with_an_estimate() -> None:
+    model, ledger = _Endless(), MemoryLedger(10_000_000)
+    asked = asyncio.create_task(Meter(model, ledger, ListProgress()).ask("turn.1", HELLO))
+    await model.begun.wait()
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    totals = ledger.totals()
+    assert (totals.calls, totals.estimated, totals.pending, totals.prompt_tokens) == (1, 1, 0, 300)
+    assert totals.completion_tokens > 0
+    assert totals.cost > 300
+
+
+async def test_an_unknown_price_is_said_once() -> None:
+    bench = Bench([text("1"), text("2")], cap=0, info=ModelInfo("fake/unknown", 10_000, 4_000, priced=False))
+    for key in ("turn.1", "turn.2"):
+        await bench.meter.ask(key, HELLO)
+    assert [line for line in bench.progress.texts("warning") if "price" in line] == bench.progress.texts("warning")
+    assert len(bench.progress.texts("warning")) == 1
+
+
+async def test_a_bad_fallback_is_a_warning_and_a_bad_model_an_error() -> None:
+    bad: Callable[[], ScriptedModel] = lambda: ScriptedModel([], refuse=failed("give_up", "no_key"))  # noqa: E731
+    progress = ListProgress()
+    await Meter(ScriptedModel([]), MemoryLedger(1), progress, fallbacks=[bad()]).check()
+    assert len(progress.texts("warning")) == 1
+    with pytest.raises(ModelError):
+        await Meter(bad(), MemoryLedger(1), progress, fallbacks=[ScriptedModel([])]).check()
