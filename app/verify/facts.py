@@ -3,6 +3,7 @@
 from typing import Literal
 
 from app.noun import Noun
+from app.patch import Patch
 
 Verdict = Literal["proved", "tested", "unproved", "broken"]
 Status = Literal["passed", "failed", "error", "skipped"]
@@ -87,3 +88,18 @@ class Verification(Noun):
     gates: tuple[Gate, ...] = ()
     isolated: bool = True
     sandbox: str = ""
+
+
+class Known(Noun):
+    """What is known of the base before the first step: its suite, or why there is no result."""
+
+    suite: SuiteResult | None = None
+    brief: str = ""
+
+
+class Verified(Noun):
+    """A patch with what the harness found out about it; `feedback` is told to the agent."""
+
+    patch: Patch
+    verification: Verification
+    feedback: str = ""

@@ -2,6 +2,7 @@
 
 import re
 import secrets
+from typing import NamedTuple
 
 from app.sandbox.base import Sandbox
 from app.verify.facts import Execution, Status, SuiteResult, TestCount
@@ -32,26 +33,35 @@ async def measure(
 
     ValueError where `only` asks for tests that the suite's command cannot be narrowed to.
     """
-    result, _ = await measure_cases(sandbox, suite, timeout=timeout, only=only)
-    return result
+    measured = await measure_cases(sandbox, suite, timeout=timeout, only=only)
+    return measured.result
+
+
+class Measured(NamedTuple):
+    """A suite's result, what its framework said of each test, and the output."""
+
+    result: SuiteResult
+    cases: Report | None
+    output: bytes
 
 
 async def measure_cases(
     sandbox: Sandbox, suite: SuiteCommand, *, timeout: float, only: tuple[str, ...] | None = None
-) -> tuple[SuiteResult, Report | None]:
-    """The same, with what the framework said of each test."""
+) -> Measured:
+    """The same, with the reasons of failures."""
     shown = suite.command if only is None else report_command(suite, "", only)
     report = f"/tmp/report-{secrets.token_hex(8)}"  # noqa: S108 - inside the sandbox
     environment = report_environment(suite, report)
     ran = await run(sandbox, report_command(suite, report, only), timeout=timeout, env=environment)
     if _REPORT_REFUSED.search(ran.output[-20_000:].decode(errors="replace")):
         ran = await run(sandbox, suite.command, timeout=timeout)
-        return result_of(ran, None, shown, timeout), None
-    content = await _read(sandbox, report)
+        return Measured(result_of(ran, None, shown, timeout), None, ran.output)
+    content = await read_file(sandbox, report)
     if suite.framework == "go" and content:
-        ran = Ran(ran.execution.model_copy(update={"excerpt": excerpt(go_output(content))}), ran.output, ran.dropped)
+        output = go_output(content) + ran.output
+        ran = Ran(ran.execution.model_copy(update={"excerpt": excerpt(output)}), output, ran.dropped)
     cases = _cases(suite, ran, content)
-    return result_of(ran, cases, shown, timeout), cases
+    return Measured(result_of(ran, cases, shown, timeout), cases, ran.output)
 
 
 def _cases(suite: SuiteCommand, ran: Ran, content: bytes) -> Report | None:
@@ -120,7 +130,7 @@ def _failures(cases: Report) -> str:
     return "\n".join(failing) or f"{len(cases)} tests, none failing"
 
 
-async def _read(sandbox: Sandbox, path: str) -> bytes:
+async def read_file(sandbox: Sandbox, path: str) -> bytes:
     """A report's bytes, read in pieces that no output limit cuts; empty where there is none or it is too long."""
     content = bytearray()
     while len(content) < MAX_REPORT:

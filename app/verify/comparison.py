@@ -1,0 +1,79 @@
+"""The suite on base and on head, whole or nearest first, with a second chance for what newly fails."""
+
+import asyncio
+from dataclasses import dataclass
+
+from app.job import Progress
+from app.patch import Patch
+from app.tree import Tree
+from app.verify.compare import compare
+from app.verify.facts import Suite, SuiteResult
+from app.verify.frameworks import SuiteCommand, narrow
+from app.verify.nearest import nearest
+from app.verify.paths import is_test_file
+from app.verify.recheck import Recheck
+from app.verify.reproduction import Borrow
+from app.verify.suite import could_not_start, measure
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteRunner:
+    """Runs one suite within `limit` seconds, each time in a fresh sandbox."""
+
+    command: SuiteCommand
+    borrow: Borrow
+    progress: Progress
+    limit: float
+
+    async def base(self, *, only: tuple[str, ...] | None = None) -> SuiteResult:
+        self.progress.say("verification", f"suite on the base: {self.command.command}")
+        async with self.borrow("suite-base", None) as sandbox:
+            return await measure(sandbox, self.command, timeout=self.limit, only=only)
+
+    async def head(self, patch: Patch, limit: float, *, only: tuple[str, ...] | None = None) -> SuiteResult:
+        self.progress.say("verification", f"suite on the head: {self.command.command}")
+        async with self.borrow("suite-head", patch) as sandbox:
+            return await measure(sandbox, self.command, timeout=limit, only=only)
+
+    async def both(self, patch: Patch, tree: Tree, base: SuiteResult | None) -> Suite:
+        """The suite's facts; a result on the base that is already known is not asked for again."""
+        base = base or await self.base()
+        if base.count is None and (reason := could_not_start(base.execution)):
+            return Suite(command=self.command.command, base=base, not_run=reason)
+        if base.execution.timed_out:
+            return await self._nearest(patch, tree, base)
+        # A head that is a little slower than a base near the limit is not a head that hangs.
+        limit = max(self.limit, 1.5 * base.execution.seconds + 30)
+        head = await self.head(patch, limit)
+        return await self._rechecked(base, head, Recheck(self.command, patch, self.borrow, limit))
+
+    async def _nearest(self, patch: Patch, tree: Tree, base: SuiteResult) -> Suite:
+        """For a suite longer than its limit: the tests nearest to the change, on base and head."""
+        chosen = await asyncio.to_thread(nearest, tree, patch)
+        there = tuple(path for path in chosen if path in tree.entries())
+        try:
+            narrow(self.command, chosen)
+            narrow(self.command, there)
+        except ValueError:
+            reason = f"The suite does not end within {self.limit:g} s and could not be narrowed to the change."
+            return Suite(command=self.command.command, base=base, not_run=reason)
+        total = sum(1 for path in tree.entries() if is_test_file(path))
+        partial = (
+            f"The whole suite does not end within {self.limit:g} s: the {len(chosen)} test files nearest to the"
+            f" change were run, of {total}; the others were not."
+        )
+        base = _said(await self.base(only=there), partial)
+        head = _said(await self.head(patch, self.limit, only=chosen), partial)
+        return await self._rechecked(base, head, Recheck(self.command, patch, self.borrow, self.limit, chosen))
+
+    async def _rechecked(self, base: SuiteResult, head: SuiteResult, second: Recheck) -> Suite:
+        found = compare(self.command.command, base, head)
+        if self.command.note:
+            found = found.model_copy(update={"notes": (self.command.note,)})
+        if found.newly_failing:
+            self.progress.say("verification", f"{len(found.newly_failing)} newly failing: run again")
+        return await second.of(found)
+
+
+def _said(result: SuiteResult, partial: str) -> SuiteResult:
+    return result.model_copy(update={"partial": f"{partial} {result.partial}".strip()})

@@ -1,0 +1,105 @@
+"""What the agent is told: the base's suite before it starts, and after a submission only the facts against it."""
+
+from collections.abc import Iterable
+
+from app.verify.facts import Execution, Reproduction, Suite, SuiteResult, Verification
+from app.verify.suite import could_not_start
+
+MAX_FEEDBACK = 4_000
+MAX_IDS = 20
+_TAIL = 1_400
+
+
+def baseline_brief(command: str, result: SuiteResult | None) -> str:
+    """One or two sentences for the first message: what is red before anything was changed."""
+    if result is None:
+        return "No test command was found in this repository: nothing but your reproduction will be run."
+    execution = result.execution
+    if result.count is None:
+        if reason := could_not_start(execution):
+            return f"The suite (`{command}`) could not be run on the base: {reason}"
+        return f"The suite (`{command}`) on the base: {_ended(execution)}. {result.partial}".strip()
+    count = result.count
+    told = f"{count.passed} passed, {count.failed} failed, {count.skipped} skipped in {execution.seconds:.0f} s"
+    failing = f" Failing before any change: {_listed(result.failing or ())}." if result.failing else ""
+    partial = f" {result.partial}" if result.partial else ""
+    return f"The suite (`{command}`) on the base: {told}.{failing}{partial}"
+
+
+def feedback(verification: Verification) -> str:
+    """The facts of a verification that speak against the patch, at most 4,000 characters, no praise."""
+    if verification.verdict == "proved":
+        return "Verified: the reproduction fails on the base and passes now; nothing newly fails."
+    sections = [
+        f"Verdict: {verification.verdict}.",
+        *(f"- {reason}" for reason in verification.reasons),
+        *_gates(verification),
+        *_reproduction(verification.reproduction),
+        *_suite(verification.suite),
+    ]
+    text = "\n".join(section for section in sections if section)
+    return text if len(text) <= MAX_FEEDBACK else text[: MAX_FEEDBACK - 30].rstrip() + "\n… (the rest is left out)"
+
+
+def _gates(verification: Verification) -> Iterable[str]:
+    for gate in verification.gates:
+        if gate.outcome in ("blocked", "warned"):
+            yield f"{gate.name} ({'must be mended' if gate.outcome == 'blocked' else 'people will look at this'}):"
+            yield from (f"  {detail[:300]}" for detail in gate.details)
+
+
+def _reproduction(reproduction: Reproduction | None) -> Iterable[str]:
+    if reproduction is None:
+        yield "Give a reproduction: a command that fails without your change and passes with it, best one new test."
+        return
+    if reproduction.on_head == "not_run":
+        return
+    sides = f"{_side('base', reproduction.base)}; {_side('head', reproduction.head)}"
+    yield f"Reproduction `{reproduction.command}`: {sides}."
+    if reproduction.note:
+        yield reproduction.note
+    if reproduction.on_head != "green" and reproduction.head is not None:
+        yield _tail("On the head", reproduction.head)
+    elif reproduction.on_base != "red" and reproduction.base is not None:
+        yield "On the base it is run with your changed tests, but without your other changes."
+        yield _tail("On the base", reproduction.base)
+
+
+def _suite(suite: Suite | None) -> Iterable[str]:
+    if suite is None:
+        return
+    if suite.newly_failing:
+        yield f"Newly failing: {_listed(suite.newly_failing)}."
+        execution = suite.recheck or (suite.head.execution if suite.head else None)
+        yield _tail("Their output", execution) if execution else ""
+    elif suite.head is not None and suite.head.count is None and not _green(suite.head.execution):
+        yield _tail(f"Suite `{suite.command}` on the head ({_ended(suite.head.execution)})", suite.head.execution)
+    if suite.missing:
+        yield f"Passed on the base, and gone or skipped now: {_listed(suite.missing)}."
+    yield from suite.notes
+
+
+def _side(name: str, execution: Execution | None) -> str:
+    return f"{name} {_ended(execution)}" if execution else f"{name} not run"
+
+
+def _ended(execution: Execution) -> str:
+    if execution.timed_out:
+        return f"was stopped after {execution.seconds:.0f} s"
+    return f"exit code {execution.exit_code} in {execution.seconds:.1f} s"
+
+
+def _green(execution: Execution) -> bool:
+    return execution.exit_code == 0 and not execution.timed_out
+
+
+def _tail(title: str, execution: Execution) -> str:
+    text = execution.excerpt[-_TAIL:]
+    if len(execution.excerpt) > _TAIL:
+        text = text[text.find("\n") + 1 :]
+    return f"{title}:\n{text}" if text else f"{title}: no output."
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - MAX_IDS} more" if len(names) > MAX_IDS else ""
+    return ", ".join(names[:MAX_IDS]) + more

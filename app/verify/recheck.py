@@ -1,0 +1,73 @@
+"""Newly failing tests get a second chance before they count: alone on the head and on the base, then all together."""
+
+from dataclasses import dataclass
+
+from app.patch import Patch
+from app.verify.facts import Suite, SuiteResult
+from app.verify.frameworks import SuiteCommand, narrow
+from app.verify.reproduction import Borrow
+from app.verify.suite import measure
+
+MAX_ALONE = 200
+"""With more newly failing tests than this, nobody doubts that the patch is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recheck:
+    """Runs what a recheck needs. `only` are the test files the suite was narrowed to, None for all of it."""
+
+    command: SuiteCommand
+    patch: Patch
+    borrow: Borrow
+    timeout: float
+    only: tuple[str, ...] | None = None
+
+    async def of(self, suite: Suite) -> Suite:
+        """What stays newly failing. A test counts when it fails
+
+        - alone on the head, and not alone on the base; or
+        - on the head only together with others, in two runs of the suite.
+        """
+        names = suite.newly_failing
+        if not 0 < len(names) <= MAX_ALONE:
+            return suite
+        alone = await self._alone("suite-head-alone", self.patch, names)
+        failing = _not_passed(alone, names) if alone else ()
+        unstable = tuple(name for name in names if name not in failing)
+        excused = await self._failing_on_base(failing)
+        flaky = await self._flaky(unstable)
+        counted = tuple(name for name in names if name not in excused and name not in flaky)
+        notes = (
+            *(f"{name} fails on the base as well when it runs alone; not counted." for name in excused),
+            *(f"{name} failed in one of two runs on the head: flaky, not counted." for name in flaky),
+        )
+        execution = alone.execution if alone else None
+        update = {"newly_failing": counted, "recheck": execution, "notes": (*suite.notes, *notes)}
+        return suite.model_copy(update=update)
+
+    async def _alone(self, sandbox: str, patch: Patch | None, names: tuple[str, ...]) -> SuiteResult | None:
+        """Only these tests; None where the suite cannot be narrowed to them."""
+        try:
+            narrow(self.command, names)
+        except ValueError:
+            return None
+        async with self.borrow(sandbox, patch) as opened:
+            return await measure(opened, self.command, timeout=self.timeout, only=names)
+
+    async def _failing_on_base(self, names: tuple[str, ...]) -> frozenset[str]:
+        alone = await self._alone("suite-base-alone", None, names) if names else None
+        return frozenset(alone.failing or ()).intersection(names) if alone else frozenset()
+
+    async def _flaky(self, names: tuple[str, ...]) -> frozenset[str]:
+        """Of these, the ones that pass when the suite is run on the head once more."""
+        if not names:
+            return frozenset()
+        async with self.borrow("suite-head-again", self.patch) as opened:
+            head = await measure(opened, self.command, timeout=self.timeout, only=self.only)
+        return frozenset(head.passing or ()).intersection(names)
+
+
+def _not_passed(alone: SuiteResult, names: tuple[str, ...]) -> tuple[str, ...]:
+    """A test of which the second run says nothing has not passed."""
+    passed = set(alone.passing or ())
+    return tuple(name for name in names if name not in passed)

@@ -1,0 +1,163 @@
+"""The proof engine: base and patch go in, what was really run comes out, each run in a fresh sandbox."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from app.job import Progress
+from app.patch import Patch
+from app.runners.base import Submission
+from app.sandbox.base import Sandbox
+from app.tree import Tree
+from app.verify.comparison import SuiteRunner
+from app.verify.detect import find_suite
+from app.verify.facts import Gate, Known, Reproduction, Suite, SuiteResult, Verification, Verified
+from app.verify.feedback import baseline_brief, feedback
+from app.verify.frameworks import SuiteCommand
+from app.verify.gates import Candidate, static_gates
+from app.verify.gates.bandit import security_scan
+from app.verify.gates.lint import lint
+from app.verify.overlay import Overlay
+from app.verify.reproduction import Subject, changed_tests, reproduce
+from app.verify.verdict import verdict
+
+
+class Workspaces(Protocol):
+    """Where fresh sandboxes come from (`app.workspaces`)."""
+
+    @property
+    def provider(self) -> str: ...
+
+    async def fresh(self, name: str, patch: Patch | None = None) -> Sandbox:
+        """Base plus patch in a sandbox nobody has touched; an earlier one of that name is gone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """Seconds that each kind of run may take; what is stopped at its limit is said to have been."""
+
+    suite: float = 900.0
+    reproduction: float = 300.0
+    lint: float = 300.0
+
+
+class Verifier:
+    """Verifies patches of one base. Every method can be executed again after a crash, with the same result."""
+
+    def __init__(
+        self,
+        workspaces: Workspaces,
+        *,
+        tree: Tree,
+        progress: Progress,
+        test: str | None = None,
+        lint: str | None = None,
+        protected_paths: tuple[str, ...] = (),
+        limits: TimeLimits | None = None,
+    ) -> None:
+        self._workspaces = workspaces
+        self._tree = tree
+        self._progress = progress
+        self._test = test
+        self._lint = lint
+        self._protected = protected_paths
+        self._limits = limits or TimeLimits()
+        self._isolated = True
+
+    @cached_property
+    def suite(self) -> SuiteCommand | None:
+        """The repository's own suite, as its base commit has it: a patch does not choose its judge."""
+        return find_suite(self._tree, self._test)
+
+    async def baseline(self) -> Known:
+        """The suite on the base, before the first step."""
+        suite = await asyncio.to_thread(lambda: self.suite)
+        if suite is None:
+            return Known(brief=baseline_brief("", None))
+        result = await self._runner(suite).base()
+        return Known(suite=result, brief=baseline_brief(suite.command, result))
+
+    async def verify(self, patch: Patch, submission: Submission, known: Known) -> Verified:
+        """All facts of a patch and the verdict. The gates come first; where one blocks, nothing is executed."""
+        self._isolated = True
+        gates = await self._static(patch)
+        reproduction, suite = None, None
+        if any(gate.outcome == "blocked" for gate in gates):
+            suite = Suite(command=self.suite.command if self.suite else "", not_run="Not run: a gate blocks the patch.")
+            if submission.reproduction:
+                reproduction = Reproduction(command=submission.reproduction, note="Not run: a gate blocks the patch.")
+        else:
+            gates = (*gates, await lint(self._lint, patch, self.borrow, timeout=self._limits.lint))
+            reproduction = await self._reproduction(patch, submission, known)
+            suite = await self._suite(patch, known.suite)
+        outcome, reasons = verdict(reproduction, suite, gates)
+        verification = Verification(
+            verdict=outcome,
+            reasons=reasons,
+            reproduction=reproduction,
+            suite=suite,
+            gates=gates,
+            isolated=self._isolated,
+            sandbox=self._workspaces.provider,
+        )
+        return Verified(patch=patch, verification=verification, feedback=feedback(verification))
+
+    async def _static(self, patch: Patch) -> tuple[Gate, ...]:
+        candidate = Candidate(self._tree, patch)
+        gates = await asyncio.to_thread(static_gates, candidate, self._protected)
+        if any(gate.outcome == "blocked" for gate in gates):
+            return gates
+        return (*gates, await security_scan(candidate))
+
+    async def _reproduction(self, patch: Patch, submission: Submission, known: Known) -> Reproduction | None:
+        """The agent's reproduction; where it shows nothing, the changed tests may show more."""
+        own = None
+        if submission.reproduction.strip():
+            subject = Subject(submission.reproduction.strip(), "asked" if submission.asked else "agent")
+            own = await self._reproduce(subject, patch, known)
+            if own.on_base == "red" or own.on_head != "green":
+                return own
+        tests = changed_tests(patch, await asyncio.to_thread(self._narrowable, patch))
+        if tests is None or (own is not None and tests.command == own.command):
+            return own
+        derived = await self._reproduce(tests, patch, known)
+        if own is None:
+            return derived
+        if derived.on_base != "red" or derived.on_head != "green":
+            return own
+        note = f"The agent's own reproduction `{own.command}` shows nothing: {own.note or 'it passes on the base.'}"
+        return derived.model_copy(update={"note": f"{derived.note} {note}".strip()})
+
+    async def _reproduce(self, subject: Subject, patch: Patch, known: Known) -> Reproduction:
+        self._progress.say("verification", f"reproduction on head and base: {subject.command}")
+        failing = frozenset((known.suite.failing or ()) if known.suite else ())
+        limit = self._limits.reproduction
+        return await reproduce(subject, patch, self._tree, self.borrow, timeout=limit, failing_before=failing)
+
+    def _narrowable(self, patch: Patch) -> SuiteCommand | None:
+        """A command that can run chosen test files: the suite's, else what base or head speak for by themselves."""
+        if self.suite is not None and self.suite.narrowed:
+            return self.suite
+        return find_suite(self._tree) or find_suite(Overlay(self._tree, patch))
+
+    async def _suite(self, patch: Patch, base: SuiteResult | None) -> Suite:
+        if self.suite is None:
+            return Suite(command="", not_run="No test command was found in the repository.")
+        return await self._runner(self.suite).both(patch, self._tree, base)
+
+    def _runner(self, suite: SuiteCommand) -> SuiteRunner:
+        return SuiteRunner(suite, self.borrow, self._progress, self._limits.suite)
+
+    @asynccontextmanager
+    async def borrow(self, name: str, patch: Patch | None) -> AsyncIterator[Sandbox]:
+        """A fresh sandbox, destroyed afterwards, also when the job is stopped in the middle."""
+        sandbox = await self._workspaces.fresh(name, patch)
+        self._isolated = self._isolated and sandbox.isolated
+        try:
+            yield sandbox
+        finally:
+            await asyncio.shield(sandbox.destroy())
