@@ -22,6 +22,7 @@ _BLANK = (  # drawn as nothing although their category says letter, mark or symb
     (0xE0000, 0xE0FFF),  # tags and the variation selectors supplement
 )
 _LINE_ENDS = re.compile("\r\n|[\r\u0085\u2028\u2029]")
+_RARE_LINE_ENDS = re.compile("\r\n|[\u0085\u2028\u2029]")
 
 _STRING_SEQUENCE = r"(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\n\x07\x1b\x9c]*(?:\x07|\x9c|\x1b\\)?"
 _CONTROL_SEQUENCE = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
@@ -65,7 +66,7 @@ def plain(output: str) -> str:
 
     Of a line that was rewritten with carriage returns (a progress bar), the last writing stays.
     """
-    text = _ESCAPES.sub("", output.replace("\r\n", "\n"))
+    text = _ESCAPES.sub("", _RARE_LINE_ENDS.sub("\n", output))
     text = "\n".join(_last_writing(line) if "\r" in line else line for line in text.split("\n"))
     if "\b" in text:
         text = _backspaced(text)

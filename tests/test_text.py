@@ -211,6 +211,7 @@ def test_a_title_is_one_line_and_literal() -> None:
         ("bell\x07 nul\x00 del\x7f tab\t", "bell nul del tab\t"),
         ("bidi \u202eevil\u202c zero\u200bwidth \U000e0041", "bidi evil zerowidth "),
         ("bytes \udcff", "bytes "),
+        ("a\u2028b\u2029c\u0085d\r\ne", "a\nb\nc\nd\ne"),
     ],
 )
 def test_terminal_output_becomes_plain(output: str, shown: str) -> None:
