@@ -57,9 +57,9 @@ class Loop:
                 asked = await self._ask(number)
                 turn = await self._act(number, asked)
                 self._remember(Step(asked, turn))
-                conduct.judge(self.steps)
                 if turn.fate == "accepted" and turn.submission:
                     raise Submitted(turn.submission.summary)
+                conduct.judge(self.steps)
         except Ended as outcome:
             return self._ending(outcome)
         raise AssertionError("the count of turns has no end")

@@ -30,12 +30,12 @@ class MemoryJournal:
     recovering: bool = False
     executed: list[str] = field(default_factory=list)
     _inside: str = ""
-    _seen: set[str] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)
 
     async def step(self, name: str, kind: type[N], work: Callable[[], Awaitable[N]]) -> N:
         assert not self._inside, f"step {name} inside step {self._inside}: only the outer one would be kept"
-        assert name not in self._seen, f"two steps are named {name}"
-        self._seen.add(name)
+        assert name not in self.seen, f"two steps are named {name}"
+        self.seen.add(name)
         if name not in self.kept:
             self._inside = name
             self.kept[name] = json.dumps(await self._carry_out(name, work))

@@ -1,0 +1,127 @@
+"""A desk for the native agent: scripted answers, a temporary work tree, a journal that survives, a scripted review."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from app.agent.actions import specs
+from app.agent.checkpoint import Checkpoints
+from app.agent.history import History
+from app.agent.loop import Loop
+from app.agent.prompts import head
+from app.agent.tools import Toolbox
+from app.agent.turn import Step
+from app.job import Budget
+from app.model.base import Answer, FinishReason, ModelInfo, Request, ToolCall, Usage
+from app.runners.base import Ending, Review, Submission
+from tests.fakes.local_sandbox import LocalSandbox
+from tests.fakes.local_tree import LocalTree
+from tests.fakes.memory_journal import MemoryBlobs, MemoryJournal
+from tests.fakes.progress import ListProgress
+from tests.fakes.scripted_model import ScriptedModel, Turn
+
+COST = 1_000
+FILES = {"app.py": b"def add(a, b):\n    return a - b\n", "README": b"adds\n"}
+INFO = ModelInfo(name="scripted", context_window=128_000, max_output=8_192)
+
+
+def act(*calls: tuple[str, Mapping[str, Any] | str], content: str = "", finish: FinishReason = "tool_calls") -> Answer:
+    """An answer with tool calls; arguments may be raw text."""
+    made = tuple(
+        ToolCall(id=f"c{index}", name=name, arguments=given if isinstance(given, str) else json.dumps(given))
+        for index, (name, given) in enumerate(calls)
+    )
+    return Answer(content=content, tool_calls=made, finish_reason=finish, usage=usage())
+
+
+def say(content: str, finish: FinishReason = "stop") -> Answer:
+    return Answer(content=content, finish_reason=finish, usage=usage())
+
+
+def usage() -> Usage:
+    return Usage(prompt_tokens=0, completion_tokens=10, cost=COST)
+
+
+def bash(command: str, **more: Any) -> tuple[str, dict[str, Any]]:
+    return "bash", {"command": command, **more}
+
+
+FIX = act(("edit", {"path": "app.py", "old_text": "a - b", "new_text": "a + b"}))
+SUBMIT = act(("submit", {"summary": "fixed", "reproduction": "grep -q + app.py"}))
+
+
+class Unmetered:
+    """A model asked without a budget."""
+
+    def __init__(self, model: ScriptedModel) -> None:
+        self.model = model
+
+    @property
+    def info(self) -> ModelInfo:
+        return self.model.info
+
+    async def ask(self, key: str, request: Request) -> Answer:
+        return await self.model.complete(request, key=key)
+
+
+@dataclass(slots=True)
+class Desk:
+    """One job's surroundings. `work()` is one process; after it died, `work()` again is the next one."""
+
+    root: Path
+    turns: Sequence[Turn]
+    reviews: Iterable[Review] = (Review(accepted=True),)
+    budget: Budget = field(default_factory=Budget)
+    info: ModelInfo = INFO
+    files: Mapping[str, bytes] = field(default_factory=lambda: FILES)
+    journal: MemoryJournal = field(default_factory=MemoryJournal)
+    blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
+    progress: ListProgress = field(default_factory=ListProgress)
+    submissions: list[Submission] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    clock: Callable[[], float] = lambda: 0.0
+    model: ScriptedModel = field(init=False)
+    sandbox: LocalSandbox = field(init=False)
+    tree: LocalTree = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.model = ScriptedModel(self.turns, info=self.info)
+        self.sandbox = LocalSandbox(self.root, self.files)
+        self.tree = LocalTree(self.sandbox, self.files)
+        self.reviews = list(self.reviews)
+
+    async def review(self, submission: Submission) -> Review:
+        """Durable, as the real one is: what was once reviewed is not reviewed again."""
+
+        number = sum(key.startswith("verify.") for key in self.journal.seen)
+
+        async def once() -> Review:
+            self.submissions.append(submission)
+            return list(self.reviews)[number]
+
+        return await self.journal.step(f"verify.{number + 1}", Review, once)
+
+    async def work(self, brief: str = "Fix it.") -> Ending:
+        history = History(head(brief), specs(), self.info)
+        self.steps = history.steps
+        loop = Loop(
+            meter=Unmetered(self.model),
+            journal=self.journal,
+            progress=self.progress,
+            toolbox=Toolbox(self.sandbox, self.progress),
+            checkpoints=Checkpoints(self.tree, self.blobs, "0" * 40),
+            budget=self.budget,
+            history=history,
+            review=self.review,
+            clock=self.clock,
+        )
+        return await loop.work()
+
+    def seen(self, step: int, call: int = 0) -> str:
+        """What the model was told of a call."""
+        return self.steps[step - 1].turn.observations[call].text
+
+    def notes(self, step: int) -> str:
+        return "\n".join(self.steps[step - 1].turn.notes)

@@ -1,0 +1,324 @@
+"""The agent's loop: whatever a model answers, it goes on or ends by a rule, and a crash buys no answer twice."""
+
+from pathlib import Path
+
+import pytest
+
+from app.job import Budget
+from app.model.base import Answer, ModelInfo, Usage
+from app.model.errors import BudgetError, ModelError
+from app.patch import Refusal
+from app.runners.base import Review
+from tests.fakes.agent_desk import COST, FILES, FIX, SUBMIT, Desk, act, bash, say
+from tests.fakes.memory_journal import Died, Moment
+from tests.fakes.scripted_model import Turn
+
+LOOK = act(("view", {"path": "app.py"}))
+EMPTY = say("")
+CUT = say("I will now", finish="length")
+FILTERED = say("", finish="content_filter")
+TALK = say("I think the work is done.")
+BAD_JSON = act(("bash", "{'command': ls}"))
+NO_SUCH_TOOL = act(("run_shell", {"command": "ls"}))
+WRONG_EDIT = act(("edit", {"path": "app.py", "old_text": "nowhere", "new_text": "x"}))
+BARE_SUBMIT = act(("submit", {"summary": "fixed"}))
+REJECTED = Review(accepted=False, text="test_add fails on the head")
+SHRINK = ModelError("too long", kind="shrink", reason="does_not_fit")
+GIVE_UP = ModelError("no key", kind="give_up", reason="no_key")
+
+
+def different(number: int) -> Answer:
+    return act(bash(f"echo {number}"))
+
+
+def edits(number: int) -> Answer:
+    return act(("write", {"path": f"new_{number}.txt", "content": "x\n"}))
+
+
+def bulky(number: int) -> Answer:
+    return act(bash(f"seq {number}0000 {number}2000"))
+
+
+# name: (answers, exit status, words of the reason, turns)
+TRANSCRIPTS: dict[str, tuple[list[Turn], str, str, int]] = {
+    "fixed and submitted": ([LOOK, FIX, SUBMIT], "submitted", "fixed", 3),
+    "several calls in a turn": ([act(bash("ls"), ("view", {"path": "app.py"})), FIX, SUBMIT], "submitted", "fixed", 3),
+    "no answer three times": ([EMPTY, EMPTY, EMPTY], "error", "no answer 3 times", 3),
+    "no answer, then work": ([EMPTY, EMPTY, FIX, EMPTY, EMPTY, SUBMIT], "submitted", "fixed", 6),
+    "talk instead of calls, nothing changed": ([TALK] * 3, "no_change", "I think the work is done", 3),
+    "talk instead of submitting": ([FIX, TALK, TALK, TALK], "error", "did not submit", 4),
+    "talk, then submission": ([FIX, TALK, SUBMIT], "submitted", "fixed", 3),
+    "cut off three times": ([CUT, CUT, CUT], "error", "cut off", 3),
+    "cut off, then smaller": ([CUT, CUT, FIX, SUBMIT], "submitted", "fixed", 4),
+    "filtered twice": ([FILTERED, FILTERED], "error", "content filter", 2),
+    "filtered once": ([FILTERED, FIX, SUBMIT], "submitted", "fixed", 3),
+    "arguments that are no JSON": ([BAD_JSON] * 4, "error", "no tool call that could", 4),
+    "arguments mended": ([BAD_JSON, BAD_JSON, FIX, SUBMIT], "submitted", "fixed", 4),
+    "unknown tools": ([NO_SUCH_TOOL] * 4, "error", "no tool call that could", 4),
+    "one useless turn after another": ([EMPTY, CUT, EMPTY, CUT, EMPTY, CUT], "error", "6 turns in a row", 6),
+    "the same four times": ([LOOK] * 4, "error", "in a circle", 4),
+    "the same pair four times": ([LOOK, different(1)] * 4, "error", "in a circle", 8),
+    "the same three four times": ([LOOK, different(1), different(2)] * 4, "error", "in a circle", 12),
+    "the same failing command": ([act(bash("false"))] * 4, "error", "in a circle", 4),
+    "edits that never apply": (
+        [act(("edit", {"path": "app.py", "old_text": f"no {n}", "new_text": "x"})) for n in range(8)],
+        "error",
+        "8 edits in a row",
+        8,
+    ),
+    "no change submitted twice": ([LOOK, SUBMIT, SUBMIT], "no_change", "fixed", 3),
+    "no change, then a change": ([SUBMIT, FIX, SUBMIT], "submitted", "fixed", 3),
+    "no reproduction, then one": ([FIX, BARE_SUBMIT, SUBMIT], "submitted", "fixed", 3),
+    "no reproduction twice": ([FIX, BARE_SUBMIT, BARE_SUBMIT], "submitted", "fixed", 3),
+    "submission among other calls": (
+        [FIX, act(bash("ls"), ("submit", {"summary": "s", "reproduction": "r"})), SUBMIT],
+        "submitted",
+        "fixed",
+        3,
+    ),
+    "two submissions at once": (
+        [FIX, act(*[("submit", {"summary": "s", "reproduction": "r"})] * 2), SUBMIT],
+        "submitted",
+        "fixed",
+        3,
+    ),
+    "all turns used": ([different(n) for n in range(10)], "limit_reached", "All 10 turns", 10),
+    "does not fit, then does": ([bulky(1), bulky(2), SHRINK, FIX, SUBMIT], "submitted", "fixed", 4),
+    "never fits": ([SHRINK], "limit_reached", "does not fit", 0),
+    "no longer fits": ([*[bulky(n) for n in range(8)], *[SHRINK] * 3], "limit_reached", "does not fit", 8),
+    "too little to condense": ([LOOK, SHRINK], "limit_reached", "does not fit", 1),
+}
+
+
+@pytest.mark.parametrize("name", TRANSCRIPTS)
+async def test_every_transcript_ends_by_rule(name: str, tmp_path: Path) -> None:
+    answers, status, reason, turns = TRANSCRIPTS[name]
+    desk = Desk(tmp_path, answers, budget=Budget(steps=10))
+    if name == "the same three four times":
+        desk.budget = Budget(steps=20)
+    ending = await desk.work()
+    assert (ending.exit_status, ending.turns) == (status, turns)
+    assert reason in ending.reason
+    assert desk.model.left == 0
+
+
+async def test_an_accepted_submission_is_what_was_reviewed(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, [FIX, SUBMIT])
+    ending = await desk.work()
+    assert [ending.submission] == desk.submissions
+    assert ending.submission is not None
+    assert ending.submission.reproduction == "grep -q + app.py"
+    assert b"a + b" in (desk.sandbox.workspace / "app.py").read_bytes()
+
+
+async def test_a_rejection_is_told_and_work_goes_on(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, [FIX, SUBMIT, edits(1), SUBMIT], reviews=[REJECTED, Review(accepted=True)])
+    ending = await desk.work()
+    assert ending.exit_status == "submitted"
+    assert "test_add fails on the head" in desk.seen(2)
+    assert len(desk.submissions) == 2
+
+
+async def test_the_same_rejected_work_is_not_verified_again(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, [FIX, SUBMIT, LOOK, SUBMIT, edits(1), SUBMIT], reviews=[REJECTED, Review(accepted=True)])
+    ending = await desk.work()
+    assert ending.exit_status == "submitted"
+    assert "Nothing has changed since" in desk.seen(4)
+    assert len(desk.submissions) == 2
+
+
+async def test_submissions_that_never_pass_end(tmp_path: Path) -> None:
+    answers = [turn for n in range(8) for turn in (edits(n), SUBMIT)]
+    desk = Desk(tmp_path, answers, reviews=[REJECTED] * 8)
+    ending = await desk.work()
+    assert ending.exit_status == "limit_reached"
+    assert ending.submission == desk.submissions[-1]
+
+
+async def test_the_reproduction_that_had_to_be_asked_for_is_marked(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, [FIX, BARE_SUBMIT, SUBMIT])
+    await desk.work()
+    assert "there is no reproduction" in desk.seen(2)
+    assert [submission.asked for submission in desk.submissions] == [True]
+
+
+async def test_a_submission_among_other_calls_is_not_reviewed(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, TRANSCRIPTS["submission among other calls"][0])
+    await desk.work()
+    assert "exit 0" in desk.seen(2, 0)
+    assert "only call of its turn" in desk.seen(2, 1)
+    assert len(desk.submissions) == 1
+
+
+async def test_nothing_of_a_cut_off_answer_is_carried_out(tmp_path: Path) -> None:
+    cut = act(bash("touch carried-out"), finish="length")
+    desk = Desk(tmp_path, [cut, FIX, SUBMIT])
+    await desk.work()
+    assert not (desk.sandbox.workspace / "carried-out").exists()
+    assert "cut off" in desk.notes(1)
+    assert not desk.model.requests[1].messages[2].tool_calls
+
+
+async def test_at_most_sixteen_calls_of_a_turn_are_carried_out(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, [act(*[bash(f"touch f{n}") for n in range(40)]), FIX, SUBMIT])
+    await desk.work()
+    assert len(list(desk.sandbox.workspace.glob("f*"))) == 16
+    assert "24 more calls" in desk.notes(1)
+
+
+async def test_circles_are_warned_of_before_they_end(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, [LOOK, LOOK, LOOK, FIX, SUBMIT])
+    assert (await desk.work()).exit_status == "submitted"
+    assert "Once more ends the job" in desk.notes(3)
+
+
+async def test_the_same_command_after_a_change_is_no_circle(tmp_path: Path) -> None:
+    look = act(bash("cat app.py new_*.txt"))
+    answers = [turn for n in range(6) for turn in (edits(n), look)]
+    desk = Desk(tmp_path, [*answers, SUBMIT])
+    assert (await desk.work()).exit_status == "submitted"
+
+
+async def test_failing_edits_get_a_hint(tmp_path: Path) -> None:
+    wrong = [act(("edit", {"path": "app.py", "old_text": f"no {n}", "new_text": "x"})) for n in range(3)]
+    desk = Desk(tmp_path, [*wrong, FIX, SUBMIT])
+    await desk.work()
+    assert "3 edits in a row did not apply" in desk.notes(3)
+
+
+async def test_four_fifths_of_the_turns_are_said_once(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, [different(n) for n in range(10)], budget=Budget(steps=10))
+    await desk.work()
+    told = [number for number in range(1, 11) if "Four fifths of the turns" in desk.notes(number)]
+    assert told == [8]
+
+
+async def test_four_fifths_of_the_money_are_said_once(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, [*[different(n) for n in range(6)], FIX, SUBMIT], budget=Budget(usd=5 * COST))
+    await desk.work()
+    told = [number for number in range(1, 9) if "Four fifths of the money" in desk.notes(number)]
+    assert told == [4]
+
+
+@pytest.mark.parametrize("error", [GIVE_UP, BudgetError("the cap")])
+async def test_what_the_agent_cannot_mend_is_raised_and_can_be_resumed(error: Exception, tmp_path: Path) -> None:
+    def fail(_: object) -> Answer:
+        raise error
+
+    desk = Desk(tmp_path, [FIX, fail, SUBMIT])
+    with pytest.raises(type(error)):
+        await desk.work()
+    desk.journal = desk.journal.resumed()
+    assert (await desk.work()).exit_status == "submitted"
+
+
+async def test_working_minutes_are_counted_without_a_clock_of_the_wall(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, [different(n) for n in range(20)], budget=Budget(minutes=1))
+    ticks = iter(range(0, 10_000, 7))
+    desk.clock = lambda: float(next(ticks))
+    ending = await desk.work()
+    assert ending.exit_status == "limit_reached"
+    assert "1 minutes" in ending.reason
+    assert ending.turns < 5
+
+
+async def test_a_limit_that_was_raised_lets_the_job_go_on(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, [different(1), different(2), FIX, SUBMIT], budget=Budget(steps=2))
+    assert (await desk.work()).exit_status == "limit_reached"
+    desk.budget = Budget(steps=10)
+    desk.journal = desk.journal.resumed()
+    assert (await desk.work()).exit_status == "submitted"
+    assert desk.model.calls == 4
+
+
+@pytest.mark.parametrize("moment", ["before", "during", "after"])
+@pytest.mark.parametrize(
+    "step",
+    [f"turn.{n}.{part}" for n in (1, 2, 3, 4) for part in ("answer", "act")] + ["verify.1"],
+)
+async def test_a_crash_anywhere_changes_nothing_and_buys_nothing_twice(
+    step: str, moment: Moment, tmp_path: Path
+) -> None:
+    append = act(bash("echo more >> README && echo scratch > junk.txt"))
+    answers = [append, LOOK, FIX, SUBMIT]
+    whole = Desk(tmp_path / "whole", answers)
+    expected = await whole.work()
+
+    lost = step.endswith("answer") and moment == "during"  # the one moment at which an answer is paid for and gone
+    turn = int(step.split(".")[1])
+    desk = Desk(tmp_path / "crashed", [*answers[:turn], *answers[turn - 1 :]] if lost else answers)
+    desk.journal.die_at, desk.journal.moment = step, moment
+    with pytest.raises(Died):
+        await desk.work()
+    desk.journal = desk.journal.resumed()
+    assert await desk.work() == expected
+    assert desk.model.left == 0
+    assert (desk.sandbox.workspace / "README").read_bytes() == b"adds\nmore\n"
+    assert [s.turn.checkpoint for s in desk.steps] == [s.turn.checkpoint for s in whole.steps]
+
+
+async def test_a_half_changed_tree_is_put_back_before_the_turn_is_done_again(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, [edits(1), FIX, SUBMIT])
+    desk.journal.die_at = "turn.2.act"
+    with pytest.raises(Died):
+        await desk.work()
+    (desk.sandbox.workspace / "half-written.txt").write_text("x")
+    (desk.sandbox.workspace / "README").unlink()
+    desk.journal = desk.journal.resumed()
+    assert (await desk.work()).exit_status == "submitted"
+    assert not (desk.sandbox.workspace / "half-written.txt").exists()
+    assert (desk.sandbox.workspace / "new_1.txt").exists()
+    assert (desk.sandbox.workspace / "README").read_bytes() == FILES["README"]
+
+
+async def test_only_turns_that_can_change_files_take_a_checkpoint(tmp_path: Path) -> None:
+    search = act(("search", {"query": "add"}))
+    desk = Desk(tmp_path, [LOOK, search, WRONG_EDIT, FIX, SUBMIT])
+    await desk.work()
+    assert [step.turn.checkpoint is not None for step in desk.steps] == [False, False, True, True, False]
+
+
+async def test_the_resumed_conversation_has_the_same_bytes(tmp_path: Path) -> None:
+    answers = [act(("view", {"path": "app.py"}), bash("echo hi")), BAD_JSON, FIX, SUBMIT]
+    whole = Desk(tmp_path / "whole", answers)
+    await whole.work()
+    desk = Desk(tmp_path / "crashed", answers)
+    desk.journal.die_at, desk.journal.moment = "turn.3.act", "before"
+    with pytest.raises(Died):
+        await desk.work()
+    desk.journal = desk.journal.resumed()
+    await desk.work()
+    assert desk.model.requests[-1] == whole.model.requests[-1]
+
+
+async def test_compaction_keeps_the_job_going_in_a_small_window(tmp_path: Path) -> None:
+    small = ModelInfo(name="small", context_window=8_000, max_output=1_000)
+    chatter = [act(bash(f"seq {n}000 {n}600")) for n in range(1, 9)]
+    desk = Desk(tmp_path, [*chatter, FIX, SUBMIT], info=small, budget=Budget(steps=20))
+    assert (await desk.work()).exit_status == "submitted"
+    condensed = [m for m in desk.model.requests[-1].messages if "replaced by this digest" in m.content]
+    assert len(condensed) == 1
+    assert all(desk.model.count(request) + 1_000 <= small.context_window for request in desk.model.requests)
+
+
+async def test_refused_paths_are_told_once(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, [FIX, edits(1), SUBMIT])
+    desk.tree.refusals = (Refusal(path=".git/hooks/x", reason="git's own"),)
+    await desk.work()
+    assert ".git/hooks/x: git's own" in desk.notes(1)
+    assert desk.notes(2) == ""
+
+
+async def test_many_calls_share_the_room_of_a_turn(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, [act(*[bash("seq 1 9000")] * 16), FIX, SUBMIT])
+    await desk.work()
+    assert sum(len(seen.text) for seen in desk.steps[0].turn.observations) < 16 * 3_500
+
+
+async def test_usage_of_the_provider_decides_when_the_window_is_full(tmp_path: Path) -> None:
+    """A provider that counts far more tokens than the text suggests is believed."""
+    heavy = bulky(3).model_copy(update={"usage": Usage(prompt_tokens=127_000)})
+    desk = Desk(tmp_path, [bulky(1), bulky(2), heavy, FIX, SUBMIT])
+    ending = await desk.work()
+    assert ending.exit_status == "submitted"
+    assert any("replaced by this digest" in m.content for m in desk.model.requests[3].messages)
