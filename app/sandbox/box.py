@@ -6,8 +6,8 @@ import json
 import os
 import shlex
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,12 +30,9 @@ class Box:
     mounts: Callable[[], Sequence[Mount]]
     limits: Limits
     environment: Mapping[str, str]
-    _cgroup: Cgroup | None = field(init=False)
     _running: set[Child] = field(default_factory=set)
+    _left: list[Cgroup] = field(default_factory=list)
     _closed: bool = False
-
-    def __post_init__(self) -> None:
-        self._cgroup = make_cgroup(self.limits)
 
     async def exec(
         self,
@@ -50,15 +47,15 @@ class Box:
     ) -> Completed:
         if self._closed:
             raise SandboxError("The sandbox is closed.")
-        unusable = _unusable([*argv, cwd, *(env or {})], env or {})
-        if unusable:
-            return Completed(CANNOT_EXECUTE, f"{unusable}\n".encode())
+        reason = unusable([*argv, cwd, *(env or {})], env or {})
+        if reason:
+            return Completed(CANNOT_EXECUTE, f"{reason}\n".encode())
         arguments = options(
             self.machine, self.mounts(), {**self.machine.environment(), **self.environment, **(env or {})}
         )
-        with _Start(arguments) as start:
+        with _Start(arguments) as start, self._limited() as group:
             order = Order(
-                argv=[*self._head(), *start.options, "--", *self._tail(argv, cwd)],
+                argv=[*self._head(group), *start.options, "--", *self._tail(argv, cwd, group)],
                 env={},  # what process 1 inside shows in its environ
                 cwd=Path("/"),
                 pass_fds=start.inherited,
@@ -69,6 +66,19 @@ class Box:
                 on_output=on_output,
             )
             return await self._run(order, start)
+
+    async def close(self) -> None:
+        """End what is running, and give the control groups back."""
+        self._closed = True
+        running = list(self._running)
+        for child in running:
+            child.kill()
+        await asyncio.gather(*(child.over() for child in running))
+        for _ in range(REMOVAL_TRIES):
+            if not self._left:
+                break
+            await asyncio.sleep(0.01)
+            self._remove_left()
 
     async def _run(self, order: Order, start: "_Start") -> Completed:
         child = Child(order, start.end)
@@ -86,37 +96,30 @@ class Box:
             raise SandboxError(f"The sandbox could not be started: {told or 'bubblewrap said nothing'}", hint=REPAIR)
         return completed
 
-    async def close(self) -> None:
-        """End what is running, and give the control group back."""
-        self._closed = True
-        running = list(self._running)
-        for child in running:
-            child.kill()
-        await asyncio.gather(*(child.over() for child in running))
-        for _ in range(REMOVAL_TRIES):
-            if self._cgroup is None or self._cgroup.remove():
-                break
-            await asyncio.sleep(0.01)  # the kernel lets go of a group a moment after its last process
+    @contextmanager
+    def _limited(self) -> Iterator[Cgroup | None]:
+        """A control group for one command, where this machine lets us have one."""
+        group = make_cgroup(self.limits)
+        try:
+            yield group
+        finally:
+            if group is not None:
+                self._left.append(group)
+                self._remove_left()
 
-    @property
-    def grouped(self) -> bool:
-        """Whether limits are enforced by a control group, and not by per-process limits alone."""
-        return self._cgroup is not None
+    def _remove_left(self) -> None:
+        """The kernel lets go of a group a moment after its last process, so some are tried again later."""
+        self._left = [group for group in self._left if not group.remove()]
 
-    def _head(self) -> list[str]:
+    def _head(self, group: Cgroup | None) -> list[str]:
         """A shell that joins the control group and becomes bwrap, found by PATH so that only its name shows inside."""
         bwrap = self.machine.programs.bwrap
-        join = self._cgroup.joining() if self._cgroup else ""
-        return [
-            self.machine.programs.shell,
-            "-c",
-            f'{join}PATH={shlex.quote(str(bwrap.parent))} exec "$@"',
-            "sh",
-            bwrap.name,
-        ]
+        join = group.joining() if group else ""
+        script = f'{join}PATH={shlex.quote(str(bwrap.parent))} exec "$@"'
+        return [self.machine.programs.shell, "-c", script, "sh", bwrap.name]
 
-    def _tail(self, argv: Sequence[str], cwd: str) -> list[str]:
-        return command(self.machine, self.limits, argv, cwd=cwd, grouped=self.grouped)
+    def _tail(self, argv: Sequence[str], cwd: str, group: Cgroup | None) -> list[str]:
+        return command(self.machine, self.limits, argv, cwd=cwd, grouped=group is not None)
 
 
 REPAIR = "Run `agent-fix doctor`: it tries each property of the sandbox and prints the repair."
@@ -181,7 +184,7 @@ def _memory(name: str, content: bytes) -> int:
     return descriptor
 
 
-def _unusable(texts: Sequence[str], env: Mapping[str, str]) -> str:
+def unusable(texts: Sequence[str], env: Mapping[str, str]) -> str:
     """Why the kernel could not take these as arguments; empty where it can."""
     for text in (*texts, *env.values()):
         if "\0" in text:

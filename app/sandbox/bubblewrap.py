@@ -18,8 +18,12 @@ from app.sandbox.base import (
 )
 from app.sandbox.box import Box
 from app.sandbox.cgroup import sweep
+from app.sandbox.layers import Layer, ensure_layer, machine_proxy
 from app.sandbox.machine import Survey, survey
-from app.sandbox.profile import Mount
+from app.sandbox.probe import Ground, checks, essential
+from app.sandbox.profile import Machine, Mount
+from app.sandbox.repair import start_repair, surroundings
+from app.sandbox.setup import WORK_ENVIRONMENT
 from app.sandbox.workplace import Workplace
 
 
@@ -81,25 +85,53 @@ class BubblewrapProvider:
         self._surveyed: asyncio.Future[Survey] | None = None
 
     async def check(self) -> tuple[Check, ...]:
-        raise NotImplementedError
+        try:
+            surveyed = await self.survey()
+        except SandboxError as error:
+            return (Check("start", ok=False, detail=error.message, repair=start_repair(surroundings(), error)),)
+        home = self._environment.get("HOME", "")
+        private = (str(self._root), str(self._caches), *((f"{home}/.ssh", f"{home}/.config") if home else ()))
+        ground = Ground(surveyed.machine.python, private, frozenset(dict(WORK_ENVIRONMENT)))
+        proofs = await checks(self.launch, ground)
+        tools = "; ".join(surveyed.left_out)
+        return (
+            *proofs,
+            Check("toolchains", ok=True, detail=tools or ":".join(surveyed.machine.path) or "those in /usr"),
+        )
 
     async def open(self, spec: Spec, *, on_output: OnOutput | None = None) -> Sandbox:
-        machine = (await self.survey()).machine
-        place = Workplace(self._root, spec.key, machine.owner)
-        await asyncio.to_thread(place.prepare, spec.fill)
-        sandbox = BubblewrapSandbox(place, Box(machine, lambda: _mounts(place), spec.limits, {}))
+        """Refuses with SandboxError where an essential property does not hold: never a silent fall-back."""
+        sandbox = await self.launch(spec, on_output=on_output)
         try:
-            await self._list(place, sandbox)
+            await essential(sandbox)
         except BaseException:
             await sandbox.close()
             raise
         return sandbox
 
-    async def _list(self, place: Workplace, sandbox: Sandbox) -> None:
+    async def launch(self, spec: Spec, *, on_output: OnOutput | None = None) -> Sandbox:
+        """Open without the proof, which is the doctor's to give."""
+        machine = (await self.survey()).machine
+        place = Workplace(self._root, spec.key, machine.owner)
+        upstream = machine_proxy(self._environment)
+        layer = await ensure_layer(machine, spec, self._caches, upstream=upstream, on_output=on_output)
+        await asyncio.to_thread(place.prepare, spec.fill)
+        await self._list(place, machine, spec)
+        if layer is not None:
+            await asyncio.to_thread(layer.place, place.tree, machine.owner)
+        environment = {**dict(spec.setup.environment if spec.setup else ()), **dict(WORK_ENVIRONMENT)}
+        return BubblewrapSandbox(place, Box(machine, lambda: _mounts(place, layer), spec.limits, environment))
+
+    async def _list(self, place: Workplace, machine: Machine, spec: Spec) -> None:
+        """Note what the tree looks like before anybody works in it, and before directories of the set-up cover it."""
         if place.filled.exists():
             return
         listing = bytearray()
-        listed = await sandbox.exec(LISTING, on_output=listing.extend)
+        box = Box(machine, lambda: _mounts(place, None), spec.limits, {})
+        try:
+            listed = await box.exec(LISTING, on_output=listing.extend)
+        finally:
+            await box.close()
         if not listed.ok:
             raise SandboxError(f"The new work tree could not be listed: {listed.output.decode(errors='replace')}")
         await asyncio.to_thread(place.mark, bytes(listing))
@@ -115,7 +147,7 @@ class BubblewrapProvider:
         return survey(self._caches, self._environment, (self._root, self._caches))
 
 
-def _mounts(place: Workplace) -> list[Mount]:
+def _mounts(place: Workplace, layer: Layer | None) -> list[Mount]:
     mounts = [
         Mount(place.tree, WORKSPACE, writable=True),
         Mount(place.directory / "home", HOME, writable=True),
@@ -123,4 +155,4 @@ def _mounts(place: Workplace) -> list[Mount]:
     ]
     if place.filled.exists():
         mounts.append(Mount(place.filled, FILLED))
-    return mounts
+    return [*mounts, *(layer.mounts(place.tree) if layer else ())]

@@ -48,13 +48,13 @@ class Workplace:
         """Blocking. Afterwards all directories exist; `fill` is called only where it did not finish before."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in ("tmp", "home"):
-            self._own(self.directory / name)
+            self.own(self.directory / name)
         if self.tree.exists():
             return
         partial = self.directory / "tree.partial"
         if partial.exists():
             remove_tree(partial)
-        self._own(partial)
+        self.own(partial)
         fill(partial)
         if self.owner is not None:
             give(partial, self.owner)
@@ -74,7 +74,7 @@ class Workplace:
         for gone in self.root.glob(".gone-*"):
             remove_tree(gone)
 
-    def _own(self, directory: Path) -> None:
+    def own(self, directory: Path) -> None:
         directory.mkdir(mode=0o755, exist_ok=True)
         if self.owner is not None:
             os.chown(directory, self.owner, self.owner, follow_symlinks=False)
@@ -117,14 +117,26 @@ def _program(name: str) -> str:
     return found
 
 
-def plain_directory(base: Path, relative: str) -> bool:
-    """Whether `base/relative` is a directory reached through no symlink, `..` or absolute part."""
-    parts = relative.split("/")
-    if any(part in {"", ".", ".."} for part in parts):
-        return False
+def plain_path(base: Path, relative: str) -> Path | None:
+    """`base/relative` where it exists and is reached through real directories only: no link, `..` or absolute part."""
     at = base
-    for part in parts:
+    for part in relative.split("/"):
+        if part in {"", ".", ".."} or at.is_symlink() or not at.is_dir():
+            return None
         at /= part
-        if at.is_symlink() or not at.is_dir():
-            return False
-    return True
+    return at if at.exists() and not at.is_symlink() else None
+
+
+def make_mount_point(base: Path, relative: str, like: Path, owner: int | None) -> None:
+    """An empty directory or file in a tree in which nothing runs now; not made where a link is in the way."""
+    parent, _, name = relative.rpartition("/")
+    directory = plain_path(base, parent) if parent else base
+    if directory is None or (directory / name).is_symlink() or (directory / name).exists():
+        return
+    point = directory / name
+    if like.is_dir():
+        point.mkdir()
+    else:
+        point.touch()
+    if owner is not None:
+        os.chown(point, owner, owner, follow_symlinks=False)

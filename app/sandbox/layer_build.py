@@ -1,0 +1,151 @@
+"""The building of one set-up result: the commands run in a box of their own, over a throw-away copy of the tree."""
+
+import asyncio
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app.errors import SetupError
+from app.sandbox.base import ENV, Completed, OnOutput, Setup, Spec
+from app.sandbox.box import Box
+from app.sandbox.egress import EgressProxy
+from app.sandbox.profile import WRITABLE, Machine, Mount
+from app.sandbox.upstream import Upstream
+from app.sandbox.workplace import Workplace, make_mount_point, plain_path
+
+FORWARDER = Path(__file__).with_name("forwarder.py")
+FORWARDER_INSIDE = "/run/forwarder.py"
+SOCKET_INSIDE = "/run/egress.sock"
+PORT = 3128
+COMMAND_SECONDS = 1800.0
+TAIL = 2_000
+"""Characters of a failed command's output that its error shows."""
+HIDDEN = ("/usr", "/etc", "/run", ENV)
+"""Parts of a box that no other path of the machine is shown over."""
+
+
+@dataclass(slots=True)
+class Build:
+    """One build of `setup`, which ends as the directory `place`, or not at all."""
+
+    machine: Machine
+    spec: Spec
+    setup: Setup
+    place: Path
+    upstream: Upstream
+    on_output: OnOutput | None = None
+    _site: Workplace = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._site = Workplace(self.place.parent, f"{self.place.name}.building", self.machine.owner)
+
+    async def run(self) -> None:
+        await asyncio.to_thread(self._site.remove)  # a builder that died left it
+        try:
+            await asyncio.to_thread(self._prepare)
+            await self._execute()
+            await asyncio.to_thread(self._collect)
+            self._result.rename(self.place)
+        finally:
+            await asyncio.to_thread(self._site.remove)
+
+    @property
+    def _result(self) -> Path:
+        return self._site.directory / "result"
+
+    @property
+    def _writable(self) -> tuple[tuple[str, Path], ...]:
+        """Where each writable directory inside lies on the host."""
+        directory = self._site.directory
+        return tuple(zip(WRITABLE, (self._site.tree, directory / "tmp", directory / "home"), strict=True))
+
+    def _prepare(self) -> None:
+        self._site.prepare(self.spec.fill)
+        for directory in (self._result, self._result / "tree"):
+            directory.mkdir(mode=0o755)
+        self._site.own(self._result / "env")
+        for path in self.setup.readable:
+            self._make_point(Path(path))
+
+    async def _execute(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="agent-fix-") as private:
+            socket = Path(private, "egress.sock")
+            box = Box(self.machine, lambda: self._mounts(socket), self.spec.limits, self._environment())
+            proxy = EgressProxy(
+                socket,
+                self.setup.hosts,
+                upstream=self.upstream.url,
+                no_proxy=self.upstream.no_proxy,
+                owner=self.machine.owner,
+            )
+            try:
+                async with proxy:
+                    for command in self.setup.commands:
+                        done = await box.exec(self._shell(command), timeout=COMMAND_SECONDS, on_output=self.on_output)
+                        if not done.ok:
+                            raise setup_failure(command, done, proxy.explanation)
+            finally:
+                await box.close()
+
+    def _mounts(self, socket: Path) -> list[Mount]:
+        return [
+            *(Mount(base, inside, writable=True) for inside, base in self._writable),
+            Mount(self._result / "env", ENV, writable=True),
+            Mount(socket, SOCKET_INSIDE),
+            Mount(FORWARDER, FORWARDER_INSIDE),
+            *(Mount(Path(path), path) for path in self.setup.readable if self._showable(Path(path))),
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        proxy = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), f"http://127.0.0.1:{PORT}")
+        direct = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
+        return {**proxy, **direct, **dict(self.setup.environment)}
+
+    def _shell(self, command: str) -> list[str]:
+        """As continuous integration runs a step: the first failing line ends it."""
+        forward = [self.machine.python, "-I", FORWARDER_INSIDE, SOCKET_INSIDE, str(PORT), "--"]
+        bash = shutil.which("bash", path="/usr/bin:/bin")
+        shell = [bash, "-e", "-o", "pipefail"] if bash else [self.machine.programs.shell, "-e"]
+        return [*forward, *shell, "-c", command]
+
+    def _collect(self) -> None:
+        """Move what the result includes out of the throw-away tree, where nothing runs any more."""
+        for path in self.setup.directories:
+            made = plain_path(self._site.tree, path)
+            if made is not None and (made.is_dir() or made.is_file()):
+                (self._result / "tree" / path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+                made.rename(self._result / "tree" / path)
+
+    def _below_writable(self, path: Path) -> tuple[Path, str] | None:
+        """A path inside as host directory and rest, when commands may write above it."""
+        for inside, base in self._writable:
+            if path.is_relative_to(inside):
+                return base, str(path.relative_to(inside))
+        return None
+
+    def _make_point(self, path: Path) -> None:
+        below = self._below_writable(path)
+        if below is None or not path.exists():
+            return
+        base, relative = below
+        steps = relative.split("/")
+        for depth in range(1, len(steps)):
+            make_mount_point(base, "/".join(steps[:depth]), base, self.machine.owner)
+        make_mount_point(base, relative, path, self.machine.owner)
+
+    def _showable(self, path: Path) -> bool:
+        """Not where a command has put a link in the way of a mount point, and not over what a box is made of."""
+        below = self._below_writable(path)
+        plain = below is None or plain_path(*below) is not None
+        return plain and path.exists() and not any(path.is_relative_to(top) for top in HIDDEN)
+
+
+def setup_failure(command: str, done: Completed, explanation: str = "") -> SetupError:
+    late = f"took longer than {COMMAND_SECONDS:.0f} seconds"
+    ended = late if done.timed_out else f"ended with exit code {done.exit_code}"
+    tail = done.output.decode(errors="replace")[-TAIL:].strip()
+    return SetupError(
+        f"The set-up command `{command}` {ended}{f'; {explanation}' if explanation else ''}.\n{tail}",
+        hint="Change `setup:` in .github/agent-fix.yml, or mend what the output complains of.",
+    )

@@ -1,0 +1,216 @@
+"""The proof that a sandbox holds: each promised property is attacked from inside, and what came of it is judged.
+
+essential()  one command of a few milliseconds, before every job
+checks()     everything, for `agent-fix doctor`
+"""
+
+import asyncio
+import json
+import platform
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.errors import SandboxError
+from app.sandbox.base import Check, Completed, Limits, Sandbox, Spec
+from app.sandbox.judgement import check, judge_essential, judge_reach
+from app.sandbox.repair import start_repair, surroundings
+from app.sandbox.seccomp import ARCHITECTURES, FORBIDDEN, MISSING
+
+INSIDE = Path(__file__).with_name("probe_inside.py")
+LIMITS = Limits(memory=96 * 1024**2, processes=48, file_size=1024**2, output=64 * 1024)
+VARIABLES = frozenset({"PATH", "HOME", "TMPDIR", "LANG", "LC_CTYPE", "PWD", "SHLVL", "_", "OLDPWD"})
+"""What the sandbox sets, and what a shell or Python adds by itself."""
+METADATA = ("169.254.169.254", 80)
+PROBED_CALLS = ("keyctl", "bpf", "mount", "setns", "perf_event_open", "userfaultfd", "open_by_handle_at")
+
+Launch = Callable[[Spec], Awaitable[Sandbox]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What of the host an attack aims at: an interpreter inside, and files that must stay out of sight."""
+
+    python: str
+    private: tuple[str, ...]
+    variables: frozenset[str] = frozenset()
+
+
+ESSENTIAL = r"""
+while read -r name value; do
+  case $name in Uid:|Cap*|NoNewPrivs:|Seccomp:) echo "$name $value" ;; esac
+done < /proc/self/status
+while read -r name rest; do
+  case $name in *:) echo "Interface: ${name%:}" ;; esac
+done < /proc/net/dev
+(: > /usr/.agent-fix-probe) 2> /dev/null && echo "Written: /usr"
+(: > /etc/.agent-fix-probe) 2> /dev/null && echo "Written: /etc"
+[ -w /workspace ] && echo "Tree: writable"
+(: < /etc/shadow) 2> /dev/null && echo "Read: /etc/shadow"
+exit 0
+"""
+
+
+async def essential(sandbox: Sandbox) -> None:
+    """Raise SandboxError where a property that every job relies on does not hold. A job then refuses to start."""
+    done = await sandbox.exec(["/bin/sh", "-c", ESSENTIAL], timeout=10)
+    failed = [one for one in judge_essential(done.output.decode(errors="replace")) if not one.ok]
+    if not done.ok or failed:
+        names = ", ".join(f"{one.name} ({one.detail})" for one in failed) or "the first command failed"
+        raise SandboxError(
+            f"The sandbox does not hold what it promises: {names}.",
+            hint="Run `agent-fix doctor` for the repair. --sandbox none works without isolation, and says so.",
+        )
+
+
+async def checks(launch: Launch, ground: Ground) -> tuple[Check, ...]:
+    """Try everything in a sandbox of small limits. Without one, a single check says why and how to mend that."""
+    spec = Spec(key=f"doctor-{secrets.token_hex(6)}", fill=lambda _: None, limits=LIMITS)
+    try:
+        sandbox = await launch(spec)
+    except SandboxError as error:
+        return (Check("start", ok=False, detail=error.message, repair=start_repair(surroundings(), error)),)
+    try:
+        groups = await asyncio.gather(
+            _reach(sandbox, ground),
+            _processes(sandbox, ground),
+            _memory(sandbox, ground),
+            _file_size(sandbox),
+            _output(sandbox),
+            _time(sandbox),
+        )
+    except SandboxError as error:
+        return (Check("start", ok=False, detail=error.message, repair=start_repair(surroundings(), error)),)
+    finally:
+        await sandbox.destroy()
+    return (check("start", True, "a command ran"), *(one for group in groups for one in group))
+
+
+async def _reach(sandbox: Sandbox, ground: Ground) -> tuple[Check, ...]:
+    """One interpreter inside tries network, files and system calls; listeners outside wait for it."""
+    async with _listeners() as (targets, heard):
+        order = {
+            "reach": targets,
+            "read": ["/etc/shadow", "/proc/1/environ", "/proc/kcore", *ground.private],
+            "write": [
+                "/",
+                "/usr",
+                "/etc",
+                "/dev",
+                "/run",
+                "/env",
+                "/proc/sys/kernel",
+                "/sys",
+                str(Path(ground.python).parent),
+            ],
+            "calls": [(name, number) for name in PROBED_CALLS if (number := _number(name)) is not None],
+        }
+        script = await asyncio.to_thread(INSIDE.read_text, encoding="utf-8")
+        done = await sandbox.exec([ground.python, "-I", "-c", script], stdin=json.dumps(order).encode(), timeout=20)
+    if not done.ok:
+        return (check("attack", False, f"the attacking program failed: {_last(done)}"),)
+    return judge_reach(json.loads(done.output), heard, VARIABLES | ground.variables)
+
+
+@asynccontextmanager
+async def _listeners() -> AsyncIterator[tuple[list[tuple[str, str, object]], list[str]]]:
+    """A TCP port, a UDP port and an abstract socket of the host; the list fills with the names of those that hear."""
+    heard: list[str] = []
+
+    def hears(name: str) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
+        def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heard.append(name)
+            writer.close()
+
+        return accept
+
+    class Datagrams(asyncio.DatagramProtocol):
+        def datagram_received(self, data: bytes, addr: object) -> None:
+            heard.append("host udp")
+
+    name = f"agent-fix-{secrets.token_hex(8)}"
+    tcp = await asyncio.start_server(hears("host tcp"), "127.0.0.1", 0)
+    unix = await asyncio.start_unix_server(hears("host abstract socket"), f"\0{name}")
+    udp, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+        Datagrams, local_addr=("127.0.0.1", 0), family=socket.AF_INET
+    )
+    try:
+        yield (
+            [
+                ("tcp", "tcp", list(tcp.sockets[0].getsockname())),
+                ("udp", "udp", list(udp.get_extra_info("sockname"))),
+                ("abstract socket", "unix", name),
+                ("metadata address", "tcp", list(METADATA)),
+            ],
+            heard,
+        )
+    finally:
+        tcp.close()
+        unix.close()
+        udp.close()
+
+
+FORK_BOMB = """
+import os, signal
+made = 0
+for _ in range({tries}):
+    try:
+        child = os.fork()
+    except OSError:
+        break
+    if child == 0:
+        signal.pause()
+    made += 1
+print(made)
+"""
+
+
+async def _processes(sandbox: Sandbox, ground: Ground) -> tuple[Check, ...]:
+    bomb = FORK_BOMB.format(tries=LIMITS.processes * 4)
+    done = await sandbox.exec([ground.python, "-I", "-c", bomb], timeout=20)
+    made = int(done.output) if done.output.strip().isdigit() else None
+    bounded = made is not None and made <= LIMITS.processes
+    return (
+        check("process limit", bounded, f"{made} processes of {LIMITS.processes} allowed" if made else _last(done)),
+    )
+
+
+async def _memory(sandbox: Sandbox, ground: Ground) -> tuple[Check, ...]:
+    hog = f"held = b'x' * {LIMITS.memory * 2}; print('held')"
+    done = await sandbox.exec([ground.python, "-I", "-c", hog], timeout=20)
+    return (check("memory limit", b"held" not in done.output and not done.ok, f"exit code {done.exit_code}"),)
+
+
+async def _file_size(sandbox: Sandbox) -> tuple[Check, ...]:
+    write = f"head -c {LIMITS.file_size * 2} /dev/zero > $HOME/large; stat -c %s $HOME/large"
+    done = await sandbox.exec(["/bin/sh", "-c", write], timeout=20)
+    size = done.output.split()[-1:]
+    return (check("file size limit", size == [str(LIMITS.file_size).encode()], f"bytes written: {_last(done)}"),)
+
+
+async def _output(sandbox: Sandbox) -> tuple[Check, ...]:
+    done = await sandbox.exec(["/bin/sh", "-c", f"head -c {LIMITS.output * 4} /dev/zero"], timeout=20)
+    ok = len(done.output) == LIMITS.output and done.dropped == LIMITS.output * 3
+    return (check("output limit", ok, f"{len(done.output)} bytes kept, {done.dropped} counted"),)
+
+
+async def _time(sandbox: Sandbox) -> tuple[Check, ...]:
+    """A daemon that beats into a file: after the time limit it must have stopped for good."""
+    beat = "while :; do echo x >> $HOME/beat; done"
+    done = await sandbox.exec(
+        ["/bin/sh", "-c", f"echo x > $HOME/beat; setsid sh -c '{beat}' & exec sleep 60"], timeout=0.3
+    )
+    sizes = [(await sandbox.exec(["/bin/sh", "-c", "stat -c %s $HOME/beat"])).output for _ in range(2)]
+    stopped = done.timed_out and sizes[0] == sizes[1] and sizes[0].strip().isdigit()
+    return (check("time limit", stopped, "ended with its daemons" if stopped else "something went on running"),)
+
+
+def _last(done: Completed) -> str:
+    return done.output.decode(errors="replace").strip().rpartition("\n")[2] or f"exit code {done.exit_code}"
+
+
+def _number(name: str) -> int | None:
+    return (FORBIDDEN | MISSING)[name][ARCHITECTURES[platform.machine()].column]

@@ -1,0 +1,203 @@
+"""`--sandbox none`: the same contract with no isolation at all, for who asked for that in so many words.
+
+Paths are mapped, not isolated: where an argument, a variable or `cwd` begins with /workspace, /env, /tmp, /home/agent
+or /run/filled, or has one of these after a space, quote, `=` or `:`, the job's own directory on the host is put in
+its place. A program that makes up such a path by itself sees the host's.
+"""
+
+import asyncio
+import os
+import re
+import secrets
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from app.errors import SandboxError
+from app.sandbox.base import ENV, FILLED, HOME, LISTING, WORKSPACE, Check, Completed, OnOutput, Sandbox, Setup, Spec
+from app.sandbox.box import CANNOT_EXECUTE, unusable
+from app.sandbox.child import Child, Order
+from app.sandbox.layer_build import COMMAND_SECONDS, setup_failure
+from app.sandbox.profile import SYSTEM_PATH
+from app.sandbox.setup import WORK_ENVIRONMENT
+from app.sandbox.workplace import Workplace
+
+MARK = "AGENT_FIX_COMMAND"
+"""A variable by which everything that a command started is found again, also in a session of its own."""
+NOT_FOUND = 127
+SWEEPS = 20
+"""How often what is started while it is being killed is looked for again."""
+
+
+CONTRACT = (WORKSPACE, ENV, HOME, "/tmp", FILLED)  # noqa: S108 - paths as the contract knows them
+INSIDE = re.compile(rf"(^|[\s'\"=:(<>|&;])({'|'.join(map(re.escape, CONTRACT))})(?=$|[^\w.-])")
+
+
+class Unsandboxed:
+    """One job's directories on the host; each command runs as the caller, with a cleared environment."""
+
+    isolated = False
+
+    def __init__(self, place: Workplace, spec: Spec, path: str) -> None:
+        self._place = place
+        self._spec = spec
+        self._running: set[Child] = set()
+        self._closed = False
+        directory = place.directory
+        hosts = (place.tree, directory / "env", directory / "home", directory / "tmp", place.filled)
+        self._map = dict(zip(CONTRACT, hosts, strict=True))
+        self._environment = {
+            "PATH": f"{directory / 'env' / 'bin'}:{path}",
+            "HOME": str(directory / "home"),
+            "TMPDIR": str(directory / "tmp"),
+            "LANG": "C.UTF-8",
+            **{name: self.mapped(value) for name, value in (spec.setup.environment if spec.setup else ())},
+        }
+
+    @property
+    def key(self) -> str:
+        return self._place.key
+
+    def mapped(self, text: str) -> str:
+        """The text with the contract's paths replaced by the host's."""
+        return INSIDE.sub(lambda found: f"{found[1]}{self._map[found[2]]}", text)
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float = 120.0,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str = WORKSPACE,
+        separate_stderr: bool = False,
+        on_output: OnOutput | None = None,
+    ) -> Completed:
+        added = {**dict(WORK_ENVIRONMENT), **(env or {})}
+        return await self.run(
+            argv,
+            timeout=timeout,
+            stdin=stdin,
+            env=added,
+            cwd=cwd,
+            separate_stderr=separate_stderr,
+            on_output=on_output,
+        )
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str = WORKSPACE,
+        separate_stderr: bool = False,
+        on_output: OnOutput | None = None,
+    ) -> Completed:
+        """As `exec`, without the variables that keep package clients offline."""
+        if self._closed:
+            raise SandboxError("The sandbox is closed.")
+        reason = unusable([*argv, cwd, *(env or {})], env or {})
+        if reason:
+            return Completed(CANNOT_EXECUTE, f"{reason}\n".encode())
+        mark = secrets.token_hex(16)
+        mapped = {name: self.mapped(value) for name, value in (env or {}).items()}
+        order = Order(
+            argv=[self.mapped(part) for part in argv],
+            env={**self._environment, **mapped, MARK: mark},
+            cwd=Path(self.mapped(cwd)),
+            stdin=stdin,
+            timeout=timeout,
+            keep=self._spec.limits.output,
+            separate_stderr=separate_stderr,
+            on_output=on_output,
+        )
+        child = Child(order, lambda process: _kill_all(process, mark))
+        self._running.add(child)
+        try:
+            return await child.run()
+        except OSError as error:
+            code = NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_EXECUTE
+            return Completed(code, f"{error.filename}: {error.strerror}\n".encode())
+        finally:
+            self._running.discard(child)
+
+    async def close(self) -> None:
+        self._closed = True
+        running = list(self._running)
+        for child in running:
+            child.kill()
+        await asyncio.gather(*(child.over() for child in running))
+
+    async def destroy(self) -> None:
+        await self.close()
+        await asyncio.to_thread(self._place.remove)
+
+
+class UnsandboxedProvider:
+    """Work trees below `root`; `path` is the host's PATH."""
+
+    name = "none"
+
+    def __init__(self, root: Path, *, path: str = ":".join(SYSTEM_PATH)) -> None:
+        self._root = root.resolve()
+        self._path = path
+
+    async def check(self) -> tuple[Check, ...]:
+        """Never all right: a job that uses this has to say so."""
+        detail = "commands run on this machine as you, with its network and all your files"
+        return (
+            Check("isolation", ok=False, detail=detail, repair="Leave out --sandbox none, and run agent-fix doctor."),
+        )
+
+    async def open(self, spec: Spec, *, on_output: OnOutput | None = None) -> Sandbox:
+        place = Workplace(self._root, spec.key)
+        await asyncio.to_thread(place.prepare, spec.fill)
+        sandbox = Unsandboxed(place, spec, self._path)
+        if not place.filled.exists():
+            listing = bytearray()
+            listed = await sandbox.exec(LISTING, on_output=listing.extend)
+            if not listed.ok:
+                raise SandboxError(f"The new work tree could not be listed: {listed.output.decode(errors='replace')}")
+            await asyncio.to_thread(place.mark, bytes(listing))
+        if spec.setup is not None and spec.setup.commands:
+            await _set_up(place, sandbox, spec.setup, on_output)
+        return sandbox
+
+
+async def _set_up(place: Workplace, sandbox: Unsandboxed, setup: Setup, on_output: OnOutput | None) -> None:
+    """In the job's own tree, once a key: nothing is shared where nothing is isolated."""
+    done_before = place.directory / "env.done"
+    if done_before.exists():
+        return
+    place.own(place.directory / "env")
+    for command in setup.commands:
+        done = await sandbox.run(["/bin/sh", "-e", "-c", command], timeout=COMMAND_SECONDS, on_output=on_output)
+        if not done.ok:
+            raise setup_failure(command, done)
+    done_before.touch()
+
+
+def _kill_all(process: asyncio.subprocess.Process, mark: str) -> None:
+    """The command's process group, and whatever left it but still carries the command's mark (on Linux)."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if sys.platform != "linux":
+        return
+    for _ in range(SWEEPS):
+        if not _kill_marked(f"{MARK}={mark}".encode()):
+            return
+
+
+def _kill_marked(wanted: bytes) -> int:
+    killed = 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                if wanted in (entry / "environ").read_bytes():
+                    os.kill(int(entry.name), signal.SIGKILL)
+                    killed += 1
+    return killed
