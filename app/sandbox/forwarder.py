@@ -79,19 +79,28 @@ class Forwarder:
 
 async def execute(command: list[str]) -> int:
     """Run the command with our own stdin, stdout and stderr, passing signals on."""
+    received: asyncio.Queue[int] = (
+        asyncio.Queue()
+    )  # from the start, or a signal that comes before the command does would end us alone
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, received.put_nowait, number)
     try:
         process = await asyncio.create_subprocess_exec(*command)
     except FileNotFoundError:
         print(f"forwarder: {command[0]}: not found", file=sys.stderr)
         return 127
-    except PermissionError:
-        print(f"forwarder: {command[0]}: not executable", file=sys.stderr)
+    except OSError as error:
+        print(f"forwarder: {command[0]}: {error.strerror}", file=sys.stderr)
         return 126
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, process.send_signal, number)
+    passing = asyncio.ensure_future(pass_on(received, process))
     code = await process.wait()
+    passing.cancel()
     return 128 - code if code < 0 else code
+
+
+async def pass_on(received: asyncio.Queue[int], process: asyncio.subprocess.Process) -> None:
+    while True:
+        process.send_signal(await received.get())
 
 
 async def main(arguments: list[str]) -> int:
