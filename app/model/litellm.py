@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import os
-import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
+from app.model.background import background
 from app.model.base import Answer, ModelInfo, OnText, Request, Usage
 from app.model.errors import ModelError
 from app.model.faults import classify, read
@@ -62,12 +63,12 @@ class LiteLLMModel:
         return self._info
 
     def warm(self) -> None:
-        threading.Thread(target=_library, name="import-litellm", daemon=True).start()
+        _importing()
 
     async def check(self) -> None:
         await preflight(self._route, self._environment, any_name=self._price is not None)
         if self._route.provider not in PROVIDERS:
-            library = await asyncio.to_thread(_library)
+            library = await asyncio.wrap_future(_importing())
             missing = library.litellm.validate_environment(self._route.name)["missing_keys"]
             if missing:
                 message = f"{self._info.name} needs {' and '.join(missing)} in the environment."
@@ -77,7 +78,7 @@ class LiteLLMModel:
         return count_tokens(self._info.name, request)
 
     async def complete(self, request: Request, *, key: str = "", on_text: OnText | None = None) -> Answer:
-        library = await asyncio.to_thread(_library)
+        library = await asyncio.wrap_future(_importing())
         while True:
             try:
                 return await self._ask(library, request, Assembly(on_text))
@@ -200,9 +201,6 @@ class _ParameterRefusedError(Exception):
         self.dialect = dialect
 
 
-_LOADING = threading.Lock()
-
-
 class _Library(NamedTuple):
     """LiteLLM, and what it lets through of the clients below it."""
 
@@ -211,14 +209,15 @@ class _Library(NamedTuple):
     httpx: Any
 
 
-def _library() -> _Library:
-    """The library, imported once; thread-safe, and quiet: no price list from the network, no .env, no log lines."""
-    with _LOADING:
-        return _load()
-
-
 @cache
+def _importing() -> "Future[_Library]":
+    """The import of the library, begun by the first who asks."""
+    return background(_load, "import-litellm")
+
+
 def _load() -> _Library:
+    """Quietly: no price list from the network, no stray .env, no log lines; and the tokenizer with it."""
+    count_text("", "")
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     os.environ["LITELLM_MODE"] = "PRODUCTION"
     import httpx  # noqa: PLC0415

@@ -7,6 +7,8 @@ from typing import Literal
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
+from app.model.background import background
+
 SECONDS = 5.0
 
 
@@ -24,7 +26,7 @@ Finding = Literal["there", "bad_key", "unreachable"]
 
 async def probe(target: Target, *, seconds: float = SECONDS) -> Finding:
     """One GET; whatever is not a refused key or silence counts as `there`, because not every endpoint has a list."""
-    return await asyncio.to_thread(_get, target, seconds)
+    return await asyncio.wrap_future(background(lambda: _get(target, seconds), "probe-endpoint"))
 
 
 def _get(target: Target, seconds: float) -> Finding:
