@@ -79,7 +79,7 @@ async def plan_setup(
         return Setup(origin="none" if commands is None else origin, notes=notes)
     programs = {**tools, "python": str(python)}
     asked, versions = await asyncio.gather(clients(), _versions(needs, programs))
-    _refuse(asked, needs)
+    left_out = _concerning(asked, needs)
     if asked.cargo_config:
         needs = [Needs("cargo", commands=(configure_cargo(asked.cargo_config),)), *needs]
     environment = {**dict(asked.environment), **dict(_flat(need.environment for need in needs))}
@@ -90,7 +90,7 @@ async def plan_setup(
         environment=tuple(sorted(environment.items())),
         directories=_flat(need.directories for need in needs),
         readable=tuple(str(path) for path in asked.directories),
-        notes=notes,
+        notes=_flat([notes, left_out]),
         origin=origin,
     )
 
@@ -138,16 +138,18 @@ def _public_hosts(names: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-def _refuse(asked: PackageClients, needs: Sequence[Needs]) -> None:
-    """An index that cannot be used from inside is said at once, not by a time-out in the middle."""
+def _concerning(asked: PackageClients, needs: Sequence[Needs]) -> list[str]:
+    """Sentences on indexes that are left out; SetupError where nothing could be installed without one."""
     used = {need.client for need in needs if need.commands}
-    for client, sentence in asked.problems:
-        if client in used:
+    problems = [problem for problem in asked.problems if problem.client in used]
+    for problem in problems:
+        if problem.fatal:
             raise SetupError(
-                f"The set-up cannot use this machine's package index: {sentence}.",
+                f"The set-up cannot use this machine's package index: {problem.sentence}.",
                 hint="Configure an index that needs none (a local mirror, say), or write `setup:` commands "
                 "in .github/agent-fix.yml that do without it.",
             )
+    return [problem.sentence for problem in problems]
 
 
 async def _versions(needs: Sequence[Needs], programs: Mapping[str, str]) -> tuple[str, ...]:

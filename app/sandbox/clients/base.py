@@ -7,10 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-SECONDS = 1.4
-"""The time a client has to answer; one that needs longer is treated as not there."""
+SECONDS = 6.0
+"""The time a client has to answer (half a second is usual); one that needs longer is treated as not there."""
 
 _REMOTE = {"http", "https"}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why an index cannot be used from a sandbox; `fatal` where it is the one that everything comes from."""
+
+    client: str
+    sentence: str
+    fatal: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,15 +28,14 @@ class PackageClients:
 
     `hosts` are origins for `app.sandbox.allowlist`; `environment` holds client settings, never a credential;
     `directories` are host paths to be readable inside at the same place (local indexes, a CA file);
-    `cargo_config` is text for cargo's configuration file, as source replacement has no variable;
-    `problems` are pairs of client and sentence: why that client's index cannot be used from a sandbox.
+    `cargo_config` is text for cargo's configuration file, as source replacement has no variable.
     """
 
     hosts: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     directories: tuple[Path, ...] = ()
     cargo_config: str = ""
-    problems: tuple[tuple[str, str], ...] = ()
+    problems: tuple[Problem, ...] = ()
 
 
 def merge(parts: Iterable[PackageClients]) -> PackageClients:
@@ -73,9 +81,9 @@ def locate(url: str) -> Location:
     return Location(url, origin=f"{parts.scheme}://{host}{port}", credentials="@" in parts.netloc)
 
 
-def credentials_problem(client: str, location: Location) -> tuple[str, str]:
+def credentials_problem(client: str, location: Location, *, fatal: bool) -> Problem:
     sentence = f"{client} on this machine uses an index at {location.origin} with credentials in its address"
-    return client, f"{sentence}, and none may enter the sandbox"
+    return Problem(client, f"{sentence}, and none may enter the sandbox", fatal)
 
 
 async def ask(

@@ -26,8 +26,8 @@ asked-for = "1"
 _KNOCK = re.compile(rb"CONNECT ([A-Za-z0-9.-]+:[0-9]+) ")
 _REFUSAL = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _PUBLIC = "crates-io"
-_KNOCK_SECONDS = 0.6
-_FETCH_SECONDS = 0.7
+_KNOCK_SECONDS = 3.0
+_FETCH_SECONDS = 1.0
 
 
 async def ask_cargo(environment: Mapping[str, str]) -> PackageClients:
@@ -49,13 +49,14 @@ async def ask_cargo(environment: Mapping[str, str]) -> PackageClients:
 def read_cargo(configuration: Mapping[str, Any]) -> PackageClients:
     """What a sandbox needs of cargo's configuration: source replacement, further registries, local directories."""
     source = replacement(configuration)
+    mirror = str((source or {}).get("registry", ""))
     problems = [
-        credentials_problem("cargo", location)
+        credentials_problem("cargo", location, fatal=location.url == mirror)
         for location in map(locate, _index_urls(configuration))
         if location.credentials
     ]
     text, directories = "", []
-    if source is not None and not problems:
+    if source is not None and not locate(mirror).credentials:
         kept = {key: source[key] for key in ("registry", "local-registry", "directory") if key in source}
         lines = [f"{key} = {json.dumps(str(value))}" for key, value in kept.items()]
         text = f'[source.{_PUBLIC}]\nreplace-with = "mirror"\n[source.mirror]\n' + "\n".join(lines) + "\n"

@@ -17,7 +17,7 @@ async def ask_go(environment: Mapping[str, str]) -> PackageClients:
 def read_go(settings: dict[str, str]) -> PackageClients:
     """`GOPROXY` lists addresses and the words `direct` and `off`; `GOSUMDB` is a host's name, or key and address."""
     locations = [locate(entry) for entry in re.split(r"[,|]", settings.get("GOPROXY", "")) if "://" in entry]
-    problems = [credentials_problem("go", location) for location in locations if location.credentials]
+    problems = [credentials_problem("go", location, fatal=True) for location in locations if location.credentials]
     if problems:
         return PackageClients(problems=tuple(problems))
     return PackageClients(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.sandbox.clients.base import PackageClients, ask, credentials_problem, locate, merge
+from app.sandbox.clients.base import PackageClients, Problem, ask, credentials_problem, locate, merge
 
 _PASSED_ON = ("strict-ssl", "nodedir", "omit-lockfile-registry-resolved")
 
@@ -28,13 +28,13 @@ def read_npm(settings: dict[str, Any]) -> PackageClients:
     """Registries (also those of single scopes) and the settings without which they would not be trusted."""
     hosts: list[str] = []
     variables: dict[str, str] = {}
-    problems: list[tuple[str, str]] = []
+    problems: list[Problem] = []
     for name, value in settings.items():
         if name != "registry" and not (name.startswith("@") and name.endswith(":registry")):
             continue
         location = locate(str(value))
         if location.credentials:
-            problems.append(credentials_problem("npm", location))
+            problems.append(credentials_problem("npm", location, fatal=name == "registry"))
         elif location.origin:
             hosts.append(location.origin)
             variables[f"npm_config_{name}"] = location.url

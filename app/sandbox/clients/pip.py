@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urldefrag
 
-from app.sandbox.clients.base import Location, PackageClients, ask, credentials_problem, locate
+from app.sandbox.clients.base import Location, PackageClients, Problem, ask, credentials_problem, locate
 
 # Executed by the interpreter that is asked; its pip may be of any age: newer ones nest their settings by file.
 _SCRIPT = """
@@ -42,13 +42,13 @@ def read_pip(answer: dict[str, Any]) -> PackageClients:
     settings = {name: _setting(answer["settings"], name) for name in ("index-url", "extra-index-url", "find-links")}
     hosts: list[str] = []
     directories: list[Path] = []
-    problems: list[tuple[str, str]] = []
+    problems: list[Problem] = []
     variables = {f"PIP_{name.upper().replace('-', '_')}": _setting(answer["settings"], name) for name in _PASSED_ON}
     for name, value in settings.items():
         kept = []
         for location in map(locate, value.split()):
             if location.credentials:
-                problems.append(credentials_problem("pip", location))
+                problems.append(credentials_problem("pip", location, fatal=name == "index-url"))
                 continue
             kept.append(location.url)
             hosts += [location.origin] if location.origin else []
