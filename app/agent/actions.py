@@ -54,7 +54,7 @@ class Bash(Action):
     )
     changes_files = True
     command: Annotated[Text, Field(max_length=30_000), AfterValidator(_not_blank)]
-    timeout: float = Field(DEFAULT_TIMEOUT, ge=1, le=MAX_TIMEOUT, description="Seconds.")
+    timeout: Annotated[float, Field(ge=1, le=MAX_TIMEOUT, description="Seconds.")] = DEFAULT_TIMEOUT
 
     @property
     def target(self) -> str:
@@ -65,8 +65,8 @@ class View(Action):
     tool = "view"
     about = "Show a file with line numbers (whole, or lines start to end), or list a directory, two levels deep."
     path: Path
-    start: int = Field(1, ge=1, le=10**9, description="First line.")
-    end: int | None = Field(None, ge=-1, le=10**9, description="Last line; left out: as far as fits.")
+    start: Annotated[int, Field(ge=1, le=10**9, description="First line.")] = 1
+    end: Annotated[int | None, Field(ge=-1, le=10**9, description="Last line; left out: as far as fits.")] = None
 
     @property
     def target(self) -> str:
@@ -83,8 +83,8 @@ class Edit(Action):
     )
     changes_files = True
     path: Path
-    old_text: Text = Field(max_length=100_000)
-    new_text: Text = Field(max_length=200_000)
+    old_text: Annotated[Text, Field(max_length=100_000)]
+    new_text: Annotated[Text, Field(max_length=200_000)]
 
     @property
     def target(self) -> str:
@@ -96,7 +96,7 @@ class Write(Action):
     about = "Create a file, or replace all of it. Missing directories are made. For small changes use edit."
     changes_files = True
     path: Path
-    content: Text = Field(max_length=500_000)
+    content: Annotated[Text, Field(max_length=500_000)]
 
     @property
     def target(self) -> str:
@@ -122,14 +122,18 @@ class Submit(Action):
         "Hand in the work; the only call of its turn. It is verified independently: on failure you get the facts and "
         "go on."
     )
-    summary: Annotated[Text, Field(max_length=8_000), AfterValidator(_not_blank)] = Field(
-        description="What was wrong and what you changed, for the reviewer."
-    )
-    reproduction: Text = Field(
-        "",
-        max_length=4_000,
-        description="A command that fails on the original code with your changed tests, and passes now.",
-    )
+    summary: Annotated[
+        Text,
+        Field(max_length=8_000, description="What was wrong and what you changed, for the reviewer."),
+        AfterValidator(_not_blank),
+    ]
+    reproduction: Annotated[
+        Text,
+        Field(
+            max_length=4_000,
+            description="A command that fails on the original code with your changed tests, and passes now.",
+        ),
+    ] = ""
 
     @property
     def target(self) -> str:
