@@ -38,7 +38,7 @@ _BLOCK_START = re.compile(r"^(?:[-+=#:!/|]|\d+(?=[.)]))")
 
 def inline(text: str) -> str:
     """One line of prose, escaped; its own code spans stay, and what GitHub would act on becomes one."""
-    return _inline(one_line(text))
+    return _inline(one_line(_visible(text)))
 
 
 def code_span(text: str) -> str:
@@ -77,7 +77,7 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def details(summary: str, body: str) -> str:
     """A folded part. `summary` is a template's own words (GitHub would act on others'), `body` is Markdown."""
-    return f"<details>\n<summary>{escape(one_line(summary))}</summary>\n\n{body}\n\n</details>"
+    return f"<details>\n<summary>{escape(one_line(summary), quote=False)}</summary>\n\n{body}\n\n</details>"
 
 
 def prose(text: str) -> str:

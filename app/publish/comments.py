@@ -1,0 +1,222 @@
+"""Every word the bot says: pure functions from facts to a title, a pull request's body and a commit message.
+
+A reviewer with twenty seconds reads the verdict first; who has more finds the plan, the change, the proof and
+the outputs below it, the long parts folded. Links, mentions and closing keywords come from these templates only.
+"""
+
+from collections.abc import Iterator
+
+from app.config import RepoConfig
+from app.gitformat import FileStat
+from app.plan import Plan
+from app.publish.facts import PullRequestFacts
+from app.publish.markdown import cell, code_cell, code_span, details, inline, quoted, table
+from app.publish.plaintext import count, duration, harmless_line, harmless_text, money
+from app.publish.proof import MEANING, Caps, bullets, clip, known_failures, test_list, verification_section
+from app.task import Person, Task
+from app.verify.facts import Gate, Verdict
+
+MAX_TITLE = 200
+MAX_SUBJECT = 72
+MAX_BODY = 60_000
+"""Characters; GitHub refuses a body of more than 65,536."""
+
+_LEVELS = (Caps(4_000, 50, 2_000), Caps(1_500, 20, 1_000), Caps(500, 8, 400), Caps(100, 3, 120))
+"""The most that is shown, and what is shown of a body that would be too long so."""
+
+_ALERT: dict[Verdict, str] = {"proved": "TIP", "tested": "NOTE", "unproved": "WARNING", "broken": "CAUTION"}
+
+
+def pull_request_title(task: Task, config: RepoConfig | None = None) -> str:
+    """From the issue's title, or the repository's own pattern."""
+    if config is None or config.title is None:
+        return _subject(task, MAX_TITLE)
+    title = config.title_for(harmless_line(task.issue.title, MAX_TITLE - 60), task.issue.number)
+    return title if len(title) <= MAX_TITLE else f"{title[: MAX_TITLE - 1]}…"
+
+
+def commit_message(task: Task, summary: str = "", requester: Person | None = None) -> str:
+    """Subject, the model's summary as plain text, and a trailer for who asked."""
+    paragraphs = [_subject(task, MAX_SUBJECT)]
+    if body := harmless_text(summary, 2_000):
+        paragraphs.append(body)
+    person = requester or task.requester
+    if person is not None:
+        paragraphs.append(f"Co-authored-by: {_ident(person.name)} <{_ident(person.email)}>")
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def pull_request_body(facts: PullRequestFacts) -> str:
+    """At most 60,000 characters; where that cuts something off, the text says so."""
+    bodies = (_body(facts, caps) for caps in _LEVELS)
+    return next((body for body in bodies if len(body) <= MAX_BODY), "") or _body(facts, Caps(0, 1, 60))
+
+
+def _subject(task: Task, limit: int) -> str:
+    title = harmless_line(task.issue.title, limit)
+    if title.casefold().startswith(("fix:", "fix ", "fixes ", "fixed ")):
+        return title
+    return f"Fix: {harmless_line(task.issue.title, limit - len('Fix: '))}"
+
+
+def _ident(text: str) -> str:
+    """A name or address that cannot leave its place in a trailer."""
+    return "".join(char for char in text if char.isprintable() and char not in "<>").strip() or "unknown"
+
+
+def _body(facts: PullRequestFacts, caps: Caps) -> str:
+    sections = (
+        _opening(facts),
+        _banner(facts),
+        *_alerts(facts, caps),
+        _section("What changed and why", _summary(facts, caps)),
+        _section("Plan", _plan(facts.plan, caps)),
+        _section("Changes", _changes(facts, caps)),
+        _section("Verification", verification_section(facts.verification, facts.task.base, facts.commit, caps)),
+        _section("Notes", _notes(facts, caps)),
+        _footer(facts),
+    )
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _section(title: str, content: str) -> str:
+    return f"## {title}\n\n{content}" if content else ""
+
+
+def _opening(facts: PullRequestFacts) -> str:
+    issue = facts.task.issue
+    title = inline(clip(issue.title, 300))
+    return f"Issue: {title}" if issue.number is None else f"Fixes #{issue.number}: {title}"
+
+
+def _banner(facts: PullRequestFacts) -> str:
+    """The verdict and the few numbers that carry it, as one box."""
+    verification = facts.verification
+    lines = [f"**{verification.verdict.capitalize()}.** {MEANING[verification.verdict]}"]
+    found, suite = verification.reproduction, verification.suite
+    numbers = []
+    if found is not None and found.on_base == "red" and found.on_head == "green":
+        numbers.append("reproduction 🔴 → 🟢")
+    if (
+        suite is not None
+        and suite.base is not None
+        and suite.head is not None
+        and suite.base.count
+        and suite.head.count
+    ):
+        numbers.append(f"tests passed {suite.base.count.passed:,} → {suite.head.count.passed:,}")
+        numbers.append(f"newly failing {len(suite.newly_failing):,}")
+    numbers.append(_totals(facts.changes))
+    lines += ["", " · ".join(numbers)]
+    return _alert(_ALERT[verification.verdict], *lines)
+
+
+def _alerts(facts: PullRequestFacts, caps: Caps) -> Iterator[str]:
+    if not facts.verification.isolated:
+        yield _alert(
+            "WARNING", "**No sandbox.** The agent's commands and the project's tests ran unprotected on the host."
+        )
+    if facts.recorded:
+        yield _alert(
+            "NOTE",
+            "**Recorded answers.** The model's answers were replayed from a recording; everything else was really run.",
+        )
+    if warnings := bullets(facts.warnings, caps):
+        yield _alert("WARNING", *warnings.split("\n"))
+
+
+def _alert(kind: str, *lines: str) -> str:
+    return "\n".join([f"> [!{kind}]", *(f"> {line}".rstrip() for line in lines)])
+
+
+def _summary(facts: PullRequestFacts, caps: Caps) -> str:
+    return quoted(clip(facts.summary, caps.text * 2)) if facts.summary.strip() else ""
+
+
+def _plan(plan: Plan | None, caps: Caps) -> str:
+    if plan is None:
+        return ""
+    parts = [f"**Steps**\n\n{bullets(plan.steps, caps, numbered=True)}"] if plan.steps else []
+    lists = (("Likely causes", plan.hypotheses), ("Files to look at", plan.candidate_files))
+    parts += [f"**{title}**\n\n{bullets(items, caps)}" for title, items in lists if items]
+    commands = (("To reproduce", plan.reproduce), ("To verify", plan.verify))
+    parts += [f"**{title}:** {code_span(clip(text, caps.text))}" for title, text in commands if text.strip()]
+    folded = details(f"The plan in {count(len(plan.steps), 'step')}", "\n\n".join(parts)) if parts else ""
+    summary = inline(clip(plan.summary, caps.text))
+    return "\n\n".join(part for part in (summary, folded) if part)
+
+
+def _changes(facts: PullRequestFacts, caps: Caps) -> str:
+    if not facts.changes:
+        return ""
+    warned = [gate for gate in facts.verification.gates if gate.outcome == "warned"]
+    rows = [
+        [code_cell(clip(stat.path, 200)), _lines(stat), cell("; ".join(_remarks(stat, warned)))]
+        for stat in facts.changes[: caps.items]
+    ]
+    more = len(facts.changes) - len(rows)
+    told = f"\n\nand {count(more, 'more file')}." if more else ""
+    return table(["File", "Lines", ""], rows) + told
+
+
+def _lines(stat: FileStat) -> str:
+    if stat.added is None or stat.deleted is None:
+        return "binary"
+    return f"+{stat.added:,} −{stat.deleted:,}"  # noqa: RUF001  # a minus sign lines up with the plus
+
+
+def _remarks(stat: FileStat, warned: list[Gate]) -> Iterator[str]:
+    """What a reviewer should know of a file before opening it: its kind of change, and what a check says of it."""
+    if stat.status != "modified":
+        yield "new" if stat.status == "added" else stat.status
+    if stat.old_path:
+        yield f"was {clip(stat.old_path, 200)}"
+    if stat.mode == "120000":
+        yield "a symlink"
+    elif stat.mode == "100755" != stat.old_mode:
+        yield "executable"
+    for gate in warned:
+        found = (
+            detail.removeprefix(f"{stat.path}: ") for detail in gate.details if detail.startswith(f"{stat.path}: ")
+        )
+        yield from (f"{gate.name}: {clip(text, 200)}" for text in list(found)[:3])
+
+
+def _totals(changes: tuple[FileStat, ...]) -> str:
+    added = sum(stat.added or 0 for stat in changes)
+    deleted = sum(stat.deleted or 0 for stat in changes)
+    return f"{count(len(changes), 'file')}, +{added:,} −{deleted:,} lines"  # noqa: RUF001
+
+
+def _notes(facts: PullRequestFacts, caps: Caps) -> str:
+    parts = []
+    if facts.notes:
+        parts.append(bullets(facts.notes, caps))
+    if known := known_failures(facts.verification.suite):
+        title = f"{count(len(known), 'test')} failing on the base already, not this change's doing"
+        parts.append(details(title, test_list(known, caps)))
+    if hidden := facts.task.issue.hidden_characters:
+        parts.append(f"{count(hidden, 'hidden character')} in the issue's text did not reach the model.")
+    return "\n\n".join(parts)
+
+
+def _footer(facts: PullRequestFacts) -> str:
+    usage, sandbox = facts.usage, facts.verification.sandbox
+    items = [
+        f"model {_name(facts.model)}{' (recorded)' if facts.recorded else ''}" if facts.model else "",
+        f"{count(usage.calls, 'call')}, {money(usage.cost)}",
+        f"{usage.prompt_tokens:,} prompt tokens ({usage.cached_share:.0%} cached)",
+        f"{usage.completion_tokens:,} completion tokens",
+        f"usage of {count(usage.estimated, 'call')} estimated" if usage.estimated else "",
+        count(facts.turns, "turn"),
+        duration(facts.seconds),
+        f"runner {_name(facts.runner)}",
+        f"sandbox {_name(sandbox)}" if sandbox else "",
+        f"base {_name(facts.task.base_ref)} at {code_span(facts.task.base[:10])}",
+        f"job {_name(facts.job)}",
+    ]
+    return f"---\n\n<sub>agent-fix · {' · '.join(item for item in items if item)}</sub>"
+
+
+def _name(text: str) -> str:
+    return code_span(clip(text, 100))

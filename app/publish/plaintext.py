@@ -1,0 +1,71 @@
+"""Other people's words where nothing can be escaped: commit messages and titles, which forges and CI also read."""
+
+import re
+import textwrap
+from datetime import timedelta
+
+from app.model.base import MicroUSD
+from app.text import one_line, plain
+
+_WIDTH = 72
+_MARKS = (
+    (re.compile(r"@(?=\w)"), "@ "),
+    (re.compile(r"#(?=\d)"), "# "),
+    (re.compile(r"(?i)\bgh-(?=\d)"), "GH "),
+    (re.compile(r"://"), ": //"),
+    (re.compile(r"(?i)\bwww\.(?=\S)"), "www . "),
+    (re.compile(r"(?i)\b(?=\d*[a-f])[0-9a-f]{7,64}\b"), lambda found: f"{found[0][:6]}…"),
+    (re.compile(r"\[(?=[^\]]*(?:(?i:skip|\bci\b|actions))[^\]]*\])([^\]]*)\]"), r"(\1)"),
+    (re.compile(r"\*{3}"), ""),
+    (re.compile(r"(?m)(^|\s)([A-Za-z]+(?:-[A-Za-z]+)+)[ \t]*:"), r"\1\2 -"),
+)
+"""What a forge or CI acts on in plain text: mentions, references, links, skip marks, trailers.
+
+Replaced twice, a text stays as after the first time.
+"""
+
+
+def harmless_line(text: str, limit: int) -> str:
+    """One line for a title or a subject, shortened at a word with an ellipsis."""
+    line = _harmless(one_line(plain(text))).strip()
+    if len(line) <= limit:
+        return line
+    cut = line[: limit - 1]
+    return f"{cut.rpartition(' ')[0] or cut}…"
+
+
+def harmless_text(text: str, limit: int) -> str:
+    """Paragraphs for a commit message, wrapped; what is beyond `limit` characters is left out and said to be."""
+    whole = plain(text).strip()
+    kept = whole if len(whole) <= limit else f"{whole[:limit].rpartition(' ')[0]} …"
+    lines: list[str] = []
+    for line in _harmless(kept).splitlines():
+        item = re.match(r"\s*(?:[-*]|\d+[.)])\s+", line)
+        indent = "  " if item else ""
+        lines += textwrap.wrap(line.strip(), _WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
+    return re.sub(r"\n{3,}", "\n\n", _harmless("\n".join(lines))).strip()
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(timedelta(seconds=seconds).total_seconds()), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def money(cost: MicroUSD) -> str:
+    """Dollars with the digits that say something: cents, and below ten cents four places."""
+    dollars = cost / 1_000_000
+    return f"${dollars:,.2f}" if cost >= 100_000 or cost == 0 else f"${dollars:.4f}"
+
+
+def _harmless(text: str) -> str:
+    for pattern, replacement in _MARKS:
+        text = pattern.sub(replacement, text)
+    return text
