@@ -28,7 +28,7 @@ from app.model.registry import make_model
 from app.model.sql_ledger import SqlLedger
 from app.model.sql_ledger import metadata as ledger_tables
 from app.patch import Patch
-from app.pipeline import Bench, Known, Published, solve
+from app.pipeline import Bench, Published, solve
 from app.plan import Plan
 from app.plan_text import parse_plan_file
 from app.planner import make_plan
@@ -37,7 +37,7 @@ from app.result import Result
 from app.runners.base import Runner
 from app.runners.native import Surroundings
 from app.runners.registry import find_runner
-from app.sandbox.base import Sandbox, SandboxProvider, Setup
+from app.sandbox.base import Sandbox, SandboxProvider, Setup, Spec
 from app.sandbox.bubblewrap import BubblewrapProvider
 from app.sandbox.changes import baseline
 from app.sandbox.hosts import asked_once
@@ -46,6 +46,7 @@ from app.sandbox.unsandboxed import UnsandboxedProvider
 from app.settings import Settings, python_interpreter
 from app.task import Person
 from app.tree import Tree
+from app.verify.facts import Known
 from app.verify.verifier import Verifier
 from app.workspaces import Workspaces
 
@@ -127,9 +128,6 @@ class House:
 
         return Engine(self.settings.state, Result, work)
 
-    def provider(self, order: Order) -> SandboxProvider:
-        return make_provider(order.job.sandbox, self.settings)
-
     def meter(self, order: Order, progress: Progress) -> Meter:
         job, settings = order.job, self.settings
         make = partial(make_model, environment=settings.model_environment)
@@ -139,12 +137,6 @@ class House:
 
     def progress(self, order: Order, watcher: Progress) -> Progress:
         return KeptProgress(self.store, order.job.id, watcher)
-
-    async def refuse_weak_sandbox(self, order: Order) -> None:
-        """Raise SandboxError where a property does not hold; `--sandbox none` was the user's own word."""
-        provider = self.provider(order)
-        if isinstance(provider, BubblewrapProvider):
-            await refuse_weak(provider)
 
     def blob(self, job_id: str, digest: str) -> bytes:
         return JobBlobs(self.store.engine, job_id).get(digest)
@@ -178,6 +170,7 @@ class Desk:
         self.approve = approve
         self.mirror = house.mirror(Path(order.job.task.repository))
         self.blobs = JobBlobs(house.store.engine, order.job.id)
+        self.provider = make_provider(order.job.sandbox, house.settings)
         self.workspaces = self._workspaces()
         self.runner: Runner | None = None
 
@@ -185,6 +178,11 @@ class Desk:
         """The digest of the steps so far, kept among the job's blobs; empty where there are none."""
         lines = list(self.runner.trajectory()) if self.runner else []
         return self.blobs.put("".join(f"{line}\n" for line in lines).encode("utf-8", "replace")) if lines else ""
+
+    async def prove_sandbox(self) -> None:
+        """Open one that holds nothing, before anything costs: raises SandboxError where a property does not hold."""
+        proof = await self.provider.open(Spec(key=f"{self.order.job.id}/proof", fill=lambda _: None))
+        await proof.destroy()
 
     def bench(self) -> Bench:
         job, config = self.order.job, self.order.config
@@ -217,7 +215,7 @@ class Desk:
     def _workspaces(self) -> Workspaces:
         job = self.order.job
         return Workspaces(
-            self.house.provider(self.order),
+            self.provider,
             job=job.id,
             fill=partial(self.mirror.checkout, job.task.base),
             baseline=baseline(self.order.tree),

@@ -21,25 +21,10 @@ from app.plan_text import render_plan
 from app.result import Result
 from app.runners.base import Assignment, Ending, Review, Runner, Submission
 from app.sandbox.base import Sandbox
-from app.verify.facts import SuiteResult, Verdict, Verification
+from app.verify.facts import Known, Verdict, Verified
 
 MAX_REVIEWS = 6
 """Submissions that are verified; the last one's facts are the job's, whatever they are."""
-
-
-class Known(Noun):
-    """What is known of the base before the first step: its suite, or why there is no result."""
-
-    suite: SuiteResult | None = None
-    brief: str = ""
-
-
-class Verified(Noun):
-    """A patch with what the harness found out about it."""
-
-    patch: Patch
-    verification: Verification
-    feedback: str = ""
 
 
 class Published(Noun):

@@ -64,7 +64,7 @@ class Attendance:
             return self._report(Result.model_validate(row.result))
         self.meter.warm()
         await self.meter.check()
-        await self.house.refuse_weak_sandbox(self.order)
+        await self.desk.prove_sandbox()
         epoch = store.acquire(job.id)
         say_begin(self.order, self.terminal, epoch=epoch)
         self._stop_politely()

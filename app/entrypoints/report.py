@@ -13,6 +13,7 @@ from app.plan_text import render_plan_file
 from app.publish.comments import pull_request_body, pull_request_title, verification_lines
 from app.publish.facts import PullRequestFacts
 from app.result import Result
+from app.verify.facts import Verification
 
 PUBLISHED = ("pr_opened", "pr_updated")
 
@@ -51,9 +52,10 @@ def report(house: House, order: Order, result: Result, terminal: TerminalProgres
         files["trajectory.jsonl"] = house.blob(order.job.id, result.trajectory).decode()
     if result.plan is not None:
         files[PLAN_FILE] = render_plan_file(result.plan)
-    if result.exit_status in PUBLISHED:
-        facts = pull_request_facts(order, result)
-        files["pull-request.md"] = f"# {pull_request_title(facts.task)}\n\n{pull_request_body(facts)}"
+    if result.exit_status in PUBLISHED and result.verification is not None:
+        facts = pull_request_facts(order, result, result.verification)
+        title = pull_request_title(facts.task, order.config)
+        files["pull-request.md"] = f"# {title}\n\n{pull_request_body(facts)}"
     for name, text in files.items():
         folder.write(name, text)
     _say_end(order, result, terminal)
@@ -78,6 +80,28 @@ def _say_end(order: Order, result: Result, terminal: TerminalProgress) -> None:
     verdict = result.verification.verdict if result.verification else result.exit_status
     reason = f": {result.reason}" if result.reason and result.exit_status not in PUBLISHED else ""
     terminal.say("state", f"{verdict}{reason}")
+
+
+def pull_request_facts(order: Order, result: Result, verification: Verification) -> PullRequestFacts:
+    job = order.job
+    return PullRequestFacts(
+        task=job.task,
+        job=job.id,
+        branch=result.branch,
+        commit=result.commit,
+        verification=verification,
+        plan=result.plan,
+        summary=result.summary,
+        changes=result.changes,
+        usage=result.usage,
+        model=job.model,
+        recorded=job.model.startswith("recorded/"),
+        runner=job.runner,
+        turns=result.turns,
+        seconds=result.seconds,
+        notes=result.notes,
+        warnings=result.warnings,
+    )
 
 
 def job_document(order: Order, result: Result) -> dict[str, Any]:

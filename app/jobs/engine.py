@@ -104,6 +104,7 @@ class Engine(Generic[N]):
     def __init__(self, directory: Path, kind: type[N], solve: Solve[N]) -> None:
         self._kind = kind
         self._solve = solve
+        self._loop: asyncio.AbstractEventLoop
         self._outcomes: dict[str, Future[N]] = {}
         self._journals: dict[str, DurableJournal] = {}
         database = directory / "journal.db"
@@ -121,7 +122,10 @@ class Engine(Generic[N]):
         DBOS(config=config)
 
         async def solve_workflow(job_id: str) -> dict[str, Any]:
-            return await self._follow(job_id)
+            if asyncio.get_running_loop() is self._loop:
+                return await self._follow(job_id)
+            # A resumed workflow is begun on a loop of DBOS's own; a job's rooms belong to the loop they were made in.
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._follow(job_id), self._loop))
 
         self._workflow = DBOS.workflow(name="solve", max_recovery_attempts=3)(solve_workflow)
 
@@ -134,6 +138,7 @@ class Engine(Generic[N]):
         status = await DBOS.get_workflow_status_async(job_id) if resumed else None
         if status is not None and status.status == "SUCCESS":
             return self._kind.model_validate(status.output)
+        self._loop = asyncio.get_running_loop()
         outcome: Future[N] = Future()
         self._outcomes[job_id] = outcome
         self._journals[job_id] = DurableJournal(resumed=resumed, fail=outcome.set_exception)

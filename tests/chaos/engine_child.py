@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import threading
 from pathlib import Path
 
 from app import failpoints
@@ -42,6 +43,8 @@ class SmallJob:
         return await step("publish")
 
     async def begin(self, name: str, journal: Journal) -> Count:
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("a job is worked on in the loop it was given to, resumed or not")
         marks = self.mark(name)
         await asyncio.sleep(0.01)
         return Count(begun=marks, recovering=journal.recovering)
