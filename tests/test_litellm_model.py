@@ -1,16 +1,12 @@
 """LiteLLM behind our port, against a real endpoint on the loopback that plays every fault it can have."""
 
 import asyncio
-import subprocess
-import sys
-import textwrap
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.model.base import Answer, Message, Request, ToolCall, ToolSpec
+from app.model.base import Message, Request, ToolCall, ToolSpec
 from app.model.errors import ModelError
 from app.model.litellm import LiteLLMModel, Patience
 from app.model.prices import Price
@@ -324,37 +320,3 @@ async def test_a_good_endpoint_passes_the_check_without_a_call(endpoint: OpenAIE
     await model(endpoint).check()
     await LiteLLMModel("any-name", environment={"OPENAI_BASE_URL": endpoint.url}).check()
     assert endpoint.requests == []
-
-
-CLEAN = """
-    import asyncio, sys
-    sys.path.insert(0, sys.argv[1])
-    from app.model.base import Message, Request, ToolSpec
-    from app.model.litellm import LiteLLMModel
-    tool = ToolSpec(name="bash", description="", parameters={"type": "object", "properties": {}})
-    request = Request(messages=(Message(role="user", content="go"),), tools=(tool,))
-    model = LiteLLMModel("openai/local", environment={"OPENAI_API_BASE": sys.argv[2]})
-    assert "litellm" not in sys.modules
-    asyncio.run(model.check())
-    assert "litellm" not in sys.modules
-    model.warm()
-    print(asyncio.run(model.complete(request)).model_dump_json())
-"""
-
-
-def test_a_tool_call_in_a_clean_environment(endpoint: OpenAIEndpoint, tmp_path: Path) -> None:
-    endpoint.script(answer("", tools=[("c1", "bash", "{}")]))
-    (tmp_path / ".env").write_text("OPENAI_API_KEY=from-a-stray-file\n")
-    root = Path(__file__).parent.parent
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", textwrap.dedent(CLEAN), str(root), endpoint.url],
-        env={},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.stderr == ""
-    assert Answer.model_validate_json(done.stdout).tool_calls[0].name == "bash"
-    assert endpoint.requests[0].headers["authorization"] == "Bearer no-key"
