@@ -1,0 +1,176 @@
+"""The conversation only grows at its end, byte for byte, until one compaction makes it much smaller."""
+
+import json
+
+import pytest
+
+from app.agent.actions import specs
+from app.agent.digest import digest
+from app.agent.history import History, messages_of
+from app.agent.prompts import head
+from app.agent.turn import Asked, Checkpoint, FileState, Observation, Step, Turn
+from app.model.base import Answer, ModelInfo, Request, ToolCall, Usage
+
+INFO = ModelInfo(name="m", context_window=20_000, max_output=2_000)
+
+
+def step(number: int, text: str = "output", command: str = "pytest -q", usage: Usage | None = None) -> Step:
+    call = ToolCall(id=f"c{number}", name="bash", arguments=json.dumps({"command": command}))
+    seen = Observation(call_id=call.id, tool="bash", outcome="ok", text=text, summary="exit 1, 2.0 s")
+    answer = Answer(content=f"I look at part {number}.", tool_calls=(call,), usage=usage or Usage())
+    tree = Checkpoint(base="0" * 40, files=(FileState(path=f"f{number}.py", mode="100644", digest="d"),))
+    return Step(Asked(answer=answer), Turn(number=number, calls=(call,), observations=(seen,), checkpoint=tree))
+
+
+def history(count: int, text: str = "output", info: ModelInfo = INFO) -> History:
+    made = History(head("the brief"), specs(), info)
+    for number in range(1, count + 1):
+        made.add(step(number, text))
+    return made
+
+
+def test_every_request_begins_with_the_bytes_of_the_one_before() -> None:
+    made, before = history(0), b""
+    for number in range(1, 30):
+        made.add(step(number))
+        messages = b"".join(message.model_dump_json().encode() for message in made.request().messages)
+        assert messages.startswith(before)
+        before = messages
+
+
+def test_the_same_steps_give_the_same_bytes_after_storage() -> None:
+    made = history(5)
+    again = History(head("the brief"), specs(), INFO)
+    for asked, turn in made.steps:
+        again.add(Step(*(type(noun).model_validate_json(noun.model_dump_json()) for noun in (asked, turn))))  # type: ignore[arg-type]
+    assert again.request() == made.request()
+
+
+def test_every_call_has_its_answer() -> None:
+    check_protocol(history(12).request())
+
+
+def check_protocol(request: Request) -> None:
+    """What every provider insists on: each call answered at once, by its id; no answer without a call."""
+    open_calls: list[str] = []
+    for message in request.messages:
+        if message.role == "tool":
+            assert message.tool_call_id == open_calls.pop(0)
+        else:
+            assert not open_calls
+            open_calls = [call.id for call in message.tool_calls]
+        assert message.content or message.tool_calls
+    assert not open_calls
+
+
+def test_notes_follow_the_observations() -> None:
+    asked, turn = step(1)
+    roles = [message.role for message in messages_of(Step(asked, turn.model_copy(update={"notes": ("a", "b")})))]
+    assert roles == ["assistant", "tool", "user"]
+
+
+def test_an_empty_answer_is_not_sent_back_empty() -> None:
+    empty = Step(Asked(answer=Answer()), Turn(number=1, notes=("Your answer was empty.",)))
+    assert messages_of(empty)[0].content == "(no answer)"
+
+
+def test_the_reserve_fits_the_model() -> None:
+    assert history(0).request().max_tokens == 2_000
+    assert history(0, info=ModelInfo("m", 4_000, 64_000)).reserve == 1_000
+    assert history(0, info=ModelInfo("m", 200_000, 64_000)).reserve == 8_192
+
+
+def test_full_when_prompt_and_reserve_pass_the_window() -> None:
+    made = history(0)
+    while not made.full():
+        made.add(step(len(made.steps) + 1, "x" * 2_000))
+    assert INFO.context_window - 2_000 - 1_000 < made.tokens() < INFO.context_window
+
+
+def test_the_providers_count_is_believed() -> None:
+    made = history(3)
+    made.add(step(4, usage=Usage(prompt_tokens=19_000)))
+    assert made.full()
+
+
+def test_compaction_goes_down_to_two_fifths_in_one_jump() -> None:
+    made = history(40, "x" * 1_500)
+    assert made.full()
+    assert made.compact()
+    assert made.tokens() <= INFO.context_window * 0.4
+    check_protocol(made.request())
+
+
+def test_compaction_keeps_head_digest_and_the_last_turns() -> None:
+    made = history(40, "x" * 1_500)
+    made.compact()
+    messages = made.request().messages
+    assert messages[:2] == head("the brief")
+    assert "replaced by this digest" in messages[2].content
+    assert "12. bash pytest -q → exit 1, 2.0 s" in messages[2].content
+    assert messages[-1].content == "x" * 1_500
+    assert messages[-1].tool_call_id == "c40"
+
+
+def test_the_prefix_is_stable_again_after_a_compaction() -> None:
+    made = history(40, "x" * 1_500)
+    made.compact()
+    before = made.request().messages
+    made.add(step(41))
+    assert made.request().messages[: len(before)] == before
+
+
+def test_a_second_compaction_still_knows_the_first_turns() -> None:
+    made = history(20, "x" * 3_000)
+    assert made.compact()
+    for number in range(21, 41):
+        made.add(step(number, "x" * 3_000))
+    assert made.compact()
+    text = made.request().messages[2].content
+    assert "1. bash pytest" in text
+    assert "25. bash pytest" in text
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_what_is_small_already_cannot_be_compacted(count: int) -> None:
+    assert not history(count).compact()
+
+
+def test_a_brief_that_fills_the_window_cannot_be_compacted() -> None:
+    made = History(head("x" * 60_000), specs(), INFO)
+    made.add(step(1, "y" * 10_000))
+    assert made.full()
+    assert not made.compact()
+
+
+def test_the_digest_names_failing_tests_places_and_changed_files() -> None:
+    output = (
+        "app/money.py:31: AssertionError\nFAILED tests/test_money.py::test_add - assert 1\nERROR tests/x.py::test_y"
+    )
+    text = digest([step(1), step(2, output)], 4_000)
+    assert "Failing tests last seen (turn 2):\ntests/test_money.py::test_add\ntests/x.py::test_y" in text
+    assert "app/money.py:31" in text
+    assert "Files changed so far:\nf2.py" in text
+    assert "1. said: I look at part 1." in text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "FAIL: test_add (tests.test_money.Case.test_add)",
+        "--- FAIL: TestAdd (0.00s)",
+        "test money::adds ... FAILED",
+        "not ok 3 - adds two amounts",
+        "✖ adds two amounts",
+        "tests/t.py::test_a FAILED [ 50%]",
+    ],
+)
+def test_the_digest_knows_failures_of_many_runners(line: str) -> None:
+    assert "Failing tests last seen" in digest([step(1, line)], 4_000)
+
+
+def test_a_digest_keeps_to_its_room_and_says_what_it_left_out() -> None:
+    text = digest([step(number, command="x" * 200) for number in range(300)], 3_000)
+    assert len(text) <= 3_000
+    assert "lines are left out)" in text
+    assert "299. bash" in text
