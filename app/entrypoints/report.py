@@ -10,7 +10,8 @@ from app.entrypoints.terminal import TerminalProgress
 from app.errors import AgentFixError
 from app.model.budget import usd
 from app.plan_text import render_plan_file
-from app.publish.comments import pull_request_body, pull_request_title, verification_lines
+from app.entrypoints.proof_lines import proof_lines
+from app.publish.comments import pull_request_body, pull_request_title
 from app.publish.facts import PullRequestFacts
 from app.result import Result
 from app.verify.facts import Verification
@@ -65,7 +66,7 @@ def report(house: House, order: Order, result: Result, terminal: TerminalProgres
 
 def _say_end(order: Order, result: Result, terminal: TerminalProgress) -> None:
     if result.verification is not None:
-        for line in verification_lines(result.verification):
+        for line in proof_lines(result.verification):
             terminal.say("verification", line)
     if result.exit_status == "answered" and result.plan is not None:
         terminal.say("note", f"nothing was changed; {order.out / PLAN_FILE} can be edited and passed with --plan")
