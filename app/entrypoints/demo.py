@@ -2,17 +2,19 @@
 
 import argparse
 import shutil
-import subprocess
 from importlib import resources
 from pathlib import Path
 
 from app.entrypoints.local import FixOptions, fix
 from app.errors import AgentFixError, ExitCode, OutputError
+from app.gitstore import Git
 from app.settings import read_settings
+from app.task import Person
 
 DATE = "2026-01-05T09:00:00+00:00"
-OURS = "repo"
-"""What a directory must hold, besides nothing at all, to be taken for an earlier demo's and made anew."""
+AUTHOR = Person(name="Sample Author", email="sample@example.com")
+MARK = ".agent-fix-demo"
+"""In a directory that an earlier demo made, and a later one may make anew."""
 
 
 def demo_command(arguments: argparse.Namespace) -> int:
@@ -42,20 +44,18 @@ def _introduce(model: str | None) -> None:
 
 def _fresh_repository(out: Path, sample: Path) -> Path:
     """The sample as a git repository with one commit. An earlier demo there is replaced; anything else is not."""
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / OURS).is_dir())):
+    if out.exists() and not (out / MARK).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise OutputError(f"{out} is not empty, and not an earlier demo.", hint="Choose another one with --out DIR.")
-    repository = out / OURS
+    repository = out / "repo"
     try:
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(sample, repository, ignore=shutil.ignore_patterns("__pycache__"))
+        (out / MARK).touch()
     except OSError as error:
         raise OutputError(f"{out} cannot be written: {error.strerror}.") from error
-    identity = ["-c", "user.name=Sample Author", "-c", "user.email=sample@example.com", "-c", "commit.gpgsign=false"]
-    dates = {"GIT_AUTHOR_DATE": DATE, "GIT_COMMITTER_DATE": DATE, "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/"}
-    for command in (
-        ["init", "--quiet", "--initial-branch=main"],
-        ["add", "--all"],
-        [*identity, "commit", "--quiet", "--message=The sample, as its author left it"],
-    ):
-        subprocess.run(["git", "-C", str(repository), *command], env=dates, check=True)
+    git = Git("-C", str(repository), "-c", f"user.name={AUTHOR.name}", "-c", f"user.email={AUTHOR.email}")
+    git("init", "--quiet", "--initial-branch=main")
+    git("add", "--all")
+    dates = {"GIT_AUTHOR_DATE": DATE, "GIT_COMMITTER_DATE": DATE}
+    git("commit", "--quiet", "--message=The sample, as its author left it", env=dates)
     return repository

@@ -6,11 +6,11 @@ from typing import Any
 
 from app.bootstrap import House, Order
 from app.entrypoints.approval import PLAN_FILE
+from app.entrypoints.proof_lines import proof_lines
 from app.entrypoints.terminal import TerminalProgress
 from app.errors import AgentFixError
 from app.model.budget import usd
 from app.plan_text import render_plan_file
-from app.entrypoints.proof_lines import proof_lines
 from app.publish.comments import pull_request_body, pull_request_title
 from app.publish.facts import PullRequestFacts
 from app.result import Result
