@@ -10,10 +10,12 @@ def compare(command: str, base: SuiteResult, head: SuiteResult) -> Suite:
     failed_before, failed_now = set(base.failing or ()), set(head.failing or ())
     passed_before, passed_now = set(base.passing or ()), set(head.passing or ())
     newly = failed_now - failed_before
-    if base.failing is None or base.partial:  # a test that base did not tell of may have failed there as well
+    if (
+        base.failing is None or base.execution.timed_out
+    ):  # a test that base did not tell of may have failed there as well
         newly &= passed_before
     # A head whose results are unknown, or were cut short, says nothing of the tests it does not name.
-    complete = head.passing is not None and not head.partial
+    complete = head.passing is not None and not head.execution.timed_out
     gone = passed_before - passed_now - failed_now if complete else set[str]()
     return Suite(
         command=command,

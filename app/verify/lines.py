@@ -36,7 +36,9 @@ def read_go(data: bytes) -> Report | None:
     for event in events:
         package, test, action = str(event.get("Package", "")), str(event.get("Test", "")), str(event.get("Action"))
         name = f"{package}::{test}" if test else package
-        if action == "output" and len(texts.get(name, "")) < MAX_TEXT:
+        if action == "build-output":  # `ImportPath` is the package, or "package [package.test]"
+            name = str(event.get("ImportPath", "")).split(" ")[0]
+        if action in ("output", "build-output") and len(texts.get(name, "")) < MAX_TEXT:
             texts[name] = texts.get(name, "") + str(event.get("Output", ""))
         elif action in actions and (test or action == "fail"):
             statuses[name] = actions[action]

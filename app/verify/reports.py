@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from xml.parsers import expat
 
 from app.sandbox.base import WORKSPACE
-from app.text import one_line
+from app.text import one_line, plain
 from app.verify.facts import Status
 
 MAX_TESTS = 200_000
@@ -32,7 +32,7 @@ def collect(cases: Iterable[tuple[str, Case]]) -> dict[str, Case]:
     for name, case in cases:
         key = test_id(name)
         known = report.get(key)
-        if known is None or _RANK[case.status] > _RANK[known.status]:
+        if known is None or (_RANK[case.status], len(case.text)) > (_RANK[known.status], len(known.text)):
             report[key] = case
     return report
 
@@ -181,5 +181,5 @@ def _from_json(data: bytes, cases: Callable[[Any], Iterable[tuple[str, Case]]]) 
 
 
 def _short(text: str) -> str:
-    text = text.strip()
+    text = plain(text).strip()
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT // 2] + "\n…\n" + text[-MAX_TEXT // 2 :]

@@ -101,7 +101,7 @@ def _judge(
         failing = {name for name, case in head.cases.items() if case.status in ("failed", "error")}
         if on_head == "red" and failing and failing <= failing_before:
             on_head = "green"
-            notes.append(f"{len(failing)} tests of these files fail on the base as well.")
+            notes.append(f"Failing on the base as well, before any change: {len(failing)} of these tests.")
         turned = {name for name in rightly_failing(before, existing) if _passed(head.cases, name)}
         if on_base == "red" and not turned:
             on_base = "green"
@@ -123,7 +123,8 @@ def _passed(cases: Report, name: str) -> bool:
         return cases[name].status == "passed"
     file = name.removeprefix("unittest.loader._FailedTest.")
     below = (f"{file}::", f"{file}.", f"{PurePosixPath(file).name}.")
-    return any(other.startswith(below) and case.status == "passed" for other, case in cases.items())
+    passing = [other for other, case in cases.items() if case.status == "passed"]
+    return any(other.startswith(below) for other in passing) or (is_test_file(name) and bool(passing))
 
 
 def _noted(result: Reproduction, note: str) -> Reproduction:

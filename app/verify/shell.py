@@ -14,6 +14,7 @@ GRACE = 10.0
 
 _INTERRUPTED = frozenset({124, 137})
 _KINDLY = 'command -v timeout >/dev/null && exec timeout -s INT -k "$1" "$2" bash -c "$3"; exec bash -c "$3"'
+_OUR_REPORT = re.compile(r"^.*\breport-[0-9a-f]{16}\b.*\n?", re.MULTILINE)
 _DISPLAY_FILTER = re.compile(r"\|&?\s*(?:tail|head|cat|tee)\b[^|&;]*$")
 
 
@@ -51,7 +52,7 @@ def execution_of(command: str, completed: Completed, *, timed_out: bool | None =
 
 def excerpt(output: bytes, limit: int = EXCERPT) -> str:
     """The end of an output as people can read it: no escape sequences, whole lines, at most `limit` characters."""
-    text = plain(output[-8 * limit :].decode(errors="replace")).strip()
+    text = _OUR_REPORT.sub("", plain(output[-8 * limit :].decode(errors="replace"))).strip()
     if len(text) <= limit:
         return text
     tail = text[-limit:]

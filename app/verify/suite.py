@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from app.sandbox.base import Sandbox
 from app.verify.facts import Execution, Status, SuiteResult, TestCount
-from app.verify.frameworks import FRAMEWORKS, SuiteCommand, report_command, report_environment
+from app.verify.frameworks import FRAMEWORKS, SuiteCommand, narrow, report_command, report_environment
 from app.verify.lines import go_output
 from app.verify.reports import Report
 from app.verify.shell import Ran, excerpt, run
@@ -49,7 +49,7 @@ async def measure_cases(
     sandbox: Sandbox, suite: SuiteCommand, *, timeout: float, only: tuple[str, ...] | None = None
 ) -> Measured:
     """The same, with the reasons of failures."""
-    shown = suite.command if only is None else report_command(suite, "", only)
+    shown = suite.command if only is None else narrow(suite, only)
     report = f"/tmp/report-{secrets.token_hex(8)}"  # noqa: S108 - inside the sandbox
     environment = report_environment(suite, report)
     ran = await run(sandbox, report_command(suite, report, only), timeout=timeout, env=environment)
@@ -76,7 +76,7 @@ def _cases(suite: SuiteCommand, ran: Ran, content: bytes) -> Report | None:
 
 def result_of(ran: Ran, cases: Report | None, shown: str, timeout: float) -> SuiteResult:
     execution = ran.execution.model_copy(update={"command": shown})
-    if not execution.excerpt and cases:
+    if cases and (not execution.excerpt or "--reporter json" in ran.execution.command):  # mocha prints nothing else
         execution = execution.model_copy(update={"excerpt": excerpt(_failures(cases).encode())})
     if cases is None:
         return SuiteResult(execution=execution, partial=_partial(execution, None, timeout))
