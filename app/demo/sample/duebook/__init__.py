@@ -1,0 +1,1 @@
+"""Invoices for subscriptions, from a CSV file."""
