@@ -245,3 +245,12 @@ async def test_a_bad_fallback_is_a_warning_and_a_bad_model_an_error() -> None:
     assert len(progress.texts("warning")) == 1
     with pytest.raises(ModelError):
         await Meter(bad(), MemoryLedger(1), progress, fallbacks=[ScriptedModel([])]).check()
+
+
+async def test_an_answer_that_was_booked_but_never_told_is_not_bought_again() -> None:
+    model, ledger = ScriptedModel([text("first"), text("second")]), MemoryLedger(10_000_000)
+    assert (await Meter(model, ledger, ListProgress()).ask("turn.1", HELLO)).content == "first"
+    after_the_crash = Meter(model, ledger, ListProgress())
+    assert (await after_the_crash.ask("turn.1", HELLO)).content == "first"
+    assert ledger.totals().calls == 1
+    assert (await after_the_crash.ask("turn.2", HELLO)).content == "second"

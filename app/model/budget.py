@@ -53,8 +53,12 @@ class Ledger(Protocol):
         """Set `worst` aside, or raise BudgetError where it would pass the cap."""
         ...
 
-    def book(self, call: str, usage: Usage) -> None:
-        """Replace the open reservation of `call` by what was really used."""
+    def book(self, call: str, usage: Usage, answer: str = "") -> None:
+        """Replace the open reservation of `call` by what was really used, and keep what was bought with it."""
+        ...
+
+    def bought(self, call: str) -> str | None:
+        """The answer that was kept with the booking of `call`: it is never bought again."""
         ...
 
     def spent(self) -> MicroUSD:
@@ -78,6 +82,7 @@ class _Entry:
     usage: Usage
     """As booked; until then what counts if the call is lost."""
     state: str = "reserved"
+    answer: str = ""
 
 
 class MemoryLedger:
@@ -99,10 +104,13 @@ class MemoryLedger:
             raise over_cap(self._cap, self.spent(), worst)
         self._entries.append(_Entry(call, worst, if_lost))
 
-    def book(self, call: str, usage: Usage) -> None:
+    def book(self, call: str, usage: Usage, answer: str = "") -> None:
         entry = self._open(call)
         if entry is not None:
-            entry.usage, entry.state = usage, "booked"
+            entry.usage, entry.state, entry.answer = usage, "booked", answer
+
+    def bought(self, call: str) -> str | None:
+        return next((entry.answer for entry in self._entries if entry.call == call and entry.answer), None)
 
     def spent(self) -> MicroUSD:
         return sum(entry.usage.cost for entry in self._entries if entry.state != "reserved")

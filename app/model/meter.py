@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from app.failpoints import failpoint
 from app.job import Progress
 from app.model.base import Answer, Model, ModelInfo, Request, Usage
 from app.model.breaker import Breakers
@@ -75,8 +76,11 @@ class Meter:
         """One answer to `request`; `key` is the name of the durable step this is the work of.
 
         Raises ModelError where no model gives one (`does_not_fit` before anything is sent), BudgetError where the next
-        call could pass the cap.
+        call could pass the cap. An answer that was bought by a process that died before it could tell is not bought
+        again: it was kept with its booking.
         """
+        if bought := await asyncio.to_thread(self._ledger.bought, key):
+            return Answer.model_validate_json(bought)
         for model, following in zip(self._models, (*self._models[1:], None), strict=True):
             try:
                 return await self._insist(model, key, request, wait=following is None)
@@ -130,7 +134,8 @@ class Meter:
             tokens = count_text(model.info.name, heard.text)
             self._ledger.book(key, _usage(model.info, prompt, tokens))
             raise
-        await asyncio.to_thread(self._ledger.book, key, answer.usage)
+        await asyncio.to_thread(self._ledger.book, key, answer.usage, answer.model_dump_json())
+        failpoint(f"{key}.booked")
         spent = await asyncio.to_thread(self._ledger.spent)
         self._progress.say("cost", _bill(key, answer.usage, spent))
         return answer

@@ -15,6 +15,7 @@ from sqlalchemy import (
     RowMapping,
     String,
     Table,
+    Text,
     and_,
     case,
     func,
@@ -43,6 +44,7 @@ calls = Table(
     Column("completion_tokens", BigInteger, nullable=False),
     Column("cost", BigInteger, nullable=False),
     Column("estimated", Boolean, nullable=False),
+    Column("answer", Text, nullable=False, default=""),
 )
 """Until a call is booked its usage columns hold what counts if it is lost."""
 
@@ -71,10 +73,16 @@ class SqlLedger:
         if worst > remaining:  # raised outside, so that the lost call is kept
             raise over_cap(self._cap, spent, worst)
 
-    def book(self, call: str, usage: Usage) -> None:
+    def book(self, call: str, usage: Usage, answer: str = "") -> None:
         with self._writing() as connection:
             pending = and_(self._rows(call), calls.c.state == "reserved")
-            connection.execute(update(calls).where(pending).values(state="booked", **usage.model_dump()))
+            booked = update(calls).where(pending)
+            connection.execute(booked.values(state="booked", answer=answer, **usage.model_dump()))
+
+    def bought(self, call: str) -> str | None:
+        with self._engine.connect() as connection:
+            query = select(calls.c.answer).where(self._rows(call), calls.c.state == "booked", calls.c.answer != "")
+            return connection.scalar(query)
 
     def spent(self) -> MicroUSD:
         with self._engine.connect() as connection:
