@@ -315,14 +315,15 @@ def tracked_files() -> tuple[Path, ...]:
 
 
 def test_no_tracked_file_names_a_registry_or_a_place_of_some_machine() -> None:
-    registries = ("pypi-index", "pythonhosted-index", "npmjs-index", "npmjs-index", "crates-index", "golang-index")
+    names = {"pypi": "org", "pythonhosted": "org", "npmjs": "org|com", "crates": "io", "golang": "org"}
+    registries = [rf"{name}\.(?:{ending})" for name, ending in names.items()]
     places = (
         re.escape(str(ROOT)) + r"\b",
         re.escape(sys.prefix) + r"\b",
         r"/work/(?:main|shared)\b",
         r"/root/\.pyenv",
     )
-    forbidden = re.compile("|".join([*map(re.escape, registries), *places]))
+    forbidden = re.compile("|".join([*registries, *places]))
     named = []
     for path in tracked_files():
         if path.is_file() and not path.is_symlink():
