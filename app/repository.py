@@ -40,7 +40,7 @@ def inspect(path: Path, base: str | None, store: GitStore) -> Inspected:
 
     Raises RepositoryError with a code of its own for each thing that is in the way.
     """
-    root = _top_level(path)
+    root = top_level(path)
     git = Git("-C", str(root))
     _refuse_unusable_history(root, git)
     commit, ref = _resolve(root, git, base)
@@ -78,7 +78,8 @@ def branch_name(name: str, number: int | None = None) -> str:
     return f"agent-fix/{name}" if number is None else f"agent-fix/issue-{number}-{name}"
 
 
-def _top_level(path: Path) -> Path:
+def top_level(path: Path) -> Path:
+    """The work tree that a path is in. Raises RepositoryError where it is in none."""
     if not path.exists():
         raise _not_a_repository(f"{path} does not exist.")
     if not path.is_dir():

@@ -130,7 +130,8 @@ def _alert(kind: str, *lines: str) -> str:
 
 
 def _summary(facts: PullRequestFacts, caps: Caps) -> str:
-    return quoted(clip(facts.summary, caps.text * 2)) if facts.summary.strip() else ""
+    words = quoted(clip(facts.summary, caps.text * 2))
+    return f"In the agent's own words:\n\n{words}" if facts.summary.strip() else ""
 
 
 def _plan(plan: Plan | None, caps: Caps) -> str:
@@ -195,8 +196,6 @@ def _notes(facts: PullRequestFacts, caps: Caps) -> str:
     if known := known_failures(facts.verification.suite):
         title = f"{count(len(known), 'test')} failing on the base already, not this change's doing"
         parts.append(details(title, test_list(known, caps)))
-    if hidden := facts.task.issue.hidden_characters:
-        parts.append(f"{count(hidden, 'hidden character')} in the issue's text did not reach the model.")
     return "\n\n".join(parts)
 
 
