@@ -22,7 +22,7 @@ _TITLES = {
 _FIELD_OF = {title.lower(): field for field, title in _TITLES.items()} | {
     name: name.replace(" ", "_") for name in ("summary", "hypotheses", "candidate files", "candidate_files")
 }
-_LARGEST, _LONGEST_TEXT, _MOST_ITEMS = 64_000, 4_000, 30
+_LARGEST, _LONGEST_TEXT, _MOST_ITEMS, _DEEPEST = 64_000, 4_000, 30, 8
 
 Fields = dict[str, str | list[str]]
 
@@ -108,7 +108,9 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    printable = all(line.isprintable() for line in text.split("\n"))
+    style = ("|" if "\n" in text else None) if printable else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Dumper.add_representer(str, _represent_text)
@@ -124,9 +126,7 @@ def _looks_like_yaml(text: str) -> bool:
 def _from_yaml(text: str) -> Fields:
     """Texts by key, taken from the syntax tree: nothing is constructed, so no alias can grow and `no` stays a word."""
     try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                raise PlanError("aliases are not allowed.", line=_line(event.start_mark))
+        _refuse_oddities(text)
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         raise PlanError(f"{error.problem}.", line=_line(error.problem_mark)) from None
@@ -142,6 +142,16 @@ def _from_yaml(text: str) -> Fields:
             raise PlanError(f"{str(name)[:60]!r} {what}.", line=_line(key.start_mark))
         fields[name] = _yaml_list(value, text) if name in LISTS else _yaml_text(value, name)
     return fields
+
+
+def _refuse_oddities(text: str) -> None:
+    """Aliases, and a depth no plan has: the scanner's work grows with the square of it."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent) or depth > _DEEPEST:
+            what = "aliases are not allowed." if depth <= _DEEPEST else "nested too deep."
+            raise PlanError(what, line=_line(event.start_mark))
 
 
 def _yaml_text(node: yaml.Node, name: str) -> str:
