@@ -24,7 +24,9 @@ def suite(place: Place) -> SuiteCommand | None:
         return _from_script(place, script.strip())
     if not any(_NODE_TEST.search(path) for path in place.files):
         return None
-    if "package.json" not in place.files and not any(b"node:test" in place.read(path) for path in place.files if _NODE_TEST.search(path)):
+    if "package.json" not in place.files and not any(
+        b"node:test" in place.read(path) for path in place.files if _NODE_TEST.search(path)
+    ):
         return None  # test files that nobody said are for Node
     command = f"{prefix(place.directory)}node --test"
     return SuiteCommand(command=command, framework="node", narrowed=command, directory=place.directory)

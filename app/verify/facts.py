@@ -1,6 +1,6 @@
 """What the harness itself ran and saw; the pull request's table and the verdict are made from these facts alone."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from app.noun import Noun
 from app.patch import Patch
@@ -35,6 +35,8 @@ class Reproduction(Noun):
 
 class TestCount(Noun):
     """How many tests had which status."""
+
+    __test__: ClassVar[bool] = False  # not a test class, whatever pytest makes of its name
 
     passed: int = 0
     failed: int = 0
