@@ -298,3 +298,17 @@ def test_the_schema_accepts_what_the_code_accepts() -> None:
 def test_every_key_has_a_description() -> None:
     for model in (RepoConfig, BudgetConfig, IterateConfig):
         assert [name for name, field in model.model_fields.items() if not field.description] == []
+
+
+def test_the_page_shows_every_key_and_a_file_that_works() -> None:
+    page = (SCHEMA.parent / "configuration.md").read_text()
+    example = page.split("```yaml\n")[1].split("```")[0]
+    assert parse_config(example.encode()).budget.usd == 2.5
+    keys = {f"budget.{name}" for name in BudgetConfig.model_fields} | {
+        f"iterate.{name}" for name in IterateConfig.model_fields
+    }
+    keys |= set(RepoConfig.model_fields) - {"budget", "iterate"}
+    assert [key for key in sorted(keys) if f"`{key}`" not in page] == []
+    with pytest.raises(ConfigError) as caught:
+        parse_config(b"\n" * 5 + b"budget:\n  usd: -1\n\nprotected_path: [a]\n")
+    assert caught.value.message in page
