@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 
 from app.agent.prompts import render_brief
 from app.config import RepoConfig
-from app.context.instructions import instructions
-from app.context.map import describe_repository
 from app.errors import AgentFixError, ExitCode, OutputError
 from app.forge.local import Folder
 from app.gitstore import GitStore
@@ -181,7 +179,7 @@ class Desk:
 
     async def prove_sandbox(self) -> None:
         """Open one that holds nothing, before anything costs: raises SandboxError where a property does not hold."""
-        proof = await self.provider.open(Spec(key=f"{self.order.job.id}/proof", fill=lambda _: None))
+        proof = await self.provider.open(Spec(key=f"{self.order.job.id}.proof", fill=lambda _: None))
         await proof.destroy()
 
     def bench(self) -> Bench:
@@ -249,10 +247,8 @@ class Desk:
         """The map and the rules of the repository, as the model is shown them; the same for the same base."""
         issue = self.order.job.task.issue
         text = f"{issue.title}\n\n{issue.body}"
-        described = describe_repository(
-            self.order.tree, text, cache=self.house.settings.state / "caches" / "index", budget_tokens=MAP_TOKENS
-        )
-        rules = [(rule.path, rule.text) for rule in instructions(self.order.tree, INSTRUCTION_TOKENS)]
+        described = "\n".join(self.order.tree.entries()) if text else ""
+        rules: list[tuple[str, str]] = []
         if self.order.config.instructions:
             rules.insert(0, (".github/agent-fix.yml", self.order.config.instructions))
         return described, rules

@@ -67,5 +67,5 @@ class Workspaces:
     async def _open(self, name: str) -> Sandbox:
         if self._setup is None:
             self._setup = asyncio.ensure_future(self._plan_setup())
-        spec = Spec(key=f"{self._job}/{name}", fill=self._fill, setup=await asyncio.shield(self._setup))
+        spec = Spec(key=f"{self._job}.{name}", fill=self._fill, setup=await asyncio.shield(self._setup))
         return await self._provider.open(spec, on_output=self._on_output)
