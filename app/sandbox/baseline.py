@@ -1,0 +1,57 @@
+"""What a work tree is compared with: the base commit's files, and which untracked paths do not count."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from app.sandbox.base import Sandbox
+from app.sandbox.ignored import LITTER_DIRECTORIES, Ignored, ignored_by
+from app.sandbox.listing import Look, directories, look
+from app.tree import Entry, Tree
+
+EXTRA_PRUNED = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """`besides` are paths of the set-up's own; `prune` names directories that are not even looked into."""
+
+    tree: Tree
+    ignored: Ignored
+    besides: tuple[str, ...] = ()
+    prune: tuple[str, ...] = ()
+
+
+def baseline(tree: Tree, *, besides: Sequence[str] = ()) -> Baseline:
+    """Rules are taken from the base commit, so that an agent cannot change them. `besides` are Setup.directories."""
+    paths = tree.entries()
+    rules = tree.read_many(path for path in paths if path.rpartition("/")[2] == ".gitignore")
+    tracked = {name for path in paths for name in path.split("/")[:-1]}
+    ignored = ignored_by(rules, besides)
+    prune = tuple(sorted(name for name in LITTER_DIRECTORIES - tracked if ignored(f"{name}/x")))
+    return Baseline(tree, ignored, tuple(besides), prune)
+
+
+async def look_at(sandbox: Sandbox, base: Baseline) -> Look:
+    """The work tree as it is now."""
+    seen = await look(sandbox, prune=base.prune, besides=base.besides)
+    if not seen.overflow:
+        return seen
+    # A build may have filled an ignored directory with more names than are worth reading: leave those out.
+    tracked = tuple(base.tree.entries())
+    ignored = [
+        path
+        for path in await directories(sandbox, prune=base.prune)
+        if base.ignored(f"{path}/x") and not any(name.startswith(f"{path}/") for name in tracked)
+    ]
+    return await look(sandbox, prune=base.prune, besides=(*base.besides, *ignored[:EXTRA_PRUNED]))
+
+
+def gone(base: Baseline, seen: Look) -> Mapping[str, Entry]:
+    """Tracked files that are no longer there, except where nobody could look."""
+    unseen = (*base.besides, *(record.path for record in seen.fresh if record.kind == "d"))
+    hidden = tuple(f"{path}/" for path in unseen)
+    return {
+        path: entry
+        for path, entry in base.tree.entries().items()
+        if path not in seen.present and not path.startswith(hidden) and path not in base.besides
+    }

@@ -1,0 +1,139 @@
+"""From a work tree to a patch and back: what changed against the base commit, as bytes, with every oddity refused.
+
+Everything happens by commands inside the sandbox, so that it is the same for each kind of sandbox, and no host
+program ever walks a tree that project code can write.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from app.patch import FileChange, Patch, Refusal
+from app.sandbox.archive import Item, read_files
+from app.sandbox.base import Sandbox
+from app.sandbox.baseline import Baseline, baseline, gone, look_at
+from app.sandbox.listing import Look, Record
+from app.sandbox.refusals import Sorted, escaped, name_problem, sort_out
+from app.sandbox.restoring import mode_of, restore
+from app.tree import Entry
+
+__all__ = ["Baseline", "baseline", "export", "restore"]
+
+FILE_BYTES = 5 * 1024**2
+TOTAL_BYTES = 50 * 1024**2
+MOST_CHANGES = 10_000
+TOUCHED_BYTES = 1024**3
+BATCH_BYTES = 24 * 1024**2
+HASH_SECONDS = 300.0
+
+
+async def export(sandbox: Sandbox, base: Baseline) -> Patch:
+    """What the work tree would be as a commit on the base. Files that were not written since are not read."""
+    seen = await look_at(sandbox, base)
+    if seen.overflow:
+        return _refused(base, "the work tree has too many files to list")
+    found = sort_out(seen.fresh, base.tree.entries(), base.ignored)
+    reason = _too_much(found)
+    if reason:
+        return _refused(base, reason)
+    found = await _without_giants(sandbox, base, found)
+    changes, refusals, total = await _changed(sandbox, base, found.files)
+    if total > TOTAL_BYTES:
+        return _refused(base, f"over {TOTAL_BYTES:,} bytes in changed files, which is the limit")
+    deleted, odd = _deleted(base, seen)
+    return Patch(
+        base=base.tree.commit,
+        changes=tuple(sorted([*changes, *deleted], key=lambda change: change.path)),
+        refusals=tuple(sorted([*found.refusals, *refusals, *odd], key=lambda refusal: refusal.path)),
+    )
+
+
+def _too_much(found: Sorted) -> str:
+    written = sum(record.size for record in found.files)
+    if len(found.files) > MOST_CHANGES:
+        return f"{len(found.files):,} files were written; the limit is {MOST_CHANGES:,}"
+    if written > TOUCHED_BYTES:
+        return f"{written:,} bytes in files that were written; the limit is {TOUCHED_BYTES:,}"
+    return ""
+
+
+def _refused(base: Baseline, reason: str) -> Patch:
+    return Patch(base=base.tree.commit, refusals=(Refusal(path=".", reason=reason),))
+
+
+def _deleted(base: Baseline, seen: Look) -> tuple[list[FileChange], list[Refusal]]:
+    changes, refusals = [], []
+    for path, entry in gone(base, seen).items():
+        problem = name_problem(path)
+        if problem:
+            refusals.append(Refusal(path=escaped(path), reason=problem))
+        else:
+            changes.append(FileChange(path=path, mode=mode_of(entry), content=None))
+    return changes, refusals
+
+
+async def _without_giants(sandbox: Sandbox, base: Baseline, found: Sorted) -> Sorted:
+    """Files over the size limit: with the base commit's bytes they are no change, else they are refused unread."""
+    entries = base.tree.entries()
+    refusals = list(found.refusals)
+    for record in found.files:
+        if record.size <= FILE_BYTES:
+            continue
+        entry = entries.get(record.path)
+        same_size = entry is not None and entry.size == record.size
+        if entry is None or not same_size or await _hash_inside(sandbox, record) != entry.oid:
+            reason = f"{record.size:,} bytes; the limit for a file is {FILE_BYTES:,}"
+            refusals.append(Refusal(path=escaped(record.path), reason=reason))
+    files = tuple(record for record in found.files if record.size <= FILE_BYTES)
+    return Sorted(files, tuple(refusals), found.refused)
+
+
+async def _hash_inside(sandbox: Sandbox, record: Record) -> str:
+    """The blob id of a file too large to be read out."""
+    script = 'exec 2> /dev/null; { printf "blob %s\\0" "$1"; /bin/cat -- "$2"; } | /usr/bin/sha1sum'
+    argv = ["/bin/sh", "-c", script, "sh", str(record.size), f"./{record.path}"]
+    done = await sandbox.exec(argv, timeout=HASH_SECONDS)
+    return done.output.decode(errors="replace").partition(" ")[0]
+
+
+async def _changed(
+    sandbox: Sandbox, base: Baseline, records: Sequence[Record]
+) -> tuple[list[FileChange], list[Refusal], int]:
+    """Of the files that were written, those that are not the base commit's, and how many bytes they have."""
+    entries = base.tree.entries()
+    changes: list[FileChange] = []
+    refusals = []
+    total = 0
+    for batch in _batches(records):
+        read = await read_files(sandbox, [one.path for one in batch], most=sum(one.size for one in batch))
+        for record in batch:
+            item = read.get(record.path)
+            if item is None:
+                refusals.append(Refusal(path=escaped(record.path), reason="could not be read"))
+            elif not _same(item, entries.get(record.path)):
+                changes.append(FileChange(path=record.path, mode=item.mode, content=item.content))
+                total += len(item.content)
+        if total > TOTAL_BYTES:
+            break
+    return changes, refusals, total
+
+
+def _batches(records: Sequence[Record]) -> Iterable[list[Record]]:
+    batch: list[Record] = []
+    size = 0
+    for record in records:
+        if batch and size + record.size > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(record)
+        size += record.size
+    if batch:
+        yield batch
+
+
+def _same(item: Item, entry: Entry | None) -> bool:
+    blob = b"blob %d\0" % len(item.content) + item.content
+    return (
+        entry is not None
+        and entry.mode == item.mode
+        and entry.oid == hashlib.sha1(blob, usedforsecurity=False).hexdigest()
+    )

@@ -1,0 +1,115 @@
+"""What lies in the work tree and what of it changed since `fill`, found without reading a file.
+
+A listing taken right after `fill` names each file's inode and change time, which no program inside can set. A file
+whose line is the same today is the same file with the same bytes; only the others are looked at.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from app.errors import SandboxError
+from app.sandbox.base import FILLED, LISTING, Sandbox
+
+LISTED_BYTES = 64 * 1024**2
+SECONDS = 120.0
+FORMAT = LISTING[-1]
+
+
+class Record(NamedTuple):
+    """One line: `kind` as find's %y (f, l, d for an unreadable directory, p, s, b, c), `mode` with all twelve bits."""
+
+    mode: int
+    size: int
+    kind: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """`fresh` are files that are not as `fill` left them, `present` every path that is there."""
+
+    fresh: tuple[Record, ...]
+    present: frozenset[str]
+    overflow: bool = False
+    """More names than are read; nothing else is known then."""
+
+
+async def look(sandbox: Sandbox, *, prune: Sequence[str], besides: Sequence[str]) -> Look:
+    """`prune` are directory names, `besides` paths, that are not entered."""
+    find = [*LISTING[:2], "-mindepth", "1", *_unreadable(), *_pruned(prune, besides), *LISTING[4:]]
+    # The words before find's own are the shell's: the listing of old, a line `=`, and the listing of today.
+    script = f"exec 2> /dev/null; /bin/cat {FILLED}; printf '=\\0'; exec \"$@\""
+    heard = _Capped()
+    done = await sandbox.exec(["/bin/sh", "-c", script, "sh", *find], timeout=SECONDS, on_output=heard.add)
+    if heard.overflow:
+        return Look((), frozenset(), overflow=True)
+    if done.timed_out or b"=\0" not in heard.content:
+        raise SandboxError(f"The work tree could not be listed (exit code {done.exit_code}).")
+    return compare(bytes(heard.content))
+
+
+def compare(text: bytes) -> Look:
+    """From both listings, old and new, with `=` between them."""
+    lines = text.split(b"\0")
+    middle = lines.index(b"=")
+    before, now = frozenset(lines[:middle]), [line for line in lines[middle + 1 :] if line]
+    return Look(
+        fresh=tuple(_record(line) for line in now if line not in before),
+        present=frozenset(_path(line) for line in now),
+    )
+
+
+async def directories(sandbox: Sandbox, *, prune: Sequence[str]) -> list[str]:
+    """Every directory down to the fourth level, for when the whole is too much."""
+    heard = _Capped()
+    find = [*LISTING[:2], "-mindepth", "1", "-maxdepth", "4", *_pruned(prune, ()), "-type", "d", "-printf", r"%P\0"]
+    await sandbox.exec(
+        ["/bin/sh", "-c", 'exec 2> /dev/null; exec "$@"', "sh", *find], timeout=SECONDS, on_output=heard.add
+    )
+    return [_text(path) for path in bytes(heard.content).split(b"\0")[:-1]]
+
+
+class _Capped:
+    """Collects output up to a size, past what a sandbox itself keeps."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.overflow = False
+
+    def add(self, chunk: bytes) -> None:
+        if len(self.content) + len(chunk) > LISTED_BYTES:
+            self.overflow = True
+        else:
+            self.content += chunk
+
+
+def _unreadable() -> list[str]:
+    """Files in a directory that cannot be read are not gone; the directory itself is listed in their place."""
+    return ["-type", "d", "!", "(", "-readable", "-executable", ")", "-printf", FORMAT, "-prune", "-o"]
+
+
+def _pruned(names: Sequence[str], paths: Sequence[str]) -> list[str]:
+    tests = [("-name", _literal(name)) for name in names] + [("-path", f"./{_literal(path)}") for path in paths]
+    if not tests:
+        return []
+    joined = [word for test in tests for word in ("-o", *test)][1:]
+    return ["(", *joined, ")", "-prune", "-o"]
+
+
+def _literal(text: str) -> str:
+    """As a pattern of find that means only itself."""
+    return "".join(f"\\{letter}" if letter in r"\*?[" else letter for letter in text)
+
+
+def _record(line: bytes) -> Record:
+    _, _, mode, size, kind, path = line.split(b" ", 5)
+    return Record(int(mode, 8), int(size), kind.decode(), _text(path))
+
+
+def _path(line: bytes) -> str:
+    return _text(line.split(b" ", 5)[5])
+
+
+def _text(path: bytes) -> str:
+    return path.decode("utf-8", "surrogateescape")

@@ -1,0 +1,101 @@
+"""Which of the changed files may become part of a patch at all: pure rules over names, kinds, modes and sizes."""
+
+import unicodedata
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from app.patch import Refusal
+from app.sandbox.ignored import Ignored
+from app.sandbox.listing import Record
+
+NAME_BYTES = 4_000
+SPECIAL_BITS = 0o7000
+SAMPLE = ".sample"
+KINDS = {
+    "d": "a directory that cannot be read",
+    "p": "a FIFO",
+    "s": "a socket",
+    "b": "a device",
+    "c": "a device",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """`files` are to be read; `refused` are paths to be removed where the tree is restored."""
+
+    files: tuple[Record, ...]
+    refusals: tuple[Refusal, ...]
+    refused: tuple[str, ...]
+
+
+def sort_out(fresh: Iterable[Record], tracked: Collection[str], ignored: Ignored) -> Sorted:
+    """Files that count, and the others with the reason why they never leave the sandbox."""
+    files, refusals, refused = [], [], []
+    repositories: dict[str, list[str]] = {}
+    for record in fresh:
+        root = repository(record.path)
+        reason = name_problem(record.path)
+        if root is not None:
+            repositories.setdefault(root, []).append(record.path)
+        elif reason is None and record.path not in tracked and ignored(record.path):
+            continue
+        elif reason or kind_problem(record):
+            refusals.append(Refusal(path=escaped(record.path), reason=reason or kind_problem(record) or ""))
+            refused.append(record.path)
+        else:
+            files.append(record)
+    for root, paths in repositories.items():
+        refusals.extend(_repository_refusals(root, paths))
+        refused.append(root)
+    return Sorted(tuple(files), tuple(refusals), tuple(refused))
+
+
+def repository(path: str) -> str | None:
+    """The path down to its first part that is `.git`, in whatever case; None where there is none."""
+    parts = path.split("/")
+    for at, part in enumerate(parts):
+        if part.casefold() == ".git":
+            return "/".join(parts[: at + 1])
+    return None
+
+
+def name_problem(path: str) -> str | None:
+    try:
+        encoded = path.encode()
+    except UnicodeEncodeError:
+        return "a name that is not UTF-8"
+    if len(encoded) > NAME_BYTES:
+        return f"a name of {len(encoded):,} bytes; the limit is {NAME_BYTES:,}"
+    if path.startswith("/") or any(part in {"", ".", ".."} for part in path.split("/")):
+        return "a name that leads out of the tree"
+    if any(unicodedata.category(letter) == "Cc" for letter in path):
+        return "a control character in the name"
+    return None
+
+
+def kind_problem(record: Record) -> str | None:
+    if record.kind not in {"f", "l"}:
+        return KINDS.get(record.kind, "no file")
+    if record.kind == "f" and record.mode & SPECIAL_BITS:
+        return f"mode {record.mode:04o}: setuid, setgid or sticky"
+    return None
+
+
+def _repository_refusals(root: str, paths: list[str]) -> Iterable[Refusal]:
+    """Hooks that somebody wrote are named one by one; the rest of a `git init` is one line."""
+    hooks = [path for path in paths if "/hooks/" in path[len(root) :] and not path.endswith(SAMPLE)]
+    for path in hooks[:20]:
+        yield Refusal(path=escaped(path), reason="a git hook made in the work tree; it is never run and never leaves")
+    others = len(paths) - len(hooks[:20])
+    if others:
+        yield Refusal(
+            path=escaped(root), reason=f"a git directory made in the work tree ({others:,} files); it never leaves"
+        )
+
+
+def escaped(path: str) -> str:
+    """The path as printable text, shortened where it is absurd."""
+    text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    shown = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    return shown if len(shown) <= 300 else f"{shown[:200]}…{shown[-80:]}"
