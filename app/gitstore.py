@@ -8,35 +8,33 @@ Everything here blocks; callers use `asyncio.to_thread`. This is the only file t
 only the executor: plumbing with list arguments in a clean environment (SECURITY S14, S15, S18 to S20).
 """
 
+import errno
 import fcntl
 import os
 import shlex
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from app.errors import AgentFixError, ExitCode, OutputError
 from app.gitclean import ATTRIBUTES, ENVIRONMENT, SETTINGS, identity_variables
 from app.gitformat import (
     NOTHING,
     FileStat,
-    Listing,
     free_name,
     index_info,
     is_full_id,
-    parse_batch,
-    parse_listing,
     parse_stat,
     path_text,
     unsafe_change,
 )
+from app.gittree import GitTree
 from app.patch import Patch
 from app.task import Person
-from app.tree import Entry
 
 try:
     import git
@@ -81,7 +79,7 @@ class Git:
         if status == 0:
             return output
         if "No space left on device" in error:
-            raise OutputError(f"The disk is full: {error.strip()}", code=ExitCode.DISK_FULL)
+            raise _disk_full(error)
         raise GitError(f"git {arguments[0]} ended with {status}: {error.strip()}")
 
     def text(self, *arguments: str) -> str:
@@ -97,12 +95,10 @@ class Git:
         identity: dict[str, Any] = {}
         if self._owner is not None and os.geteuid() == 0 and self._owner.st_uid != 0:
             identity = {"user": self._owner.st_uid, "group": self._owner.st_gid, "extra_groups": []}
-        with tempfile.TemporaryFile() as given:
-            given.write(stdin)
-            given.seek(0)
+        with ExitStack() as stack:
             status, output, error = git.Git("/").execute(
                 command,
-                istream=given,
+                istream=stack.enter_context(_file_of(stdin)) if stdin else None,
                 with_extended_output=True,
                 with_exceptions=False,
                 stdout_as_string=False,
@@ -113,42 +109,27 @@ class Git:
         return status, output, error
 
 
-class GitTree:
-    """One commit's files, read from the mirror (`app.tree.Tree`)."""
+@contextmanager
+def _file_of(content: bytes) -> Iterator[BinaryIO]:
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.seek(0)
+        yield file
 
-    def __init__(self, run: Git, commit: str) -> None:
-        self._run = run
-        self._commit = commit
-        self._listing: Listing | None = None
 
-    @property
-    def commit(self) -> str:
-        return self._commit
+@contextmanager
+def _full_disk_is_told() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise _disk_full(error.strerror or "") from error
 
-    def entries(self) -> Mapping[str, Entry]:
-        return self._list().entries
 
-    def gitlinks(self) -> tuple[str, ...]:
-        """Paths of the submodules that the commit pins."""
-        return self._list().gitlinks
-
-    def read(self, path: str) -> bytes:
-        return self.read_many([path])[path]
-
-    def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
-        known = self.entries()
-        wanted = [path for path in dict.fromkeys(paths) if path in known]
-        if not wanted:
-            return {}
-        asked = "".join(f"{known[path].oid}\n" for path in wanted).encode("ascii")
-        output = self._run("cat-file", "--batch", stdin=asked, timeout=LONG)
-        return dict(zip(wanted, parse_batch(output), strict=True))
-
-    def _list(self) -> Listing:
-        if self._listing is None:
-            output = self._run("ls-tree", "-r", "-l", "-z", "--full-tree", self._commit)
-            self._listing = parse_listing(output)
-        return self._listing
+def _disk_full(words: str) -> OutputError:
+    hint = "Free some space, then give the same command again: it goes on where it stood."
+    return OutputError(f"The disk is full: {words.strip()}", code=ExitCode.DISK_FULL, hint=hint)
 
 
 class GitStore:
@@ -158,6 +139,7 @@ class GitStore:
         self.path = path
         self._git = Git(f"--git-dir={path}")
 
+    @_full_disk_is_told()
     def ensure(self) -> None:
         """Create the mirror unless it stands; a crash half-way leaves nothing that would be taken for one."""
         if (self.path / "info" / "attributes").is_file():
@@ -173,6 +155,7 @@ class GitStore:
             (fresh / "info" / "attributes").write_text(ATTRIBUTES)
             fresh.rename(self.path)
 
+    @_full_disk_is_told()
     def fetch(self, source: Path | str, commit_or_ref: str) -> str:
         """Bring a commit here from a repository on this machine; returns its full id.
 
@@ -191,6 +174,7 @@ class GitStore:
         """A view of one commit's files; nothing is read before it is asked for."""
         return GitTree(self._git, _full(commit))
 
+    @_full_disk_is_told()
     def checkout(self, commit: str, directory: Path) -> None:
         """Write a commit's files into an empty directory: exact bytes, modes and symlinks, and no `.git`."""
         with self._index(commit) as env:
@@ -208,6 +192,7 @@ class GitStore:
         """The changed files with their modes and line counts, by path."""
         return parse_stat(self._diff_tree(base, head, "-M", "--raw", "--numstat", "-z", "--no-abbrev"))
 
+    @_full_disk_is_told()
     def commit(self, patch: Patch, *, message: str, author: Person, date: datetime) -> str:
         """Make the patch a commit on its base. The same arguments give the same id, on any machine, ever."""
         for change in patch.changes:
@@ -226,6 +211,7 @@ class GitStore:
         self._git("update-ref", f"refs/agent-fix/head/{commit}", commit)
         return commit
 
+    @_full_disk_is_told()
     def deliver(self, repository: Path, branch: str, commit: str) -> str:
         """Leave `commit` as a new branch in a user's repository; its work tree, index and HEAD are not touched.
 

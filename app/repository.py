@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.errors import ExitCode, RepositoryError
-from app.gitstore import Git, GitError, GitStore, GitTree
+from app.gitstore import Git, GitError, GitStore
+from app.gittree import GitTree
 
 SLUG_LENGTH = 40
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"

@@ -29,7 +29,7 @@ LAYERS = (
     ),
     ("app.job", "app.issue", "app.settings"),
     ("app.config", "app.config_rules", "app.config_messages"),
-    ("app.gitclean", "app.gitformat", "app.gitstore", "app.repository"),
+    ("app.gitclean", "app.gitformat", "app.gitstore", "app.gittree", "app.repository"),
     ("app.model", "app.sandbox", "app.workspaces", "app.context"),
     ("app.agent", "app.planner"),
     ("app.runners", "app.verify"),

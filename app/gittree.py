@@ -1,0 +1,47 @@
+"""One commit's files as the mirror stores them, read by plumbing that executes nothing."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from app.gitformat import Listing, parse_batch, parse_listing
+from app.tree import Entry
+
+LONG = 1_800.0
+"""Seconds that reading many files may take."""
+
+
+class GitTree:
+    """One commit's files, read from the mirror (`app.tree.Tree`)."""
+
+    def __init__(self, run: Callable[..., bytes], commit: str) -> None:
+        self._run = run
+        self._commit = commit
+        self._listing: Listing | None = None
+
+    @property
+    def commit(self) -> str:
+        return self._commit
+
+    def entries(self) -> Mapping[str, Entry]:
+        return self._list().entries
+
+    def gitlinks(self) -> tuple[str, ...]:
+        """Paths of the submodules that the commit pins."""
+        return self._list().gitlinks
+
+    def read(self, path: str) -> bytes:
+        return self.read_many([path])[path]
+
+    def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
+        known = self.entries()
+        wanted = [path for path in dict.fromkeys(paths) if path in known]
+        if not wanted:
+            return {}
+        asked = "".join(f"{known[path].oid}\n" for path in wanted).encode("ascii")
+        output = self._run("cat-file", "--batch", stdin=asked, timeout=LONG)
+        return dict(zip(wanted, parse_batch(output), strict=True))
+
+    def _list(self) -> Listing:
+        if self._listing is None:
+            output = self._run("ls-tree", "-r", "-l", "-z", "--full-tree", self._commit)
+            self._listing = parse_listing(output)
+        return self._listing
