@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from app.agent.prompts import render_brief
 from app.config import RepoConfig
 from app.errors import AgentFixError, ExitCode, OutputError
-from app.forge.local import Folder
+from app.forge.local import Folder, LocalForge
 from app.gitstore import GitStore
 from app.job import Job, Journal, Progress
 from app.jobs.progress import KeptProgress
@@ -168,6 +168,7 @@ class Desk:
         self.approve = approve
         self.mirror = house.mirror(Path(order.job.task.repository))
         self.blobs = JobBlobs(house.store.engine, order.job.id)
+        self.forge = LocalForge(Path(order.job.task.repository), self.mirror, house.folder(order.out))
         self.provider = make_provider(order.job.sandbox, house.settings)
         self.workspaces = self._workspaces()
         self.runner: Runner | None = None
@@ -280,12 +281,11 @@ class Desk:
         return self.runner
 
     async def _publish(self, patch: Patch, summary: str) -> Published:
-        return await asyncio.to_thread(self._deliver, patch, summary)
-
-    def _deliver(self, patch: Patch, summary: str) -> Published:
-        """One commit by plumbing, fetched into the user's repository as a new branch; twice is the same as once."""
+        """One commit by plumbing and a new branch that holds it; twice is the same as once."""
         job = self.order.job
         message = commit_message(job.task, summary)
-        commit = self.mirror.commit(patch, message=message, author=BOT, date=job.created_at)
-        branch = self.mirror.deliver(Path(job.task.repository), job.branch, commit)
-        return Published(branch=branch, commit=commit, changes=self.mirror.diff_stat(job.task.base, commit))
+        make = partial(self.mirror.commit, patch, message=message, author=BOT, date=job.created_at)
+        commit = await asyncio.to_thread(make)
+        branch = await self.forge.ensure_branch(job.branch, commit)
+        changes = await asyncio.to_thread(self.mirror.diff_stat, job.task.base, commit)
+        return Published(branch=branch, commit=commit, changes=changes)

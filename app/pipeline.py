@@ -133,7 +133,7 @@ def _ended(result: Result, ending: Ending, last: Verified | None) -> Result:
         case "submitted" if verification is not None:
             broken = verification.verdict == "broken"
             update["exit_status"] = "verification_failed" if broken else "pr_opened"
-            update["reason"] = "; ".join(verification.reasons)
+            update["reason"] = " ".join(verification.reasons)
         case "no_change":
             update["exit_status"] = "no_change"
         case _:
@@ -161,7 +161,7 @@ class Reviews:
         name = f"verify.{len(self._verdicts) + 1}"
         self.last = await self._journal.step(name, Verified, partial(self._verify, submission))
         verification = self.last.verification
-        self._bench.progress.say("verification", f"{verification.verdict}: {'; '.join(verification.reasons)}")
+        self._bench.progress.say("verification", f"{verification.verdict}: {' '.join(verification.reasons)}")
         accepted = is_acceptable(verification.verdict, self._verdicts, asked=submission.asked)
         self._verdicts.append(verification.verdict)
         return Review(accepted=accepted, text=self.last.feedback)

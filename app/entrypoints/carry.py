@@ -61,7 +61,7 @@ class Attendance:
         job, store = self.order.job, self.house.store
         row = store.get(job.id)
         if row is not None and row.final and row.result is not None:
-            return self._report(Result.model_validate(row.result))
+            return await self._report(Result.model_validate(row.result))
         self.meter.warm()
         await self.meter.check()
         await self.desk.prove_sandbox()
@@ -72,11 +72,11 @@ class Attendance:
         try:
             result = await self._work(resumed=epoch > 1)
         except AgentFixError as error:
-            self._put_down(error)
+            await self._put_down(error)
             raise
         finally:
             watching.cancel()
-        return self._report(result)
+        return await self._report(result)
 
     async def _work(self, *, resumed: bool) -> Result:
         async def work(_job_id: str, journal: Journal) -> Result:
@@ -86,7 +86,7 @@ class Attendance:
         await asyncio.to_thread(engine.launch)
         return await engine.carry_out(self.order.job.id, resumed=resumed)
 
-    def _put_down(self, error: AgentFixError) -> None:
+    async def _put_down(self, error: AgentFixError) -> None:
         """The job stays as it stands; what is known so far is written out, so that people can look at it."""
         job, store = self.order.job, self.house.store
         state = error.state if isinstance(error, Parked) else "paused"
@@ -101,10 +101,10 @@ class Attendance:
             model=job.model,
             trajectory=self.desk.keep_trajectory(),
         )
-        report(self.house, self.order, partly, self.terminal, as_json=self.as_json)
+        await report(self.desk, partly, self.terminal, as_json=self.as_json)
 
-    def _report(self, result: Result) -> ExitCode:
-        report(self.house, self.order, result, self.terminal, as_json=self.as_json)
+    async def _report(self, result: Result) -> ExitCode:
+        await report(self.desk, result, self.terminal, as_json=self.as_json)
         self.house.store.mark_reported(self.order.job.id)
         self.house.sweep(self.order.job.id)
         return result.exit_code

@@ -15,6 +15,7 @@ from app.bootstrap import House, Order
 from app.config import SOURCE, RepoConfig, parse_config
 from app.entrypoints.carry import carry_out
 from app.errors import AgentFixError, ExitCode
+from app.forge.local import note_about
 from app.issue import read_issue
 from app.job import Budget, Job
 from app.model.budget import parse_usd
@@ -104,7 +105,7 @@ def find_or_create(options: FixOptions, house: House) -> Order:
         tree=inspected.tree,
         out=out,
         resumed=row is not None,
-        notes=(*inspected.notes, *_hidden_note(issue)),
+        notes=tuple(filter(None, (*inspected.notes, _hidden_note(issue), note_about(out, inspected.root)))),
         record=options.record,
     )
 
@@ -213,7 +214,7 @@ def _prepare_out(options: FixOptions, house: House, job: Job) -> Path:
     return out
 
 
-def _hidden_note(issue: Issue) -> tuple[str, ...]:
+def _hidden_note(issue: Issue) -> str:
     if not issue.hidden_characters:
-        return ()
-    return (f"{issue.hidden_characters} hidden characters of the issue were removed before anybody read it.",)
+        return ""
+    return f"{issue.hidden_characters} hidden characters of the issue were removed before anybody read it."

@@ -1,5 +1,6 @@
 """The verification as a few lines at the terminal: what was run on the base and the head, and what spoke against it."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from app.text import one_line
@@ -20,13 +21,12 @@ def proof_lines(facts: Verification) -> Iterator[str]:
     if facts.suite is not None:
         yield f"suite         {_suite(facts.suite)}"
         yield from (f"  newly failing: {one_line(test)}" for test in facts.suite.newly_failing[:10])
-    passed = sum(gate.outcome == "passed" for gate in facts.gates)
-    yield f"gates         {passed} of {len(facts.gates)} passed"
+    counted = Counter(gate.outcome.replace("_", " ") for gate in facts.gates)
+    yield f"gates         {', '.join(f'{number} {outcome}' for outcome, number in counted.most_common())}"
     for gate in facts.gates:
         if gate.outcome in {"blocked", "warned"}:
             details = "; ".join(one_line(detail) for detail in gate.details[:3])
             yield f"  {gate.outcome}: {gate.name}: {details}"
-    yield from (f"{reason}" for reason in facts.reasons)
 
 
 def _reproduction(found: Reproduction) -> str:

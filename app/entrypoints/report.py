@@ -1,14 +1,17 @@
 """What a person sees before and after a job, and the files it leaves in OUT."""
 
+import asyncio
 import json
 import sys
+from pathlib import PurePath
 from typing import Any
 
-from app.bootstrap import House, Order
+from app.bootstrap import Desk, Order
 from app.entrypoints.approval import PLAN_FILE
 from app.entrypoints.proof_lines import proof_lines
 from app.entrypoints.terminal import TerminalProgress
 from app.errors import AgentFixError
+from app.forge.base import PullRequest
 from app.model.budget import usd
 from app.plan_text import render_plan_file
 from app.publish.comments import pull_request_body, pull_request_title
@@ -44,21 +47,19 @@ def say_refusal(error: AgentFixError) -> None:
         print(f"           {error.hint}", file=sys.stderr)
 
 
-def report(house: House, order: Order, result: Result, terminal: TerminalProgress, *, as_json: bool) -> None:
+async def report(desk: Desk, result: Result, terminal: TerminalProgress, *, as_json: bool) -> None:
     """Write the files into OUT and say what came out. The same twice leaves the same."""
-    folder = house.folder(order.out)
+    order, folder = desk.order, desk.house.folder(desk.order.out)
     document = job_document(order, result)
     files = {"job.json": json.dumps(document, indent=2) + "\n"}
     if result.trajectory:
-        files["trajectory.jsonl"] = house.blob(order.job.id, result.trajectory).decode()
+        files["trajectory.jsonl"] = desk.blobs.get(result.trajectory).decode()
     if result.plan is not None:
         files[PLAN_FILE] = render_plan_file(result.plan)
-    if result.exit_status in PUBLISHED and result.verification is not None:
-        facts = pull_request_facts(order, result, result.verification)
-        title = pull_request_title(facts.task, order.config)
-        files["pull-request.md"] = f"# {title}\n\n{pull_request_body(facts)}"
     for name, text in files.items():
-        folder.write(name, text)
+        await asyncio.to_thread(folder.write, name, text)
+    if result.exit_status in PUBLISHED and result.verification is not None:
+        await desk.forge.ensure_pull_request(pull_request(order, result, result.verification))
     _say_end(order, result, terminal)
     if as_json:
         print(json.dumps(document, indent=2))
@@ -83,9 +84,11 @@ def _say_end(order: Order, result: Result, terminal: TerminalProgress) -> None:
     terminal.say("state", f"{verdict}{reason}")
 
 
-def pull_request_facts(order: Order, result: Result, verification: Verification) -> PullRequestFacts:
+def pull_request(order: Order, result: Result, verification: Verification) -> PullRequest:
+    """The draft as a reviewer sees it; a recorded model is named without the path of its file."""
     job = order.job
-    return PullRequestFacts(
+    recorded = job.model.startswith("recorded/")
+    facts = PullRequestFacts(
         task=job.task,
         job=job.id,
         branch=result.branch,
@@ -95,14 +98,16 @@ def pull_request_facts(order: Order, result: Result, verification: Verification)
         summary=result.summary,
         changes=result.changes,
         usage=result.usage,
-        model=job.model,
-        recorded=job.model.startswith("recorded/"),
+        model=f"recorded/{PurePath(job.model).name}" if recorded else job.model,
+        recorded=recorded,
         runner=job.runner,
         turns=result.turns,
         seconds=result.seconds,
         notes=result.notes,
         warnings=result.warnings,
     )
+    title = pull_request_title(job.task, order.config)
+    return PullRequest(branch=result.branch, base=job.task.base_ref, title=title, body=pull_request_body(facts))
 
 
 def job_document(order: Order, result: Result) -> dict[str, Any]:
