@@ -1,7 +1,6 @@
 """The folder a job leaves its files in: whole files or none, and every obstacle told before anything costs."""
 
 import os
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +13,7 @@ from app.forge.local import PULL_REQUEST, Folder, LocalForge, note_about
 from app.gitstore import GitStore
 from app.patch import FileChange, Patch
 from app.task import Person
+from tests.disks import tiny_disk
 from tests.repositories import git, make_repository
 
 
@@ -86,26 +86,21 @@ def test_a_place_that_takes_no_files() -> None:
 
 
 @pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "tiny"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("mounting a small disk takes a privilege that is not there")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+def small(tmp_path: Path) -> Iterator[Path]:
+    with tiny_disk(tmp_path / "tiny") as place:
+        yield place
 
 
-def test_a_full_disk(tiny_disk: Path) -> None:
-    folder = Folder(tiny_disk)
+def test_a_full_disk(small: Path) -> None:
+    folder = Folder(small)
     folder.prepare()
     folder.write("job.json", "whole")
     with pytest.raises(OutputError) as caught:
         folder.write("job.json", b"x" * 3_000_000)
     assert caught.value.code == ExitCode.DISK_FULL
-    assert (tiny_disk / "job.json").read_text() == "whole"
-    assert [path.name for path in tiny_disk.iterdir()] == ["job.json"]
-    (tiny_disk / "filler").write_bytes(b"x" * 1_500_000)
+    assert (small / "job.json").read_text() == "whole"
+    assert [path.name for path in small.iterdir()] == ["job.json"]
+    (small / "filler").write_bytes(b"x" * 1_500_000)
     assert failure(folder).code == ExitCode.DISK_FULL
 
 

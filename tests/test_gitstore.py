@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from app.errors import ExitCode, OutputError
 from app.gitclean import ATTRIBUTES
 from app.gitstore import GitError, GitStore, UnsafePathError
 from app.patch import FileChange, Mode, Patch
 from app.task import Person
+from tests.disks import tiny_disk
 from tests.repositories import commit_files, git, make_repository, snapshot
 
 BOT = Person(name="agent-fix", email="agent-fix@users.noreply.example")
@@ -344,3 +346,18 @@ def test_what_root_delivers_belongs_to_an_owner_who_can_reach_it(store: GitStore
         name = store.deliver(theirs, "agent-fix/a", commit(store, base, change("a.txt", b"a\n")))
         assert git(theirs, "cat-file", "-p", f"{name}:a.txt") == "a"
         assert {path.lstat().st_uid for path in set(theirs.rglob("*")) - before} == {owner}
+
+
+def test_a_full_disk_is_told_and_what_stands_stays_whole(source: Path, tmp_path: Path) -> None:
+    commit_files(source, {"large.bin": os.urandom(3_000_000)})
+    with tiny_disk(tmp_path / "tiny") as place:
+        small = GitStore(place / "mirror.git")
+        small.ensure()
+        first = small.fetch(source, "HEAD~1")
+        with pytest.raises(OutputError) as caught:
+            small.fetch(source, "HEAD")
+        assert (caught.value.code, bool(caught.value.hint)) == (ExitCode.DISK_FULL, True)
+        with pytest.raises(OutputError):
+            commit(small, first, change("large.bin", os.urandom(3_000_000)))
+        assert small.fetch(source, first) == first
+        assert small.tree(first).read("README.md") == b"# Sample\n"
