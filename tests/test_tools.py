@@ -324,6 +324,12 @@ async def test_search_shows_the_part_of_a_long_line_that_matches(tools: Tools) -
     assert len(done.text) < 400
 
 
+async def test_a_search_that_takes_too_long_is_given_up(tools: Tools) -> None:
+    done = await tools.do(Search(query="(a+)+$x{1,9999}"), seconds=0.1)
+    assert done.outcome == "failed"
+    assert "stopped after 1 s" in done.text
+
+
 # nothing of the host
 
 

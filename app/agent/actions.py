@@ -10,9 +10,14 @@ MAX_TIMEOUT = 1_800
 DEFAULT_TIMEOUT = 120
 
 
-def _without_nul(text: str) -> str:
+def _writable(text: str) -> str:
+    """What neither a command line nor a file can hold is refused: NUL, and half a character."""
     if "\0" in text:
         raise ValueError("must not contain NUL characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("must be valid Unicode") from None
     return text
 
 
@@ -22,11 +27,11 @@ def _not_blank(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(_without_nul)]
+Text = Annotated[str, AfterValidator(_writable)]
 Path = Annotated[
     str,
     Field(max_length=4_000, description="Relative to /workspace, or absolute."),
-    AfterValidator(_without_nul),
+    AfterValidator(_writable),
     AfterValidator(_not_blank),
 ]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app.sandbox.base import Sandbox
 
-_SECONDS = 60.0
+_SECONDS = 20.0
 _MOST_BYTES = 4_000_000
 _MOST_LINES = 60
 _LINES_PER_FILE = 8
@@ -47,11 +47,30 @@ class Hit:
     rank: int
 
 
-async def search(sandbox: Sandbox, query: str) -> tuple[str, str]:
-    """What is shown and a line that says how much was found."""
+class SearchError(Exception):
+    """The search was given up; the message is for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Searched:
+    """The work tree, and how long one command over it may take."""
+
+    sandbox: Sandbox
+    seconds: float
+
+    async def output(self, argv: Sequence[str]) -> str:
+        done = await self.sandbox.exec(argv, timeout=self.seconds, separate_stderr=True)
+        if done.timed_out:
+            raise SearchError(f"The search was stopped after {self.seconds:g} s. Search for something simpler.")
+        return done.output.decode("utf-8", "replace")
+
+
+async def search(sandbox: Sandbox, query: str, seconds: float = _SECONDS) -> tuple[str, str]:
+    """What is shown and a line that says how much was found. Raises SearchError."""
+    tree = _Searched(sandbox, min(seconds, _SECONDS))
     query = max(query.split("\n"), key=len).strip()  # grep reads lines: of several, the longest says most
-    names = _matching_names(await _all_names(sandbox), query)
-    hits, how = await _hits(sandbox, query)
+    names = _matching_names(await _all_names(tree), query)
+    hits, how = await _hits(tree, query)
     parts = [_show_names(names), _show_hits(hits, how, query)]
     text = "\n\n".join(part for part in parts if part)
     files = len({hit.path for hit in hits})
@@ -59,33 +78,32 @@ async def search(sandbox: Sandbox, query: str) -> tuple[str, str]:
     return text or f"Nothing matches {query[:200]!r}, neither in a text nor as a file name.", summary
 
 
-async def _hits(sandbox: Sandbox, query: str) -> tuple[list[Hit], str]:
+async def _hits(tree: _Searched, query: str) -> tuple[list[Hit], str]:
     """Lines by the strictest reading of the query that finds any: literal, regular expression, all its words."""
     case = "" if query != query.lower() else "i"
     ranked = _ranker(query)
-    if found := await _grep(sandbox, f"-F{case}", query, ranked):
+    if found := await _grep(tree, f"-F{case}", query, ranked):
         return found, ""
-    if re.search(r"[\\^$.|?*+()\[\]{}]", query) and (found := await _grep(sandbox, f"-E{case}", _posix(query), ranked)):
+    if re.search(r"[\\^$.|?*+()\[\]{}]", query) and (found := await _grep(tree, f"-E{case}", _posix(query), ranked)):
         return found, "as a regular expression"
-    if case == "" and (found := await _grep(sandbox, "-Fi", query, ranked)):
+    if case == "" and (found := await _grep(tree, "-Fi", query, ranked)):
         return found, "in other case"
     words = re.findall(r"\w{3,}", query.lower())
     if len(words) < 2:
         return [], ""
     longest = max(words, key=len)
-    candidates = await _grep(sandbox, "-Fi", longest, ranked)
+    candidates = await _grep(tree, "-Fi", longest, ranked)
     return [hit for hit in candidates if all(word in hit.text.lower() for word in words)], "with all of its words"
 
 
-async def _grep(sandbox: Sandbox, flags: str, pattern: str, ranked: re.Pattern[str] | None) -> list[Hit]:
+async def _grep(tree: _Searched, flags: str, pattern: str, ranked: re.Pattern[str] | None) -> list[Hit]:
     skipped = [f"--exclude-dir={name}" for name in _SKIPPED]
     argv = ["sh", "-c", _GREP, "sh", flags, pattern, str(_MOST_BYTES), *skipped]
-    done = await sandbox.exec(argv, timeout=_SECONDS, separate_stderr=True)
-    return list(_parse(done.output, ranked))
+    return list(_parse(await tree.output(argv), ranked))
 
 
-def _parse(output: bytes, ranked: re.Pattern[str] | None) -> Iterable[Hit]:
-    for row in output.decode("utf-8", "replace").split("\n"):
+def _parse(output: str, ranked: re.Pattern[str] | None) -> Iterable[Hit]:
+    for row in output.split("\n"):
         path, _, rest = row.partition("\0")
         number, _, text = rest.partition(":")
         if number.isdecimal():
@@ -113,9 +131,8 @@ def _posix(query: str) -> str:
     return query.replace(r"\d", "[0-9]").replace("(?:", "(")
 
 
-async def _all_names(sandbox: Sandbox) -> list[str]:
-    done = await sandbox.exec(["sh", "-c", _FIND], timeout=_SECONDS, separate_stderr=True)
-    names = done.output.decode("utf-8", "replace").split("\0")
+async def _all_names(tree: _Searched) -> list[str]:
+    names = (await tree.output(["sh", "-c", _FIND])).split("\0")
     return sorted(name.removeprefix("./") for name in names if name)
 
 

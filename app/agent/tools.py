@@ -66,7 +66,7 @@ class Toolbox:
     async def execute(self, action: Action, allowance: Allowance) -> Done:
         try:
             return await self._tools[type(action)](action, allowance)
-        except (EditError, FileError) as error:
+        except (EditError, FileError, search.SearchError) as error:
             reason = str(error)
             return Done("failed", reason, reason.partition("\n")[0])
 
@@ -94,7 +94,7 @@ class Toolbox:
         return Done("ok", text, summary)
 
     async def _search(self, action: Search, allowance: Allowance) -> Done:
-        text, summary = await search.search(self._sandbox, action.query)
+        text, summary = await search.search(self._sandbox, action.query, max(allowance.seconds, 1.0))
         return Done("ok", text, summary)
 
     async def _edit(self, action: Edit, allowance: Allowance) -> Done:
