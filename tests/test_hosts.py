@@ -153,7 +153,7 @@ def test_npms_registries_are_read_with_those_of_scopes() -> None:
         "@corp:registry": "https://npm.corp.test:4873/a",
         "@secret:registry": "https://u:hunter2@npm.corp.test/",
         "strict-ssl": False,
-        "omit-lockfile-registry-resolved": None,
+        "nodedir": None,
         "cafile": "/opt/ca.pem",
         "//npm.corp.test/:_authToken": "(protected)",
     }

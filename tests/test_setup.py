@@ -256,11 +256,11 @@ YARN = "npm install --global --prefix /env --no-audit --no-fund "
             [re.compile("sed .* yarn.lock; } && yarn install --frozen-lockfile")],
         ),
         ({"yarn.lock": "# yarn lockfile v1\n"}, (), [f"{YARN}yarn@1", re.compile("yarn install --frozen-lockfile")]),
-        ({"yarn.lock": "__metadata:\n"}, (), [f"{YARN}@yarnpkg/cli-dist@4", re.compile("yarn install --immutable")]),
+        ({"yarn.lock": "__metadata:\n"}, (), [f"{YARN}@yarnpkg/cli-dist@4", re.compile("yarn install --no-immutable")]),
         (
             {"yarn.lock": "__metadata:\n", ".yarnrc.yml": "yarnPath: .yarn/releases/yarn-4.cjs\n"},
             (),
-            [f"{YARN}yarn@1", re.compile("yarn install --immutable")],
+            [f"{YARN}yarn@1", re.compile("yarn install --no-immutable")],
         ),
     ],
 )

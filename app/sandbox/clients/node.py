@@ -8,7 +8,10 @@ from typing import Any
 
 from app.sandbox.clients.base import PackageClients, Problem, ask, credentials_problem, locate, merge
 
-_PASSED_ON = ("strict-ssl", "nodedir", "omit-lockfile-registry-resolved")
+_PASSED_ON = {
+    "strict-ssl": "npm_config_strict_ssl",
+    "nodedir": "npm_package_config_node_gyp_nodedir",  # npm no longer knows the setting, node-gyp does
+}
 
 
 async def ask_node(environment: Mapping[str, str]) -> PackageClients:
@@ -40,10 +43,10 @@ def read_npm(settings: dict[str, Any]) -> PackageClients:
             variables[f"npm_config_{name}"] = location.url
             if name == "registry":
                 variables["YARN_NPM_REGISTRY_SERVER"] = location.url.rstrip("/")
-    for name in _PASSED_ON:
+    for name, variable in _PASSED_ON.items():
         value = settings.get(name)
         if value is not None and value is not True:
-            variables[f"npm_config_{name.replace('-', '_')}"] = str(value).lower() if value is False else str(value)
+            variables[variable] = str(value).lower() if value is False else str(value)
     authorities = str(settings.get("cafile") or "")
     if authorities:
         variables["npm_config_cafile"] = authorities

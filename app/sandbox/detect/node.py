@@ -23,8 +23,8 @@ _YARN_CLASSIC = (
     r"""sed -i -E "s|^(  resolved \")https?://[^/]+/|\1${npm_config_registry%/}/|" yarn.lock; } && """
     "yarn install --frozen-lockfile --non-interactive"
 )
-# The modern one reads no proxy from the usual variables.
-_YARN_MODERN = 'YARN_HTTP_PROXY="$HTTP_PROXY" YARN_HTTPS_PROXY="$HTTPS_PROXY" yarn install --immutable'
+# The modern one reads no proxy from the usual variables, and may rewrite an older lock file (in a throw-away tree).
+_YARN_MODERN = 'YARN_HTTP_PROXY="$HTTP_PROXY" YARN_HTTPS_PROXY="$HTTPS_PROXY" yarn install --no-immutable'
 _PNPM_BY_FORMAT = {"5": "7", "6": "8", "9": "10"}
 _LOCK_VERSION = re.compile(r"^lockfileVersion: *'?(\d+)", re.MULTILINE)
 _PACKAGE_MANAGER = re.compile(r"(pnpm|yarn)@\d+\.\d+\.\d+")
