@@ -5,7 +5,7 @@ program ever walks a tree that project code can write.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from app.patch import FileChange, Patch, Refusal
 from app.sandbox.archive import Item, read_files
@@ -32,7 +32,7 @@ async def export(sandbox: Sandbox, base: Baseline) -> Patch:
     if seen.overflow:
         return _refused(base, "the work tree has too many files to list")
     found = sort_out(seen.fresh, base.tree.entries(), base.ignored)
-    reason = _too_much(found)
+    reason = _too_much(base, found)
     if reason:
         return _refused(base, reason)
     found = await _without_giants(sandbox, base, found)
@@ -47,8 +47,9 @@ async def export(sandbox: Sandbox, base: Baseline) -> Patch:
     )
 
 
-def _too_much(found: Sorted) -> str:
-    written = sum(record.size for record in found.files)
+def _too_much(base: Baseline, found: Sorted) -> str:
+    entries = base.tree.entries()
+    written = sum(record.size for record in found.files if record.size <= FILE_BYTES or _same_size(record, entries))
     if len(found.files) > MOST_CHANGES:
         return f"{len(found.files):,} files were written; the limit is {MOST_CHANGES:,}"
     if written > TOUCHED_BYTES:
@@ -78,13 +79,16 @@ async def _without_giants(sandbox: Sandbox, base: Baseline, found: Sorted) -> So
     for record in found.files:
         if record.size <= FILE_BYTES:
             continue
-        entry = entries.get(record.path)
-        same_size = entry is not None and entry.size == record.size
-        if entry is None or not same_size or await _hash_inside(sandbox, record) != entry.oid:
+        same = _same_size(record, entries) and await _hash_inside(sandbox, record) == entries[record.path].oid
+        if not same:
             reason = f"{record.size:,} bytes; the limit for a file is {FILE_BYTES:,}"
             refusals.append(Refusal(path=escaped(record.path), reason=reason))
     files = tuple(record for record in found.files if record.size <= FILE_BYTES)
     return Sorted(files, tuple(refusals), found.refused)
+
+
+def _same_size(record: Record, entries: Mapping[str, Entry]) -> bool:
+    return record.path in entries and entries[record.path].size == record.size
 
 
 async def _hash_inside(sandbox: Sandbox, record: Record) -> str:
@@ -107,9 +111,12 @@ async def _changed(
         read = await read_files(sandbox, [one.path for one in batch], most=sum(one.size for one in batch))
         for record in batch:
             item = read.get(record.path)
-            if item is None:
-                refusals.append(Refusal(path=escaped(record.path), reason="could not be read"))
-            elif not _same(item, entries.get(record.path)):
+            if item is not None and _same(item, entries.get(record.path)):
+                continue
+            problem = name_problem(record.path)
+            if item is None or problem:
+                refusals.append(Refusal(path=escaped(record.path), reason=problem or "could not be read"))
+            else:
                 changes.append(FileChange(path=record.path, mode=item.mode, content=item.content))
                 total += len(item.content)
         if total > TOTAL_BYTES:

@@ -35,13 +35,14 @@ def sort_out(fresh: Iterable[Record], tracked: Collection[str], ignored: Ignored
     repositories: dict[str, list[str]] = {}
     for record in fresh:
         root = repository(record.path)
-        reason = name_problem(record.path)
+        known = record.path in tracked  # whatever its name: it may have been touched only
+        problem = (None if known else name_problem(record.path)) or kind_problem(record)
         if root is not None:
             repositories.setdefault(root, []).append(record.path)
-        elif reason is None and record.path not in tracked and ignored(record.path):
+        elif not known and ignored(record.path):
             continue
-        elif reason or kind_problem(record):
-            refusals.append(Refusal(path=escaped(record.path), reason=reason or kind_problem(record) or ""))
+        elif problem:
+            refusals.append(Refusal(path=escaped(record.path), reason=problem))
             refused.append(record.path)
         else:
             files.append(record)
