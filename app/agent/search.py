@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from app.sandbox.base import Sandbox
 
@@ -35,16 +36,25 @@ _DEFINITION = (
 _TEST_PATH = re.compile(
     r"(^|/)(tests?|spec|specs|__tests__|testdata)/|(^|/)test_|[._-](test|spec)s?\.|_test\.|conftest\.py$"
 )
+_PROSE_PATH = re.compile(r"\.(md|rst|txt|adoc|html?)$|(^|/)[A-Z]+$")
+_MOST_WORDS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One line that matches; `rank` 0 is a definition, 1 a use, 2 a test."""
+    """One line that matches; the lowest `rank` is read first."""
 
     path: str
     line: int
     text: str
     rank: int
+
+
+class _Ranked(NamedTuple):
+    """What a definition of a name looks like, and the name as a word of its own."""
+
+    definition: re.Pattern[str]
+    word: re.Pattern[str]
 
 
 class SearchError(Exception):
@@ -88,21 +98,28 @@ async def _hits(tree: _Searched, query: str) -> tuple[list[Hit], str]:
         return found, "as a regular expression"
     if case == "" and (found := await _grep(tree, "-Fi", query, ranked)):
         return found, "in other case"
-    words = re.findall(r"\w{3,}", query.lower())
-    if len(words) < 2:
+    words = [*dict.fromkeys(re.findall(r"\w{3,}", query.lower()))][:_MOST_WORDS]
+    return await _by_words(tree, words) if len(words) > 1 else ([], "")
+
+
+async def _by_words(tree: _Searched, words: Sequence[str]) -> tuple[list[Hit], str]:
+    """The lines that have the most of these words, but at least two."""
+    found = await _grep(tree, "-Ei", "|".join(words), None)
+    counts = [sum(word in hit.text.lower() for word in words) for hit in found]
+    best = max(counts, default=0)
+    if best < 2:
         return [], ""
-    longest = max(words, key=len)
-    candidates = await _grep(tree, "-Fi", longest, ranked)
-    return [hit for hit in candidates if all(word in hit.text.lower() for word in words)], "with all of its words"
+    how = "with all of its words" if best == len(words) else f"with {best} of its {len(words)} words"
+    return [hit for hit, count in zip(found, counts, strict=True) if count == best], how
 
 
-async def _grep(tree: _Searched, flags: str, pattern: str, ranked: re.Pattern[str] | None) -> list[Hit]:
+async def _grep(tree: _Searched, flags: str, pattern: str, ranked: _Ranked | None) -> list[Hit]:
     skipped = [f"--exclude-dir={name}" for name in _SKIPPED]
     argv = ["sh", "-c", _GREP, "sh", flags, pattern, str(_MOST_BYTES), *skipped]
     return list(_parse(await tree.output(argv), ranked))
 
 
-def _parse(output: str, ranked: re.Pattern[str] | None) -> Iterable[Hit]:
+def _parse(output: str, ranked: _Ranked | None) -> Iterable[Hit]:
     for row in output.split("\n"):
         path, _, rest = row.partition("\0")
         number, _, text = rest.partition(":")
@@ -111,19 +128,26 @@ def _parse(output: str, ranked: re.Pattern[str] | None) -> Iterable[Hit]:
             yield Hit(path, int(number), text, _rank(path, text, ranked))
 
 
-def _rank(path: str, text: str, ranked: re.Pattern[str] | None) -> int:
+def _rank(path: str, text: str, ranked: _Ranked | None) -> int:
+    """Definitions, uses, parts of other words; then tests, then prose."""
+    if _PROSE_PATH.search(path):
+        return 4
     if _TEST_PATH.search(path):
-        return 2
-    return 0 if ranked is not None and ranked.search(text) else 1
+        return 3
+    if ranked is None:
+        return 1
+    if ranked.definition.search(text):
+        return 0
+    return 1 if ranked.word.search(text) else 2
 
 
-def _ranker(query: str) -> re.Pattern[str] | None:
-    """What a definition of the query looks like, where the query is a name (`parse`, `Money.add`, `parse(`)."""
+def _ranker(query: str) -> _Ranked | None:
+    """Where the query is a name (`parse`, `Money.add`, `parse(`)."""
     name = re.fullmatch(r"(?:[\w$]+[.:]+)*([A-Za-z_$][\w$]*)\(?", query)
     if name is None:
         return None
     word = re.escape(name.group(1))
-    return re.compile(_DEFINITION.replace("{}", word))
+    return _Ranked(re.compile(_DEFINITION.replace("{}", word)), re.compile(rf"\b{word}\b", re.IGNORECASE))
 
 
 def _posix(query: str) -> str:
