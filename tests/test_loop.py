@@ -84,9 +84,9 @@ TRANSCRIPTS: dict[str, tuple[list[Turn], str, str, int]] = {
     ),
     "all turns used": ([different(n) for n in range(10)], "limit_reached", "All 10 turns", 10),
     "does not fit, then does": ([bulky(1), bulky(2), SHRINK, FIX, SUBMIT], "submitted", "fixed", 4),
-    "never fits": ([SHRINK], "limit_reached", "does not fit", 0),
-    "no longer fits": ([*[bulky(n) for n in range(8)], *[SHRINK] * 3], "limit_reached", "does not fit", 8),
-    "too little to condense": ([LOOK, SHRINK], "limit_reached", "does not fit", 1),
+    "never fits": ([SHRINK], "error", "does not fit", 0),
+    "no longer fits": ([*[bulky(n) for n in range(8)], *[SHRINK] * 3], "error", "does not fit", 8),
+    "too little to condense": ([LOOK, SHRINK], "error", "does not fit", 1),
 }
 
 
@@ -131,7 +131,7 @@ async def test_submissions_that_never_pass_end(tmp_path: Path) -> None:
     answers = [turn for n in range(8) for turn in (edits(n), SUBMIT)]
     desk = Desk(tmp_path, answers, reviews=[REJECTED] * 8)
     ending = await desk.work()
-    assert ending.exit_status == "limit_reached"
+    assert ending.exit_status == "error"
     assert ending.submission == desk.submissions[-1]
 
 

@@ -49,7 +49,7 @@ def judge(steps: Sequence[Step]) -> None:
     if fates.count("nothing_changed") >= 2 and fates[-1] == "nothing_changed" and steps[-1].turn.submission:
         raise NoChange(steps[-1].turn.submission.summary)
     if fates.count("rejected") >= SUBMISSIONS:
-        raise LimitReached(f"{SUBMISSIONS} submissions did not pass verification.")
+        raise Failed(f"{SUBMISSIONS} submissions did not pass verification.")
 
 
 def _judge_answers(steps: Sequence[Step]) -> None:

@@ -15,7 +15,7 @@ from app.agent.checkpoint import Checkpoints
 from app.agent.digest import last_checkpoint
 from app.agent.history import History
 from app.agent.observe import LIMIT
-from app.agent.outcomes import Ended, LimitReached, Submitted
+from app.agent.outcomes import Ended, Failed, Submitted
 from app.agent.submitting import Hearing, hear
 from app.agent.tools import Allowance, Toolbox
 from app.agent.turn import Asked, Checkpoint, Observation, Step, Turn
@@ -104,7 +104,7 @@ class Loop:
     def _compact(self) -> None:
         if self.compactions >= _COMPACTIONS or not self.history.compact():
             info = self.history.info
-            raise LimitReached(f"The work does not fit the {info.context_window:,} tokens of {info.name}.")
+            raise Failed(f"The work does not fit the {info.context_window:,} tokens of {info.name}.")
         self.compactions += 1
         self.progress.say("note", "The conversation was condensed to fit the model's window.")
 

@@ -26,12 +26,12 @@ class NoChange(Ended):
 
 
 class LimitReached(Ended):
-    """A cap on turns, minutes or size was reached; with a larger one the work can go on."""
+    """A cap on turns or minutes was reached; with a larger one the work can go on."""
 
     exit_status = "limit_reached"
 
 
 class Failed(Ended):
-    """The model does not act in a way that leads anywhere."""
+    """The model does not act in a way that leads anywhere, or the work does not fit it."""
 
     exit_status = "error"
