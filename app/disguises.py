@@ -32,6 +32,7 @@ _PUBLIC_HEAD = re.compile(
 )
 _URL_PASSWORD = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@\s]*?:([^/@\s]+)@")
 _ESCAPED = re.compile(r"\\(?:u\{?([0-9A-Fa-f]{1,6})\}?|x([0-9A-Fa-f]{2})|([0-7]{3}))")
+_RUN = re.compile(rf"\S{{{GRAM},}}")
 _DECIMALS = re.compile(r"(?:\b[0-9]{2,3}\b[\s,;]*){8,}")
 _BITS = re.compile(r"(?:\b[01]{7,8}\b[\s,;]*){8,}")
 _JOINTS = re.compile(r"(?:\\[nrt]|[\s\"'`+\\,;|>#*])+")
@@ -50,20 +51,22 @@ _UNPACKERS = (
 
 
 class Needles(NamedTuple):
-    """What to look for in a text, in its lower case, and among its letters and digits alone.
-
-    `grams` are parts of random values, all of the same length; `wholes` stand for values made of words.
-    """
+    """`grams` are parts of random values, all of the same length; `wholes` stand for values made of words."""
 
     grams: frozenset[str]
     wholes: frozenset[str]
 
     def are_in(self, text: str) -> bool:
-        pieces = (text[start : start + GRAM] for start in range(len(text) - GRAM + 1))
-        return any(whole in text for whole in self.wholes) or not self.grams.isdisjoint(pieces)
+        if any(whole in text for whole in self.wholes):
+            return True
+        runs = (match[0] for match in _RUN.finditer(text))
+        pieces = (run[start : start + GRAM] for run in runs for start in range(len(run) - GRAM + 1))
+        return not self.grams.isdisjoint(pieces)
 
 
 class Sought(NamedTuple):
+    """What to look for in a text as it stands, in its lower case, and among its letters and digits alone."""
+
     exact: Needles
     folded: Needles
     bare: Needles
@@ -79,18 +82,18 @@ def secret_part(value: str) -> str:
 
 def sought(values: Iterable[str]) -> Sought:
     """The needles for these values."""
-    spelled: tuple[set[str], set[str], set[str]] = (set(), set(), set())
+    grams: tuple[set[str], set[str], set[str]] = (set(), set(), set())
     wholes: tuple[set[str], set[str], set[str]] = (set(), set(), set())
     for value in values:
         core = "".join(_PUBLIC_HEAD.sub("", value).split())
-        random = len(core) >= GRAM and looks_random(core)
-        for form in {core} if random else {value, "".join(value.split())}:
-            for kind, forms in enumerate(_spelled(form)):
-                (spelled if random else wholes)[kind].update(forms)
-    exact, folded, bare = (
-        Needles(_grams(forms), frozenset(words)) for forms, words in zip(spelled, wholes, strict=True)
-    )
-    return Sought(exact, folded, bare)
+        if len(core) >= GRAM and looks_random(core):
+            for kind, forms in zip(grams, _spelled(core), strict=True):
+                kind.update(_grams(forms) - _words(core))
+        else:
+            for form in {value, "".join(value.split())}:
+                for kind, forms in zip(wholes, _spelled(form), strict=True):
+                    kind.update(forms)
+    return Sought(*(Needles(frozenset(parts), frozenset(forms)) for parts, forms in zip(grams, wholes, strict=True)))
 
 
 def _spelled(value: str) -> tuple[set[str], set[str], set[str]]:
@@ -103,10 +106,15 @@ def _spelled(value: str) -> tuple[set[str], set[str], set[str]]:
     return exact, folded, {form for form in bare if len(form) >= LEAST_LENGTH}
 
 
-def _grams(forms: Iterable[str]) -> frozenset[str]:
-    """All parts of GRAM characters that vary; the word `production` inside a key is not secret."""
+def _grams(forms: Iterable[str]) -> set[str]:
     parts = (form[start : start + GRAM] for form in forms for start in range(len(form) - GRAM + 1))
-    return frozenset(part for part in parts if len(set(part)) >= 5 and not (part.isalpha() and part.islower()))
+    return {part for part in parts if len(set(part)) >= 5}
+
+
+def _words(value: str) -> set[str]:
+    """Parts of a random value that are letters of one case: the word `production` inside a key is not secret."""
+    words = {part.lower() for part in _grams([value]) if part.isalpha() and (part.islower() or part[1:].islower())}
+    return words | {word[::-1] for word in words}
 
 
 def appears(secrets: Sought, text: str | bytes, layers: int = MOST_LAYERS) -> bool:
@@ -181,7 +189,7 @@ def _unpacked(text: str) -> Iterator[bytes]:
         for run in {"".join(pieces), *pieces}:
             encoded = run.translate(str.maketrans("-_", "+/"))
             try:
-                content = base64.b64decode(encoded[: len(encoded) // 4 * 4])
+                content = base64.b64decode(encoded[: -1 if len(encoded) % 4 == 1 else None] + "==")
             except binascii.Error:
                 continue
             yield from _opened(content)

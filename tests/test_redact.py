@@ -147,6 +147,11 @@ def test_public_parts_of_secrets_are_not_secret() -> None:
         assert not redactor.found(f"the format is {text}…")
 
 
+def test_words_inside_a_key_are_not_secret() -> None:
+    redactor = Redactor([f"key_productiongatewayinternal_{drawn(RNG, ALPHANUMERIC, 32)}"])
+    assert not redactor.found("see productiongatewayinternal")
+
+
 def test_words_are_not_guarded() -> None:
     redactor = Redactor(["", "  ", "short", "anything", "postgresql://localhost:5432/agentfix"])
     assert not redactor.found("anything short in postgresql://localhost:5432/agentfix")
