@@ -41,18 +41,25 @@ async def plan(
     hosts: Sequence[str] = (),
     clients: Clients | None = None,
     tools: dict[str, str] = TOOLS,
+    scope: str = "",
 ) -> Setup:
     tree = MemoryTree({path: text.encode() for path, text in files.items()})
     return await plan_setup(
-        tree, commands=commands, extra_hosts=hosts, clients=clients or Clients(), python=PYTHON, find_tool=tools.get
+        tree,
+        commands=commands,
+        extra_hosts=hosts,
+        clients=clients or Clients(),
+        python=PYTHON,
+        scope=scope,
+        find_tool=tools.get,
     )
 
 
 async def installs(files: dict[str, str]) -> str:
     """pip's arguments in the plan for a repository."""
     commands = (await plan(files)).commands
-    assert commands[0] == "/usr/bin/python3 -m venv /env"
-    return commands[-1].removeprefix("/env/bin/python -m pip install --use-pep517 ")
+    assert commands[0] == "/usr/bin/python3 -I -m venv /env"
+    return commands[-1].removeprefix("/env/bin/python -I -m pip install --use-pep517 ")
 
 
 @pytest.mark.parametrize(
@@ -82,8 +89,8 @@ async def test_a_project_is_installed_editable_with_its_test_extras() -> None:
     pyproject = BUILD + '[project.optional-dependencies]\ntest = ["pytest"]\ndocs = ["sphinx"]\ndev = ["ruff"]\n'
     setup = await plan({"pyproject.toml": pyproject})
     assert setup.commands == (
-        "/usr/bin/python3 -m venv /env",
-        "/env/bin/python -m pip install --use-pep517 -e '.[test]'",
+        "/usr/bin/python3 -I -m venv /env",
+        "/env/bin/python -I -m pip install --use-pep517 -e '.[test]'",
     )
     assert setup.origin == "detected"
     assert setup.hosts == ("https://index.test",)
@@ -104,6 +111,7 @@ async def test_a_project_is_installed_editable_with_its_test_extras() -> None:
             },
             "-e . 'pytest>=8' six",
         ),
+        ({"pyproject.toml": BUILD + '[dependency-groups]\ntest = ["A[x, y]", "a", "a-b"]\n'}, "-e '.[x,y]' a-b"),
         (
             {"pyproject.toml": BUILD + '[dependency-groups]\ntest = [{include-group = "test"}, "six"]\n'},
             "-e . six",
@@ -209,14 +217,14 @@ LOCKS = {
 async def test_locked_versions_are_kept_where_they_fit(lock: str) -> None:
     _, pins, install = (await plan({"pyproject.toml": BUILD, lock: LOCKS[lock]})).commands
     assert pins == "printf '%s\\n' six==1.16.0 > /env/constraints.txt"
-    plain = "/env/bin/python -m pip install --use-pep517 -e ."
+    plain = "/env/bin/python -I -m pip install --use-pep517 -e ."
     assert install == f"{plain} -c /env/constraints.txt || {plain}"
 
 
 async def test_a_hostile_lock_file_writes_no_command() -> None:
     lock = '[[package]]\nname = "a; id"\nversion = "1"\n[[package]]\nname = "b"\nversion = "1`id`"\n'
     assert (await plan({"pyproject.toml": BUILD, "pdm.lock": lock})).commands[1:] == (
-        "/env/bin/python -m pip install --use-pep517 -e .",
+        "/env/bin/python -I -m pip install --use-pep517 -e .",
     )
 
 
@@ -342,7 +350,7 @@ async def test_several_ecosystems_are_prepared_together() -> None:
 async def test_configured_commands_stand_instead_of_detected_ones() -> None:
     files = {"pyproject.toml": BUILD, "package.json": PACKAGE, "a.py": ""}
     setup = await plan(files, commands=["make deps", "make deps"], hosts=["example.com"])
-    assert setup.commands == ("/usr/bin/python3 -m venv /env", "make deps", "make deps")
+    assert setup.commands == ("/usr/bin/python3 -I -m venv /env", "make deps", "make deps")
     assert setup.origin == "configuration"
     assert setup.directories == ("node_modules",)
     assert setup.hosts == ("https://index.test", "example.com")
@@ -414,6 +422,25 @@ async def test_configured_commands_count_every_manifest() -> None:
     assert (await plan({"deep/down/Cargo.lock": "1", "a.c": "2"}, commands=["make"])).key == first.key
     assert (await plan({"deep/down/Cargo.lock": "2", "a.c": "1"}, commands=["make"])).key != first.key
     assert (await plan({"deep/down/Cargo.lock": "1", "a.c": "1"}, commands=["make all"])).key != first.key
+
+
+@pytest.mark.parametrize(
+    ("files", "commands", "shared"),
+    [
+        ({"test_a.py": "import pytest"}, None, True),
+        ({"pyproject.toml": BUILD}, None, False),
+        ({"requirements.txt": "six"}, None, False),
+        ({"package.json": PACKAGE}, None, False),
+        ({"test_a.py": "import pytest", "package.json": PACKAGE}, None, False),
+        ({"Makefile": ""}, ["make"], False),
+    ],
+)
+async def test_what_one_repositorys_code_prepared_is_not_used_by_another(
+    files: dict[str, str], commands: list[str] | None, *, shared: bool
+) -> None:
+    """Whoever copies the manifests of another repository must not get to prepare its environment."""
+    keys = {(await plan(files, commands=commands, scope=scope)).key for scope in ("theirs", "mine")}
+    assert (len(keys) == 1) is shared
 
 
 async def test_manifests_that_are_links_or_enormous_are_not_read() -> None:

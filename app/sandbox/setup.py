@@ -60,12 +60,17 @@ async def plan_setup(
     extra_hosts: Sequence[str],
     clients: Callable[[], Awaitable[PackageClients]],
     python: Path,
+    scope: str = "",
     find_tool: FindTool = find_visible,
 ) -> Setup:
     """Configured `commands`, or (None) what is detected. The clients are asked only where something is installed.
 
-    `python` is an interpreter that the sandbox shows at the same path. Raises ConfigError for a host in `extra_hosts`
-    that cannot be allowed, SetupError where the index that is needed cannot be used from a sandbox.
+    `python` is an interpreter that the sandbox shows at the same path. `scope` names whose code may prepare a result
+    for whom (a repository, and how far its commit is trusted): set-up executes project code, and without a scope one
+    repository could copy another's manifests and prepare that one's environment.
+
+    Raises ConfigError for a host in `extra_hosts` that cannot be allowed, SetupError where the index that is needed
+    cannot be used from a sandbox.
     """
     hosts = _public_hosts(extra_hosts)
     files = Files(tree)
@@ -78,6 +83,7 @@ async def plan_setup(
     if not any(need.commands for need in needs):
         return Setup(origin="none" if commands is None else origin, notes=notes)
     programs = {**tools, "python": str(python)}
+    owner = "" if all(need.neutral for need in needs if need.commands) else scope
     asked, versions = await asyncio.gather(clients(), _versions(needs, programs))
     left_out = _concerning(asked, needs)
     if asked.cargo_config:
@@ -85,7 +91,7 @@ async def plan_setup(
     environment = {**dict(asked.environment), **dict(_flat(need.environment for need in needs))}
     return Setup(
         commands=_commands(needs),
-        key=_key(files, needs, versions),
+        key=_key(files, needs, versions, owner),
         hosts=_flat([asked.hosts, hosts]),
         environment=tuple(sorted(environment.items())),
         directories=_flat(need.directories for need in needs),
@@ -160,11 +166,12 @@ async def _versions(needs: Sequence[Needs], programs: Mapping[str, str]) -> tupl
     return tuple(f"{tool} {(answer or '').strip()}" for tool, answer in zip(used, answers, strict=True))
 
 
-def _key(files: Files, needs: Sequence[Needs], versions: Sequence[str]) -> str:
+def _key(files: Files, needs: Sequence[Needs], versions: Sequence[str], owner: str) -> str:
     """Equal keys mean equal commands over equal manifests by equal tools."""
     facts = {
         "format": FORMAT,
         "machine": platform.machine(),
+        "owner": owner,
         "versions": versions,
         "commands": _commands(needs),
         "directories": _flat(need.directories for need in needs),

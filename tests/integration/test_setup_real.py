@@ -117,7 +117,7 @@ async def test_a_node_project_is_installed_and_works_offline(bench: Bench) -> No
 
 
 async def test_a_configured_command_finds_a_virtual_environment(bench: Bench) -> None:
-    files = {"a.py": "import iniconfig; print('there')"}
+    files = {"a.py": "import iniconfig; print('there')", "email.py": "raise SystemExit('the project was asked')"}
     async with bench.open("own", files, await plan(files, commands=["pip install iniconfig"])) as sandbox:
         assert text(await sandbox.exec(["python", "a.py"])) == "there\n"
 

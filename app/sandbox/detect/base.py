@@ -23,7 +23,8 @@ class Needs:
     """What one ecosystem needs in one directory.
 
     `client` names who downloads (`pip`, `npm`, `cargo`, `go`), `tools` the programs whose versions the result depends
-    on, `manifests` the files it was decided from, `facts` whatever else the result depends on.
+    on, `manifests` the files it was decided from, `facts` whatever else the result depends on. `neutral` says that no
+    code of the project is executed, so that the result holds for every project with the same needs.
     """
 
     client: str
@@ -34,6 +35,7 @@ class Needs:
     directories: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    neutral: bool = False
 
 
 class Files:

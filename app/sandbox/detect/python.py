@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from app.sandbox.base import ENV
 from app.sandbox.detect.base import Files, Needs, project_roots, table
 from app.sandbox.detect.python_locks import LOCKS, constraints
-from app.sandbox.detect.python_metadata import Metadata, is_dev_name, is_test_name, read_ini, read_metadata
+from app.sandbox.detect.python_metadata import Metadata, is_dev_name, is_test_name, normalised, read_ini, read_metadata
 from app.sandbox.detect.python_version import generated_files, version_environment
 
 PYTHON_MANIFESTS = (
@@ -31,7 +31,8 @@ PYTHON_ENVIRONMENT = (
     ("UV_PROJECT_ENVIRONMENT", ENV),
     ("VIRTUAL_ENV", ENV),
 )
-_PIP = f"{ENV}/bin/python -m pip install"
+# -I: a project may have a top-level `pip`, `email` or `types` of its own, and the tree is the working directory.
+_PIP = f"{ENV}/bin/python -I -m pip install"
 _CONSTRAINTS = f"{ENV}/constraints.txt"
 _REQUIREMENTS = re.compile(r"(?:requirements[-_./](?P<after>[\w.-]+?)|(?P<before>[\w.-]+?)[-_.]requirements)\.txt")
 _TEST_FILE = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_tests?|tests?)\.py")
@@ -40,6 +41,7 @@ _IMPORTS_PYTEST = re.compile(r"^\s*(?:import|from)\s+pytest\b", re.MULTILINE)
 _PLAIN_TEST = re.compile(r"^(?:async\s+)?def\s+test", re.MULTILINE)
 _UNITTEST = re.compile(r"^\s*(?:import|from)\s+unittest\b", re.MULTILINE)
 _PLAIN_REQUIREMENT = re.compile(r"\s*[A-Za-z][\w.-]*(?:\[[\w,.-]+\])?\s*(?:[<>=!~][^:{]*)?")
+_NAME_AND_EXTRAS = re.compile(r"\s*(?P<name>[A-Za-z0-9][\w.-]*)\s*(?:\[(?P<extras>[\w\s,.-]*)\])?")
 _TEST_FILES_READ = 60
 
 
@@ -61,12 +63,13 @@ def python_needs(files: Files, python: Path) -> list[Needs]:
             environment=(*PYTHON_ENVIRONMENT, *(pair for root in roots for pair in version_environment(files, root))),
             directories=tuple(path for root in roots for path in generated_files(files, root)),
             facts=_layout(files),
+            neutral=not any(item.startswith("-") for item in wanted),
         )
     ]
 
 
 def create_environment(python: Path) -> str:
-    return f"{shlex.quote(str(python))} -m venv {ENV}"
+    return f"{shlex.quote(str(python))} -I -m venv {ENV}"
 
 
 def has_python(files: Files) -> bool:
@@ -95,22 +98,33 @@ def _wanted(files: Files, root: str) -> list[str]:
     extras: list[str] = []
     chosen = _tox_requirements(files, root)
     for wanted in (is_test_name, is_dev_name):
-        extras = [name for name in metadata.extras if wanted(name)] if metadata.installable else []
+        extras = [name for name in metadata.extras if wanted(name)]
         groups = [item for name, items in metadata.groups.items() if wanted(name) for item in items]
         listed = [path for path in _requirement_files(files, root) if wanted(_requirement_name(path[len(root) :]))]
         if extras or groups or listed:
-            chosen = [*(f"-r {shlex.quote(path)}" for path in listed), *_quoted(groups)]
+            own = [found for item in groups if (found := _itself(metadata, item))]
+            extras += [name for found in own for name in found]
+            others = [item for item in groups if _itself(metadata, item) is None]
+            chosen = [*(f"-r {shlex.quote(path)}" for path in listed), *_quoted(others)]
             break
     everyday = f"{root}requirements.txt"
     listing = [f"-r {shlex.quote(everyday)}"] if files.text(everyday).strip() else []
     return [*_project(metadata, root, extras), *listing, *chosen]
 
 
+def _itself(metadata: Metadata, requirement: str) -> list[str] | None:
+    """The extras that a project asks of itself (`name[extra]` in its own groups), None for any other requirement."""
+    found = _NAME_AND_EXTRAS.match(requirement)
+    if not found or not metadata.name or normalised(found["name"]) != metadata.name:
+        return None
+    return [name.strip() for name in (found["extras"] or "").split(",") if name.strip()]
+
+
 def _project(metadata: Metadata, root: str, extras: list[str]) -> list[str]:
     if not metadata.installable:
         return _quoted(metadata.requirements)
     place = f"./{root.rstrip('/')}" if root else "."
-    names = f"[{','.join(extras)}]" if extras else ""
+    names = f"[{','.join(dict.fromkeys(extras))}]" if extras else ""
     return [f"-e {shlex.quote(place + names)}"]
 
 

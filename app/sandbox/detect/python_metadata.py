@@ -23,14 +23,19 @@ def is_dev_name(name: str) -> bool:
     return _DEV_NAME.fullmatch(name) is not None
 
 
+def normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """A project as declared.
+    """A project as declared; `name` is normalised, and empty where only code knows it.
 
     `installable` says that a build back-end is there; a project without one is used from its directory, and
     `requirements` are then what it needs. `extras` are names only, `groups` lists of requirements by name.
     """
 
+    name: str = ""
     installable: bool = False
     requirements: tuple[str, ...] = ()
     extras: tuple[str, ...] = ()
@@ -44,7 +49,9 @@ def read_metadata(files: Files, root: str) -> Metadata:
     poetry = table(pyproject, "tool", "poetry")
     extras = [*table(pyproject, "project", "optional-dependencies"), *table(poetry, "extras")]
     extras += [*cfg.get("options.extras_require", {}), *setup.get("extras_require", {})]
+    name = table(pyproject, "project").get("name") or poetry.get("name") or table(cfg, "metadata").get("name")
     return Metadata(
+        name=normalised(str(name or "")),
         installable=_installable(files, root, pyproject, cfg),
         requirements=(*texts(table(pyproject, "project").get("dependencies")), *_poetry(table(poetry, "dependencies"))),
         extras=tuple(dict.fromkeys(extras)),
