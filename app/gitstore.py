@@ -41,6 +41,7 @@ try:
 except ImportError as missing:  # GitPython refuses to be imported where there is no git
     raise AgentFixError("git is not installed", hint="Install git 2.34 or newer and try again.") from missing
 
+_NO_SPACE = "No space left on device"
 QUICK = 60.0
 LONG = 1_800.0
 """Seconds a command may take: a look into a repository, and one that copies a large one."""
@@ -78,9 +79,10 @@ class Git:
         status, output, error = self.attempt(*arguments, stdin=stdin, env=env, timeout=timeout)
         if status == 0:
             return output
-        if "No space left on device" in error:
+        if _NO_SPACE in error:
             raise _disk_full(error)
-        raise GitError(f"git {arguments[0]} ended with {status}: {error.strip()}")
+        name = next(word for word in arguments if word[0] != "-" and "=" not in word)
+        raise GitError(f"git {name} ended with {status}: {error.strip()}")
 
     def text(self, *arguments: str) -> str:
         """Standard output as one line of text."""
@@ -161,12 +163,12 @@ class GitStore:
 
         Without its history, which no step of the story reads and which can be a thousand times the size.
         """
-        if is_full_id(commit_or_ref) and self._keeps("base", commit_or_ref):
+        if is_full_id(commit_or_ref) and self._keeps(commit_or_ref):
             return commit_or_ref
         theirs = Git("-C", str(source))
         commit = theirs.text("rev-parse", "--verify", "--end-of-options", f"{commit_or_ref}^{{commit}}")
         with self._lock("fetch"):
-            if not self._keeps("base", commit):
+            if not self._keeps(commit):
                 self._fetch(Path(source).resolve(), commit)
         return commit
 
@@ -207,16 +209,15 @@ class GitStore:
             raise GitError(f"the patch would also change {sorted(implied)[:3]}, which it does not name")
         identity = identity_variables(author, date)
         output = self._git("commit-tree", tree, "-p", patch.base, stdin=message.encode(), env=identity)
-        commit = output.decode("ascii").strip()
-        self._git("update-ref", f"refs/agent-fix/head/{commit}", commit)
-        return commit
+        return output.decode("ascii").strip()
 
     @_full_disk_is_told()
     def deliver(self, repository: Path, branch: str, commit: str) -> str:
         """Leave `commit` as a new branch in a user's repository; its work tree, index and HEAD are not touched.
 
         Returns the branch's name: the one asked for, or a numbered one where that is taken by other content.
-        Said twice with the same commit it changes nothing and returns the same name.
+        Said twice with the same commit it changes nothing and returns the same name. OutputError where the repository
+        does not take it.
         """
         plain = Git("-C", str(repository))
         _check_branch(branch)
@@ -225,27 +226,31 @@ class GitStore:
             name, delivered = free_name(branch, commit, _branches(plain))
             if delivered:
                 return name
-            self._transfer(_full(commit), theirs)
-            arguments = ("update-ref", "-m", "agent-fix: new branch", f"refs/heads/{name}", commit, NOTHING)
-            status, _, error = theirs.attempt(*arguments)
-            if status == 0:
+            refused = self._transfer(_full(commit), theirs) or _create(theirs, name, commit)
+            if not refused:
                 return name
-        raise GitError(f"git update-ref could not create {branch}: {error.strip()}")
+        hint = "Mend that, then give the same command again: it goes on where it stood."
+        raise OutputError(f"The branch {branch} cannot be left in {repository}: {refused}", hint=hint)
 
     def branch_exists(self, repository: Path, branch: str) -> bool:
         """Whether a user's repository has a local branch of this name."""
         return branch in _branches(Git("-C", str(repository)))
 
     def _fetch(self, source: Path, commit: str) -> None:
-        (self.path / "shallow.lock").unlink(
-            missing_ok=True
-        )  # left by a process that died; ours is the lock that counts
+        self._clear_up_after_the_dead(commit)
         self._git(
             *("-c", "protocol.file.allow=always", "-c", "protocol.version=2", "-c", "fetch.unpackLimit=1"),
             *("fetch", "-q", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
             *(f"--upload-pack={_UPLOAD_PACK}", "--", str(source), f"+{commit}:refs/agent-fix/base/{commit}"),
             timeout=LONG,
         )
+
+    def _clear_up_after_the_dead(self, commit: str) -> None:
+        """Remove what a killed fetch left; ours is the lock that counts, and it is held."""
+        for lock in ("shallow.lock", f"refs/agent-fix/base/{commit}.lock"):
+            (self.path / lock).unlink(missing_ok=True)
+        for unfinished in (self.path / "objects" / "pack").glob("tmp_*"):
+            unfinished.unlink()
 
     @contextmanager
     def _lock(self, purpose: str) -> Iterator[None]:
@@ -254,9 +259,9 @@ class GitStore:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def _keeps(self, kind: str, commit: str) -> bool:
+    def _keeps(self, commit: str) -> bool:
         """Our own ref says more than the object's presence: everything that the commit needs arrived too."""
-        return self._git.attempt("rev-parse", "-q", "--verify", f"refs/agent-fix/{kind}/{commit}")[0] == 0
+        return self._git.attempt("rev-parse", "-q", "--verify", f"refs/agent-fix/base/{commit}")[0] == 0
 
     @contextmanager
     def _index(self, commit: str) -> Iterator[Mapping[str, str]]:
@@ -276,13 +281,14 @@ class GitStore:
             output = self._git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=names.encode())
         return dict(zip((path for path, _ in contents), output.decode("ascii").split(), strict=True))
 
-    def _transfer(self, commit: str, theirs: Git) -> None:
-        """Copy what a repository lacks of a commit, without a remote, a URL or a hook being involved."""
+    def _transfer(self, commit: str, theirs: Git) -> str:
+        """Copy what a repository lacks of a commit, without a remote, a URL or a hook; returns why that failed."""
         _, *parents = self._git.text("rev-list", "--no-walk", "--parents", commit).split()
         there = [parent for parent in parents if theirs.attempt("cat-file", "-e", f"{parent}^{{commit}}")[0] == 0]
         revisions = "\n".join([commit, *(f"^{parent}" for parent in there), ""]).encode("ascii")
         pack = self._git("pack-objects", "-q", "--revs", "--stdout", stdin=revisions, timeout=LONG)
-        theirs("unpack-objects", "-q", "--strict", stdin=pack, timeout=LONG)
+        status, _, error = theirs.attempt("unpack-objects", "-q", "--strict", stdin=pack, timeout=LONG)
+        return _words(error) if status else ""
 
     def _diff_tree(self, base: str, head: str, *options: str, paths: Iterable[str] | None = None) -> bytes:
         fixed = ("-r", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", "--submodule=short")
@@ -298,6 +304,20 @@ def _full(commit: str) -> str:
 def _branches(repository: Git) -> dict[str, str]:
     output = repository.text("for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", "refs/heads/")
     return dict(line.rsplit(" ", 1) for line in output.splitlines())
+
+
+def _create(repository: Git, branch: str, commit: str) -> str:
+    """Make a new branch, never move one; returns why that failed."""
+    words = ("update-ref", "-m", "agent-fix: new branch", f"refs/heads/{branch}", commit, NOTHING)
+    status, _, error = repository.attempt(*words)
+    return _words(error) if status else ""
+
+
+def _words(error: str) -> str:
+    """What git said, raising OutputError at once where that is a full disk."""
+    if _NO_SPACE in error:
+        raise _disk_full(error)
+    return error.strip() or "git gave no reason"
 
 
 def _check_branch(branch: str) -> None:

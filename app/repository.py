@@ -4,6 +4,7 @@ Nothing in it is changed and nothing that it configures is executed: no hook, fi
 """
 
 import difflib
+import os
 import re
 import unicodedata
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ def inspect(path: Path, base: str | None, store: GitStore) -> Inspected:
     root = top_level(path)
     git = Git("-C", str(root))
     _refuse_unusable_history(root, git)
+    _refuse_read_only(root, git)
     commit, ref = _resolve(root, git, base)
     store.ensure()
     store.fetch(root, commit)
@@ -146,6 +148,17 @@ def _refuse_unusable_history(root: Path, git: Git) -> None:
             f"{root} is a partial clone: some of its files are not on this machine.",
             "Clone again without --filter.",
         )
+
+
+def _refuse_read_only(root: Path, git: Git) -> None:
+    """Found out here, and not when the branch is to be left and the money spent."""
+    shared = Path(git.text("rev-parse", "--path-format=absolute", "--git-common-dir"))
+    for place in (shared / "objects", shared / "refs" / "heads"):
+        if not os.access(place, os.W_OK):
+            raise _unsupported(
+                f"{root} cannot be written, so no branch could be left in it.",
+                f"Make {place} writable, or work in a clone.",
+            )
 
 
 def _resolve(root: Path, git: Git, base: str | None) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -82,6 +83,24 @@ def test_fetch_of_an_unknown_name_says_so(store: GitStore, source: Path) -> None
         store.fetch(source, "no-such-branch")
     with pytest.raises(GitError):
         store.fetch(source, "--upload-pack=touch /tmp/x")
+
+
+def test_what_a_killed_fetch_left_is_no_obstacle(store: GitStore, source: Path) -> None:
+    head = git(source, "rev-parse", "HEAD")
+    pack = store.path / "objects" / "pack" / "tmp_pack_x"
+    pack.parent.mkdir(parents=True, exist_ok=True)
+    (store.path / "refs" / "agent-fix" / "base").mkdir(parents=True)
+    for left in (pack, store.path / "shallow.lock", store.path / "refs" / "agent-fix" / "base" / f"{head}.lock"):
+        left.write_text("")
+    assert store.fetch(source, head) == head
+    assert not pack.exists()
+
+
+def test_two_processes_fetch_at_once(store: GitStore, source: Path) -> None:
+    ids = [commit_files(source, {f"{number}.txt": "x\n"}) for number in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(lambda commit: GitStore(store.path).fetch(source, commit), ids)) == ids
+    assert all(store.tree(commit).entries() for commit in ids)
 
 
 def test_fetch_works_from_a_linked_worktree_and_a_detached_head(store: GitStore, source: Path, tmp_path: Path) -> None:
@@ -323,6 +342,17 @@ def test_a_name_that_git_cannot_hold_beside_another(
 ) -> None:
     git(source, "branch", taken)
     assert store.deliver(source, "agent-fix/a", commit(store, base, change("a.txt", b"a\n"))) == expected
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_repository_that_takes_nothing_is_told(store: GitStore, source: Path, base: str) -> None:
+    made = commit(store, base, change("a.txt", b"a\n"))
+    (source / ".git" / "objects").chmod(0o500)
+    try:
+        with pytest.raises(OutputError, match="insufficient permission"):
+            store.deliver(source, "agent-fix/a", made)
+    finally:
+        (source / ".git" / "objects").chmod(0o700)
 
 
 @pytest.mark.parametrize("name", ["HEAD", "main", "--help", "0" * 39, "g" * 40])

@@ -241,6 +241,16 @@ def test_a_directory_that_cannot_be_entered(repository: Path, store: GitStore) -
         repository.chmod(0o755)
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_repository_that_no_branch_could_be_left_in(repository: Path, store: GitStore) -> None:
+    (repository / ".git" / "objects").chmod(0o500)
+    try:
+        error = refusal(repository, store)
+        assert (error.code, "cannot be written" in error.message) == (ExitCode.UNSUPPORTED_REPOSITORY, True)
+    finally:
+        (repository / ".git" / "objects").chmod(0o700)
+
+
 @pytest.mark.parametrize(
     ("title", "expected"),
     [

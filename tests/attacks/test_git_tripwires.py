@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from app.errors import OutputError
 from app.gitstore import GitError, GitStore, UnsafePathError
 from app.patch import FileChange, Patch
 from app.repository import inspect
@@ -260,7 +261,7 @@ def test_a_racing_branch_is_never_overwritten(honest: tuple[GitStore, Path, str]
     lock = source / ".git" / "refs" / "heads" / "agent-fix" / "a.lock"
     lock.parent.mkdir(parents=True)
     lock.touch()
-    with pytest.raises(GitError, match="update-ref"):
+    with pytest.raises(OutputError, match=r"a\.lock"):
         store.deliver(source, "agent-fix/a", head)
     lock.unlink()
     git(source, "branch", "agent-fix/a", base)
