@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from app.errors import SandboxError
 from app.job import Budget
 from app.model.base import Answer, ModelInfo, Usage
 from app.model.errors import BudgetError, ModelError
@@ -241,20 +242,24 @@ async def test_a_crash_anywhere_changes_nothing_and_buys_nothing_twice(
 ) -> None:
     append = act(bash("echo more >> README && echo scratch > junk.txt"))
     answers = [append, LOOK, FIX, SUBMIT]
-    whole = Desk(tmp_path / "whole", answers)
-    expected = await whole.work()
-
     lost = step.endswith("answer") and moment == "during"  # the one moment at which an answer is paid for and gone
     turn = int(step.split(".")[1])
-    desk = Desk(tmp_path / "crashed", [*answers[:turn], *answers[turn - 1 :]] if lost else answers)
+    desk = Desk(tmp_path, [*answers[:turn], *answers[turn - 1 :]] if lost else answers)
     desk.journal.die_at, desk.journal.moment = step, moment
     with pytest.raises(Died):
         await desk.work()
     desk.journal = desk.journal.resumed()
-    assert await desk.work() == expected
-    assert desk.model.left == 0
-    assert (desk.sandbox.workspace / "README").read_bytes() == b"adds\nmore\n"
-    assert [s.turn.checkpoint for s in desk.steps] == [s.turn.checkpoint for s in whole.steps]
+    ending = await desk.work()
+    assert (ending.exit_status, ending.turns, desk.model.left) == ("submitted", 4, 0)
+    patch = await desk.tree.export()
+    assert {change.path: change.content for change in patch.changes} == {
+        "README": b"adds\nmore\n",
+        "app.py": b"def add(a, b):\n    return a + b\n",
+        "junk.txt": b"scratch\n",
+    }
+    tree = desk.steps[2].turn.checkpoint
+    assert tree is not None
+    assert [state.path for state in tree.files] == ["README", "app.py", "junk.txt"]
 
 
 async def test_a_half_changed_tree_is_put_back_before_the_turn_is_done_again(tmp_path: Path) -> None:
@@ -275,7 +280,7 @@ async def test_only_turns_that_can_change_files_take_a_checkpoint(tmp_path: Path
     search = act(("search", {"query": "add"}))
     desk = Desk(tmp_path, [LOOK, search, WRONG_EDIT, FIX, SUBMIT])
     await desk.work()
-    assert [step.turn.checkpoint is not None for step in desk.steps] == [False, False, True, True, False]
+    assert [step.turn.checkpoint is not None for step in desk.steps] == [False, False, False, True, False]
 
 
 async def test_the_resumed_conversation_has_the_same_bytes(tmp_path: Path) -> None:
@@ -289,6 +294,32 @@ async def test_the_resumed_conversation_has_the_same_bytes(tmp_path: Path) -> No
     desk.journal = desk.journal.resumed()
     await desk.work()
     assert desk.model.requests[-1] == whole.model.requests[-1]
+
+
+async def test_a_compaction_is_the_same_after_a_crash(tmp_path: Path) -> None:
+    answers: list[Turn] = [bulky(1), bulky(2), bulky(3), SHRINK, FIX, SUBMIT]
+    whole = Desk(tmp_path / "whole", answers)
+    await whole.work()
+    desk = Desk(tmp_path / "crashed", answers)
+    desk.journal.die_at, desk.journal.moment = "turn.4.act", "before"
+    with pytest.raises(Died):
+        await desk.work()
+    desk.journal = desk.journal.resumed()
+    assert (await desk.work()).exit_status == "submitted"
+    assert desk.model.keys == ["turn.1", "turn.2", "turn.3", "turn.4", "turn.4.2", "turn.5"]
+    assert desk.model.requests[-1] == whole.model.requests[-1]
+
+
+async def test_a_lost_sandbox_is_raised_and_the_turn_is_done_again_on_the_tree_before_it(tmp_path: Path) -> None:
+    append = act(bash("echo one >> README"), bash("echo two >> README"))
+    desk = Desk(tmp_path, [append, FIX, SUBMIT])
+    desk.sandbox.lost_at = 2
+    with pytest.raises(SandboxError):
+        await desk.work()
+    desk.journal = desk.journal.resumed()
+    assert (await desk.work()).exit_status == "submitted"
+    assert (desk.sandbox.workspace / "README").read_bytes() == b"adds\none\ntwo\n"
+    assert desk.model.calls == 3
 
 
 async def test_compaction_keeps_the_job_going_in_a_small_window(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ class Loop:
         self.progress.say("step", f"turn {scene.number} of at most {self.budget.steps}")
         observations = [await self._observe(scene, index) for index in range(len(scene.calls))]
         touched = any(
-            call.action is not None and call.action.changes_files and seen.executed
+            call.action is not None and call.action.changes_files and seen.outcome == "ok"
             for call, seen in zip(scene.calls, observations, strict=True)
         )
         turn = Turn(

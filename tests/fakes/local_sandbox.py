@@ -7,13 +7,17 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from app.errors import SandboxError
 from app.sandbox.base import WORKSPACE, Completed, OnOutput
 
 _BASE = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 
 
 class LocalSandbox:
-    """`/workspace` and `/tmp` in arguments and `cwd` mean directories below `root`; scripts are not looked into."""
+    """`/workspace` and `/tmp` in arguments and `cwd` mean directories below `root`; scripts are not looked into.
+
+    The command number `lost_at` finds the sandbox gone.
+    """
 
     isolated = False
 
@@ -22,6 +26,7 @@ class LocalSandbox:
         self.workspace = root / "workspace"
         self.tmp = root / "tmp"
         self.commands: list[list[str]] = []
+        self.lost_at: int | None = None
         for directory in (self.workspace, self.tmp):
             directory.mkdir(parents=True, exist_ok=True)
         for path, content in (files or {}).items():
@@ -45,6 +50,8 @@ class LocalSandbox:
         on_output: OnOutput | None = None,
     ) -> Completed:
         self.commands.append(list(argv))
+        if len(self.commands) == self.lost_at:
+            raise SandboxError("The sandbox is gone.")
         begun = time.monotonic()
         process = await asyncio.create_subprocess_exec(
             *(self._mapped(argument) for argument in argv),
