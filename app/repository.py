@@ -65,6 +65,12 @@ def inspect(path: Path, base: str | None, store: GitStore) -> Inspected:
     )
 
 
+def note_about(out: Path, repository: Path) -> str:
+    """A sentence for the user where the folder lies in the repository's own work tree, else an empty text."""
+    inside = out.resolve().is_relative_to(repository.resolve())
+    return f"{out} is inside the repository: git will show it as untracked." if inside else ""
+
+
 def slug(title: str) -> str:
     """A title as a short name that is safe in a ref, a file name and a shell: `[a-z0-9-]`, at most 40 characters."""
     plain = unicodedata.normalize("NFKD", title.casefold()).encode("ascii", "ignore").decode("ascii")

@@ -9,7 +9,7 @@ import pytest
 
 from app.errors import ExitCode, OutputError
 from app.forge.base import Forge, PullRequest
-from app.forge.local import PULL_REQUEST, Folder, LocalForge, note_about
+from app.forge.local import PULL_REQUEST, Folder, LocalForge
 from app.gitstore import GitStore
 from app.patch import FileChange, Patch
 from app.task import Person
@@ -122,8 +122,3 @@ async def test_the_local_forge_leaves_a_branch_and_a_file(tmp_path: Path) -> Non
         assert await forge.ensure_comment("status: 1/../2", "Done\n") == str(folder.path / "comment-status-1-2.md")
     assert git(repository, "rev-parse", "agent-fix/a") == commit
     assert (folder.path / PULL_REQUEST).read_text() == "# Fix: a\n\nText\n"
-
-
-def test_a_folder_inside_the_repository_is_told(tmp_path: Path) -> None:
-    assert note_about(tmp_path / "repo" / "out", tmp_path / "repo").endswith("git will show it as untracked.")
-    assert note_about(tmp_path / "out", tmp_path / "repo") == ""

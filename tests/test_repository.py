@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.errors import ExitCode, RepositoryError
 from app.gitstore import GitStore
-from app.repository import branch_name, inspect, slug
+from app.repository import branch_name, inspect, note_about, slug
 from tests.repositories import commit_files, git, make_repository, snapshot
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12345\n"
@@ -282,3 +282,8 @@ def test_a_slug_is_always_safe(title: str) -> None:
 def test_branch_name() -> None:
     assert branch_name("fix-it") == "agent-fix/fix-it"
     assert branch_name("fix-it", 12) == "agent-fix/issue-12-fix-it"
+
+
+def test_a_folder_inside_the_repository_is_told(tmp_path: Path) -> None:
+    assert note_about(tmp_path / "repo" / "out", tmp_path / "repo").endswith("git will show it as untracked.")
+    assert note_about(tmp_path / "out", tmp_path / "repo") == ""

@@ -15,12 +15,11 @@ from app.bootstrap import House, Order
 from app.config import SOURCE, RepoConfig, parse_config
 from app.entrypoints.carry import carry_out
 from app.errors import AgentFixError, ExitCode
-from app.forge.local import note_about
 from app.issue import read_issue
 from app.job import Budget, Job
 from app.model.budget import parse_usd
 from app.plan_text import parse_plan_file
-from app.repository import Inspected, inspect, slug
+from app.repository import Inspected, inspect, note_about, slug
 from app.settings import Settings, read_settings
 from app.task import Issue, Task
 

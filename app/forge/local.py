@@ -105,9 +105,3 @@ class LocalForge:
 
     async def _write(self, name: str, content: str) -> str:
         return str(await asyncio.to_thread(self._folder.write, name, content))
-
-
-def note_about(out: Path, repository: Path) -> str:
-    """A sentence for the user where the folder lies in the repository's own work tree, else an empty text."""
-    inside = out.resolve().is_relative_to(repository.resolve())
-    return f"{out} is inside the repository: git will show it as untracked." if inside else ""
