@@ -155,6 +155,7 @@ async def test_a_project_is_installed_editable_with_its_test_extras() -> None:
         ({"requirements.txt": "", "a.py": "", "conftest.py": ""}, "pytest"),
         ({"pyproject.toml": '[project]\nname = "a"\ndependencies = ["six>=1; python_version > \'3\'"]\n'}, None),
         ({"pyproject.toml": '[project]\nname = "a"\n', "src/a/__init__.py": ""}, "-e ."),
+        ({"pyproject.toml": '[project]\nname = "a"\n[project.optional-dependencies]\ntest = ["six"]\n'}, "six"),
         ({"pyproject.toml": "[tool.pytest.ini_options]\n", "a.py": ""}, "pytest"),
         ({"a.py": "", "test_a.py": "def test_a():\n    assert True\n"}, "pytest"),
         ({"server/pyproject.toml": BUILD, "README.md": ""}, "-e ./server"),

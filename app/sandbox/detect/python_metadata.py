@@ -50,12 +50,17 @@ def read_metadata(files: Files, root: str) -> Metadata:
     extras = [*table(pyproject, "project", "optional-dependencies"), *table(poetry, "extras")]
     extras += [*cfg.get("options.extras_require", {}), *setup.get("extras_require", {})]
     name = table(pyproject, "project").get("name") or poetry.get("name") or table(cfg, "metadata").get("name")
+    groups = _groups(pyproject, files.toml(f"{root}Pipfile"), setup)
+    installable = _installable(files, root, pyproject, cfg)
+    if not installable:  # then nothing but the lists themselves can be asked for
+        optional = table(pyproject, "project", "optional-dependencies")
+        groups |= {key: (*groups.get(key, ()), *texts(items)) for key, items in optional.items()}
     return Metadata(
         name=normalised(str(name or "")),
-        installable=_installable(files, root, pyproject, cfg),
+        installable=installable,
         requirements=(*texts(table(pyproject, "project").get("dependencies")), *_poetry(table(poetry, "dependencies"))),
         extras=tuple(dict.fromkeys(extras)),
-        groups=_groups(pyproject, files.toml(f"{root}Pipfile"), setup),
+        groups=groups,
     )
 
 
