@@ -1,5 +1,6 @@
 """The agent's loop: whatever a model answers, it goes on or ends by a rule, and a crash buys no answer twice."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from app.runners.base import Review
 from tests.fakes.agent_desk import COST, FILES, FIX, SUBMIT, Desk, act, bash, say
 from tests.fakes.memory_journal import Died, Moment
 from tests.fakes.scripted_model import Turn
+from tests.test_history import check_protocol
 
 LOOK = act(("view", {"path": "app.py"}))
 EMPTY = say("")
@@ -353,3 +355,16 @@ async def test_usage_of_the_provider_decides_when_the_window_is_full(tmp_path: P
     ending = await desk.work()
     assert ending.exit_status == "submitted"
     assert any("replaced by this digest" in m.content for m in desk.model.requests[3].messages)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_any_mixture_of_answers_ends_within_the_budget(seed: int, tmp_path: Path) -> None:
+    kinds: list[Turn] = [LOOK, EMPTY, CUT, FILTERED, TALK, BAD_JSON, NO_SUCH_TOOL, WRONG_EDIT, BARE_SUBMIT, SUBMIT]
+    kinds += [different(1), different(2), edits(1), edits(2), FIX]
+    answers = random.Random(seed).choices(kinds, k=25)
+    desk = Desk(tmp_path, answers, reviews=[REJECTED] * 25, budget=Budget(steps=25))
+    ending = await desk.work()
+    assert ending.exit_status in {"no_change", "limit_reached", "error"}
+    assert ending.reason
+    for request in desk.model.requests:
+        check_protocol(request)
