@@ -5,7 +5,6 @@ import json
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 from app.tree import Tree
@@ -87,7 +86,7 @@ def project_roots(files: Files, manifests: Iterable[str]) -> tuple[str, ...]:
     names = frozenset(manifests)
     if any(name in files for name in names):
         return ("",)
-    found = [PurePosixPath(path).parts for path in files]
+    found = (path.split("/") for path in files)
     tops = {parts[0] for parts in found if len(parts) == 2 and parts[1] in names}
     return tuple(f"{top}/" for top in sorted(tops) if top.lower() not in _NOT_THE_PROJECT and not top.startswith("."))
 

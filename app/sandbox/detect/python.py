@@ -79,7 +79,7 @@ def has_python(files: Files) -> bool:
 
 def uses_pytest(files: Files) -> bool:
     """Whether the tests are written for pytest, by configuration or by how they look."""
-    if "pytest.ini" in files or any(PurePosixPath(path).name == "conftest.py" for path in files):
+    if "pytest.ini" in files or any(path.rpartition("/")[2] == "conftest.py" for path in files):
         return True
     if table(files.toml("pyproject.toml"), "tool", "pytest"):
         return True
