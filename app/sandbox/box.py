@@ -2,21 +2,20 @@
 
 import asyncio
 import errno
-import json
 import os
 import shlex
-import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from app.errors import SandboxError
-from app.sandbox import seccomp
 from app.sandbox.base import WORKSPACE, Completed, Limits, OnOutput
 from app.sandbox.cgroup import Cgroup, make_cgroup
 from app.sandbox.child import Child, Order
 from app.sandbox.profile import Machine, Mount, command, options
+from app.sandbox.start import Start
 
 CANNOT_EXECUTE = 126
 REMOVAL_TRIES = 50
@@ -47,13 +46,13 @@ class Box:
     ) -> Completed:
         if self._closed:
             raise SandboxError("The sandbox is closed.")
-        reason = unusable([*argv, cwd, *(env or {})], env or {})
+        reason = unusable(argv, (cwd, *chain.from_iterable((env or {}).items())))
         if reason:
             return Completed(CANNOT_EXECUTE, f"{reason}\n".encode())
         arguments = options(
             self.machine, self.mounts(), {**self.machine.environment(), **self.environment, **(env or {})}
         )
-        with _Start(arguments) as start, self._limited() as group:
+        with Start(arguments) as start, self._limited() as group:
             order = Order(
                 argv=[*self._head(group), *start.options, "--", *self._tail(argv, cwd, group)],
                 env={},  # what process 1 inside shows in its environ
@@ -80,8 +79,8 @@ class Box:
             await asyncio.sleep(0.01)
             self._remove_left()
 
-    async def _run(self, order: Order, start: "_Start") -> Completed:
-        child = Child(order, start.end)
+    async def _run(self, order: Order, start: Start) -> Completed:
+        child = Child(order, start)
         self._running.add(child)
         try:
             completed = await child.run()
@@ -125,72 +124,15 @@ class Box:
 REPAIR = "Run `agent-fix doctor`: it tries each property of the sandbox and prints the repair."
 
 
-class _Start:
-    """The three descriptors of one start: arguments and filter go in, the status comes out."""
-
-    def __init__(self, arguments: Sequence[str]) -> None:
-        self._filter = _memory("seccomp", seccomp.program())
-        self._status, self._status_inside = os.pipe()
-        os.set_blocking(self._status, False)
-        numbered = ["--seccomp", str(self._filter), "--json-status-fd", str(self._status_inside), *arguments]
-        self._arguments = _memory("arguments", b"".join(os.fsencode(argument) + b"\0" for argument in numbered))
-        self._told = b""
-
-    def __enter__(self) -> "_Start":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for descriptor in (*self.inherited, self._status):
-            os.close(descriptor)
-
-    @property
-    def inherited(self) -> tuple[int, int, int]:
-        return self._filter, self._arguments, self._status_inside
-
-    @property
-    def options(self) -> list[str]:
-        return ["--args", str(self._arguments)]
-
-    def end(self, process: asyncio.subprocess.Process) -> None:
-        """Kill process 1 of the namespace, and with it everything inside, before bwrap itself ends.
-
-        Killing bwrap first would do too (`--die-with-parent`), but then nothing could wait for the rest to be gone.
-        """
-        if process.returncode is not None:
-            return
-        first = self._report().get("child-pid")
-        with suppress(ProcessLookupError):
-            os.kill(first if isinstance(first, int) else process.pid, signal.SIGKILL)
-
-    def began(self) -> bool:
-        """bwrap reports an exit code only of a command that it came to start."""
-        return "exit-code" in self._report()
-
-    def _report(self) -> dict[str, object]:
-        with suppress(BlockingIOError):
-            self._told += os.read(self._status, 65536)
-        report: dict[str, object] = {}
-        for line in self._told.splitlines(keepends=True):
-            if line.endswith(b"\n"):
-                report |= json.loads(line)
-        return report
-
-
-def _memory(name: str, content: bytes) -> int:
-    """A descriptor that reads `content` from its start."""
-    descriptor = os.memfd_create(name)
-    os.write(descriptor, content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
-
-
-def unusable(texts: Sequence[str], env: Mapping[str, str]) -> str:
-    """Why the kernel could not take these as arguments; empty where it can."""
-    for text in (*texts, *env.values()):
+def unusable(argv: Sequence[str], others: Iterable[str]) -> str:
+    """Why the kernel could not take these as arguments and the like; empty where it can."""
+    if not argv or not argv[0]:
+        return "there is no command"
+    for text in (*argv, *others):
         if "\0" in text:
             return "a command's arguments cannot hold a NUL byte"
         try:
             os.fsencode(text)
         except UnicodeEncodeError:
             return "a command's arguments must be text or bytes, and this is neither"
-    return "" if texts and texts[0] else "there is no command"
+    return ""

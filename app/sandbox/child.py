@@ -3,10 +3,11 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from app.sandbox.base import Completed, OnOutput
 from app.sandbox.capture import HeadTail
@@ -17,8 +18,17 @@ CHUNK = 256 * 1024
 SETTLE_SECONDS = 10.0
 """How long a killed command may take to disappear (a process in the kernel cannot be killed before it returns)."""
 
-End = Callable[[asyncio.subprocess.Process], None]
-"""Kills everything the process started, and itself. Called once it has exited too, for what it left behind."""
+
+class End(Protocol):
+    """How a command's life is ended, with everything that it started."""
+
+    def kill(self, process: asyncio.subprocess.Process) -> None:
+        """Everything, now. Nothing happens where it is over already."""
+        ...
+
+    async def settle(self, process: asyncio.subprocess.Process) -> None:
+        """The process has exited: end what it left behind, and return when that is gone."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,7 @@ class Child:
 
     def kill(self) -> None:
         if self._process is not None:
-            self.end(self._process)
+            self.end.kill(self._process)
 
     async def over(self) -> None:
         await self._over.wait()
@@ -125,7 +135,7 @@ class Child:
 
     async def _reap(self, process: asyncio.subprocess.Process) -> None:
         await process.wait()
-        self.end(process)  # a daemon it left behind would hold the pipes open
+        await self.end.settle(process)  # a daemon it left behind would hold the pipes open
 
     async def _pump(self, reading: int, capture: HeadTail) -> None:
         loop = asyncio.get_running_loop()

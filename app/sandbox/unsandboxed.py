@@ -13,6 +13,8 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from app.errors import SandboxError
@@ -100,7 +102,7 @@ class Unsandboxed:
         """As `exec`, without the variables that keep package clients offline."""
         if self._closed:
             raise SandboxError("The sandbox is closed.")
-        reason = unusable([*argv, cwd, *(env or {})], env or {})
+        reason = unusable(argv, (cwd, *chain.from_iterable((env or {}).items())))
         if reason:
             return Completed(CANNOT_EXECUTE, f"{reason}\n".encode())
         mark = secrets.token_hex(16)
@@ -115,7 +117,7 @@ class Unsandboxed:
             separate_stderr=separate_stderr,
             on_output=on_output,
         )
-        child = Child(order, lambda process: _kill_all(process, mark))
+        child = Child(order, _Marked(mark))
         self._running.add(child)
         try:
             return await child.run()
@@ -181,15 +183,22 @@ async def _set_up(place: Workplace, sandbox: Unsandboxed, setup: Setup, on_outpu
     done_before.touch()
 
 
-def _kill_all(process: asyncio.subprocess.Process, mark: str) -> None:
-    """The command's process group, and whatever left it but still carries the command's mark (on Linux)."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    if sys.platform != "linux":
-        return
-    for _ in range(SWEEPS):
-        if not _kill_marked(f"{MARK}={mark}".encode()):
-            return
+@dataclass(frozen=True, slots=True)
+class _Marked:
+    """The command's process group, and (on Linux) whatever left it but still carries the command's mark."""
+
+    mark: str
+
+    def kill(self, process: asyncio.subprocess.Process) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        if sys.platform == "linux":
+            for _ in range(SWEEPS):
+                if not _kill_marked(f"{MARK}={self.mark}".encode()):
+                    return
+
+    async def settle(self, process: asyncio.subprocess.Process) -> None:
+        self.kill(process)
 
 
 def _kill_marked(wanted: bytes) -> int:

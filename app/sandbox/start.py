@@ -1,0 +1,117 @@
+"""One start of bubblewrap: its arguments and filter go in by descriptors, and its process 1 is watched to the end.
+
+Killing bwrap kills what is inside (`--die-with-parent`), but a moment later, and nothing could wait for that. So
+process 1 of the namespace is killed, and waited for, by a descriptor of its own, which never means another process.
+"""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from app.sandbox import seccomp
+
+SETTLE_SECONDS = 10.0
+
+
+class Start:
+    """Enter it before bwrap is started; `inherited` descriptors go to bwrap, which needs `options` first of all."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._filter = _memory("seccomp", seccomp.program())
+        self._status, self._status_inside = os.pipe()
+        os.set_blocking(self._status, False)
+        numbered = ["--seccomp", str(self._filter), "--json-status-fd", str(self._status_inside), *arguments]
+        self._arguments = _memory("arguments", b"".join(os.fsencode(argument) + b"\0" for argument in numbered))
+        self._told = b""
+        self._first: int | None = None
+
+    def __enter__(self) -> "Start":
+        asyncio.get_running_loop().add_reader(self._status, self._listen)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._status)
+        watched = () if self._first is None else (self._first,)
+        for descriptor in (*self.inherited, self._status, *watched):
+            os.close(descriptor)
+
+    @property
+    def inherited(self) -> tuple[int, int, int]:
+        return self._filter, self._arguments, self._status_inside
+
+    @property
+    def options(self) -> list[str]:
+        return ["--args", str(self._arguments)]
+
+    def began(self) -> bool:
+        """bwrap reports an exit code only of a command that it came to start."""
+        self._listen()
+        return "exit-code" in self._report()
+
+    def kill(self, process: asyncio.subprocess.Process) -> None:
+        self._listen()
+        if self._first is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)
+        elif process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()  # process 1 is not known yet
+
+    async def settle(self, process: asyncio.subprocess.Process) -> None:
+        self._listen()
+        if self._first is None:
+            return
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        loop.add_reader(self._first, ended.set)  # such a descriptor can be read when its process has ended
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SETTLE_SECONDS):
+                    await ended.wait()
+        finally:
+            loop.remove_reader(self._first)
+        with suppress(ChildProcessError):  # it is ours to reap where we are the first process of a container
+            os.waitid(os.P_PIDFD, self._first, os.WEXITED | os.WNOHANG)
+
+    def _listen(self) -> None:
+        with suppress(BlockingIOError):
+            self._told += os.read(self._status, 65536)
+        if self._first is None:
+            pid = self._report().get("child-pid")
+            self._first = _watch(pid) if isinstance(pid, int) else None
+
+    def _report(self) -> dict[str, object]:
+        report: dict[str, object] = {}
+        for line in self._told.splitlines(keepends=True):
+            if line.endswith(b"\n"):
+                report |= json.loads(line)
+        return report
+
+
+def _watch(pid: int) -> int | None:
+    """A descriptor of the process, if it still is the first of a namespace: a number alone may mean another by now."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        status = ""
+    numbers = next((line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")), [])
+    if len(numbers) > 1 and numbers[-1] == "1":
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _memory(name: str, content: bytes) -> int:
+    """A descriptor that reads `content` from its start."""
+    descriptor = os.memfd_create(name)
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

@@ -1,0 +1,250 @@
+"""One lifecycle that every sandbox passes, whatever it is made of.
+
+To let another kind join: add it to PROVIDERS, with `isolated` telling whether it keeps the host out.
+"""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from app.errors import SandboxError, SetupError
+from app.sandbox.base import ENV, FILLED, HOME, WORKSPACE, Limits, Sandbox, SandboxProvider, Setup, Spec
+from app.sandbox.bubblewrap import BubblewrapProvider
+from app.sandbox.unsandboxed import UnsandboxedProvider
+from tests.fakes.sandboxes import filler, opened, shell
+
+PROVIDERS: dict[str, Callable[[Path], SandboxProvider]] = {
+    "bubblewrap": lambda directory: BubblewrapProvider(directory / "jobs", caches=directory / "caches"),
+    "none": lambda directory: UnsandboxedProvider(directory / "jobs"),
+}
+FILES = {"README.md": b"hello\n", "src/a.py": b"a = 1\n"}
+SMALL = Limits(output=4096)
+
+
+@pytest.fixture(params=sorted(PROVIDERS))
+def provider(request: pytest.FixtureRequest, tmp_path: Path) -> SandboxProvider:
+    return PROVIDERS[str(request.param)](tmp_path)
+
+
+@pytest.fixture
+async def sandbox(provider: SandboxProvider) -> AsyncIterator[Sandbox]:
+    async with opened(provider, Spec("job-1", filler(FILES), limits=SMALL)) as opening:
+        yield opening
+
+
+class TestOpening:
+    async def test_the_tree_is_the_work_directory(self, sandbox: Sandbox) -> None:
+        assert sandbox.key == "job-1"
+        assert await shell(sandbox, "cat README.md src/a.py") == "hello\na = 1\n"
+        assert await shell(sandbox, f"cat {WORKSPACE}/README.md") == "hello\n"
+
+    async def test_the_same_key_is_the_same_tree_as_it_was_left(self, provider: SandboxProvider) -> None:
+        calls: list[Path] = []
+
+        def fill(directory: Path) -> None:
+            calls.append(directory)
+            filler(FILES)(directory)
+
+        first = await provider.open(Spec("again", fill))
+        await shell(first, f"echo changed > README.md; echo t > /tmp/t; echo h > {HOME}/h")
+        await first.close()
+        async with opened(provider, Spec("again", fill)) as second:
+            assert await shell(second, f"cat README.md /tmp/t {HOME}/h") == "changed\nt\nh\n"
+        assert len(calls) == 1
+
+    async def test_two_keys_do_not_see_each_other(self, provider: SandboxProvider) -> None:
+        async with (
+            opened(provider, Spec("one", filler(FILES))) as one,
+            opened(provider, Spec("two", filler(FILES))) as two,
+        ):
+            await shell(one, "echo changed > README.md; echo x > /tmp/x")
+            assert await shell(two, "cat README.md; ls /tmp") == "hello\n"
+
+    async def test_a_fill_that_failed_is_done_again_from_nothing(self, provider: SandboxProvider) -> None:
+        def interrupted(directory: Path) -> None:
+            (directory / "half").write_text("half")
+            raise KeyError("the disk fell out")
+
+        with pytest.raises(KeyError):
+            await provider.open(Spec("retried", interrupted))
+        async with opened(provider, Spec("retried", filler(FILES))) as sandbox:
+            assert await shell(sandbox, "ls") == "README.md\nsrc\n"
+
+    async def test_after_destroy_the_key_is_new(self, provider: SandboxProvider, tmp_path: Path) -> None:
+        first = await provider.open(Spec("gone", filler(FILES)))
+        await shell(first, "echo changed > README.md; mkdir -p closed/inner; echo x > closed/inner/x; chmod 0 closed")
+        await first.destroy()
+        await first.destroy()
+        assert not (tmp_path / "jobs" / "gone").exists()
+        assert [path.name for path in (tmp_path / "jobs").iterdir()] == []
+        async with opened(provider, Spec("gone", filler(FILES))) as second:
+            assert await shell(second, "cat README.md; ls") == "hello\nREADME.md\nsrc\n"
+
+    async def test_the_listing_names_every_file(self, sandbox: Sandbox) -> None:
+        listed = await shell(sandbox, f"tr '\\0' '\\n' < {FILLED}")
+        assert sorted(line.split(" ")[-1] for line in listed.splitlines()) == ["README.md", "src/a.py"]
+
+    @pytest.mark.parametrize("key", ["", "../up", "a/b", ".hidden", "-x", "x" * 200, "new\nline"])
+    async def test_a_key_is_a_plain_name(self, provider: SandboxProvider, key: str) -> None:
+        with pytest.raises(SandboxError, match="key"):
+            await provider.open(Spec(key, filler(FILES)))
+
+
+class TestCommands:
+    async def test_exit_code_and_output_woven_in_order(self, sandbox: Sandbox) -> None:
+        done = await sandbox.exec(["/bin/sh", "-c", "echo one; echo two >&2; echo three; exit 7"])
+        assert (done.exit_code, done.output, done.stderr, done.ok) == (7, b"one\ntwo\nthree\n", b"", False)
+
+    async def test_stderr_apart(self, sandbox: Sandbox) -> None:
+        done = await sandbox.exec(["/bin/sh", "-c", "echo one; echo two >&2"], separate_stderr=True)
+        assert (done.output, done.stderr, done.ok) == (b"one\n", b"two\n", True)
+
+    async def test_standard_input_of_any_size_and_none(self, sandbox: Sandbox) -> None:
+        large = os.urandom(3_000_000)
+        done = await sandbox.exec(["/usr/bin/sha256sum"], stdin=large)
+        assert done.output.split()[0].decode() == hashlib.sha256(large).hexdigest()
+        assert (await sandbox.exec(["/bin/cat"])).output == b""
+        assert (await sandbox.exec(["/bin/true"], stdin=large)).ok  # one that does not read it
+
+    async def test_a_directory_to_work_in(self, sandbox: Sandbox) -> None:
+        assert (await sandbox.exec(["/bin/ls"], cwd=f"{WORKSPACE}/src")).output == b"a.py\n"
+        assert (await sandbox.exec(["/bin/ls"], cwd="/nowhere")).exit_code in {125, 127}
+
+    async def test_variables(self, sandbox: Sandbox) -> None:
+        done = await sandbox.exec(["/bin/sh", "-c", 'echo "$GREETING"'], env={"GREETING": "hello = $(id) 'x'\n"})
+        assert done.output == b"hello = $(id) 'x'\n\n"
+
+    async def test_arguments_arrive_as_they_are(self, sandbox: Sandbox) -> None:
+        odd = ["a b", "", "$(id)", "*", "'\"", "ünïcode", "-n", "new\nline"]
+        done = await sandbox.exec(["/usr/bin/printf", "[%s]", *odd])
+        assert done.output.decode() == "".join(f"[{word}]" for word in odd)
+
+    @pytest.mark.parametrize(
+        "argv", [["/bin/echo", "nul\0byte"], ["/bin/echo", "\ud800"], ["/bin/echo", "x" * 3_000_000], []]
+    )
+    async def test_impossible_arguments_are_a_failed_command(self, sandbox: Sandbox, argv: list[str]) -> None:
+        assert (await sandbox.exec(argv)).exit_code == 126
+        assert (await sandbox.exec(["/bin/true"])).ok
+
+    async def test_a_command_that_does_not_exist(self, sandbox: Sandbox) -> None:
+        done = await sandbox.exec(["no-such-program"])
+        assert done.exit_code == 127
+        assert b"no-such-program" in done.output
+
+    async def test_a_killed_command_is_128_and_the_signal(self, sandbox: Sandbox) -> None:
+        assert (await sandbox.exec(["/bin/sh", "-c", "kill -9 $$"])).exit_code == 137
+
+    async def test_output_is_seen_as_it_comes(self, sandbox: Sandbox) -> None:
+        seen = bytearray()
+        done = await sandbox.exec(["/bin/sh", "-c", "echo out; echo err >&2"], on_output=seen.extend)
+        assert bytes(seen) == done.output == b"out\nerr\n"
+
+    async def test_commands_side_by_side(self, sandbox: Sandbox) -> None:
+        done = await asyncio.gather(*(sandbox.exec(["/bin/echo", str(number)]) for number in range(8)))
+        assert [one.output for one in done] == [f"{number}\n".encode() for number in range(8)]
+
+    async def test_tools_find_home_and_temporary_directory(self, sandbox: Sandbox) -> None:
+        await shell(sandbox, 'cd "$HOME" && touch here && cd "$TMPDIR" && touch there')
+        assert await shell(sandbox, f"ls {HOME} /tmp") != ""
+
+
+class TestLimits:
+    async def test_head_and_tail_of_long_output_stay(self, sandbox: Sandbox) -> None:
+        done = await sandbox.exec(["/bin/sh", "-c", "echo first; seq 100000; echo last"])
+        whole = len("first\nlast\n") + len("".join(f"{number}\n" for number in range(1, 100_001)))
+        assert len(done.output) == SMALL.output
+        assert done.dropped == whole - SMALL.output
+        assert done.output.startswith(b"first\n1\n")
+        assert done.output.endswith(b"100000\nlast\n")
+
+    async def test_200_megabytes_are_drained(self, sandbox: Sandbox) -> None:
+        done = await sandbox.exec(["/usr/bin/head", "-c", "200000000", "/dev/zero"])
+        assert done.ok
+        assert done.dropped == 200_000_000 - SMALL.output
+
+    async def test_a_flood_is_ended_and_said(self, sandbox: Sandbox) -> None:
+        done = await sandbox.exec(["/bin/cat", "/dev/zero"], timeout=120)
+        assert done.exit_code == 137
+        assert not done.timed_out
+        assert b"1 GiB of output" in done.output
+
+    async def test_the_time_limit_ends_everything_it_started(self, sandbox: Sandbox) -> None:
+        beat = "while :; do echo x >> beat; done"
+        script = f"touch beat; setsid sh -c '{beat}' & (setsid sh -c 'exec sleep 300' &) ; echo begun; exec sleep 300"
+        done = await sandbox.exec(["/bin/sh", "-c", script], timeout=0.5)
+        assert done.timed_out
+        assert not done.ok
+        assert done.exit_code == 137
+        assert done.output == b"begun\n"
+        assert await shell(sandbox, "stat -c %s beat") == await shell(sandbox, "stat -c %s beat")
+
+    async def test_what_a_command_leaves_behind_is_ended_with_it(self, sandbox: Sandbox) -> None:
+        beat = "while :; do echo x >> beat; done"
+        script = f"touch beat; setsid sh -c '{beat}' > /dev/null 2>&1 & exit 3"
+        assert (await sandbox.exec(["/bin/sh", "-c", script])).exit_code == 3
+        assert await shell(sandbox, "stat -c %s beat") == await shell(sandbox, "stat -c %s beat")
+
+    async def test_a_daemon_that_keeps_the_output_open_does_not_keep_us(self, sandbox: Sandbox) -> None:
+        done = await sandbox.exec(["/bin/sh", "-c", "setsid sleep 300 & exit 0"], timeout=60)
+        assert done.ok
+        assert done.seconds < 60
+
+    async def test_cancelling_ends_everything_it_started(self, sandbox: Sandbox) -> None:
+        begun = asyncio.Event()
+        beat = "touch beat; setsid sh -c 'while :; do echo x >> beat; done' & echo begun; exec sleep 300"
+        running = asyncio.create_task(
+            sandbox.exec(["/bin/sh", "-c", beat], timeout=300, on_output=lambda _: begun.set())
+        )
+        await begun.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert await shell(sandbox, "stat -c %s beat") == await shell(sandbox, "stat -c %s beat")
+
+    async def test_closing_ends_what_runs_and_refuses_more(self, sandbox: Sandbox) -> None:
+        begun = asyncio.Event()
+        running = asyncio.create_task(
+            sandbox.exec(["/bin/sh", "-c", "echo begun; exec sleep 300"], timeout=300, on_output=lambda _: begun.set())
+        )
+        await begun.wait()
+        await sandbox.close()
+        assert (await running).exit_code == 137
+        with pytest.raises(SandboxError, match="closed"):
+            await sandbox.exec(["/bin/true"])
+
+
+class TestSetup:
+    async def test_its_result_is_there_and_first_on_the_path(self, provider: SandboxProvider) -> None:
+        script = f"mkdir -p {ENV}/bin && printf '#!/bin/sh\\necho made\\n' > {ENV}/bin/tool && chmod +x {ENV}/bin/tool"
+        setup = Setup((script, "mkdir modules && cp README.md modules/m"), key="k", directories=("modules",))
+        async with opened(provider, Spec("set-up", filler(FILES), setup)) as sandbox:
+            assert await shell(sandbox, "tool; cat modules/m") == "made\nhello\n"
+
+    async def test_its_variables_hold_in_every_command(self, provider: SandboxProvider) -> None:
+        setup = Setup((f"echo $WHERE > {ENV}/where",), key="v", environment=(("WHERE", f"{ENV}/x"),))
+        async with opened(provider, Spec("variables", filler(FILES), setup)) as sandbox:
+            assert await shell(sandbox, f'[ "$WHERE" = "$(cat {ENV}/where)" ] && echo same') == "same\n"
+
+    async def test_a_failure_says_command_code_and_output(self, provider: SandboxProvider) -> None:
+        setup = Setup(("echo working", "echo broken pipe dream; exit 9"), key="f")
+        said = bytearray()
+        with pytest.raises(SetupError, match="exit code 9") as caught:
+            await provider.open(Spec("fails", filler(FILES), setup), on_output=said.extend)
+        assert "broken pipe dream" in caught.value.message
+        assert b"working" in said
+
+    async def test_package_clients_know_that_they_are_offline_afterwards(self, provider: SandboxProvider) -> None:
+        setup = Setup((f'echo "[$PIP_NO_INDEX]" > {ENV}/during',), key="o")
+        async with opened(provider, Spec("offline", filler(FILES), setup)) as sandbox:
+            assert await shell(sandbox, f'cat {ENV}/during; echo "[$PIP_NO_INDEX]"') == "[]\n[1]\n"
+
+
+async def test_every_check_has_a_name_and_a_repair_where_it_fails(provider: SandboxProvider) -> None:
+    checks = await provider.check()
+    assert checks
+    assert all(check.name and check.detail for check in checks)
+    assert all(check.ok or check.repair for check in checks)
