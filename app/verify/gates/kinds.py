@@ -3,6 +3,7 @@
 import posixpath
 import re
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 
 from app.verify.facts import Gate
 from app.verify.gates.candidate import LINK, Candidate, Delta, gate, shown
@@ -62,12 +63,9 @@ def _note(delta: Delta) -> str:
 
 
 def _parent(modes: Mapping[str, str], path: str) -> str:
-    parent = posixpath.dirname(path)
-    while parent:
-        if parent in modes:
-            return f"its directory {shown(parent)} is a file or a symlink"
-        parent = posixpath.dirname(parent)
-    return ""
+    parents = (str(parent) for parent in PurePosixPath(path).parents)
+    taken = next((parent for parent in parents if parent in modes), None)
+    return f"its directory {shown(taken)} is a file or a symlink" if taken else ""
 
 
 def _collisions(candidate: Candidate) -> list[str]:

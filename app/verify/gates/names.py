@@ -20,8 +20,16 @@ def components(path: str) -> tuple[str, ...]:
     Case and width, composition and diacritics, characters that draw nothing, trailing dots and spaces,
     backslashes, alternate streams (`.git::$INDEX`), DOS short names (`GIT~1`), empty and `.` parts.
     """
-    folded = (_fold(part) for part in _SEPARATORS.split(unicodedata.normalize("NFKD", path)))
-    return tuple(part for part in folded if part not in ("", "."))
+    return tuple(part for part in _folded(path) if part not in ("", "."))
+
+
+def has_empty_part(path: str) -> bool:
+    """True where some part reads as nothing, as `.` or as `..`, so that the path may mean another one."""
+    return not {"", ".", ".."}.isdisjoint(_folded(path))
+
+
+def _folded(path: str) -> list[str]:
+    return [_fold(part) for part in _SEPARATORS.split(unicodedata.normalize("NFKD", path))]
 
 
 def _fold(part: str) -> str:

@@ -13,7 +13,7 @@ import pathspec
 from app.tree import Tree
 from app.verify.facts import Gate
 from app.verify.gates.candidate import Candidate, gate, shown
-from app.verify.gates.names import components
+from app.verify.gates.names import components, has_empty_part
 
 MAX_PATH = 4_000
 _CI_DIRECTORIES = frozenset({".circleci", ".buildkite", ".woodpecker", ".tekton", ".semaphore", ".teamcity"})
@@ -50,8 +50,7 @@ def protected_paths(candidate: Candidate, configured: Iterable[str] = ()) -> Gat
 
 def odd(path: str) -> str:
     """Why a path is none that a repository should have; empty where it is ordinary."""
-    parts = path.split("/")
-    if not path or path.startswith("/") or any(part in ("", ".", "..") for part in parts):
+    if has_empty_part(path):
         return "not a path inside the repository"
     if len(path.encode(errors="surrogateescape")) > MAX_PATH:
         return f"longer than {MAX_PATH} bytes"
