@@ -8,6 +8,7 @@ from zlib import crc32
 
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+|[^\W\dA-Za-z_]+")
+_VOWELS = frozenset("aeiouy")
 _MAX_WORD = 80
 """Longer words are data (base64, hashes), not names."""
 
@@ -23,13 +24,14 @@ def term_id(term: str) -> int:
 
 @lru_cache(maxsize=200_000)
 def terms(identifier: str) -> tuple[str, ...]:
-    """`HTTPServer_errors` → httpserver_errors, http, server, error."""
+    """The whole and its parts: `HTTPServer_errors` → httpserverror, http, server, error.
+
+    The whole is joined without marks, so that `dryRun`, `dry_run`, `dry-run` and "dry run" can meet.
+    """
     if len(identifier) > _MAX_WORD:
         return ()
-    parts = [_singular(part.lower()) for part in _PART.findall(identifier) if len(part) > 1 or not part.isascii()]
-    if len(parts) == 1:
-        return (parts[0],)
-    return (identifier.strip("_").lower(), *parts)
+    parts = [stem(part.lower()) for part in _PART.findall(identifier) if len(part) > 1 or not part.isascii()]
+    return tuple(parts) if len(parts) < 2 else ("".join(parts), *parts)
 
 
 @lru_cache(maxsize=200_000)
@@ -46,10 +48,18 @@ def count_terms(words: Iterable[str]) -> Counter[int]:
     return counts
 
 
-def _singular(word: str) -> str:
-    """Plural endings off (Harman's weak stemmer); enough for names, and never wrong by much."""
-    if len(word) < 4 or not word.endswith("s") or word.endswith(("ss", "us", "is")):
+def stem(word: str) -> str:
+    """Endings off, weakly: documents, documented, documenting → document. The same for code and prose."""
+    if len(word) < 4 or not word.isascii():
         return word
-    if word.endswith("ies") and not word.endswith(("eies", "aies")):
-        return word[:-3] + "y"
-    return word[:-1]
+    if word.endswith("ies"):
+        word = word[:-3] + "y"
+    elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        word = word[:-1]
+    for ending in ("ing", "ed"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3 and _VOWELS & set(word[: -len(ending)]):
+            word = word[: -len(ending)]
+            if word[-1] == word[-2] and word[-1] not in "lsz":
+                word = word[:-1]
+            break
+    return word[:-1] if word.endswith("e") and len(word) > 3 else word

@@ -1,0 +1,66 @@
+"""The index of one commit: every file with its features, read anew only where a blob was never seen before."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.context.features import EMPTY, Features, features_of, worth_reading
+from app.context.store import FeatureStore
+from app.syntax import language_of
+from app.tree import Entry, Tree
+
+_REGULAR = {"100644", "100755"}
+_AT_ONCE = 200
+_MAX_READ = 20_000
+"""Files of which the content is read; in larger repositories the rest, source last of all, is known by path only."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of the commit; `features` are empty where its content says nothing (binary, data, links)."""
+
+    path: str
+    features: Features
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """All files of a commit in git's order, and the tree they can be read from."""
+
+    tree: Tree
+    files: tuple[File, ...]
+
+    @classmethod
+    def build(cls, tree: Tree, cache: Path | None) -> "Index":
+        """Read what is new; `cache` is a directory shared by all repositories and commits, or None for no memory."""
+        entries = tree.entries()
+        keys = {path: _key(path, entry) for path, entry in _readable(entries).items()}
+        store = FeatureStore(cache) if cache else None
+        known = store.load(keys.values()) if store else {}
+        fresh: dict[str, Features] = {}
+        for path, content in _contents(tree, [path for path, key in keys.items() if key not in known]):
+            fresh[keys[path]] = features_of(path, content)
+        if store:
+            store.save(fresh)
+        known |= fresh
+        return cls(tree, tuple(File(path, known.get(keys.get(path, ""), EMPTY)) for path in entries))
+
+
+def _readable(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    readable = {
+        path: entry for path, entry in entries.items() if entry.mode in _REGULAR and worth_reading(path, entry.size)
+    }
+    if len(readable) <= _MAX_READ:
+        return readable
+    kept = sorted(readable, key=lambda path: language_of(path) is None)[:_MAX_READ]
+    return {path: readable[path] for path in kept}
+
+
+def _key(path: str, entry: Entry) -> str:
+    """The same bytes under another suffix are another language and define other names."""
+    return f"{entry.oid}.{language_of(path) or ''}"
+
+
+def _contents(tree: Tree, paths: list[str]) -> Iterator[tuple[str, bytes]]:
+    for start in range(0, len(paths), _AT_ONCE):
+        yield from tree.read_many(paths[start : start + _AT_ONCE]).items()
