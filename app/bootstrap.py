@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import shutil
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,12 +14,14 @@ from typing import TYPE_CHECKING
 from app.agent.prompts import render_brief
 from app.config import RepoConfig
 from app.errors import AgentFixError, ExitCode, OutputError
+from app.failpoints import failpoint
 from app.forge.local import Folder, LocalForge
 from app.gitstore import GitStore
 from app.job import Job, Journal, Progress
 from app.jobs.progress import KeptProgress
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.tables import sqlite_engine
+from app.model.budget import Totals
 from app.model.meter import Meter
 from app.model.registry import make_model
 from app.model.sql_ledger import SqlLedger
@@ -41,8 +42,10 @@ from app.sandbox.changes import baseline
 from app.sandbox.hosts import asked_once
 from app.sandbox.setup import plan_setup
 from app.sandbox.unsandboxed import UnsandboxedProvider
+from app.sandbox.workplace import remove_tree
 from app.settings import Settings, python_interpreter
 from app.task import Person
+from app.text import one_line
 from app.tree import Tree
 from app.verify.facts import Known
 from app.verify.verifier import Verifier
@@ -121,10 +124,11 @@ class House:
     def folder(self, out: Path) -> Folder:
         return Folder(out)
 
-    def engine(self, work: Callable[[str, Journal], Awaitable[Result]]) -> "Engine[Result]":
+    def engine(self, job_id: str, work: Callable[[str, Journal], Awaitable[Result]]) -> "Engine[Result]":
+        """The engine of one job: its name keeps the other processes of this state directory from taking it up."""
         from app.jobs.engine import Engine  # noqa: PLC0415  # 0.3 s of imports, off the critical path (see warm)
 
-        return Engine(self.settings.state, Result, work)
+        return Engine(self.settings.state, Result, work, name=f"agent-fix-{job_id}")
 
     def meter(self, order: Order, progress: Progress) -> Meter:
         job, settings = order.job, self.settings
@@ -139,9 +143,16 @@ class House:
     def blob(self, job_id: str, digest: str) -> bytes:
         return JobBlobs(self.store.engine, job_id).get(digest)
 
-    def sweep(self, job_id: str) -> None:
-        """Remove the sandboxes of a job that has ended."""
-        shutil.rmtree(self.settings.state / "sandboxes" / job_id, ignore_errors=True)
+    def totals(self, job_id: str) -> Totals:
+        """What a job's model calls came to, wherever it stands."""
+        return SqlLedger(self.store.engine, job_id, 0).totals()
+
+    def sweep(self) -> None:
+        """Remove the sandboxes of jobs that have ended and in which nobody works, and what a removal left half done."""
+        for left in (self.settings.state / "sandboxes").glob("*"):
+            row = self.store.get(left.name.partition(".")[0])
+            if left.name.startswith(".gone-") or (row is not None and row.final and row.unattended):
+                remove_tree(left)
 
     async def work(self, desk: "Desk", journal: Journal) -> Result:
         """The whole job on its bench; its final state is kept before the workflow ends."""
@@ -154,6 +165,7 @@ class House:
             result = Result(exit_status="error", reason=error.message, error_code=error.code, model=job.model)
         result = result.model_copy(update={"trajectory": desk.keep_trajectory()})
         self.store.finish(job.id, result.exit_status, result.reason, result.model_dump(mode="json"))
+        failpoint("finished")
         return result
 
 
@@ -172,6 +184,7 @@ class Desk:
         self.provider = make_provider(order.job.sandbox, house.settings)
         self.workspaces = self._workspaces()
         self.runner: Runner | None = None
+        self.plan: Plan | None = None
 
     def keep_trajectory(self) -> str:
         """The digest of the steps so far, kept among the job's blobs; empty where there are none."""
@@ -227,21 +240,30 @@ class Desk:
         python = python_interpreter()
         clients = asked_once(settings.environment, python)
         setup = await plan_setup(
-            self.order.tree, commands=config.setup, extra_hosts=config.network, clients=clients, python=python
+            self.order.tree,
+            commands=config.setup,
+            extra_hosts=config.network,
+            clients=clients,
+            python=python,
+            scope=self.order.job.task.repository,
         )
-        if setup.commands:
-            self.progress.say("note", "set-up: " + "; ".join(setup.commands))
+        for command in setup.commands:
+            self.progress.say("note", f"set-up: {one_line(command)[:160]}")
+        for note in setup.notes:
+            self.progress.say("note", f"set-up: {note}")
         return setup
 
     async def _plan(self, journal: Journal) -> Plan:
         job = self.order.job
         if job.plan_file:
-            return parse_plan_file(job.plan_file)
+            self.plan = parse_plan_file(job.plan_file)
+            return self.plan
         # Not in a thread: the steps of a job are numbered in the order in which they begin.
         repository_map, rules = self._repository
-        return await make_plan(
+        self.plan = await make_plan(
             self.meter, journal, job=job.id, issue=job.task.issue, repository_map=repository_map, instructions=rules
         )
+        return self.plan
 
     @cached_property
     def _repository(self) -> tuple[str, list[tuple[str, str]]]:
@@ -286,6 +308,8 @@ class Desk:
         message = commit_message(job.task, summary)
         make = partial(self.mirror.commit, patch, message=message, author=BOT, date=job.created_at)
         commit = await asyncio.to_thread(make)
+        failpoint("publish.committed")
         branch = await self.forge.ensure_branch(job.branch, commit)
+        failpoint("publish.delivered")
         changes = await asyncio.to_thread(self.mirror.diff_stat, job.task.base, commit)
         return Published(branch=branch, commit=commit, changes=changes)

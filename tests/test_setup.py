@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,10 +57,22 @@ async def plan(
 
 
 async def installs(files: dict[str, str]) -> str:
-    """pip's arguments in the plan for a repository."""
+    """pip's arguments in the plan for a repository, at its first attempt."""
     commands = (await plan(files)).commands
     assert commands[0] == "/usr/bin/python3 -I -m venv /env"
-    return commands[-1].removeprefix("/env/bin/python -I -m pip install --use-pep517 ")
+    return commands[-1].partition(" || ")[0].removeprefix("/env/bin/python -I -m pip install --use-pep517 ")
+
+
+async def test_requirement_files_whose_pins_do_not_fit_are_tried_without_them(tmp_path: Path) -> None:
+    install = (await plan({"pyproject.toml": BUILD, "requirements/test.txt": "greenlet==1.1.0"})).commands[-1]
+    strict, relaxed, bare = install.split(" || ")
+    assert strict.endswith("-e . -r requirements/test.txt")
+    assert bare.endswith("pip install --use-pep517 -e .")
+    written = "a==1.2 ; python_version<'4'\n-r base.txt\nb==2 \\\n    --hash=sha256:aa\nc~=3.1  # why\nd>=2\n"
+    (tmp_path / "test.txt").write_text(written)
+    edit = relaxed.removeprefix("{ ").partition(" > ")[0].replace("requirements/test.txt", str(tmp_path / "test.txt"))
+    shown = subprocess.run(["/bin/sh", "-c", edit], capture_output=True, text=True, check=True).stdout
+    assert [line.strip() for line in shown.splitlines()] == ["a ; python_version<'4'", "b", "c  # why", "d>=2"]
 
 
 @pytest.mark.parametrize(

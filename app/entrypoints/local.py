@@ -19,7 +19,7 @@ from app.issue import read_issue
 from app.job import Budget, Job
 from app.model.budget import parse_usd
 from app.plan_text import parse_plan_file
-from app.repository import Inspected, inspect, note_about, slug
+from app.repository import Inspected, inspect, note_about, slug, top_level
 from app.settings import Settings, read_settings
 from app.task import Issue, Task
 
@@ -88,7 +88,7 @@ def fix(options: FixOptions, settings: Settings) -> int:
 def find_or_create(options: FixOptions, house: House) -> Order:
     """The job that this command is about: the unfinished one of the same work, or a new one. Blocking."""
     issue = read_issue(options.issue)
-    inspected = inspect(options.repo, options.base, house.mirror(options.repo))
+    inspected = inspect(options.repo, options.base, house.mirror(top_level(options.repo)))
     config = read_config(inspected)
     budget = effective_budget(options, config)
     draft = Draft(options, house.settings, inspected, config, issue)

@@ -34,6 +34,9 @@ PYTHON_ENVIRONMENT = (
 # -I: a project may have a top-level `pip`, `email` or `types` of its own, and the tree is the working directory.
 _PIP = f"{ENV}/bin/python -I -m pip install"
 _CONSTRAINTS = f"{ENV}/constraints.txt"
+_RELAXED = f"{ENV}/relaxed.txt"
+_UNPIN = r"-e '/^[[:space:]]*-/d' -e 's/[[:space:]]*(===|==|~=)[[:space:]]*[^;#[:space:]\\]*//' -e 's/\\$//'"
+"""For sed: names without exact versions, hashes and options."""
 _REQUIREMENTS = re.compile(r"(?:requirements[-_./](?P<after>[\w.-]+?)|(?P<before>[\w.-]+?)[-_.]requirements)\.txt")
 _TEST_FILE = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_tests?|tests?)\.py")
 _PYTEST = re.compile(r"'?pytest(?![\w.-])")
@@ -151,12 +154,26 @@ def _tox_requirements(files: Files, root: str) -> list[str]:
 
 
 def _install(wanted: list[str], pins: list[str]) -> tuple[str, ...]:
-    """All in one call, so that the resolver sees all. A lock may not fit this interpreter: then without its pins."""
+    """All in one call, so that the resolver sees all.
+
+    Pins are of the time they were written, and may not fit this interpreter: then the same without them, and in the
+    end without the requirement files that are nobody's declared dependencies.
+    """
     command = f"{_PIP} --use-pep517 {' '.join(wanted)}"
+    attempts = [f"{command} -c {_CONSTRAINTS}"] if pins else []
+    attempts.append(command)
+    files = [item.removeprefix("-r ") for item in wanted if item.startswith("-r ")]
+    others = [item for item in wanted if not item.startswith("-r ")]
+    if files:
+        relax = f"sed -E {_UNPIN} {' '.join(files)} > {_RELAXED}"
+        attempts.append(f"{{ {relax} && {_PIP} --use-pep517 {' '.join(others)} -r {_RELAXED}; }}")
+    if files and others:
+        attempts.append(f"{_PIP} --use-pep517 {' '.join(others)}")
+    install = " || ".join(attempts)
     if not pins:
-        return (command,)
+        return (install,)
     lines = " ".join(shlex.quote(pin) for pin in pins)
-    return (f"printf '%s\\n' {lines} > {_CONSTRAINTS}", f"{command} -c {_CONSTRAINTS} || {command}")
+    return (f"printf '%s\\n' {lines} > {_CONSTRAINTS}", install)
 
 
 def _manifests(files: Files, roots: Collection[str]) -> tuple[str, ...]:
