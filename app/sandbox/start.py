@@ -74,8 +74,13 @@ class Start:
                     await ended.wait()
         finally:
             loop.remove_reader(self._first)
-        with suppress(ChildProcessError):  # it is ours to reap where we are the first process of a container
-            os.waitid(os.P_PIDFD, self._first, os.WEXITED | os.WNOHANG)
+        self._reap(self._first)
+
+    @staticmethod
+    def _reap(first: int) -> None:
+        """bwrap leaves its process 1 to the machine's, which is ourselves where a container has no other."""
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PIDFD, first, os.WEXITED | os.WNOHANG)
 
     def _listen(self) -> None:
         with suppress(BlockingIOError):
