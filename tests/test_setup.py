@@ -63,6 +63,10 @@ async def installs(files: dict[str, str]) -> str:
     return commands[-1].partition(" || ")[0].removeprefix("/env/bin/python -I -m pip install --use-pep517 ")
 
 
+def shell(command: str) -> str:
+    return subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=True).stdout
+
+
 async def test_requirement_files_whose_pins_do_not_fit_are_tried_without_them(tmp_path: Path) -> None:
     install = (await plan({"pyproject.toml": BUILD, "requirements/test.txt": "greenlet==1.1.0"})).commands[-1]
     strict, relaxed, bare = install.split(" || ")
@@ -71,7 +75,7 @@ async def test_requirement_files_whose_pins_do_not_fit_are_tried_without_them(tm
     written = "a==1.2 ; python_version<'4'\n-r base.txt\nb==2 \\\n    --hash=sha256:aa\nc~=3.1  # why\nd>=2\n"
     (tmp_path / "test.txt").write_text(written)
     edit = relaxed.removeprefix("{ ").partition(" > ")[0].replace("requirements/test.txt", str(tmp_path / "test.txt"))
-    shown = subprocess.run(["/bin/sh", "-c", edit], capture_output=True, text=True, check=True).stdout
+    shown = shell(edit)
     assert [line.strip() for line in shown.splitlines()] == ["a ; python_version<'4'", "b", "c  # why", "d>=2"]
 
 
