@@ -206,7 +206,7 @@ def _no_tests(text: str, _: Existing) -> str | None:
     return "no test was run" if _NO_TESTS.search(text) and not _SOME_TESTS.search(text) else None
 
 
-_RULES: tuple[_Rule, ...] = (_shell, _collection, _python, _javascript, _compiled, _no_tests)
+_RULES: tuple[_Rule, ...] = (_shell, _collection, _javascript, _python, _compiled, _no_tests)
 _NO_FILE = re.compile(
     r"No such file or directory:? ?[\"'`]?(?P<path>[\w./-]+)|[\"'`](?P<before>[\w./-]+)[\"'`]?: No such file"
 )
