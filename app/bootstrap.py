@@ -125,10 +125,10 @@ class House:
         return Folder(out)
 
     def engine(self, job_id: str, work: Callable[[str, Journal], Awaitable[Result]]) -> "Engine[Result]":
-        """The engine of one job: its name keeps the other processes of this state directory from taking it up."""
+        """The engine of one job: its scope keeps the other processes of this state directory from taking it up."""
         from app.jobs.engine import Engine  # noqa: PLC0415  # 0.3 s of imports, off the critical path (see warm)
 
-        return Engine(self.settings.state, Result, work, name=f"agent-fix-{job_id}")
+        return Engine(self.settings.state, Result, work, scope=job_id)
 
     def meter(self, order: Order, progress: Progress) -> Meter:
         job, settings = order.job, self.settings

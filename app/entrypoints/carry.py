@@ -6,8 +6,6 @@ in the database already and every sandboxed process dies with this one. What sur
 
 import asyncio
 import errno
-import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -16,21 +14,27 @@ from typing import NoReturn
 
 from app.bootstrap import Desk, House, Order
 from app.entrypoints.approval import ask_at_terminal
+from app.entrypoints.leaving import Interruption, end_process
 from app.entrypoints.report import report, say_begin, say_refusal
 from app.entrypoints.terminal import TerminalProgress
-from app.errors import AgentFixError, ExitCode, OutputError
+from app.errors import AgentFixError, ExitCode, OutputError, SandboxError
+from app.failpoints import failpoint
 from app.job import Journal, Parked, Progress
 from app.model.meter import Meter
 from app.result import Result
 
 STOP_POLL_SECONDS = 0.4
+CANCELLED = "cancelled with `agent-fix jobs cancel`"
 
 
 async def carry_out(house: House, find: Callable[[], Order], *, as_json: bool) -> NoReturn:
     """Find the job, work on it, report, and end the process."""
     terminal = TerminalProgress(sys.stderr if as_json else sys.stdout)
+    interruption = Interruption(terminal)
+    interruption.listen()
     try:
         order = await asyncio.to_thread(find)
+        interruption.job = order.job.id
         code = await Attendance(house, order, terminal, as_json=as_json).attend()
     except AgentFixError as error:
         say_refusal(error)
@@ -63,11 +67,11 @@ class Attendance:
         if row is not None and row.final and row.result is not None:
             return await self._report(Result.model_validate(row.result))
         self.meter.warm()
-        await self.meter.check()
-        await self.desk.prove_sandbox()
         epoch = store.acquire(job.id)
+        failpoint("acquired")
+        store.replace(job)
+        await self._make_sure()
         say_begin(self.order, self.terminal, epoch=epoch)
-        self._stop_politely()
         watching = asyncio.ensure_future(self._obey_cancel())
         try:
             result = await self._work(resumed=epoch > 1)
@@ -78,11 +82,21 @@ class Attendance:
             watching.cancel()
         return await self._report(result)
 
+    async def _make_sure(self) -> None:
+        """Model and sandbox can be used: found out before anything costs."""
+        try:
+            await self.meter.check()
+            await self.desk.prove_sandbox()
+        except AgentFixError as error:
+            self.house.store.enter(self.order.job.id, "paused", error.message)
+            self.house.store.release(self.order.job.id)
+            raise
+
     async def _work(self, *, resumed: bool) -> Result:
         async def work(_job_id: str, journal: Journal) -> Result:
             return await self.house.work(self.desk, journal)
 
-        engine = await asyncio.to_thread(self.house.engine, work)
+        engine = await asyncio.to_thread(self.house.engine, self.order.job.id, work)
         await asyncio.to_thread(engine.launch)
         return await engine.carry_out(self.order.job.id, resumed=resumed)
 
@@ -96,6 +110,7 @@ class Attendance:
         partly = Result(
             exit_status="limit_reached" if limited else state,
             reason=error.message,
+            plan=None if state == "awaiting_approval" else self.desk.plan,  # people may have edited that one's file
             error_code=error.code,
             usage=self.meter.totals(),
             model=job.model,
@@ -104,32 +119,23 @@ class Attendance:
         await report(self.desk, partly, self.terminal, as_json=self.as_json)
 
     async def _report(self, result: Result) -> ExitCode:
+        failpoint("report.begun")
         await report(self.desk, result, self.terminal, as_json=self.as_json)
+        failpoint("report.done")
         self.house.store.mark_reported(self.order.job.id)
-        self.house.sweep(self.order.job.id)
+        try:
+            await asyncio.to_thread(self.house.sweep)
+        except SandboxError as error:
+            self.terminal.say("warning", f"{error.message} {error.hint}")
         return result.exit_code
 
-    def _stop_politely(self) -> None:
-        """Ctrl-C and SIGTERM: say how to go on, and go."""
-
-        def stop() -> None:
-            job = self.order.job.id
-            self.house.store.release(job)
-            self.terminal.say(
-                "warning",
-                f"interrupted; the same command goes on with job {job}, `agent-fix jobs cancel {job}` ends it",
-            )
-            end_process(ExitCode.INTERRUPTED)
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stop)
-
     async def _obey_cancel(self) -> None:
+        """End the process once `jobs cancel` asked for it; a branch that is being made is finished first."""
         job, store = self.order.job.id, self.house.store
-        while not await asyncio.to_thread(store.stop_requested, job):  # noqa: ASYNC110  # another process says it
+        asked = partial(store.stop_requested, job)
+        # Nothing is awaited between the job's stop and the process's end: no branch can come to be after it.
+        while not (await asyncio.to_thread(asked) and store.stop(job, CANCELLED)):  # noqa: ASYNC110  # others say it
             await asyncio.sleep(STOP_POLL_SECONDS)
-        store.enter(job, "stopped", "cancelled with `agent-fix jobs cancel`")
-        store.release(job)
         self.terminal.say("warning", f"job {job} was cancelled; no branch was made")
         end_process(ExitCode.STOPPED)
 
@@ -150,13 +156,3 @@ def _unforeseen(house: House, error: Exception) -> AgentFixError:
 
 
 GO_ON = "Nothing is lost: the same command goes on where the job stood."
-
-
-def end_process(code: int) -> NoReturn:
-    """Leave at once, with what was printed printed."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            continue  # whoever read us has gone
-    os._exit(code)

@@ -15,6 +15,7 @@ from app.bootstrap import House, Order
 from app.config import SOURCE, RepoConfig, parse_config
 from app.entrypoints.carry import carry_out
 from app.errors import AgentFixError, ExitCode
+from app.failpoints import failpoint
 from app.issue import read_issue
 from app.job import Budget, Job
 from app.model.budget import parse_usd
@@ -59,7 +60,7 @@ def options_of(arguments: argparse.Namespace) -> FixOptions:
         (arguments.no_plan, "none"),
     )
     return FixOptions(
-        repo=arguments.repo,
+        repo=arguments.repo.expanduser().absolute(),
         issue=Path(arguments.issue),
         base=arguments.base,
         model=arguments.model,
@@ -90,16 +91,18 @@ def find_or_create(options: FixOptions, house: House) -> Order:
     issue = read_issue(options.issue)
     inspected = inspect(options.repo, options.base, house.mirror(top_level(options.repo)))
     config = read_config(inspected)
-    budget = effective_budget(options, config)
     draft = Draft(options, house.settings, inspected, config, issue)
-    job = draft.job(plan_file=_read_plan(options.plan_file), budget=budget)
+    job = draft.job(plan_file=_read_plan(options.plan_file), budget=config.budget.over(Budget()))
     key = work_key(job)
     row = None if options.restart else house.store.unfinished(key)
-    out = _prepare_out(options, house, row.job if row else job)
+    job = row.job if row else job
+    job = job.model_copy(update={"budget": effective_budget(options, job.budget)})
+    out = _prepare_out(options, house, job)
     if row is None:
         house.store.create(job, key)
+        failpoint("created")
     return Order(
-        job=row.job.model_copy(update={"budget": budget}) if row else job,
+        job=job,
         config=config,
         tree=inspected.tree,
         out=out,
@@ -116,9 +119,8 @@ def read_config(inspected: Inspected) -> RepoConfig:
     return parse_config(inspected.tree.read(SOURCE))
 
 
-def effective_budget(options: FixOptions, config: RepoConfig) -> Budget:
-    """The command line's word, else the configuration's, else the default."""
-    budget = config.budget.over(Budget())
+def effective_budget(options: FixOptions, budget: Budget) -> Budget:
+    """The command line's word, else what the job has already, or gets from the configuration."""
     given: dict[str, int | float] = {}
     if options.budget is not None:
         given["usd"] = parse_usd(options.budget, current=budget.usd)

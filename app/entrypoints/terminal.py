@@ -39,6 +39,7 @@ class TerminalProgress:
         self._colours = self._stream.isatty() if colours is None else colours
         self._lock = threading.Lock()
         self._in_text = False
+        self._gone = False
 
     def say(self, kind: ProgressKind, text: str) -> None:
         if not text:
@@ -67,5 +68,11 @@ class TerminalProgress:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._colours and colour else text
 
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        """A reader that has gone (`| head`, a lost terminal) does not end a job: `jobs logs` has it all."""
+        if self._gone:
+            return
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:
+            self._gone = True

@@ -99,9 +99,13 @@ async def _settle(work: Awaitable[N]) -> tuple[N | None, BaseException | None]:
 
 
 class Engine(Generic[N]):
-    """One process's DBOS. Made once; `launch` before the first job. `kind` is what `solve` returns."""
+    """One process's DBOS. Made once; `launch` before the first job. `kind` is what `solve` returns.
 
-    def __init__(self, directory: Path, kind: type[N], solve: Solve[N]) -> None:
+    Engines of one `scope` share their jobs: one that is taken up again may be begun in any of their processes. A
+    process that works on certain jobs only has to have a scope of its own.
+    """
+
+    def __init__(self, directory: Path, kind: type[N], solve: Solve[N], *, scope: str = "") -> None:
         self._kind = kind
         self._solve = solve
         self._loop: asyncio.AbstractEventLoop
@@ -113,7 +117,7 @@ class Engine(Generic[N]):
             name="agent-fix",
             system_database_url=f"sqlite:///{database}",
             executor_id=this_process(),
-            application_version=WORKFLOW_VERSION,
+            application_version=f"{WORKFLOW_VERSION}.{scope}" if scope else WORKFLOW_VERSION,
             serializer=JsonSerializer(),
             log_level="ERROR",
             enable_otlp=False,
@@ -138,6 +142,9 @@ class Engine(Generic[N]):
         status = await DBOS.get_workflow_status_async(job_id) if resumed else None
         if status is not None and status.status == "SUCCESS":
             return self._kind.model_validate(status.output)
+        if status is not None and status.status == "ERROR":
+            message = f"Job {job_id} cannot go on: its journal ended with an error."
+            raise AgentFixError(message, code=ExitCode.INTERNAL, hint="Begin anew with --restart.")
         self._loop = asyncio.get_running_loop()
         outcome: Future[N] = Future()
         self._outcomes[job_id] = outcome

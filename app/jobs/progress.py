@@ -1,13 +1,21 @@
 """Progress that is kept, so that `jobs logs -f` can follow a job from another terminal."""
 
-from app.job import Progress, ProgressKind
+from typing import cast, get_args
+
+from app.failpoints import failpoint
+from app.job import FINAL, JobState, Progress, ProgressKind
 from app.jobs.store import JobStore
 
+STATES: frozenset[str] = frozenset(get_args(JobState)) - FINAL
+"""What a job that is worked on says of itself; how it ended is decided elsewhere."""
 STREAMED: frozenset[ProgressKind] = frozenset({"text", "output"})
 
 
 class KeptProgress:
-    """Says everything twice: to the log of the job, fragments left out, and to whoever watches now."""
+    """Says everything twice: to the log of the job, fragments left out, and to whoever watches now.
+
+    A state that is said is the job's state from then on.
+    """
 
     def __init__(self, store: JobStore, job_id: str, watcher: Progress) -> None:
         self._store = store
@@ -17,4 +25,7 @@ class KeptProgress:
     def say(self, kind: ProgressKind, text: str) -> None:
         if kind not in STREAMED:
             self._store.say(self._job, kind, text)
+        if kind == "state" and text in STATES:
+            self._store.enter(self._job, cast("JobState", text))
         self._watcher.say(kind, text)
+        failpoint(f"said.{kind}")

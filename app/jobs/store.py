@@ -39,6 +39,11 @@ class JobRow:
     def living_owner(self) -> str | None:
         return self.owner if self.owner and owner.is_alive(self.owner) else None
 
+    @property
+    def unattended(self) -> bool:
+        """No living process works on it, other than perhaps this one."""
+        return self.living_owner in {None, owner.this_process()}
+
 
 @dataclass(frozen=True, slots=True)
 class ProgressRow:
@@ -137,6 +142,21 @@ class JobStore:
 
     def request_stop(self, job_id: str) -> None:
         self._update(job_id, stop_requested=True)
+
+    def stop(self, job_id: str, reason: str) -> bool:
+        """Make `stopped` the final state, unless the job has another one or its branch is being made."""
+        kept = (*FINAL, "publishing")
+        with self.engine.begin() as db:
+            stopped = db.execute(
+                jobs.update()
+                .where(jobs.c.id == job_id, jobs.c.state.not_in(kept))
+                .values(state="stopped", reason=reason, owner=None, updated_at=self._clock())
+            )
+        return stopped.rowcount == 1
+
+    def replace(self, job: Job) -> None:
+        """Keep a job with other limits."""
+        self._update(job.id, job=job.model_dump(mode="json"))
 
     def stop_requested(self, job_id: str) -> bool:
         with self.engine.connect() as db:

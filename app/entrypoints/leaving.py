@@ -1,0 +1,49 @@
+"""How a process leaves: at once, with what was printed printed, and nothing of its own left running."""
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from app.entrypoints.terminal import TerminalProgress
+from app.errors import ExitCode
+
+
+class Interruption:
+    """Ctrl-C and SIGTERM: say how to go on, and go. `job` is named once it is known."""
+
+    def __init__(self, terminal: TerminalProgress) -> None:
+        self.job = ""
+        self._terminal = terminal
+
+    def listen(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._leave)
+
+    def _leave(self) -> None:
+        text = "interrupted; the same command goes on"
+        if self.job:
+            text += f" with job {self.job}, `agent-fix jobs cancel {self.job}` ends it"
+        self._terminal.say("warning", text)
+        end_process(ExitCode.INTERRUPTED)
+
+
+def end_process(code: int) -> NoReturn:
+    """Leave without winding anything down: nothing that is under way comes to an end, so nothing false is kept."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # whoever read us has gone
+            stream.flush()
+    _end_commands()
+    os._exit(code)
+
+
+def _end_commands() -> None:
+    """Kill the commands under way, which lead sessions of their own. Sandboxed ones die with us in any case."""
+    for children in Path("/proc/self/task").glob("*/children"):
+        for child in map(int, children.read_text().split()):
+            with suppress(OSError):  # it has ended by itself
+                if os.getsid(child) == child:
+                    os.killpg(child, signal.SIGKILL)
