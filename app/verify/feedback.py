@@ -10,6 +10,10 @@ MAX_IDS = 20
 _TAIL = 1_400
 
 
+BRIEF_LINES = 15
+"""Of the output of a suite that fails before any change, where its tests are not known by name."""
+
+
 def baseline_brief(command: str, result: SuiteResult | None) -> str:
     """One or two sentences for the first message: what is red before anything was changed."""
     if result is None:
@@ -18,7 +22,9 @@ def baseline_brief(command: str, result: SuiteResult | None) -> str:
     if result.count is None:
         if reason := could_not_start(execution):
             return f"The suite (`{command}`) could not be run on the base: {reason}"
-        return f"The suite (`{command}`) on the base: {_ended(execution)}. {result.partial}".strip()
+        told = f"The suite (`{command}`) on the base: {_ended(execution)}. {result.partial}".strip()
+        tail = "\n".join(execution.excerpt.splitlines()[-BRIEF_LINES:])
+        return told if execution.exit_code == 0 or not tail else f"{told} The end of its output:\n\n{tail}"
     count = result.count
     told = f"{count.passed} passed, {count.failed} failed, {count.skipped} skipped in {execution.seconds:.0f} s"
     failing = f" Failing before any change: {_listed(result.failing or ())}." if result.failing else ""
