@@ -30,6 +30,10 @@ class HeadTail:
         tail = b"".join(self._tail)
         return bytes(self._head) + tail[max(0, len(tail) - self._tail_limit) :]
 
+    def held(self) -> list[bytes]:
+        """All that is in memory, to be measured."""
+        return [bytes(self._head), *self._tail]
+
     @property
     def dropped(self) -> int:
         return self.seen - len(self.value())

@@ -41,7 +41,7 @@ class Cgroup:
 def make_cgroup(limits: Limits, *, mount: Path = MOUNT, own: Path = SELF) -> Cgroup | None:
     """A new group with these limits, or None where there is no writable hierarchy with both controllers."""
     name = f"{PREFIX}{os.getpid()}-{next(_serial)}"
-    for places, settings in _candidates(limits, mount, own.read_text() if own.exists() else ""):
+    for places, settings in _candidates(limits, mount, _membership(own)):
         made = _make([place / name for place in places], settings)
         if made is not None:
             return made
@@ -50,12 +50,16 @@ def make_cgroup(limits: Limits, *, mount: Path = MOUNT, own: Path = SELF) -> Cgr
 
 def sweep(*, mount: Path = MOUNT, own: Path = SELF) -> None:
     """Remove the groups of processes that died without closing their sandboxes."""
-    parents = {place for places, _ in _candidates(Limits(), mount, own.read_text()) for place in places}
+    parents = {place for places, _ in _candidates(Limits(), mount, _membership(own)) for place in places}
     for left in itertools.chain.from_iterable(parent.glob(f"{PREFIX}*") for parent in parents):
         owner = left.name.removeprefix(PREFIX).partition("-")[0]
         if not Path("/proc", owner).exists():
             with suppress(OSError):
                 left.rmdir()
+
+
+def _membership(own: Path) -> str:
+    return own.read_text() if own.exists() else ""
 
 
 Settings = Sequence[tuple[str, str]]

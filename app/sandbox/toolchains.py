@@ -77,6 +77,8 @@ def _prefix(program: str, question: Sequence[str], environment: Mapping[str, str
         )
     except (OSError, subprocess.SubprocessError):
         return None
+    if not told.stdout.startswith("/"):
+        return None
     answer = Path(told.stdout.strip()).resolve()
     prefix = answer.parent.parent if answer.is_file() else answer
     return prefix if prefix.is_dir() and not prefix.is_relative_to("/usr") else None

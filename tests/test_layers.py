@@ -1,0 +1,184 @@
+"""Set-up's result: built once a key, whoever comes at the same time, through a network that is only a proxy."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from app.errors import SetupError
+from app.sandbox.base import Setup, Spec
+from app.sandbox.bubblewrap import BubblewrapProvider
+from app.sandbox.layers import machine_proxy
+from tests.fakes.sandboxes import filler, opened, shell
+
+FILES = {"README.md": b"hello\n", "src/a.py": b"a = 1\n"}
+
+
+class Bench:
+    """Providers over one cache, as several processes have it; counts how often a tree is filled."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.fills = 0
+
+    @property
+    def layers(self) -> list[Path]:
+        return sorted(path for path in (self.directory / "caches" / "setup").iterdir() if path.suffix != ".lock")
+
+    def provider(self) -> BubblewrapProvider:
+        environment = {"PATH": os.defpath}
+        return BubblewrapProvider(self.directory / "jobs", caches=self.directory / "caches", environment=environment)
+
+    def spec(self, key: str, setup: Setup) -> Spec:
+        fill = filler(FILES)
+
+        def counted(directory: Path) -> None:
+            self.fills += 1
+            fill(directory)
+
+        return Spec(key, counted, setup)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+async def test_the_second_job_of_a_key_skips_it(bench: Bench) -> None:
+    setup = Setup(("date +%N > /env/when; mkdir modules; date +%N > modules/when",), key="k", directories=("modules",))
+    seen = []
+    for key in ("one", "two"):
+        async with opened(bench.provider(), bench.spec(key, setup)) as sandbox:
+            seen.append(await shell(sandbox, "cat /env/when modules/when"))
+    assert seen[0] == seen[1]
+    assert len(bench.layers) == 1
+    assert bench.fills == 3  # one for the set-up's throw-away copy, one for each job
+
+
+async def test_another_key_is_another_result(bench: Bench) -> None:
+    for key in ("one", "two"):
+        setup = Setup((f"echo {key} > /env/which",), key=key)
+        async with opened(bench.provider(), bench.spec(key, setup)) as sandbox:
+            assert await shell(sandbox, "cat /env/which") == f"{key}\n"
+    assert len(bench.layers) == 2
+
+
+async def test_two_at_once_build_it_once(bench: Bench) -> None:
+    setup = Setup(("date +%N > /env/when; sleep 0.3",), key="same")
+
+    async def job(key: str) -> str:
+        async with opened(bench.provider(), bench.spec(key, setup)) as sandbox:
+            return await shell(sandbox, "cat /env/when")
+
+    results = await asyncio.gather(*(job(f"job-{number}") for number in range(3)))
+    assert len(set(results)) == 1
+    assert bench.fills == 4
+
+
+async def test_a_failure_leaves_nothing_and_is_tried_again(bench: Bench) -> None:
+    for _ in range(2):
+        with pytest.raises(SetupError, match="exit code 3"):
+            await bench.provider().open(bench.spec("fails", Setup(("touch /env/half; exit 3",), key="k")))
+        assert bench.layers == []
+    setup = Setup(("ls -A /env > /env/found",), key="k")
+    async with opened(bench.provider(), bench.spec("works", setup)) as sandbox:
+        assert await shell(sandbox, "cat /env/found") == "found\n"
+
+
+async def test_cancelling_leaves_nothing(bench: Bench) -> None:
+    begun = asyncio.Event()
+    setup = Setup(("echo begun; sleep 300",), key="k")
+    opening = asyncio.create_task(bench.provider().open(bench.spec("job", setup), on_output=lambda _: begun.set()))
+    await begun.wait()
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert bench.layers == []
+
+
+async def test_a_builder_that_died_is_cleaned_up_after(bench: Bench) -> None:
+    setup = Setup(("echo made > /env/x",), key="k")
+    async with opened(bench.provider(), bench.spec("one", setup)):
+        (layer,) = bench.layers
+    layer.rename(layer.with_name(f"{layer.name}.building"))
+    async with opened(bench.provider(), bench.spec("two", setup)) as sandbox:
+        assert await shell(sandbox, "cat /env/x") == "made\n"
+    assert bench.layers == [layer]
+
+
+async def test_the_tree_of_a_job_has_none_of_the_commands_other_traces(bench: Bench) -> None:
+    setup = Setup(
+        ("touch trace; mkdir modules; touch modules/m ~/h /tmp/t",), key="k", directories=("modules", "absent")
+    )
+    async with opened(bench.provider(), bench.spec("job", setup)) as sandbox:
+        assert await shell(sandbox, "ls; ls ~ /tmp") == "README.md\nmodules\nsrc\n/home/agent:\n\n/tmp:\n"
+
+
+async def test_a_file_may_be_part_of_the_result(bench: Bench) -> None:
+    setup = Setup(("echo generated > src/version.py",), key="k", directories=("src/version.py",))
+    async with opened(bench.provider(), bench.spec("job", setup)) as sandbox:
+        assert await shell(sandbox, "cat src/version.py src/a.py") == "generated\na = 1\n"
+
+
+async def test_the_first_failing_line_ends_a_command(bench: Bench) -> None:
+    with pytest.raises(SetupError, match="exit code 1"):
+        await bench.provider().open(bench.spec("job", Setup(("false | cat\ntouch /env/never",), key="k")))
+
+
+async def test_a_host_that_is_not_listed_is_refused_and_named(bench: Bench) -> None:
+    fetch = "import urllib.request as u; u.urlopen('http://elsewhere.invalid/x')"
+    with pytest.raises(SetupError, match=r"refused: elsewhere\.invalid") as caught:
+        await bench.provider().open(
+            bench.spec("job", Setup((f'python3 -c "{fetch}"',), key="k", hosts=("other.invalid",)))
+        )
+    assert "network:" in caught.value.message
+
+
+async def test_there_is_no_way_round_the_proxy(bench: Bench) -> None:
+    direct = "import socket; socket.create_connection(('192.0.2.1', 80), 1)"
+    with pytest.raises(SetupError, match="unreachable"):
+        await bench.provider().open(
+            bench.spec("job", Setup((f'python3 -c "{direct}"',), key="k", hosts=("other.invalid",)))
+        )
+
+
+async def _listening(server: asyncio.Server) -> int:
+    return int(server.sockets[0].getsockname()[1])
+
+
+async def test_a_listed_host_is_reached(bench: Bench) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\npackage")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = await _listening(server)
+    fetch = f"import urllib.request as u; print(u.urlopen('http://localhost:{port}/x').read())"
+    setup = Setup(
+        (f'NO_PROXY= no_proxy= python3 -c "{fetch}" > /env/got',), key="k", hosts=(f"http://localhost:{port}",)
+    )
+    try:
+        async with opened(bench.provider(), bench.spec("job", setup)) as sandbox:
+            assert await shell(sandbox, "cat /env/got") == "b'package'\n"
+    finally:
+        server.close()
+
+
+async def test_paths_of_the_machine_that_commands_may_read(bench: Bench, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    index.mkdir()
+    (index / "package").write_text("bytes")
+    setup = Setup((f"cp {index}/package /env/; ! touch {index}/x",), key="k", readable=(str(index), "/no/such/path"))
+    async with opened(bench.provider(), bench.spec("job", setup)) as sandbox:
+        assert await shell(sandbox, f"cat /env/package; ls {index} 2>&1 || true") == (
+            f"bytesls: cannot access '{index}': No such file or directory\n"
+        )
+
+
+async def test_the_environment_of_the_machine_says_its_proxy() -> None:
+    assert machine_proxy({}).url == ""
+    assert machine_proxy({"https_proxy": "http://p:1", "NO_PROXY": "a"}).url == "http://p:1"
+    assert machine_proxy({"HTTPS_PROXY": "", "HTTP_PROXY": "http://q:1"}).url == "http://q:1"
+    assert machine_proxy({"NO_PROXY": "a,b"}).no_proxy == "a,b"
