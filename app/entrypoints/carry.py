@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from app.bootstrap import Desk, House, Order
 from app.entrypoints.approval import ask_at_terminal
-from app.entrypoints.leaving import Interruption, end_process
+from app.entrypoints.leaving import CANCELLED, Interruption, end_process
 from app.entrypoints.report import report, say_begin, say_refusal
 from app.entrypoints.terminal import TerminalProgress
 from app.errors import AgentFixError, ExitCode, OutputError, SandboxError
@@ -24,7 +24,6 @@ from app.model.meter import Meter
 from app.result import Result
 
 STOP_POLL_SECONDS = 0.4
-CANCELLED = "cancelled with `agent-fix jobs cancel`"
 
 
 async def carry_out(house: House, find: Callable[[], Order], *, as_json: bool) -> NoReturn:

@@ -4,113 +4,142 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TypedDict
 
-from app.bootstrap import open_store
+from app.bootstrap import House
+from app.entrypoints.leaving import CANCELLED, end_process
 from app.entrypoints.terminal import TerminalProgress
 from app.errors import ExitCode
-from app.jobs.store import JobRow, JobStore
+from app.jobs.store import JobRow
 from app.model.base import MicroUSD
 from app.model.budget import usd
 from app.settings import read_settings
 
 POLL_SECONDS = 0.3
+CANCEL_SECONDS = 15.0
+"""How long `cancel` waits for the process that works on the job."""
+BEGINNING_SECONDS = 60.0
+"""How long a new job may be without a process before `logs -f` takes that for dead."""
 
 
 def jobs_command(arguments: argparse.Namespace) -> int:
-    store = open_store(read_settings(arguments.state))
-    match arguments.action:
-        case "show":
-            return _show(store, arguments)
-        case "logs":
-            return _logs(store, arguments)
-        case "cancel":
-            return _cancel(store, arguments)
-        case _:
-            return _list(store, arguments)
+    actions: dict[str, Callable[[House, argparse.Namespace], int]] = {"show": _show, "logs": _logs, "cancel": _cancel}
+    try:
+        code = actions.get(arguments.action, _list)(House(read_settings(arguments.state)), arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        end_process(ExitCode.OK)  # the reader (`| head`) has seen enough
+    return code
 
 
-def _list(store: JobStore, arguments: argparse.Namespace) -> int:
-    rows = store.newest(getattr(arguments, "n", 20))
+def _list(house: House, arguments: argparse.Namespace) -> int:
+    rows = house.store.newest(getattr(arguments, "n", 20))
     if getattr(arguments, "json", False):
-        print(json.dumps([_summary(row) for row in rows], indent=2))
+        print(json.dumps([_summary(house, row) for row in rows], indent=2))
         return ExitCode.OK
     if not rows:
         print("No jobs yet. `agent-fix fix --repo PATH --issue FILE` starts one.")
         return ExitCode.OK
-    print(f"{'JOB':<14}{'STATE':<22}{'AGE':<8}{'VERDICT':<10}{'COST':<9}TITLE")
+    print(f"{'JOB':<14}{'STATE':<26}{'AGE':<8}{'VERDICT':<10}{'COST':<9}TITLE")
     for row in rows:
-        summary = _summary(row)
-        cost = usd(summary["cost"]) if summary["cost"] is not None else "-"
+        summary = _summary(house, row)
         title = row.job.task.issue.title[:60]
-        state, verdict = summary["state"], summary["verdict"] or "-"
-        print(f"{row.job.id:<14}{state:<22}{_age(row.job.created_at):<8}{verdict:<10}{cost:<9}{title}")
+        state, verdict, cost = summary["state"], summary["verdict"] or "-", usd(summary["cost"])
+        print(f"{row.job.id:<14}{state:<26}{_age(row.job.created_at):<8}{verdict:<10}{cost:<9}{title}")
     return ExitCode.OK
 
 
-def _show(store: JobStore, arguments: argparse.Namespace) -> int:
-    row = store.find(arguments.job)
+def _show(house: House, arguments: argparse.Namespace) -> int:
+    row = house.store.find(arguments.job)
+    log = list(house.store.said(row.job.id))
+    plan = next((line.text for line in reversed(log) if line.kind == "plan"), None)
+    steps = list(dict.fromkeys(line.text.splitlines()[0] for line in log if line.kind == "step"))
     if arguments.json:
-        print(json.dumps({**_summary(row), "result": row.result}, indent=2))
+        details = {"task": row.job.task.model_dump(mode="json"), "budget": row.job.budget.model_dump(mode="json")}
+        told = {"model": row.job.model, "attempts": row.epoch, "plan": plan, "steps": steps, "result": row.result}
+        print(json.dumps({**_summary(house, row), **details, **told}, indent=2))
         return ExitCode.OK
-    job, summary = row.job, _summary(row)
-    facts = {
+    for name, value in _facts(house, row).items():
+        print(f"{name:<11}{value}")
+    if plan:
+        print(f"\nplan\n{plan}")
+    print(f"\nsteps ({len(steps)})")
+    for text in steps:
+        print(f"  {text}")
+    return ExitCode.OK
+
+
+def _facts(house: House, row: JobRow) -> dict[str, str]:
+    job, summary, totals = row.job, _summary(house, row), house.totals(row.job.id)
+    return {
         "job": job.id,
         "issue": job.task.issue.title,
         "repository": job.task.repository,
         "base": f"{job.task.base_ref} ({job.task.base[:10]})",
-        "branch": job.branch,
+        "branch": summary["branch"] or "-",
         "model": job.model,
         "state": summary["state"] + (f": {row.reason}" if row.reason else ""),
         "verdict": summary["verdict"] or "-",
-        "cost": usd(summary["cost"]) if summary["cost"] is not None else "-",
+        "cost": f"{usd(totals.cost)} of {usd(job.budget.usd)} in {totals.calls} model calls",
         "begun": f"{job.created_at:%Y-%m-%d %H:%M:%S} UTC, {row.epoch} time(s) taken up",
     }
-    for name, value in facts.items():
-        print(f"{name:<11}{value}")
-    log = list(store.said(job.id))
-    plans = [line.text for line in log if line.kind == "plan"]
-    if plans:
-        print(f"\nplan\n{plans[-1]}")
-    steps = [line.text for line in log if line.kind == "step"]
-    print(f"\nsteps ({len(steps)})")
-    for text in steps:
-        print(f"  {text.splitlines()[0]}")
-    return ExitCode.OK
 
 
-def _logs(store: JobStore, arguments: argparse.Namespace) -> int:
-    row = store.find(arguments.job)
+def _logs(house: House, arguments: argparse.Namespace) -> int:
+    row = house.store.find(arguments.job)
     terminal = TerminalProgress(sys.stdout)
     seen = 0
     while True:
         # The state is read before the log: what is said before a job ends is never missed.
-        row = store.find(row.job.id)
-        for line in store.said(row.job.id, after=seen):
+        row = house.store.find(row.job.id)
+        for line in house.store.said(row.job.id, after=seen):
             terminal.say(line.kind, line.text)
             seen = line.seq
-        if not arguments.follow or row.final or (row.living_owner is None and row.state != "queued"):
+        if not arguments.follow or terminal.gone or _is_over(row):
             return ExitCode.OK
         time.sleep(POLL_SECONDS)
 
 
-def _cancel(store: JobStore, arguments: argparse.Namespace) -> int:
-    row = store.find(arguments.job)
+def _is_over(row: JobRow) -> bool:
+    """Nothing more will be said, unless somebody gives the command again."""
+    beginning = row.state == "queued" and (datetime.now(UTC) - row.job.created_at).total_seconds() < BEGINNING_SECONDS
+    return row.final or (row.living_owner is None and not beginning)
+
+
+def _cancel(house: House, arguments: argparse.Namespace) -> int:
+    row = house.store.find(arguments.job)
     if row.final:
         print(f"Job {row.job.id} has ended already: {row.state}.")
         return ExitCode.OK
-    store.request_stop(row.job.id)
-    if row.living_owner is None:
-        store.enter(row.job.id, "stopped", "cancelled with `agent-fix jobs cancel`")
-        print(f"Job {row.job.id} is stopped; nobody was working on it.")
-    else:
-        print(f"Job {row.job.id} stops within a second.")
+    house.store.request_stop(row.job.id)
+    row = _when_left(house, row)
+    if row.living_owner is not None:
+        print(f"Job {row.job.id} has been told to stop; its process has not answered yet.")
+        return ExitCode.OK
+    perhaps = f" Its branch {row.job.branch} may have been made already." if row.state == "publishing" else ""
+    if perhaps:
+        house.store.enter(row.job.id, "stopped", CANCELLED)
+    house.store.stop(row.job.id, CANCELLED)
+    house.sweep()
+    row = house.store.find(row.job.id)
+    ended = "is stopped" if row.state == "stopped" else f"came to its end before: {row.state}"
+    print(f"Job {row.job.id} {ended}.{perhaps}")
     return ExitCode.OK
 
 
+def _when_left(house: House, row: JobRow) -> JobRow:
+    """The job once no process works on it, or as it stands after a while."""
+    deadline = time.monotonic() + CANCEL_SECONDS
+    while row.living_owner is not None and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        row = house.store.find(row.job.id)
+    return row
+
+
 class Summary(TypedDict):
-    """What a list shows of a job."""
+    """What a list shows of a job. `cost` is in micro-dollars."""
 
     job: str
     title: str
@@ -118,11 +147,11 @@ class Summary(TypedDict):
     reason: str
     verdict: str | None
     branch: str | None
-    cost: MicroUSD | None
+    cost: MicroUSD
     created_at: str
 
 
-def _summary(row: JobRow) -> Summary:
+def _summary(house: House, row: JobRow) -> Summary:
     """A job whose process died is told from one that is worked on."""
     result = row.result or {}
     interrupted = not row.final and row.living_owner is None and row.state not in {"paused", "awaiting_approval"}
@@ -133,7 +162,7 @@ def _summary(row: JobRow) -> Summary:
         "reason": row.reason,
         "verdict": (result.get("verification") or {}).get("verdict"),
         "branch": result.get("branch") or None,
-        "cost": (result.get("usage") or {}).get("cost"),
+        "cost": house.totals(row.job.id).cost,
         "created_at": row.job.created_at.isoformat(),
     }
 

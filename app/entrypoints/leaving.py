@@ -11,6 +11,8 @@ from typing import NoReturn
 from app.entrypoints.terminal import TerminalProgress
 from app.errors import ExitCode
 
+CANCELLED = "cancelled with `agent-fix jobs cancel`"
+
 
 class Interruption:
     """Ctrl-C and SIGTERM: say how to go on, and go. `job` is named once it is known."""

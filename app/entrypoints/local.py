@@ -107,7 +107,8 @@ def find_or_create(options: FixOptions, house: House) -> Order:
         tree=inspected.tree,
         out=out,
         resumed=row is not None,
-        notes=tuple(filter(None, (*inspected.notes, _hidden_note(issue), note_about(out, inspected.root)))),
+        notes=tuple(filter(None, (_hidden_note(issue),))),
+        told=tuple(filter(None, (*inspected.notes, note_about(out, inspected.root)))),
         record=options.record,
     )
 

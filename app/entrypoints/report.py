@@ -32,7 +32,7 @@ def say_begin(order: Order, terminal: TerminalProgress, *, epoch: int) -> None:
     terminal.say("note", f"issue: {task.issue.title}")
     limits = f"{usd(job.budget.usd)}, {job.budget.steps} steps, {job.budget.minutes:g} min"
     terminal.say("note", f"model {job.model}{recorded} · sandbox {job.sandbox} · at most {limits}")
-    for note in order.notes:
+    for note in (*order.told, *order.notes):
         terminal.say("note", note)
     if job.sandbox == "none":
         terminal.say(

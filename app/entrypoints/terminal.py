@@ -39,7 +39,7 @@ class TerminalProgress:
         self._colours = self._stream.isatty() if colours is None else colours
         self._lock = threading.Lock()
         self._in_text = False
-        self._gone = False
+        self.gone = False
 
     def say(self, kind: ProgressKind, text: str) -> None:
         if not text:
@@ -69,10 +69,10 @@ class TerminalProgress:
 
     def _write(self, text: str) -> None:
         """A reader that has gone (`| head`, a lost terminal) does not end a job: `jobs logs` has it all."""
-        if self._gone:
+        if self.gone:
             return
         try:
             self._stream.write(text)
             self._stream.flush()
         except OSError:
-            self._gone = True
+            self.gone = True
