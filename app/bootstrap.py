@@ -71,6 +71,9 @@ class Order:
     out: Path
     resumed: bool
     notes: tuple[str, ...] = ()
+    """For everybody who reads the result."""
+    told: tuple[str, ...] = ()
+    """For the person at this machine only: it names their directories."""
     record: Path | None = None
 
 
