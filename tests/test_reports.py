@@ -334,6 +334,13 @@ def test_unittest_lines_of_old_and_new_pythons() -> None:
     assert report["test_u.A.test_bad"].text == "AssertionError: 1 != 2"
 
 
+def test_an_interrupted_unittest_keeps_what_it_told() -> None:
+    lines = (
+        b"test_a (t.A.test_a) ... ok\ntest_b (t.A.test_b) ... Traceback (most recent call last):\nKeyboardInterrupt\n"
+    )
+    assert statuses(read_unittest(lines)) == {"t.A.test_a": "passed"}
+
+
 def test_output_without_a_summary_is_no_result() -> None:
     assert read_unittest(UNITTEST.split(b"Ran 11")[0]) is None
     assert read_cargo(b"error: could not compile `cr`") is None

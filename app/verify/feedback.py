@@ -67,7 +67,10 @@ def _reproduction(reproduction: Reproduction | None) -> Iterable[str]:
     if reproduction.on_head != "green" and reproduction.head is not None:
         yield _tail("On the head", reproduction.head)
     elif reproduction.on_base != "red" and reproduction.base is not None:
-        yield "On the base it is run with your changed tests, but without your other changes."
+        yield (
+            "On the base it is run with your changed test files and without your other changes; there it has to fail"
+            " because of the bug, not because something is missing."
+        )
         yield _tail("On the base", reproduction.base)
 
 

@@ -109,9 +109,12 @@ def _cargo_id(section: str, name: str) -> str:
 
 
 def read_unittest(data: bytes) -> Report | None:
-    """`python -m unittest -v`; the blocks of failures at the end are believed before the progress lines."""
+    """`python -m unittest -v`; the blocks of failures at the end are believed before the progress lines.
+
+    A suite that was interrupted has the progress lines only.
+    """
     lines = data.decode(errors="replace").splitlines()
-    if not any(line.startswith("Ran ") and " test" in line for line in lines):
+    if not any((line.startswith("Ran ") and " test" in line) or line == "KeyboardInterrupt" for line in lines):
         return None
     return collect([*_unittest_progress(lines), *_unittest_blocks(lines)])
 

@@ -31,6 +31,8 @@ def collect(cases: Iterable[tuple[str, Case]]) -> dict[str, Case]:
     report: dict[str, Case] = {}
     for name, case in cases:
         key = test_id(name)
+        if not key:  # pytest leaves a nameless case for the test that was interrupted
+            continue
         known = report.get(key)
         if known is None or (_RANK[case.status], len(case.text)) > (_RANK[known.status], len(known.text)):
             report[key] = case

@@ -1,13 +1,14 @@
 """Small real projects in memory, opened in a real sandbox: what the proof engine is tried on."""
 
+import asyncio
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from app.patch import FileChange, Mode, Patch
-from app.sandbox.base import Sandbox, SandboxProvider, Setup, Spec
+from app.sandbox.base import WORKSPACE, Completed, OnOutput, Sandbox, SandboxProvider, Setup, Spec
 from app.verify.overlay import Overlay
 from tests.fakes.memory_tree import MemoryTree
 
@@ -31,7 +32,10 @@ def patch_of(changes: Mapping[str, str | bytes | None], modes: Mapping[str, Mode
 
 
 class ProjectWorkspaces:
-    """Fresh sandboxes of a tree in memory. `opened` and `alive` tell what was asked for and what is still there."""
+    """Fresh sandboxes of a tree in memory, each with its own name in the file `.opened`.
+
+    `opened` and `alive` tell what was asked for and what is still there, `executing` that a command was started.
+    """
 
     def __init__(self, provider: SandboxProvider, tree: MemoryTree, *, with_pytest: bool = False) -> None:
         self._provider = provider
@@ -39,6 +43,7 @@ class ProjectWorkspaces:
         self._with_pytest = with_pytest
         self.opened: list[str] = []
         self.alive: set[str] = set()
+        self.executing = asyncio.Event()
 
     @property
     def provider(self) -> str:
@@ -46,7 +51,6 @@ class ProjectWorkspaces:
 
     async def fresh(self, name: str, patch: Patch | None = None) -> Sandbox:
         self.opened.append(name)
-        self.alive.add(name)
         after = Overlay(self._tree, patch or Patch(base=self._tree.commit))
 
         def fill(directory: Path) -> None:
@@ -54,6 +58,7 @@ class ProjectWorkspaces:
                 file = directory / path
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(after.read(path))
+            (directory / ".opened").write_text(name)
             if self._with_pytest:
                 _copy_pytest(directory / DEPENDENCIES)
 
@@ -63,31 +68,54 @@ class ProjectWorkspaces:
             fill=fill,
             setup=Setup(environment=environment if self._with_pytest else ()),
         )
-        return _Watched(await self._provider.open(spec), name, self.alive)
+        sandbox = await self._provider.open(spec)
+        self.alive.add(name)
+        return _Watched(sandbox, name, self)
 
 
 def _copy_pytest(directory: Path) -> None:
     """The pytest of this test's own environment, without the many lexers that it never asks for."""
     packages = Path(str(pytest.__file__)).parents[1]
     for name in _PYTEST:
-        shutil.copytree(packages / name, directory / name, ignore=shutil.ignore_patterns("__pycache__", "lexers"))
+        shutil.copytree(packages / name, directory / name, ignore=shutil.ignore_patterns("lexers"))
     (directory / "pygments" / "lexers").mkdir()
     for name in ("__init__.py", "_mapping.py", "python.py", "diff.py"):
         shutil.copy(packages / "pygments" / "lexers" / name, directory / "pygments" / "lexers" / name)
 
 
 class _Watched:
-    """A sandbox that tells when it was destroyed."""
+    """A sandbox that tells when it is used and when it was destroyed."""
 
-    def __init__(self, sandbox: Sandbox, name: str, alive: set[str]) -> None:
+    def __init__(self, sandbox: Sandbox, name: str, workspaces: ProjectWorkspaces) -> None:
         self._sandbox = sandbox
         self._name = name
-        self._alive = alive
+        self._workspaces = workspaces
         self.key = sandbox.key
         self.isolated = sandbox.isolated
-        self.exec = sandbox.exec
         self.close = sandbox.close
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float = 120.0,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str = WORKSPACE,
+        separate_stderr: bool = False,
+        on_output: OnOutput | None = None,
+    ) -> Completed:
+        self._workspaces.executing.set()
+        return await self._sandbox.exec(
+            argv,
+            timeout=timeout,
+            stdin=stdin,
+            env=env,
+            cwd=cwd,
+            separate_stderr=separate_stderr,
+            on_output=on_output,
+        )
 
     async def destroy(self) -> None:
         await self._sandbox.destroy()
-        self._alive.discard(self._name)
+        self._workspaces.alive.discard(self._name)
