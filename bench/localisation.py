@@ -1,0 +1,162 @@
+"""Which files the localisation ranks first for real issues, against the files that their fixes changed.
+
+    python bench/localisation.py --manifest FILE --mirrors DIR [--masked] [--no-history] [--json OUT]
+
+The manifest has one JSON object a line: `instance_id, repo, base_commit, gold_files, problem_statement`. Mirrors lie at
+`DIR/owner+name/repo`, bare or not, with their full history. Nothing after the base commit is read.
+"""
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean, median
+from time import perf_counter
+from typing import Any
+
+from app.context.history import MAX_COMMITS, Change, read_log
+from app.context.index import Index
+from app.context.rank import locate
+from app.gitstore import Git, GitError, GitStore
+
+TOPS = (1, 5, 10, 20)
+_FOLDER = r"(?<![\w.@-])(?:[\w.@+~-]*[/\\])+[\w.@+~-]*"
+_FILE = r"\b[\w-]+\.(?:py|[jt]sx?|go|rs|rb|java|php|cc?|cpp|h|hpp)\b"
+_FOLDER_OR_FILE = re.compile(f"{_FOLDER}|{_FILE}")
+
+
+@dataclass(slots=True)
+class Figures:
+    """What was found for some instances: the ranks of all gold files, and what it took."""
+
+    ranks: list[list[int | None]] = field(default_factory=list)
+    cold: list[float] = field(default_factory=list)
+    incremental: list[float] = field(default_factory=list)
+    query: list[float] = field(default_factory=list)
+
+    def all_gold_at(self, top: int) -> float:
+        return _percent(all(rank is not None and rank <= top for rank in ranks) for ranks in self.ranks)
+
+    def recall_at(self, top: int) -> float:
+        return _percent(rank is not None and rank <= top for ranks in self.ranks for rank in ranks)
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "instances": len(self.ranks),
+            "all_gold_at": {str(top): self.all_gold_at(top) for top in TOPS},
+            "recall": {str(top): self.recall_at(top) for top in TOPS},
+        }
+
+    def times(self) -> dict[str, Any]:
+        return {
+            "index_seconds_cold": round(max(self.cold, default=0.0), 2),
+            "index_seconds_incremental": round(median(self.incremental), 3) if self.incremental else None,
+            "query_milliseconds": round(1000 * median(self.query), 1) if self.query else None,
+            "query_milliseconds_worst": round(1000 * max(self.query), 1) if self.query else None,
+        }
+
+
+def _percent(outcomes: Iterable[bool]) -> float:
+    values = list(outcomes)
+    return round(100 * mean(values), 1) if values else 0.0
+
+
+@dataclass(slots=True)
+class Bench:
+    mirrors: Path
+    cache: Path
+    masked: bool
+    history: bool
+    figures: dict[str, Figures] = field(default_factory=lambda: defaultdict(Figures))
+    unreachable: list[str] = field(default_factory=list)
+
+    def measure(self, instance: dict[str, Any]) -> None:
+        repo = instance["repo"]
+        git_dir = _git_dir(self.mirrors / repo.replace("/", "+") / "repo")
+        figures = self.figures[repo]
+        try:
+            tree = GitStore(git_dir).tree(instance["base_commit"])
+            changes = _history(git_dir, instance["base_commit"]) if self.history else []
+            started = perf_counter()
+            index = Index.build(tree, self.cache / repo.replace("/", "+"))
+        except (GitError, OSError):
+            self.unreachable.append(instance["instance_id"])
+            return
+        built = perf_counter()
+        text = masked(instance["problem_statement"]) if self.masked else instance["problem_statement"]
+        ranked = locate(index, text, history=changes)
+        (figures.incremental if figures.ranks else figures.cold).append(built - started)
+        figures.query.append(perf_counter() - built)
+        place = {each.path: rank for rank, each in enumerate(ranked, 1)}
+        figures.ranks.append([place.get(path) for path in instance["gold_files"]])
+
+
+def masked(text: str) -> str:
+    """The text without paths and file names, as an issue by somebody who does not know the code."""
+    return _FOLDER_OR_FILE.sub(" ", text)
+
+
+def _git_dir(path: Path) -> Path:
+    return path / ".git" if (path / ".git").is_dir() else path
+
+
+def _history(git_dir: Path, commit: str) -> list[Change]:
+    options = ("--no-merges", f"--max-count={MAX_COMMITS}", "--name-only", "-z", "--format=%x01%s")
+    return list(read_log(Git(f"--git-dir={git_dir}")("log", *options, "--end-of-options", commit)))
+
+
+def report(bench: Bench) -> dict[str, Any]:
+    total = Figures()
+    for figures in bench.figures.values():
+        total.ranks += figures.ranks
+    per_repository = {repo: {**figures.summary(), **figures.times()} for repo, figures in sorted(bench.figures.items())}
+    unreachable = {"unreachable": len(bench.unreachable), "unreachable_instances": bench.unreachable}
+    return {**total.summary(), **unreachable, "repositories": per_repository}
+
+
+def table(title: str, result: dict[str, Any]) -> str:
+    heads = [*(f"@{top}" for top in TOPS), *(f"recall@{top}" for top in TOPS), "cold s", "incr. s", "query ms"]
+    lines = [title, f"{'repository':32} {'n':>4} " + " ".join(f"{head:>9}" for head in heads)]
+    for repo, row in {**result["repositories"], "all": result}.items():
+        values = [*row["all_gold_at"].values(), *row["recall"].values()]
+        values += [row.get(key) for key in ("index_seconds_cold", "index_seconds_incremental", "query_milliseconds")]
+        shown = " ".join(f"{'' if value is None else value:>9}" for value in values)
+        lines.append(f"{repo:32} {row['instances']:>4} {shown}")
+    if result["unreachable"]:
+        lines.append(f"{result['unreachable']} instances left out: their base commit is not in the mirror")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--manifest", type=Path, required=True)
+    parser.add_argument("--mirrors", type=Path, required=True)
+    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    parser.add_argument("--masked", action="store_true", help="print only the figures without paths in the text")
+    parser.add_argument("--no-history", action="store_true", help="do not use commits before the base")
+    parser.add_argument("--cache", type=Path, help="keep the index here (a temporary directory otherwise)")
+    chosen = parser.parse_args(arguments)
+    instances = [json.loads(line) for line in chosen.manifest.read_text("utf-8").splitlines() if line.strip()]
+    results = {}
+    with tempfile.TemporaryDirectory(prefix="localisation-") as temporary:
+        for mask in (True,) if chosen.masked else (False, True):
+            cache = chosen.cache or Path(temporary) / str(mask)
+            bench = Bench(chosen.mirrors, cache, mask, history=not chosen.no_history)
+            for instance in sorted(instances, key=lambda each: (each["repo"], each["instance_id"])):
+                bench.measure(instance)
+            title = "paths masked in the text" if mask else "issues as they were written"
+            results[title] = report(bench)
+            print(table(title, results[title]), flush=True)
+    if chosen.json:
+        first, *rest = results.values()
+        chosen.json.write_text(json.dumps({**first, **({"masked": rest[0]} if rest else {})}, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
