@@ -21,6 +21,7 @@ from app.job import Budget, Job
 from app.model.budget import parse_usd
 from app.plan_text import parse_plan_file
 from app.repository import Inspected, inspect, note_about, slug, top_level
+from app.runners.registry import find_runner
 from app.settings import Settings, read_settings
 from app.task import Issue, Task
 
@@ -88,18 +89,18 @@ def fix(options: FixOptions, settings: Settings) -> int:
 
 def find_or_create(options: FixOptions, house: House) -> Order:
     """The job that this command is about: the unfinished one of the same work, or a new one. Blocking."""
-    issue = read_issue(options.issue)
+    issue, store = read_issue(options.issue), house.store  # a state that cannot be written is found out first
     inspected = inspect(options.repo, options.base, house.mirror(top_level(options.repo)))
     config = read_config(inspected)
     draft = Draft(options, house.settings, inspected, config, issue)
     job = draft.job(plan_file=_read_plan(options.plan_file), budget=config.budget.over(Budget()))
     key = work_key(job)
-    row = None if options.restart else house.store.unfinished(key)
+    row = None if options.restart else store.unfinished(key)
     job = row.job if row else job
     job = job.model_copy(update={"budget": effective_budget(options, job.budget)})
     out = _prepare_out(options, house, job)
     if row is None:
-        house.store.create(job, key)
+        store.create(job, key)
         failpoint("created")
     return Order(
         job=job,
@@ -163,7 +164,7 @@ class Draft:
             branch=config.branch_for(slug=task.slug, number=task.issue.number),
             budget=budget,
             model=self._model(),
-            runner=options.runner or config.runner or "native",
+            runner=self._runner(),
             sandbox=options.sandbox or self.settings.sandbox,
             plan_mode=options.plan_mode or config.plan,
             plan_file=plan_file,
@@ -178,6 +179,11 @@ class Draft:
             base_ref=self.inspected.base_ref,
             slug=slug(self.issue.title),
         )
+
+    def _runner(self) -> str:
+        name = self.options.runner or self.config.runner or "native"
+        find_runner(name)  # an unknown one is refused here
+        return name
 
     def _model(self) -> str:
         model = self.options.model or self.settings.model or self.config.model
