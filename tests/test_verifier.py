@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from app.runners.base import Submission
+from app.sandbox.base import SandboxProvider
 from app.sandbox.bubblewrap import BubblewrapProvider
+from app.sandbox.unsandboxed import UnsandboxedProvider
 from app.verify.facts import Gate, Known, Verification
 from app.verify.feedback import MAX_FEEDBACK, feedback
 from app.verify.verifier import TimeLimits, Verifier
@@ -24,7 +26,7 @@ NOTHING = Submission(summary="done")
 class Trial:
     """One project: its verifier, and what was opened for it."""
 
-    def __init__(self, provider: BubblewrapProvider, files: dict[str, str], **settings: object) -> None:
+    def __init__(self, provider: SandboxProvider, files: dict[str, str], **settings: object) -> None:
         self.files = {path: textwrap.dedent(content) for path, content in files.items()}
         tree = MemoryTree({path: content.encode() for path, content in self.files.items()})
         with_pytest = any("pytest" in content for content in self.files.values())
@@ -44,9 +46,6 @@ class Trial:
 @pytest.fixture(scope="session")
 def provider(tmp_path_factory: pytest.TempPathFactory) -> BubblewrapProvider:
     root = tmp_path_factory.mktemp("verifier")
-    for directory in (root, *root.parents):
-        if directory.stat().st_uid == os.getuid() and directory != Path("/"):
-            directory.chmod(directory.stat().st_mode | 0o055)
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
     return BubblewrapProvider(root / "sandboxes", caches=root / "caches", environment=environment)
 
@@ -301,6 +300,27 @@ async def test_node_red_to_green_is_proved(trial: Callable[..., Trial]) -> None:
     assert found.suite.command == "npm test"
     assert found.suite.head is not None
     assert found.suite.head.passing == ("adds", "an empty cart")
+
+
+async def test_without_a_sandbox_names_are_the_same_in_every_run(tmp_path: Path) -> None:
+    """Node names a file that does not load by its whole path, which there is another one in every run."""
+    provider = UnsandboxedProvider(tmp_path, path=os.environ["PATH"])
+    subject = Trial(provider, {**NODE, "test/broken.test.js": "require('./nope')\n"})
+    known = await subject.verifier.baseline()
+    assert known.suite is not None
+    assert known.suite.failing == ("test/broken.test.js",)
+    assert str(tmp_path) not in known.suite.execution.excerpt
+    found = await subject.verify({"README.md": "x"}, "", known)
+    assert (found.verdict, found.isolated, found.sandbox) == ("tested", False, "none")
+    assert found.suite is not None
+    assert found.suite.newly_failing == ()
+
+
+async def test_a_reproduction_that_no_shell_takes_is_broken(trial: Callable[..., Trial]) -> None:
+    for command in ("true " + "x" * 300_000, "true \0"):
+        found = await trial(NO_TESTS).verify({"README.md": "x"}, command)
+        assert found.verdict == "broken"
+        assert found.reasons == ("The reproduction could not be run on the head.",)
 
 
 NO_TESTS = {"greet.py": "def greet(name):\n    return 'Hello ' + nme\n"}

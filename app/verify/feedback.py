@@ -8,6 +8,8 @@ from app.verify.suite import could_not_start
 MAX_FEEDBACK = 4_000
 MAX_IDS = 20
 _TAIL = 1_400
+_COMMAND = 300
+_DETAILS = 8
 
 
 BRIEF_LINES = 15
@@ -51,7 +53,7 @@ def _gates(verification: Verification) -> Iterable[str]:
     for gate in verification.gates:
         if gate.outcome in ("blocked", "warned"):
             yield f"{gate.name} ({'must be mended' if gate.outcome == 'blocked' else 'people will look at this'}):"
-            yield from (f"  {detail[:300]}" for detail in gate.details)
+            yield from (f"  {detail[:200]}" for detail in gate.details[:_DETAILS])
 
 
 def _reproduction(reproduction: Reproduction | None) -> Iterable[str]:
@@ -61,7 +63,7 @@ def _reproduction(reproduction: Reproduction | None) -> Iterable[str]:
     if reproduction.on_head == "not_run":
         return
     sides = f"{_side('base', reproduction.base)}; {_side('head', reproduction.head)}"
-    yield f"Reproduction `{reproduction.command}`: {sides}."
+    yield f"Reproduction `{reproduction.command[:_COMMAND]}`: {sides}."
     if reproduction.note:
         yield reproduction.note
     if reproduction.on_head != "green" and reproduction.head is not None:

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from app.sandbox.base import Completed, Sandbox
+from app.sandbox.base import WORKSPACE, Completed, Sandbox
 from app.text import plain
 from app.verify.facts import Execution
 
@@ -31,8 +31,21 @@ async def run(sandbox: Sandbox, command: str, *, timeout: float, env: Mapping[st
     """Run a shell command to its end; at `timeout` seconds it is interrupted, and killed soon after."""
     argv = ["bash", "-c", _KINDLY, "bash", f"{GRACE:g}", f"{timeout:g}", failing_pipe(command)]
     completed = await sandbox.exec(argv, timeout=timeout + 2 * GRACE, env=env)
+    completed = replace(completed, output=await as_inside(sandbox, completed.output))
     timed_out = completed.timed_out or (completed.exit_code in _INTERRUPTED and completed.seconds >= timeout)
     return Ran(execution_of(command, completed, timed_out=timed_out), completed.output, completed.dropped)
+
+
+async def as_inside(sandbox: Sandbox, text: bytes) -> bytes:
+    """Text with the work tree at `/workspace`, also where it really is elsewhere (`--sandbox none`).
+
+    Every run has a tree of its own there, and a test's name must not differ by that.
+    """
+    if sandbox.isolated:
+        return text
+    found = await sandbox.exec(["pwd", "-P"], separate_stderr=True)
+    root = found.output.strip()
+    return text.replace(root, WORKSPACE.encode()) if found.ok and len(root) > 1 else text
 
 
 def failing_pipe(command: str) -> str:

@@ -9,7 +9,7 @@ from app.verify.facts import Execution, Status, SuiteResult, TestCount
 from app.verify.frameworks import FRAMEWORKS, SuiteCommand, narrow, report_command, report_environment
 from app.verify.lines import go_output
 from app.verify.reports import Report
-from app.verify.shell import Ran, excerpt, run
+from app.verify.shell import Ran, as_inside, excerpt, run
 
 REPORT_CHUNK = 4 * 1024**2
 MAX_REPORT = 64 * 1024**2
@@ -137,9 +137,9 @@ async def read_file(sandbox: Sandbox, path: str) -> bytes:
         script = 'test -f "$1" && tail -c "+$2" "$1" | head -c "$3"'
         argv = ["sh", "-c", script, "sh", path, str(len(content) + 1), str(REPORT_CHUNK)]
         piece = await sandbox.exec(argv, timeout=60.0, separate_stderr=True)
-        if not piece.output or piece.dropped:
-            return bytes(content)
+        if piece.dropped:
+            return b""
         content += piece.output
         if len(piece.output) < REPORT_CHUNK:
-            return bytes(content)
+            return await as_inside(sandbox, bytes(content))
     return b""

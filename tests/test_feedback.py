@@ -1,0 +1,82 @@
+"""What the agent is told: facts, short, and only what speaks against the patch."""
+
+from app.verify.facts import Execution, Gate, Reproduction, Suite, SuiteResult, TestCount, Verification
+from app.verify.feedback import MAX_FEEDBACK, MAX_IDS, baseline_brief, feedback
+
+
+def execution(excerpt: str = "", exit_code: int = 1, *, timed_out: bool = False) -> Execution:
+    return Execution(command="run", exit_code=exit_code, seconds=2, timed_out=timed_out, excerpt=excerpt)
+
+
+def test_everything_at_once_still_fits() -> None:
+    names = tuple(f"tests/test_{number}.py::test_with_a_long_name" for number in range(500))
+    verification = Verification(
+        verdict="broken",
+        reasons=("x" * 500,) * 5,
+        reproduction=Reproduction(
+            command="r" * 5_000, base=execution("b" * 4_000), head=execution("h" * 4_000), on_base="red", on_head="red"
+        ),
+        suite=Suite(command="s", newly_failing=names, missing=names, recheck=execution("line\n" * 1_000)),
+        gates=(Gate(name="secrets", outcome="blocked", details=("d" * 900,) * 20),),
+    )
+    text = feedback(verification)
+    assert len(text) <= MAX_FEEDBACK
+    assert "secrets" in text
+    assert "On the head:" in text
+    assert text.endswith("(the rest is left out)")
+
+
+def test_newly_failing_tests_are_shown_with_the_output_of_just_these() -> None:
+    suite = Suite(
+        command="s",
+        head=SuiteResult(execution=execution("everything")),
+        recheck=execution("only these"),
+        newly_failing=tuple(f"t{number}" for number in range(MAX_IDS + 3)),
+        notes=("t9 is flaky.",),
+    )
+    text = feedback(Verification(verdict="broken", suite=suite))
+    assert "t19 and 3 more" in text
+    assert "only these" in text
+    assert "everything" not in text
+    assert "t9 is flaky." in text
+
+
+def test_without_a_reproduction_one_is_asked_for() -> None:
+    assert "Give a reproduction" in feedback(Verification(verdict="tested"))
+
+
+def test_warnings_are_not_orders() -> None:
+    gates = (
+        Gate(name="dependencies", outcome="warned", details=("uv.lock: needs review",)),
+        Gate(name="size", outcome="passed"),
+        Gate(name="syntax", outcome="blocked", details=("a.py:1: missing `)`",)),
+    )
+    text = feedback(Verification(verdict="broken", gates=gates))
+    assert "dependencies (people will look at this):\n  uv.lock: needs review" in text
+    assert "syntax (must be mended):\n  a.py:1: missing `)`" in text
+    assert "size" not in text
+
+
+def test_what_is_proved_needs_no_words() -> None:
+    assert len(feedback(Verification(verdict="proved")).splitlines()) == 1
+
+
+def test_the_base_in_one_line() -> None:
+    count = TestCount(passed=212, failed=3, skipped=1)
+    result = SuiteResult(execution=execution(), count=count, failing=("a", "b", "c"), passing=())
+    assert baseline_brief("pytest", result) == (
+        "The suite (`pytest`) on the base: 212 passed, 3 failed, 1 skipped in 2 s. Failing before any change: a, b, c."
+    )
+
+
+def test_a_base_that_tells_no_tests() -> None:
+    assert baseline_brief("", None).startswith("No test command was found")
+    assert baseline_brief("make test", SuiteResult(execution=execution())) == (
+        "The suite (`make test`) on the base: exit code 1 in 2.0 s."
+    )
+    missing = SuiteResult(execution=execution("bash: line 1: nox: command not found", 127))
+    assert baseline_brief("nox", missing) == (
+        "The suite (`nox`) could not be run on the base: The command nox is not in the sandbox."
+    )
+    stopped = SuiteResult(execution=execution("", 124, timed_out=True), partial="The suite was stopped.")
+    assert baseline_brief("x", stopped).endswith("was stopped after 2 s. The suite was stopped.")
