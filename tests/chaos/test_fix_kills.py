@@ -1,0 +1,228 @@
+"""`agent-fix fix` is killed at every boundary of every step and inside each; it always goes on to the same commit."""
+
+import json
+import random
+import re
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.openai_endpoint import OpenAIEndpoint, stall
+from tests.repositories import git
+from tests.workshop import ANSWERS, Workshop, ended, replies, wait_until
+
+STEPS = (
+    *("plan.answer", "baseline", "turn.1.answer", "turn.1.act", "turn.2.answer", "turn.2.act"),
+    *(
+        "turn.3.answer",
+        "turn.3.act",
+        "turn.4.answer",
+        "turn.4.act",
+        "turn.5.answer",
+        "verify.1",
+        "turn.5.act",
+        "publish",
+    ),
+)
+CALLS = tuple(said.key for said in ANSWERS)
+ACTIONS = 8
+"""What the model does in all turns together, the submission included."""
+BOUNDARIES = tuple(f"{step}.{moment}" for step in STEPS for moment in ("before", "done", "stored"))
+BOUGHT = tuple(f"{call}.booked" for call in CALLS)
+INSIDE = (
+    *(f"said.observation:{number}" for number in range(1, ACTIONS + 1)),
+    *(f"said.command:{number}" for number in range(1, ACTIONS + 1)),
+    *(f"said.verification:{number}" for number in range(1, 5)),
+    *(f"said.state:{number}" for number in range(1, 5)),
+)
+ENDING = ("publish.committed", "publish.delivered", "finished", "report.begun", "report.done")
+CHAINS = (
+    (
+        *(
+            "created",
+            "acquired",
+            "said.state:1",
+            "plan.booked",
+            "plan.answer.done",
+            "baseline.done",
+            "turn.1.answer.before",
+        ),
+        *("turn.1.act.done", "said.observation:1", "turn.3.answer.stored", "said.observation:1", "said.observation:2"),
+        *("turn.4.act.before", "turn.5.booked", "said.verification:2", "publish.committed", "finished", "report.done"),
+    ),
+    (
+        *("plan.answer.before", "said.verification:1", "plan.answer.stored", "turn.1.booked", "said.command:2"),
+        *("turn.2.answer.done", "turn.2.act.done", "turn.3.booked", "turn.3.act.done", "turn.4.answer.done"),
+        *("turn.4.act.stored", "verify.1.before", "verify.1.done", "turn.5.act.before", "publish.before"),
+        *("publish.delivered", "publish.stored", "report.begun"),
+    ),
+)
+"""Deaths of one job, in the order of its story; what is counted is counted anew in each process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undisturbed:
+    """What a job comes to that nobody kills, and how long its process takes."""
+
+    commit: str
+    seconds: float
+    trajectory: str
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    workshop = Workshop(tmp_path_factory.mktemp("undisturbed"))
+    begun = time.monotonic()
+    done = workshop.fix()
+    assert done.code == 0, done.text
+    return Undisturbed(commit_of(workshop), time.monotonic() - begun, trajectory_of(workshop))
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Iterator[Workshop]:
+    workshop = Workshop(tmp_path)
+    yield workshop
+    workshop.assert_quiet()
+
+
+def commit_of(workshop: Workshop) -> str:
+    """The one branch's commit as git keeps it, with the job's own date taken out: equal texts are equal ids."""
+    [branch] = workshop.branches
+    assert branch == "agent-fix/split-loses-cents"
+    raw = git(workshop.repository, "cat-file", "commit", branch)
+    created = workshop.document["created_at"]
+    seconds = git(workshop.repository, "log", "-1", "--format=%at %ct %aI", branch)
+    assert seconds.endswith(created), "the commit's date is the job's"
+    return raw.replace(seconds.split()[0], "DATE")
+
+
+def trajectory_of(workshop: Workshop) -> str:
+    """What was done, without how long it took."""
+    steps = [json.loads(line) for line in (workshop.out / "trajectory.jsonl").read_text().splitlines()]
+    kept = [{name: value for name, value in step.items() if name != "seconds"} for step in steps]
+    return re.sub(r"\b[\d.]+ ?s\b", "SECONDS", json.dumps(kept, indent=1))
+
+
+def assert_killed(workshop: Workshop, failpoint: str) -> None:
+    died = workshop.fix(failpoint=failpoint)
+    assert died.code == -9, f"{failpoint} was not passed:\n{died.text}"
+    workshop.assert_quiet()
+
+
+def assert_as_if_nothing_had_happened(workshop: Workshop, undisturbed: Undisturbed) -> None:
+    assert commit_of(workshop) == undisturbed.commit
+    assert trajectory_of(workshop) == undisturbed.trajectory
+    assert workshop.document["verification"]["verdict"] == "proved"
+    assert (workshop.out / "pull-request.md").is_file()
+    booked = workshop.rows("SELECT call FROM calls WHERE state = 'booked' ORDER BY rowid")
+    assert booked == [(call,) for call in CALLS], "each answer is bought once"
+    assert workshop.rows("SELECT state, reported FROM jobs") == [("pr_opened", 1)]
+    assert list((workshop.state / "sandboxes").iterdir()) == []
+    assert git(workshop.repository, "status", "--porcelain") == ""
+    assert git(workshop.repository, "symbolic-ref", "HEAD") == "refs/heads/main"
+    workshop.assert_quiet()
+
+
+def test_the_matrix_names_every_step_that_a_job_has(workshop: Workshop) -> None:
+    assert workshop.fix().code == 0
+    with closing(sqlite3.connect(workshop.state / "journal.db")) as db:
+        names = [name for (name,) in db.execute("SELECT function_name FROM operation_outputs ORDER BY function_id")]
+    assert sorted(names) == sorted(STEPS)
+
+
+@pytest.mark.parametrize("deaths", CHAINS, ids=["one", "other"])
+def test_a_job_that_dies_again_and_again_ends_as_if_it_had_not(
+    workshop: Workshop, undisturbed: Undisturbed, deaths: Sequence[str]
+) -> None:
+    for failpoint in deaths:
+        assert_killed(workshop, failpoint)
+    again = workshop.fix()
+    assert again.code == 0, again.text
+    assert_as_if_nothing_had_happened(workshop, undisturbed)
+    assert lost_calls(workshop) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("failpoint", ["created", "acquired", *BOUNDARIES, *BOUGHT, *INSIDE, *ENDING])
+def test_killed_anywhere_the_same_command_brings_the_same_commit(
+    workshop: Workshop, undisturbed: Undisturbed, failpoint: str
+) -> None:
+    assert_killed(workshop, failpoint)
+    again = workshop.fix()
+    assert again.code == 0, again.text
+    assert_as_if_nothing_had_happened(workshop, undisturbed)
+    assert lost_calls(workshop) == []
+
+
+@pytest.mark.parametrize(
+    ("seed", "kills"), [(1, 5), *(pytest.param(seed, 20, marks=pytest.mark.full) for seed in (2, 3, 4))]
+)
+def test_killed_at_random_times(workshop: Workshop, undisturbed: Undisturbed, seed: int, kills: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(kills):
+        process = workshop.begin()
+        # The time of death is the experiment; nothing is inferred from where it struck.
+        if not wait_until(lambda: process.poll() is not None, within=chance.uniform(0.1, 0.7 * undisturbed.seconds)):  # noqa: B023
+            process.kill()
+        code = ended(process).code
+        workshop.assert_quiet()
+        if code == 0:
+            break
+        assert code == -9
+    else:
+        again = workshop.fix()
+        assert again.code == 0, again.text
+    assert_as_if_nothing_had_happened(workshop, undisturbed)
+
+
+def lost_calls(workshop: Workshop) -> list[tuple[object, ...]]:
+    return workshop.rows("SELECT call, state FROM calls WHERE state <> 'booked'")
+
+
+MORE_MODEL_DEATHS = tuple(
+    f"{call}{moment}"
+    for call in CALLS
+    for moment in (".booked", ".answer.before", ".answer.done", ".answer.stored")
+    if call + moment != "turn.2.booked"
+)
+
+
+@pytest.mark.parametrize(
+    "failpoint", ["turn.2.booked", *(pytest.param(name, marks=pytest.mark.full) for name in MORE_MODEL_DEATHS)]
+)
+def test_an_endpoint_is_asked_once_for_each_answer(tmp_path: Path, failpoint: str) -> None:
+    with OpenAIEndpoint(replies()) as endpoint:
+        workshop = of_endpoint(tmp_path, endpoint)
+        died = workshop.fix(failpoint=failpoint, model="openai/scripted")
+        assert died.code == -9, died.text
+        again = workshop.fix(model="openai/scripted")
+        assert again.code == 0, again.text
+        assert len(endpoint.requests) == len(ANSWERS)
+        workshop.assert_quiet()
+    assert lost_calls(workshop) == []
+
+
+def test_a_call_in_flight_at_the_kill_is_counted_as_lost(tmp_path: Path) -> None:
+    first, *rest = replies()
+    with OpenAIEndpoint([first, stall(rest[0], 0)]) as endpoint:
+        workshop = of_endpoint(tmp_path, endpoint)
+        process = workshop.begin(model="openai/scripted")
+        assert wait_until(lambda: len(endpoint.requests) == 2), ended(process).text
+        process.kill()
+        assert ended(process).code == -9
+        endpoint.script(*rest)
+        again = workshop.fix(model="openai/scripted")
+        assert again.code == 0, again.text
+        assert len(endpoint.requests) == len(rest)
+        workshop.assert_quiet()
+    assert lost_calls(workshop) == [("turn.1", "lost")]
+    assert workshop.document["usage"]["lost"] == 1
+
+
+def of_endpoint(place: Path, endpoint: OpenAIEndpoint) -> Workshop:
+    return Workshop(place, environment={"OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": "sk-scripted-0123456789"})
