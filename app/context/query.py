@@ -27,7 +27,7 @@ _PATH = re.compile(rf"(?<![\w/.\-@+\\])((?:[\w@.\-+]+[/\\])*[\w@.\-+]+\.{_SUFFIX
 _DOTTED = re.compile(r"\b([A-Za-z_]\w*(?:(?:\.|::|#)[A-Za-z_]\w*)+)\b")
 _CALL = re.compile(r"\b([A-Za-z_]\w*)\(\)")
 _ERROR_NAME = re.compile(r"[A-Z]\w*(?:Error|Exception|Warning|Fault)")
-_PHRASE = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[ -][A-Za-z][A-Za-z0-9]*)+")
+_PHRASE = re.compile(r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9]*+(?:[ -][A-Za-z][A-Za-z0-9]*+)+")
 _CODE_NAME = re.compile(
     r"\w*[a-z0-9]_+\w+|_+[a-z]\w+|[a-z]+[A-Z]\w*|[A-Z]+[a-z0-9]+[A-Z]\w*|[A-Z]{2,}[a-z]\w+|[A-Z0-9]+_\w+"
 )

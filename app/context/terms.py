@@ -7,7 +7,8 @@ from functools import lru_cache
 from zlib import crc32
 
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
-_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+|[^\W\dA-Za-z_]+")
+_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+_FOREIGN_PART = re.compile(r"[^\W\d_]+|\d+")
 _VOWELS = frozenset("aeiouy")
 _MAX_WORD = 80
 """Longer words are data (base64, hashes), not names."""
@@ -30,7 +31,8 @@ def terms(identifier: str) -> tuple[str, ...]:
     """
     if len(identifier) > _MAX_WORD:
         return ()
-    parts = [stem(part.lower()) for part in _PART.findall(identifier) if len(part) > 1 or not part.isascii()]
+    found = _PART.findall(identifier) if identifier.isascii() else _FOREIGN_PART.findall(identifier)
+    parts = [stem(part.lower()) for part in found if len(part) > 1 or not part.isascii()]
     return tuple(parts) if len(parts) < 2 else ("".join(parts), *parts)
 
 

@@ -1,0 +1,141 @@
+"""Which files come first, and that the reasons say why."""
+
+import pytest
+
+from app.context.guards import related_tests
+from app.context.history import Change, read_log
+from app.context.index import Index
+from app.context.kinds import is_aside, is_test, module_names, stem
+from app.context.rank import Ranked, locate
+from tests.fakes.memory_tree import MemoryTree
+
+SHOP = {
+    "README.md": b"A shop with a cart, taxes and currencies. The cart rounds currency.\n",
+    "docs/cart.md": b"The cart adds items and rounds currency amounts.\n",
+    "src/shop/__init__.py": b"",
+    "src/shop/cart.py": b"class Cart:\n    def add_item(self, item):\n        self.items.append(item)\n",
+    "src/shop/money.py": b"def round_half_up(amount):\n    '''Round a currency amount.'''\n    return amount\n",
+    "src/shop/tax.py": b"from shop.money import round_half_up\ndef tax_of(amount):\n    return round_half_up(amount)\n",
+    "src/shop/export/__init__.py": b"def to_csv(cart): return ''\n",
+    "src/shop/util.py": b"def first(items): return items[0]\n",
+    "lib/util.py": b"def last(items): return items[-1]\n",
+    "tests/test_money.py": b"from shop.money import round_half_up\ndef test_round_half_up(): round_half_up(1)\n",
+    "tests/test_cart.py": b"from shop.cart import Cart\ndef test_add_item(): Cart().add_item(1)\n",
+    "web/basket.ts": b"export class Basket { total(): number { return 0 } }\n",
+}
+
+
+def ranked(text: str, files: dict[str, bytes] | None = None, history: tuple[Change, ...] = ()) -> tuple[Ranked, ...]:
+    return locate(Index.build(MemoryTree(files or SHOP), None), text, history=history)
+
+
+def first(text: str, files: dict[str, bytes] | None = None) -> Ranked:
+    return ranked(text, files)[0]
+
+
+def test_words_of_the_text_find_the_file_that_is_about_them() -> None:
+    best = first("Rounding of currency amounts is wrong")
+    assert best.path == "src/shop/money.py"
+    assert any(reason.startswith("words: ") and "currency" in reason for reason in best.reasons)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "reason"),
+    [
+        ("It fails\nsee src/shop/util.py", "src/shop/util.py", "the text names src/shop/util.py"),
+        ("It fails\nsee site-packages\\shop\\util.py", "src/shop/util.py", "the text names"),
+        ("It fails\nsee tax.py", "src/shop/tax.py", "the text names tax.py"),
+        ("It fails\nshop.export.to_csv is odd", "src/shop/export/__init__.py", "the text names shop.export.to_csv"),
+        ("It fails\n`to_csv` is odd", "src/shop/export/__init__.py", "defines to_csv"),
+        ("It fails\n`Basket` is odd", "web/basket.ts", "defines Basket"),
+        ('It fails\n  File "/x/shop/tax.py", line 3, in f', "src/shop/tax.py", "a traceback goes through it"),
+    ],
+)
+def test_what_the_text_points_at_comes_first(text: str, path: str, reason: str) -> None:
+    best = first(text)
+    assert best.path == path
+    assert any(each.startswith(reason) for each in best.reasons)
+
+
+def test_the_innermost_frame_comes_before_the_outer_ones() -> None:
+    lines = [f'  File "/x/shop/{name}.py", line 3, in f' for name in ("c", "a", "b")]
+    files = {f"shop/{name}.py": b"x = 1\n" for name in "abcd"}
+    paths = [each.path for each in ranked("\n".join(["It fails", *lines]), files)]
+    assert paths == ["shop/b.py", "shop/a.py", "shop/c.py", "shop/d.py"]
+
+
+def test_an_ambiguous_file_name_points_at_nothing() -> None:
+    assert not any("util.py" in reason for each in ranked("util.py is wrong") for reason in each.reasons)
+
+
+def test_source_comes_before_its_tests_and_documents() -> None:
+    paths = [each.path for each in ranked("cart add_item currency")]
+    assert paths.index("src/shop/cart.py") < paths.index("tests/test_cart.py")
+    assert paths.index("src/shop/cart.py") < paths.index("docs/cart.md")
+
+
+def test_similar_commits_of_the_past_raise_the_files_they_changed() -> None:
+    history = (
+        Change("Fix wrong voucher rebate", ("src/shop/util.py", "tests/test_util.py")),
+        Change("Bump version", ("src/shop/__init__.py",)),
+        Change("Fix voucher everywhere", tuple(f"src/f{number}.py" for number in range(50))),
+    )
+    without = {each.path: each.score for each in ranked("The voucher is ignored in the cart")}
+    best = {each.path: each for each in ranked("The voucher is ignored in the cart", history=history)}
+    assert best["src/shop/util.py"].score > without.get("src/shop/util.py", 0.0)
+    assert best["src/shop/util.py"].reasons == ("changed by commits with similar subjects",)
+    assert best["src/shop/cart.py"].score == without["src/shop/cart.py"]
+
+
+def test_a_log_is_read_with_odd_names() -> None:
+    output = b"\x01One fix\0\na b.py\0sub/\xff.py\0\0\x01Empty\0\x01Two\0\nc.py\0"
+    assert list(read_log(output)) == [
+        Change("One fix", ("a b.py", "sub/\udcff.py")),
+        Change("Empty", ()),
+        Change("Two", ("c.py",)),
+    ]
+
+
+def test_nothing_in_common_ranks_nothing() -> None:
+    assert ranked("zzz qqq") == ()
+    assert ranked("") == ()
+    assert ranked("anything", {"only.bin": b"\0\1\2"}) == ()
+
+
+def test_equal_scores_keep_the_order_of_the_tree() -> None:
+    files = {f"{name}.py": b"volcano = 1\n" for name in "dbca"}
+    assert [each.path for each in ranked("volcano", files)] == ["a.py", "b.py", "c.py", "d.py"]
+
+
+@pytest.mark.parametrize(
+    ("path", "test", "aside"),
+    [
+        ("tests/helper.py", True, True),
+        ("src/test/java/shop/CartTest.java", True, True),
+        ("src/cart.test.ts", True, False),
+        ("pkg/cart_test.go", True, False),
+        ("spec/cart_spec.rb", True, True),
+        ("django/test/client.py", False, True),
+        ("vendor/lib.go", False, True),
+        ("static/jquery.min.js", False, True),
+        ("src/contest.py", False, False),
+        ("src/latest/cart.py", False, False),
+    ],
+)
+def test_kinds_of_files(path: str, test: bool, aside: bool) -> None:
+    assert (is_test(path), is_aside(path)) == (test, aside)
+
+
+def test_names_that_stand_for_a_file() -> None:
+    assert stem("a/http/__init__.py") == "http"
+    assert stem("a/cart.test.ts") == "cart"
+    assert stem(".travis.yml") == ".travis.yml"
+    assert list(module_names("src/shop/export/__init__.py")) == ["shop.export", "export"]
+
+
+def test_related_tests_by_name_and_by_what_they_mention() -> None:
+    index = Index.build(MemoryTree(SHOP), None)
+    assert related_tests(index, ["src/shop/money.py"]) == ("tests/test_money.py",)
+    assert related_tests(index, ["src/shop/cart.py", "nowhere.py"]) == ("tests/test_cart.py",)
+    assert related_tests(index, ["tests/test_cart.py"]) == ("tests/test_cart.py",)
+    assert related_tests(index, ["web/basket.ts"]) == ()
