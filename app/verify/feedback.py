@@ -40,7 +40,7 @@ def feedback(verification: Verification) -> str:
         return "Verified: the reproduction fails on the base and passes now; nothing newly fails."
     sections = [
         f"Verdict: {verification.verdict}.",
-        *(f"- {reason}" for reason in verification.reasons),
+        *(f"- {reason[:_COMMAND]}" for reason in verification.reasons),
         *_gates(verification),
         *_reproduction(verification.reproduction),
         *_suite(verification.suite),

@@ -44,6 +44,12 @@ class TimeLimits:
     reproduction: float = 300.0
     lint: float = 300.0
 
+    @classmethod
+    def within(cls, minutes: float) -> "TimeLimits":
+        """For a job that may work so many minutes: its suite takes a quarter of them at most."""
+        quarter = minutes * 60 / 4
+        return cls(suite=quarter, reproduction=min(cls().reproduction, quarter), lint=min(cls().lint, quarter))
+
 
 class Verifier:
     """Verifies patches of one base. Every method can be executed again after a crash, with the same result."""
