@@ -15,7 +15,8 @@ _AT_ONCE = 500
 class FeatureStore:
     """A cache and nothing more: whatever is wrong with the file, it answers with less, and never raises."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, patience: float = 5.0) -> None:
+        self._patience = patience
         self._path = directory / f"features-{VERSION}.sqlite3"
 
     def load(self, keys: Iterable[str]) -> dict[str, Features]:
@@ -47,7 +48,7 @@ class FeatureStore:
             return  # a full or read-only disk costs time at the next start, nothing else
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=5)
+        connection = sqlite3.connect(self._path, timeout=self._patience)
         connection.execute("PRAGMA synchronous=OFF")
         return connection
 
