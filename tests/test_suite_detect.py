@@ -64,7 +64,9 @@ DETECTED = [
     ({"Makefile": "all:\n\techo test:\n"}, ""),
     ({"pom.xml": "", "src/test/java/ATest.java": ""}, "mvn --batch-mode test"),
     ({"Makefile": "test:\n", "tests/test_a.py": PLAIN}, "python3 -m pytest"),
-    ({"backend/pyproject.toml": "", "backend/tests/test_a.py": "import pytest"}, "python3 -m pytest"),
+    ({"backend/pyproject.toml": "", "backend/tests/test_a.py": "import pytest"}, "cd backend && python3 -m pytest"),
+    ({"a/b/go.mod": "", "a/b/c_test.go": ""}, "cd a/b && go test ./..."),
+    ({"a/b/c/go.mod": "", "a/b/c/c_test.go": ""}, ""),
     ({"README.md": "hello"}, ""),
     ({}, ""),
     ({"node_modules/x/package.json": '{"scripts": {"test": "jest"}}'}, ""),
@@ -95,6 +97,13 @@ def test_of_several_ecosystems_the_one_with_most_tests_is_run_and_the_others_are
     assert suite is not None
     assert suite.command == "python3 -m pytest"
     assert "`npm test`" in suite.note
+
+
+def test_projects_that_the_top_covers_are_not_named() -> None:
+    files = {"pyproject.toml": "", "test_a.py": PLAIN, "sub/pyproject.toml": "", "sub/test_b.py": PLAIN}
+    suite = found(files)
+    assert suite is not None
+    assert (suite.command, suite.note) == ("python3 -m pytest", "")
 
 
 CONFIGURED = [

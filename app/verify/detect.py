@@ -1,5 +1,6 @@
 """Which command runs a repository's tests: the configured one, else the one its own files speak for."""
 
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from app.tree import Tree
@@ -41,17 +42,16 @@ def _detected(tree: Tree) -> SuiteCommand | None:
         return None
     found.sort(key=lambda item: (item[0].depth, -_tests(item[0], item[1])))
     (_, main), *others = found
-    if not others:
+    left_out = [suite for _, suite in others if not _covered(main, suite)]
+    if not left_out:
         return main
-    names = ", ".join(dict.fromkeys(f"`{suite.command}`" for _, suite in others[:5]))
-    return SuiteCommand(
-        command=main.command,
-        framework=main.framework,
-        narrowed=main.narrowed,
-        directory=main.directory,
-        modules=main.modules,
-        note=f"Also found and not run: {names}. Set `test:` in the configuration to choose.",
-    )
+    names = ", ".join(f"`{suite.command}`" for suite in left_out[:5])
+    return replace(main, note=f"Also found and not run: {names}. Set `test:` in the configuration to choose.")
+
+
+def _covered(main: SuiteCommand, other: SuiteCommand) -> bool:
+    """pytest at the top collects the projects below it as well."""
+    return main.framework == other.framework == "pytest" and not main.directory
 
 
 def _suites(place: Place) -> list[SuiteCommand]:

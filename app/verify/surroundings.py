@@ -55,12 +55,15 @@ def places(tree: Tree) -> list[Place]:
         directory, _, name = path.rpartition("/")
         if name in _MARKERS and directory.count("/") < MAX_DEPTH:
             directories.add(directory)
-    return [Place(tree, directory, _below(sizes, directory)) for directory in sorted(directories)]
+    top = sizes
+    if _MARKERS.isdisjoint(sizes):  # nothing begins at the top, so what begins below belongs to its own place
+        inner = tuple(f"{directory}/" for directory in directories if directory)
+        top = {path: size for path, size in sizes.items() if not path.startswith(inner)}
+    below = (Place(tree, directory, _below(sizes, directory)) for directory in sorted(directories) if directory)
+    return [Place(tree, "", top), *below]
 
 
 def _below(sizes: Mapping[str, int], directory: str) -> dict[str, int]:
-    if not directory:
-        return dict(sizes)
     start = f"{directory}/"
     return {path.removeprefix(start): size for path, size in sizes.items() if path.startswith(start)}
 
