@@ -21,7 +21,7 @@ from app.plan_text import render_plan
 from app.result import Result
 from app.runners.base import Assignment, Ending, Review, Runner, Submission
 from app.sandbox.base import Sandbox
-from app.verify.facts import Known, Verdict, Verified
+from app.verify.facts import Known, Verification, Verified
 
 MAX_REVIEWS = 6
 """Submissions that are verified; the last one's facts are the job's, whatever they are."""
@@ -136,6 +136,8 @@ def _ended(result: Result, ending: Ending, last: Verified | None) -> Result:
             update["reason"] = " ".join(verification.reasons)
         case "no_change":
             update["exit_status"] = "no_change"
+        case _ if verification is not None and verification.verdict == "broken":
+            update["exit_status"] = "verification_failed"
         case _:
             update["exit_status"] = "error"
             update["error_code"] = ExitCode.MODEL
@@ -153,32 +155,49 @@ class Reviews:
         self._journal = journal
         self._sandbox = sandbox
         self._known = known
-        self._verdicts: list[Verdict] = []
+        self._verified: list[Verified] = []
         self.last: Verified | None = None
 
     async def review(self, submission: Submission) -> Review:
         self._bench.progress.say("state", "verifying")
-        name = f"verify.{len(self._verdicts) + 1}"
-        self.last = await self._journal.step(name, Verified, partial(self._verify, submission))
+        name = f"verify.{len(self._verified) + 1}"
+        before = tuple(self._verified)
+        self.last = await self._journal.step(name, Verified, partial(self._verify, submission, before))
+        self._verified.append(self.last)
         verification = self.last.verification
         self._bench.progress.say("verification", f"{verification.verdict}: {' '.join(verification.reasons)}")
-        accepted = is_acceptable(verification.verdict, self._verdicts, asked=submission.asked)
-        self._verdicts.append(verification.verdict)
-        return Review(accepted=accepted, text=self.last.feedback)
+        if is_acceptable(verification, before, asked=submission.asked):
+            return Review(accepted=True, text=self.last.feedback)
+        broken = verification.verdict == "broken"
+        text = self.last.feedback if broken else f"{self.last.feedback}\n\n{_RETURNED}"
+        return Review(accepted=False, broken=broken, text=text)
 
-    async def _verify(self, submission: Submission) -> Verified:
+    async def _verify(self, submission: Submission, before: Sequence[Verified]) -> Verified:
+        """The facts of this patch and reproduction; what was verified just so before is not executed again."""
         patch = await self._bench.export(self._sandbox)
+        for earlier in before:
+            known = earlier.verification.reproduction
+            if earlier.patch == patch and known is not None and known.command == submission.reproduction:
+                return earlier
         return await self._bench.verifier.verify(patch, submission, self._known)
 
 
-def is_acceptable(verdict: Verdict, before: Sequence[Verdict], *, asked: bool) -> bool:
+_RETURNED = (
+    "Nothing is broken, but it is not proved either. If a better reproduction is possible, submit with that; "
+    "if not, submit the same again: it is then taken as it is, and the pull request says what is not proved."
+)
+
+
+def is_acceptable(now: Verification, before: Sequence[Verified], *, asked: bool) -> bool:
     """Whether a submission is taken as it is.
 
-    What is proved is taken at once. What is not, but broke nothing, goes back once with the facts, so that a better
-    reproduction may be found (unless one was asked for already). What is broken goes back while there are reviews left.
+    What is proved is taken at once, and so is red→green where only the suite has nothing to say: the agent could not
+    do better. What else broke nothing goes back once with the facts, so that a better reproduction may be found
+    (unless one was asked for already). What is broken goes back while there are reviews left.
     """
-    if verdict == "proved" or len(before) + 1 >= MAX_REVIEWS:
+    if now.verdict == "proved" or len(before) + 1 >= MAX_REVIEWS:
         return True
-    if verdict == "broken":
+    if now.verdict == "broken":
         return False
-    return asked or any(earlier != "broken" for earlier in before)
+    shown = now.reproduction is not None and (now.reproduction.on_base, now.reproduction.on_head) == ("red", "green")
+    return shown or asked or any(earlier.verification.verdict != "broken" for earlier in before)

@@ -40,7 +40,7 @@ async def hear(action: Submit, steps: Sequence[Step], review: Reviewer) -> Heari
     if before := _rejected_as_it_stands(submission, steps):
         return Hearing(submission, "rejected", f"Nothing has changed since this was rejected:\n{before}")
     verdict = await review(submission)
-    fate: SubmissionFate = "accepted" if verdict.accepted else "rejected"
+    fate: SubmissionFate = "accepted" if verdict.accepted else "rejected" if verdict.broken else "returned"
     return Hearing(submission, fate, verdict.text or f"The submission was {fate}.")
 
 

@@ -10,7 +10,8 @@ from app.runners.base import Submission
 Outcome = Literal["ok", "failed", "refused", "not_executed"]
 """`ok`: carried out. `failed`: tried, had no effect. `refused`: malformed or unknown. `not_executed`: never tried."""
 
-SubmissionFate = Literal["accepted", "rejected", "asked_for_reproduction", "nothing_changed"]
+SubmissionFate = Literal["accepted", "rejected", "returned", "asked_for_reproduction", "nothing_changed"]
+"""`rejected`: something is broken. `returned`: nothing is, but it is not proved; the same again is accepted."""
 
 
 class Observation(Noun):

@@ -19,9 +19,13 @@ class Submission(Noun):
 
 
 class Review(Noun):
-    """The harness's answer to a submission: accepted, or the facts that speak against it."""
+    """The harness's answer to a submission: accepted, or the facts that speak against it.
+
+    Where it is not accepted and not `broken`, the same may be submitted again, and is then taken as it is.
+    """
 
     accepted: bool
+    broken: bool = True
     text: str = ""
 
 
