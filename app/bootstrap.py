@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from app.agent.prompts import render_brief
 from app.config import RepoConfig
+from app.context.instructions import instructions
+from app.context.map import describe_repository
 from app.errors import AgentFixError, ExitCode, OutputError
 from app.failpoints import failpoint
 from app.forge.local import Folder, LocalForge
@@ -48,7 +50,7 @@ from app.task import Person
 from app.text import one_line
 from app.tree import Tree
 from app.verify.facts import Known
-from app.verify.verifier import Verifier
+from app.verify.verifier import TimeLimits, Verifier
 from app.workspaces import Workspaces
 
 if TYPE_CHECKING:
@@ -165,7 +167,15 @@ class House:
         except AgentFixError as error:
             if not error.final:
                 raise
-            result = Result(exit_status="error", reason=error.message, error_code=error.code, model=job.model)
+            result = Result(
+                exit_status="error",
+                reason=error.message,
+                hint=error.hint,
+                error_code=error.code,
+                plan=desk.plan,
+                usage=desk.meter.totals(),
+                model=job.model,
+            )
         result = result.model_copy(update={"trajectory": desk.keep_trajectory()})
         self.store.finish(job.id, result.exit_status, result.reason, result.model_dump(mode="json"))
         failpoint("finished")
@@ -208,6 +218,7 @@ class Desk:
             lint=config.lint,
             protected_paths=config.protected_paths,
             progress=self.progress,
+            limits=TimeLimits.within(job.budget.minutes),
         )
         warnings = []
         if job.sandbox == "none":
@@ -273,8 +284,10 @@ class Desk:
         """The map and the rules of the repository, as the model is shown them; the same for the same base."""
         issue = self.order.job.task.issue
         text = f"{issue.title}\n\n{issue.body}"
-        described = "\n".join(self.order.tree.entries()) if text else ""
-        rules: list[tuple[str, str]] = []
+        described = describe_repository(
+            self.order.tree, text, cache=self.house.settings.state / "caches" / "index", budget_tokens=MAP_TOKENS
+        )
+        rules = [(rule.path, rule.text) for rule in instructions(self.order.tree, INSTRUCTION_TOKENS)]
         if self.order.config.instructions:
             rules.insert(0, (".github/agent-fix.yml", self.order.config.instructions))
         return described, rules
