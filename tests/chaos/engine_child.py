@@ -1,4 +1,7 @@
-"""A process that works on one small job, to be killed and started again: `engine_child DIR FAILPOINT`."""
+"""A process that works on one small job, to be killed and started again: `engine_child DIR FAILPOINT [JOURNAL]`.
+
+The job is named like its directory; its journal is kept there, or in the directory JOURNAL beside those of other jobs.
+"""
 
 import asyncio
 import os
@@ -31,6 +34,8 @@ class SmallJob:
             return await journal.step(name, Count, lambda: self.begin(name, journal))
 
         await asyncio.gather(step("plan"), step("baseline"))
+        while (self.directory / "hold").exists():  # noqa: ASYNC110  # another process removes it
+            await asyncio.sleep(0.01)
         for turn in range(3):
             await step(f"turn.{turn}")
         try:
@@ -64,13 +69,13 @@ class SmallJob:
         return (self.directory / name).stat().st_size
 
 
-async def main(directory: Path) -> None:
+async def main(directory: Path, journal: Path) -> None:
     begun = (directory / "begun").exists()
     (directory / "begun").touch()
-    engine = Engine(directory, Count, SmallJob(directory).solve)
+    engine = Engine(journal, Count, SmallJob(directory).solve, scope=directory.name)
     engine.launch()
     try:
-        result = await engine.carry_out("job-1", resumed=begun)
+        result = await engine.carry_out(directory.name, resumed=begun)
     except AgentFixError as error:
         print(type(error).__name__, flush=True)
         os._exit(7)
@@ -81,4 +86,4 @@ async def main(directory: Path) -> None:
 
 if __name__ == "__main__":
     failpoints.arm(sys.argv[2])
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[-1] if len(sys.argv) > 3 else sys.argv[1])))

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,12 @@ STEPS = ["plan", "baseline", "turn.0", "turn.1", "turn.2", "refused", "lost", "p
 CHILD = Path(__file__).with_name("engine_child.py")
 
 
-def work(directory: Path, failpoint: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.chaos.engine_child", str(directory), failpoint]
+def command_of(directory: Path, failpoint: str, *journal: Path) -> list[str]:
+    return [sys.executable, "-m", "tests.chaos.engine_child", str(directory), failpoint, *map(str, journal)]
+
+
+def work(directory: Path, failpoint: str = "", *journal: Path) -> subprocess.CompletedProcess[str]:
+    command = command_of(directory, failpoint, *journal)
     return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=CHILD.parents[2], check=False)
 
 
@@ -59,3 +64,23 @@ def test_a_finished_job_gives_its_result_again_without_working(tmp_path: Path) -
     assert first.returncode == second.returncode == 0, second.stderr
     assert first.stdout == second.stdout
     assert marks(tmp_path, "publish") == 1
+
+
+def test_a_living_process_does_not_take_up_the_job_of_another(tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    mine.mkdir()
+    other.mkdir()
+    (other / "hold").touch()
+    with subprocess.Popen(command_of(other, "", tmp_path), cwd=CHILD.parents[2], stdout=subprocess.PIPE) as living:
+        while not marks(other, "baseline"):
+            assert living.poll() is None
+            time.sleep(0.01)
+        for failpoint in ("turn.0.done", "turn.1.done", "turn.2.done"):
+            assert work(mine, failpoint, tmp_path).returncode == -9
+        again = work(mine, "", tmp_path)
+        assert again.returncode == 0, again.stderr
+        assert marks(mine, "publish") == 1
+        (other / "hold").unlink()
+        living.communicate(timeout=60)
+    assert living.returncode == 0
+    assert marks(other, "publish") == 1
