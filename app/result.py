@@ -14,6 +14,8 @@ class Result(Noun):
 
     exit_status: JobState
     reason: str = ""
+    hint: str = ""
+    """What a person can do about the reason, where there is something."""
     plan: Plan | None = None
     verification: Verification | None = None
     summary: str = ""

@@ -17,6 +17,7 @@ from app.plan_text import render_plan_file
 from app.publish.comments import pull_request_body, pull_request_title
 from app.publish.facts import PullRequestFacts
 from app.result import Result
+from app.text import plain
 from app.verify.facts import Verification
 
 PUBLISHED = ("pr_opened", "pr_updated")
@@ -42,9 +43,9 @@ def say_begin(order: Order, terminal: TerminalProgress, *, epoch: int) -> None:
 
 def say_refusal(error: AgentFixError) -> None:
     """One line and what to do about it."""
-    print(f"agent-fix: {error.message}", file=sys.stderr)
+    print(f"agent-fix: {plain(error.message)}", file=sys.stderr)
     if error.hint:
-        print(f"           {error.hint}", file=sys.stderr)
+        print(f"           {plain(error.hint)}", file=sys.stderr)
 
 
 async def report(desk: Desk, result: Result, terminal: TerminalProgress, *, as_json: bool) -> None:
@@ -82,6 +83,7 @@ def _say_end(order: Order, result: Result, terminal: TerminalProgress) -> None:
     verdict = result.verification.verdict if result.verification else result.exit_status
     reason = f": {result.reason}" if result.reason and result.exit_status not in PUBLISHED else ""
     terminal.say("state", f"{verdict}{reason}")
+    terminal.say("note", result.hint)
 
 
 def pull_request(order: Order, result: Result, verification: Verification) -> PullRequest:
@@ -117,6 +119,7 @@ def job_document(order: Order, result: Result) -> dict[str, Any]:
         "job": job.id,
         "exit_status": result.exit_status,
         "reason": result.reason,
+        "hint": result.hint,
         "task": job.task.model_dump(mode="json"),
         "model": job.model,
         "runner": job.runner,

@@ -5,6 +5,7 @@ import threading
 from typing import TextIO
 
 from app.job import ProgressKind
+from app.text import plain
 
 _LABEL: dict[ProgressKind, str] = {
     "state": "",
@@ -42,13 +43,16 @@ class TerminalProgress:
         self.gone = False
 
     def say(self, kind: ProgressKind, text: str) -> None:
+        fragment = kind in {"text", "output"}
+        if fragment and not self._colours:  # they make sense only where somebody watches
+            return
+        text = plain(text)  # whoever wrote it: a model, a command, a repository does not steer this terminal
         if not text:
             return
         with self._lock:
-            if kind in {"text", "output"}:
-                if self._colours:  # fragments make sense only where somebody watches
-                    self._write(self._paint(kind, text))
-                    self._in_text = not text.endswith("\n")
+            if fragment:
+                self._write(self._paint(kind, text))
+                self._in_text = not text.endswith("\n")
                 return
             if self._in_text:
                 self._write("\n")

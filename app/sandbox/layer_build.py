@@ -13,6 +13,7 @@ from app.sandbox.egress import EgressProxy
 from app.sandbox.profile import WRITABLE, Machine, Mount
 from app.sandbox.upstream import Upstream
 from app.sandbox.workplace import Workplace, make_mount_point, plain_path
+from app.text import plain
 
 FORWARDER = Path(__file__).with_name("forwarder.py")
 FORWARDER_INSIDE = "/run/forwarder.py"
@@ -137,14 +138,14 @@ class Build:
     def _showable(self, path: Path) -> bool:
         """Not where a command has put a link in the way of a mount point, and not over what a box is made of."""
         below = self._below_writable(path)
-        plain = below is None or plain_path(*below) is not None
-        return plain and path.exists() and not any(path.is_relative_to(top) for top in HIDDEN)
+        direct = below is None or plain_path(*below) is not None
+        return direct and path.exists() and not any(path.is_relative_to(top) for top in HIDDEN)
 
 
 def setup_failure(command: str, done: Completed, explanation: str = "") -> SetupError:
     late = f"took longer than {COMMAND_SECONDS:.0f} seconds"
     ended = late if done.timed_out else f"ended with exit code {done.exit_code}"
-    tail = done.output.decode(errors="replace")[-TAIL:].strip()
+    tail = plain(done.output[-4 * TAIL :].decode(errors="replace"))[-TAIL:].strip()
     return SetupError(
         f"The set-up command `{command}` {ended}{f'; {explanation}' if explanation else ''}.\n{tail}",
         hint="Change `setup:` in .github/agent-fix.yml, or mend what the output complains of.",

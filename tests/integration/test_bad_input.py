@@ -260,10 +260,8 @@ def test_the_same_input_works_from_standard_input_and_a_subdirectory(console: Co
     """The other side of all these refusals: unusual input that can be used is used."""
     repository = wallet.make_wallet(tmp_path / "wallet")
     recording = wallet.planned().save(tmp_path / "recording.jsonl")
-    arguments = ["fix", "--repo", repository / "wallet", "--issue", "-", "--model", f"recorded/{recording}"]
-    finished = console.execute(
-        *arguments, "--plan-only", "--state", console.state, "--out", console.out, stdin=wallet.ISSUE.encode()
-    )
+    arguments = console.fix_arguments(repository / "wallet", Path("-"), "--model", f"recorded/{recording}")
+    finished = console.execute(*arguments, "--plan-only", stdin=wallet.ISSUE.encode())
     assert finished.code == 0, finished.said
     assert "the whole repository is used" in finished.stdout
     assert branches(repository) == ["main"]

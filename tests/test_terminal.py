@@ -1,0 +1,73 @@
+"""What people see at the terminal, and what nobody can make it do."""
+
+import io
+
+from app.entrypoints.terminal import TerminalProgress
+
+
+class Screen(io.StringIO):
+    """A stream that says it is a terminal, or not."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+class Gone(Screen):
+    """A stream whose reader has left."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_one_labelled_line_for_each_fact() -> None:
+    screen = Screen(terminal=False)
+    progress = TerminalProgress(screen)
+    progress.say("state", "working")
+    progress.say("note", "first\nsecond")
+    progress.say("command", "view money.py")
+    progress.say("note", "")
+    assert screen.getvalue() == "working\nnote     first\n         second\n         view money.py\n"
+
+
+def test_fragments_are_shown_only_where_somebody_watches() -> None:
+    watched, piped = Screen(terminal=True), Screen(terminal=False)
+    for screen in (watched, piped):
+        progress = TerminalProgress(screen)
+        for piece in ("Let me ", "look."):
+            progress.say("text", piece)
+        progress.say("state", "working")
+    assert piped.getvalue() == "working\n"
+    assert watched.getvalue() == "\x1b[2mLet me \x1b[0m\x1b[2mlook.\x1b[0m\n\x1b[1mworking\x1b[0m\n"
+
+
+def test_nobody_steers_the_terminal() -> None:
+    hostile = "\x1b]52;c;aGk=\x07\x1b[2J\x9b31mred\x1b[0m \x1b]0;title\x1b\\ \x08\x7f\u202e\x1b"
+    screen = Screen(terminal=True)
+    progress = TerminalProgress(screen)
+    for kind in ("text", "output", "note", "state", "warning", "verification"):
+        progress.say(kind, hostile)
+    unpainted = screen.getvalue()
+    for colour in ("\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[33m"):
+        unpainted = unpainted.replace(colour, "")
+    assert "red" in unpainted
+    assert [character for character in unpainted if not character.isprintable() and character != "\n"] == []
+
+
+def test_a_sequence_cut_in_two_is_as_harmless() -> None:
+    screen = Screen(terminal=True)
+    progress = TerminalProgress(screen, colours=True)
+    for piece in ("a\x1b", "]52;c;aGk=\x07", "\x1b[", "2Jb"):
+        progress.say("output", piece)
+    assert "\x1b]" not in screen.getvalue()
+    assert "\x1b[2J" not in screen.getvalue()
+
+
+def test_a_reader_who_has_gone_ends_nothing() -> None:
+    progress = TerminalProgress(Gone(terminal=False))
+    progress.say("note", "one")
+    progress.say("note", "two")
+    assert progress.gone
