@@ -117,6 +117,10 @@ class House:
     def store(self) -> JobStore:
         return open_store(self.settings)
 
+    def prepare(self) -> None:
+        """Find out, before anything costs, whether jobs can be kept; raises OutputError where not."""
+        Folder(self.settings.state, "--state").prepare()
+
     def warm(self) -> None:
         """Import what a job needs while its repository is looked at."""
         threading.Thread(target=import_module, args=("app.jobs.engine",), daemon=True).start()

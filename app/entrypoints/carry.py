@@ -6,10 +6,12 @@ in the database already and every sandboxed process dies with this one. What sur
 
 import asyncio
 import errno
+import shutil
 import sys
 import traceback
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import NoReturn
 
 from app.bootstrap import Desk, House, Order
@@ -24,6 +26,8 @@ from app.model.meter import Meter
 from app.result import Result
 
 STOP_POLL_SECONDS = 0.4
+LEAST_FREE = 256 * 1024
+"""Bytes on the disk of the state, below which an unforeseen error is put down to a full disk."""
 
 
 async def carry_out(house: House, find: Callable[[], Order], *, as_json: bool) -> NoReturn:
@@ -141,7 +145,7 @@ class Attendance:
 
 def _unforeseen(house: House, error: Exception) -> AgentFixError:
     """A full disk by its name; anything else is our own fault, with a report that a maintainer can use."""
-    if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "disk is full" in str(error):
+    if _full(house.settings.state, error):
         return OutputError("The disk is full.", code=ExitCode.DISK_FULL, hint=GO_ON)
     path = house.settings.state / "error-report.txt"
     try:
@@ -152,6 +156,16 @@ def _unforeseen(house: House, error: Exception) -> AgentFixError:
     return AgentFixError(
         f"agent-fix failed ({type(error).__name__}: {str(error)[:200]}).", code=ExitCode.INTERNAL, hint=hint
     )
+
+
+def _full(state: Path, error: Exception) -> bool:
+    """Libraries and programs tell of a full disk in their own words, or only that something could not be written."""
+    if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "disk is full" in str(error):
+        return True
+    try:
+        return shutil.disk_usage(state).free < LEAST_FREE
+    except OSError:
+        return False
 
 
 GO_ON = "Nothing is lost: the same command goes on where the job stood."

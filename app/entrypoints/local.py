@@ -89,7 +89,9 @@ def fix(options: FixOptions, settings: Settings) -> int:
 
 def find_or_create(options: FixOptions, house: House) -> Order:
     """The job that this command is about: the unfinished one of the same work, or a new one. Blocking."""
-    issue, store = read_issue(options.issue), house.store  # a state that cannot be written is found out first
+    issue = read_issue(options.issue)
+    house.prepare()
+    store = house.store
     inspected = inspect(options.repo, options.base, house.mirror(top_level(options.repo)))
     config = read_config(inspected)
     draft = Draft(options, house.settings, inspected, config, issue)

@@ -21,8 +21,10 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 class Folder:
     """The directory that a job leaves its files in. Each file is whole or not there, whatever dies when."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, option: str = "--out") -> None:
         self.path = path
+        self.option = option
+        """By which the user names another one."""
 
     def prepare(self, *names: str) -> None:
         """Create the directory and try a write, before anything costs; raises OutputError with the reason.
@@ -41,7 +43,7 @@ class Folder:
         for name in (PULL_REQUEST, *names):
             if (self.path / name).is_dir():
                 raise OutputError(
-                    f"{self.path / name} is a directory, where a file will be written.", hint="Pass another --out DIR."
+                    f"{self.path / name} is a directory, where a file will be written.", hint=f"Pass another {self.option} DIR."
                 )
 
     def write(self, name: str, content: str | bytes) -> Path:
@@ -82,7 +84,7 @@ class Folder:
                 hint="Free some space, then give the same command again: it goes on where it stood.",
             )
         reason = (error.strerror or "unknown reason").lower()
-        return OutputError(f"{self.path} cannot be written: {reason}.", hint="Pass another directory with --out DIR.")
+        return OutputError(f"{self.path} cannot be written: {reason}.", hint=f"Pass another directory with {self.option} DIR.")
 
 
 class LocalForge:
