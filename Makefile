@@ -1,6 +1,6 @@
 # make demo | test | lint | bench | chaos | lock: each does its own set-up in .venv (Python 3.11+ and git are all it needs).
 .DEFAULT_GOAL := test
-.PHONY: install demo test lint types unit bench chaos lock clean
+.PHONY: install demo test lint types unit bench bench-peers chaos lock clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
@@ -36,7 +36,10 @@ chaos: install
 	$(BIN)/pytest -n $(CORES) tests/chaos --full
 
 bench: install
-	$(BIN)/python bench/all.py
+	@$(BIN)/python -m bench.all
+
+bench-peers: install
+	@$(BIN)/python -m bench.all --peers
 
 lock: install
 	$(BIN)/python -m pip install --quiet uv

@@ -1,0 +1,49 @@
+"""Prints what issue 2 wants measured: `python -m bench.all [--repeat N] [--only PART] [--peers] [--json FILE]`."""
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+from pathlib import Path
+
+from bench import memory, peers, start, steps, tokens
+from bench.ground import Command, Ground
+from bench.table import Row, render
+from tests.fakes.recording import Recording, edit
+
+PARTS = {"start": start.measure, "steps": steps.measure, "memory": memory.measure, "tokens": tokens.measure}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="how often each is measured (%(default)s)")
+    parser.add_argument("--only", choices=PARTS, help="one part")
+    parser.add_argument("--peers", action="store_true", help="also install and measure mini-swe-agent")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every sample to FILE")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="agent-fix-bench-") as root:
+        mini = peers.install(Path(root)) if chosen.peers else None
+        rows = measure(Ground(Path(root)), chosen.repeat, chosen.only, mini)
+    load = " ".join(f"{one:.1f}" for one in os.getloadavg())
+    print(f"Python {platform.python_version()}, {os.cpu_count()} processors, load {load}, {chosen.repeat} times each\n")
+    print(render(rows))
+    if chosen.json:
+        chosen.json.write_text(json.dumps([row.as_json() for row in rows], indent=1) + "\n")
+
+
+def measure(ground: Ground, repeat: int, only: str | None, mini: Path | None) -> list[Row]:
+    ground.prepare()
+    warm(ground)
+    return [row for name, part in PARTS.items() if only in (None, name) for row in part(ground, repeat, mini)]
+
+
+def warm(ground: Ground) -> None:
+    """A whole job, as somebody who uses this repository for the second time has done one."""
+    recording = Recording().plan().turn("Edit.", edit("money.py", "VERSION = 0", "VERSION = 1")).submit("Done.")
+    model = f"recorded/{recording.submit('Done.').save(ground.root / 'warm.jsonl')}"
+    Command(ground.fix("--model", model), ground.environment).end(0, 20, 21)
+
+
+if __name__ == "__main__":
+    main()
