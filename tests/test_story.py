@@ -87,7 +87,7 @@ def test_it_is_told_as_it_happens(story: Told) -> None:
         "head green (exit 0",
         "base 2 passed → head 3 passed",
         f"branch {wallet.BRANCH}",
-        "$0.0060 in 6 model calls",
+        "$0.0060, 6 model calls",
     )
     places = [told.find(moment) for moment in moments]
     assert -1 not in places, moments[places.index(-1)]

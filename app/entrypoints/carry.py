@@ -30,7 +30,9 @@ LEAST_FREE = 256 * 1024
 """Bytes on the disk of the state, below which an unforeseen error is put down to a full disk."""
 
 
-async def carry_out(house: House, find: Callable[[], Order], *, as_json: bool) -> NoReturn:
+async def carry_out(
+    house: House, find: Callable[[], Order], *, as_json: bool, afterwards: Callable[[], None] | None = None
+) -> NoReturn:
     """Find the job, work on it, report, and end the process."""
     terminal = TerminalProgress(sys.stderr if as_json else sys.stdout)
     interruption = Interruption(terminal)
@@ -39,6 +41,8 @@ async def carry_out(house: House, find: Callable[[], Order], *, as_json: bool) -
         order = await asyncio.to_thread(find)
         interruption.job = order.job.id
         code = await Attendance(house, order, terminal, as_json=as_json).attend()
+        if afterwards is not None:
+            await asyncio.to_thread(afterwards)
     except AgentFixError as error:
         say_refusal(error)
         code = error.code

@@ -5,8 +5,10 @@ import asyncio
 import hashlib
 import json
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -79,12 +81,13 @@ def options_of(arguments: argparse.Namespace) -> FixOptions:
     )
 
 
-def fix(options: FixOptions, settings: Settings) -> int:
-    """From options to exit code."""
+def fix(options: FixOptions, settings: Settings, *, afterwards: Callable[[], None] | None = None) -> int:
+    """From options to exit code; `afterwards` is called when a job has ended and was reported."""
     house = House(settings)
     house.warm()
     failpoints.arm(settings.failpoint)
-    return asyncio.run(carry_out(house, lambda: find_or_create(options, house), as_json=options.json))
+    find = partial(find_or_create, options, house)
+    return asyncio.run(carry_out(house, find, as_json=options.json, afterwards=afterwards))
 
 
 def find_or_create(options: FixOptions, house: House) -> Order:

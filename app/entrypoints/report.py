@@ -12,7 +12,7 @@ from app.entrypoints.proof_lines import proof_lines
 from app.entrypoints.terminal import TerminalProgress
 from app.errors import AgentFixError
 from app.forge.base import PullRequest
-from app.model.budget import usd
+from app.model.budget import price, usd
 from app.plan_text import render_plan_file
 from app.publish.comments import pull_request_body, pull_request_title
 from app.publish.facts import PullRequestFacts
@@ -32,13 +32,18 @@ def say_begin(order: Order, terminal: TerminalProgress, *, epoch: int) -> None:
     terminal.say("note", f"{task.repository} at {task.base_ref} ({task.base[:10]})")
     terminal.say("note", f"issue: {task.issue.title}")
     limits = f"{usd(job.budget.usd)}, {job.budget.steps} steps, {job.budget.minutes:g} min"
-    terminal.say("note", f"model {job.model}{recorded} · sandbox {job.sandbox} · at most {limits}")
+    terminal.say("note", f"model {shown_model(job.model)}{recorded} · sandbox {job.sandbox} · at most {limits}")
     for note in (*order.told, *order.notes):
         terminal.say("note", note)
     if job.sandbox == "none":
         terminal.say(
             "warning", "no sandbox: the repository's code and the model's commands run as you, on this machine"
         )
+
+
+def shown_model(model: str) -> str:
+    """The model's name; of a recording without the path of its file."""
+    return f"recorded/{PurePath(model).name}" if model.startswith("recorded/") else model
 
 
 def say_refusal(error: AgentFixError) -> None:
@@ -78,7 +83,7 @@ def _say_end(order: Order, result: Result, terminal: TerminalProgress) -> None:
     if usage.calls:
         cached = f", {usage.cached_share:.0%} cached" if usage.cached_tokens else ""
         tokens = f"{usage.prompt_tokens:,} prompt tokens{cached}, {usage.completion_tokens:,} completion tokens"
-        terminal.say("cost", f"{usd(usage.cost)} in {usage.calls} model calls ({tokens})")
+        terminal.say("cost", f"{price(usage)}, {usage.calls} model calls ({tokens})")
     terminal.say("note", f"{order.out}/")
     verdict = result.verification.verdict if result.verification else result.exit_status
     reason = f": {result.reason}" if result.reason and result.exit_status not in PUBLISHED else ""
@@ -100,7 +105,7 @@ def pull_request(order: Order, result: Result, verification: Verification) -> Pu
         summary=result.summary,
         changes=result.changes,
         usage=result.usage,
-        model=f"recorded/{PurePath(job.model).name}" if recorded else job.model,
+        model=shown_model(job.model),
         recorded=recorded,
         runner=job.runner,
         turns=result.turns,

@@ -1,5 +1,6 @@
 """What a person at the terminal sees while a job works: one labelled line per fact, streamed text dimmed."""
 
+import shutil
 import sys
 import threading
 from typing import TextIO
@@ -30,6 +31,7 @@ _COLOUR: dict[ProgressKind, str] = {
     "cost": "2",
 }
 WIDTH = 9
+_ONE_LINERS: frozenset[ProgressKind] = frozenset({"command", "observation"})
 
 
 class TerminalProgress:
@@ -60,12 +62,17 @@ class TerminalProgress:
             self._write("".join(f"{line}\n" for line in self._lines(kind, text)))
 
     def _lines(self, kind: ProgressKind, text: str) -> list[str]:
-        label = _LABEL[kind].ljust(WIDTH)
+        """The label, then the text; what a model wrote into a command is cut to the terminal's width."""
         first, *rest = text.splitlines() or [""]
-        lines = [f"{label}{first}", *(" " * WIDTH + line for line in rest)] if label.strip() else text.splitlines()
-        if not label.strip() and kind != "state":
-            lines = [" " * WIDTH + line for line in lines]
-        return [self._paint(kind, line) for line in lines]
+        if kind == "state":
+            lines = [first, *rest]
+        else:
+            head = _LABEL[kind].ljust(WIDTH) + ("→ " if kind == "observation" else "")
+            lines = [head + first, *(" " * WIDTH + line for line in rest)]
+        if kind in _ONE_LINERS:
+            width = shutil.get_terminal_size((120, 24)).columns
+            lines = [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
+        return [self._paint(kind, line.rstrip()) for line in lines]
 
     def _paint(self, kind: ProgressKind, text: str) -> str:
         colour = _COLOUR.get(kind)

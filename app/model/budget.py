@@ -150,6 +150,11 @@ def over_cap(cap: MicroUSD, spent: MicroUSD, worst: MicroUSD) -> BudgetError:
     )
 
 
+def price(totals: Totals) -> str:
+    """What the calls cost, for people; a sum of nothing says that nobody knew a price."""
+    return usd(totals.cost) if totals.cost or not totals.calls else "price unknown"
+
+
 def usd(amount: MicroUSD) -> str:
     """Money for people: cents, and more digits only where cents would show nothing (`$0.0042`)."""
     digits = 2 if amount >= 10_000 or amount == 0 else 4

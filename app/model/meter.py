@@ -190,4 +190,6 @@ def _bill(key: str, usage: Usage, spent: int) -> str:
     cached = f" ({usage.cached_tokens * 100 // usage.prompt_tokens} % cached)" if usage.cached_tokens else ""
     about = "about " if usage.estimated else ""
     tokens = f"{usage.prompt_tokens:,} tokens{cached} in, {usage.completion_tokens:,} out"
+    if not spent:
+        return f"{key}: {tokens}"
     return f"{key}: {tokens}, {about}{usd(usage.cost)}; {usd(spent)} so far"

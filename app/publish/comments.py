@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 from app.config import RepoConfig
 from app.gitformat import FileStat
+from app.model.budget import price
 from app.plan import Plan
 from app.publish.facts import PullRequestFacts
 from app.publish.markdown import cell, code_cell, code_span, details, inline, quoted, table
-from app.publish.plaintext import count, duration, harmless_line, harmless_text, money
+from app.publish.plaintext import count, duration, harmless_line, harmless_text
 from app.publish.proof import MEANING, Caps, bullets, clip, known_failures, test_list, verification_section
 from app.task import Person, Task
 from app.verify.facts import Gate, Verdict
@@ -203,8 +204,9 @@ def _footer(facts: PullRequestFacts) -> str:
     usage, sandbox = facts.usage, facts.verification.sandbox
     items = [
         f"model {_name(facts.model)}{' (recorded)' if facts.recorded else ''}" if facts.model else "",
-        f"{count(usage.calls, 'call')}, {money(usage.cost)}",
-        f"{usage.prompt_tokens:,} prompt tokens ({usage.cached_share:.0%} cached)",
+        f"{count(usage.calls, 'call')}, {price(usage)}",
+        f"{usage.prompt_tokens:,} prompt tokens"
+        + (f" ({usage.cached_share:.0%} cached)" if usage.cached_tokens else ""),
         f"{usage.completion_tokens:,} completion tokens",
         f"usage of {count(usage.estimated, 'call')} estimated" if usage.estimated else "",
         count(facts.turns, "turn"),

@@ -4,7 +4,6 @@ import re
 import textwrap
 from datetime import timedelta
 
-from app.model.base import MicroUSD
 from app.text import one_line, plain
 
 _WIDTH = 72
@@ -57,12 +56,6 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(timedelta(seconds=seconds).total_seconds()), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def money(cost: MicroUSD) -> str:
-    """Dollars with the digits that say something: cents, and below ten cents four places."""
-    dollars = cost / 1_000_000
-    return f"${dollars:,.2f}" if cost >= 100_000 or cost == 0 else f"${dollars:.4f}"
 
 
 def _harmless(text: str) -> str:
