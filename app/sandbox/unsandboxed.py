@@ -157,6 +157,7 @@ class UnsandboxedProvider:
 
     async def open(self, spec: Spec, *, on_output: OnOutput | None = None) -> Sandbox:
         place = Workplace(self._root, spec.key)
+        await asyncio.to_thread(_end_left, place)
         await asyncio.to_thread(place.prepare, spec.fill)
         sandbox = Unsandboxed(place, spec, self._path)
         if not place.filled.exists():
@@ -168,6 +169,15 @@ class UnsandboxedProvider:
         if spec.setup is not None and spec.setup.commands:
             await _set_up(place, sandbox, spec.setup, on_output)
         return sandbox
+
+
+def _end_left(place: Workplace) -> None:
+    """End what a process that was killed has left running here: nothing but us could have ended it with itself."""
+    if sys.platform != "linux" or not place.tree.exists():
+        return
+    for _ in range(SWEEPS):
+        if not _kill_marked(f"HOME={place.directory / 'home'}\0".encode()):
+            return
 
 
 async def _set_up(place: Workplace, sandbox: Unsandboxed, setup: Setup, on_output: OnOutput | None) -> None:
