@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import os
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from app.errors import SandboxError
 from app.sandbox.base import WORKSPACE, Completed, Limits, OnOutput
 from app.sandbox.cgroup import Cgroup, make_cgroup
 from app.sandbox.child import Child, Order
-from app.sandbox.profile import Machine, Mount, command, options
+from app.sandbox.profile import Machine, Mount, command, options, split_variables
 from app.sandbox.start import Start
 
 CANNOT_EXECUTE = 126
@@ -49,13 +48,16 @@ class Box:
         reason = unusable(argv, (cwd, *chain.from_iterable((env or {}).items())))
         if reason:
             return Completed(CANNOT_EXECUTE, f"{reason}\n".encode())
-        arguments = options(
-            self.machine, self.mounts(), {**self.machine.environment(), **self.environment, **(env or {})}
-        )
-        with Start(arguments) as start, self._limited() as group:
+        variables = {**self.machine.environment(), **self.environment, **(env or {})}
+        early, late = split_variables(self.machine, variables)
+        arguments = options(self.machine, self.mounts(), early)
+        with self._limited() as group, Start(arguments, group) as start:
+            bwrap = self.machine.programs.bwrap
+            tail = command(self.machine, self.limits, argv, cwd=cwd, variables=late, grouped=group is not None)
             order = Order(
-                argv=[*self._head(group), *start.options, "--", *self._tail(argv, cwd, group)],
-                env={},  # what process 1 inside shows in its environ
+                argv=[bwrap.name, *start.options, "--", *tail],  # what process 1 shows in its cmdline, and
+                env={},  # in its environ
+                executable=bwrap,
                 cwd=Path("/"),
                 pass_fds=start.inherited,
                 stdin=stdin,
@@ -90,8 +92,8 @@ class Box:
             return Completed(CANNOT_EXECUTE, f"{error.strerror}\n".encode())
         finally:
             self._running.discard(child)
-        if not start.began() and completed.exit_code < 128 and not completed.timed_out:
-            told = (completed.output + completed.stderr).decode(errors="replace").strip()
+        if start.problem or (not start.began() and completed.exit_code < 128 and not completed.timed_out):
+            told = start.problem or (completed.output + completed.stderr).decode(errors="replace").strip()
             raise SandboxError(f"The sandbox could not be started: {told or 'bubblewrap said nothing'}", hint=REPAIR)
         return completed
 
@@ -110,16 +112,6 @@ class Box:
         """The kernel lets go of a group a moment after its last process, so some are tried again later."""
         self._left = [group for group in self._left if not group.remove()]
 
-    def _head(self, group: Cgroup | None) -> list[str]:
-        """A shell that joins the control group and becomes bwrap, found by PATH so that only its name shows inside."""
-        bwrap = self.machine.programs.bwrap
-        join = group.joining() if group else ""
-        script = f'{join}PATH={shlex.quote(str(bwrap.parent))} exec "$@"'
-        return [self.machine.programs.shell, "-c", script, "sh", bwrap.name]
-
-    def _tail(self, argv: Sequence[str], cwd: str, group: Cgroup | None) -> list[str]:
-        return command(self.machine, self.limits, argv, cwd=cwd, grouped=group is not None)
-
 
 REPAIR = "Run `agent-fix doctor`: it tries each property of the sandbox and prints the repair."
 
@@ -128,6 +120,8 @@ def unusable(argv: Sequence[str], others: Iterable[str]) -> str:
     """Why the kernel could not take these as arguments and the like; empty where it can."""
     if not argv or not argv[0]:
         return "there is no command"
+    if "=" in argv[0]:
+        return "the name of a command cannot hold ="
     for text in (*argv, *others):
         if "\0" in text:
             return "a command's arguments cannot hold a NUL byte"

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,22 +12,22 @@ from app.sandbox.base import Limits
 MOUNT = Path("/sys/fs/cgroup")
 SELF = Path("/proc/self/cgroup")
 PREFIX = "agent-fix-"
-OWN_PROCESSES = 3
-"""bwrap outside, bwrap as process 1 inside, and the shell that joins: not counted against the command."""
+OWN_PROCESSES = 2
+"""bwrap as process 1 inside, and one that it may need on the way: not counted against the command."""
 
 _serial = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """Directories that a process joins by writing itself to each one's `cgroup.procs`."""
+    """One directory for both controllers, or (version 1) one for each."""
 
     directories: tuple[Path, ...]
 
-    def joining(self) -> str:
-        """Shell text: what follows it starts inside the group, or, where that fails, not at all."""
-        files = (shlex.quote(str(directory / "cgroup.procs")) for directory in self.directories)
-        return "".join(f"echo $$ > {file} || exit 125; " for file in files)
+    def join(self, pid: int) -> None:
+        """Move a process, with all it starts from now on. OSError where it is gone or may not be moved."""
+        for directory in self.directories:
+            (directory / "cgroup.procs").write_text(str(pid))
 
     def remove(self) -> bool:
         """True when gone; False while a dying process still holds it."""

@@ -33,11 +33,12 @@ class End(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to start. `pass_fds` are inherited, and remain the caller's to close."""
+    """What to start: `executable`, or what argv names. `pass_fds` are inherited, and remain the caller's to close."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: Path
+    executable: Path | None = None
     pass_fds: Sequence[int] = ()
     stdin: bytes = b""
     timeout: float = 120.0
@@ -71,8 +72,10 @@ class Child:
                 if not conversation.done():
                     self.kill()
                 # Everything is dead now, so every pipe comes to its end, and the conversation with it.
-                await asyncio.wait({conversation}, timeout=SETTLE_SECONDS)
-                conversation.cancel()
+                try:
+                    await asyncio.wait({conversation}, timeout=SETTLE_SECONDS)
+                finally:
+                    conversation.cancel()
             with suppress(asyncio.CancelledError):
                 await conversation
         finally:
@@ -103,6 +106,7 @@ class Child:
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *order.argv,
+                executable=order.executable,
                 env=order.env,
                 cwd=order.cwd,
                 stdin=asyncio.subprocess.PIPE if order.stdin else asyncio.subprocess.DEVNULL,
@@ -123,7 +127,13 @@ class Child:
     async def _converse(self, running: tuple[asyncio.subprocess.Process, list[int]], *captures: HeadTail) -> None:
         process, readings = running
         pumps = [self._pump(reading, capture) for reading, capture in zip(readings, captures, strict=False)]
-        await asyncio.gather(self._feed(process), self._reap(process), *pumps)
+        tasks = [asyncio.create_task(part) for part in (self._feed(process), self._reap(process), *pumps)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            if not all(task.done() for task in tasks):  # who listens to the output has failed
+                self.kill()
+                await asyncio.wait(tasks, timeout=SETTLE_SECONDS)
 
     async def _feed(self, process: asyncio.subprocess.Process) -> None:
         if process.stdin is None:

@@ -10,7 +10,7 @@ from app.sandbox.profile import Mount
 
 HOST_ETC = Path("/etc")
 COPIED = ("ld.so.cache", "ld.so.conf", "services", "protocols", "ethertypes", "mime.types")
-SHOWN = ("alternatives", "ld.so.conf.d", "pki", "ca-certificates", "crypto-policies")
+SHOWN = ("alternatives", "pki", "ca-certificates/extracted", "crypto-policies")
 """Directories bound read-only where the host has them."""
 
 

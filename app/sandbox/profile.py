@@ -11,15 +11,19 @@ toolchains        Python, Node, Rust, Go elsewhere  read-only, at their own path
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from app.sandbox.base import ENV, HOME, WORKSPACE, Limits
+from app.sandbox.setup import WORK_ENVIRONMENT
 
 INSIDE_UID = 1000
 """The user an ordinary caller becomes inside."""
 ROOT_UID = 64321
 """The host user that a sandbox runs as where the caller is root: outside the ranges that distributions give out."""
 
+EARLY = frozenset({"PATH", "HOME", "TMPDIR", "LANG", *dict(WORK_ENVIRONMENT)})
+"""Variables of our own making that mean nothing to the loader and the C library of a program that still is root."""
 SHM_BYTES = 512 * 1024**2
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
 WRITABLE = (WORKSPACE, "/tmp", HOME)  # noqa: S108 - a path inside the sandbox
@@ -83,13 +87,21 @@ def options(machine: Machine, mounts: Sequence[Mount], environment: Mapping[str,
         *("--cap-drop", "ALL"),
         *(_PRIVILEGED if machine.privileged else _ORDINARY),
         *("--die-with-parent", "--new-session", "--clearenv", "--hostname", "sandbox"),
-        *_layout(machine, mounts),
+        *_layout(machine, tuple(mounts)),
         *("--chdir", WORKSPACE),
         *(part for name, value in environment.items() for part in ("--setenv", name, value)),
     ]
 
 
-def command(machine: Machine, limits: Limits, argv: Sequence[str], *, cwd: str, grouped: bool) -> list[str]:
+def split_variables(machine: Machine, variables: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Those that may be set at once, and those that wait until root is given up: LD_PRELOAD is one of many such."""
+    early = {name: value for name, value in variables.items() if not machine.privileged or name in EARLY}
+    return early, {name: value for name, value in variables.items() if name not in early}
+
+
+def command(
+    machine: Machine, limits: Limits, argv: Sequence[str], *, cwd: str, variables: Mapping[str, str], grouped: bool
+) -> list[str]:
     """The command as bwrap executes it: give up root, take limits, go there. Only then comes the first foreign byte."""
     programs = machine.programs
     chain = _setpriv(programs.setpriv) if machine.privileged else []
@@ -97,13 +109,11 @@ def command(machine: Machine, limits: Limits, argv: Sequence[str], *, cwd: str, 
     if not grouped:
         # Data and not address space: V8 and Go reserve far more of that than they use.
         chain += [f"--data={limits.memory}", f"--nproc={limits.processes}"]
-    if cwd != WORKSPACE:
-        chain += [
-            "--",
-            programs.env,
-            f"--chdir={cwd}",
-        ]  # a missing directory is then a failed command, not a lost sandbox
-    return [*chain, "--", *argv]
+    if cwd == WORKSPACE and not variables:
+        return [*chain, "--", *argv]
+    settings = (f"{name}={value}" for name, value in variables.items())
+    # A directory that is missing is then a command that failed, and no sandbox that was lost.
+    return [*chain, "--", programs.env, f"--chdir={cwd}", "--", *settings, *argv]
 
 
 def _setpriv(program: str) -> list[str]:
@@ -111,7 +121,12 @@ def _setpriv(program: str) -> list[str]:
     return [program, *identity, "--bounding-set=-all", "--inh-caps=-all", "--"]
 
 
-def _layout(machine: Machine, mounts: Sequence[Mount]) -> Iterable[str]:
+@lru_cache(maxsize=64)
+def _layout(machine: Machine, mounts: tuple[Mount, ...]) -> tuple[str, ...]:
+    return tuple(_laid_out(machine, mounts))
+
+
+def _laid_out(machine: Machine, mounts: Sequence[Mount]) -> Iterable[str]:
     yield from ("--ro-bind", "/usr", "/usr")
     for target, path in machine.links:
         yield from ("--symlink", target, path)

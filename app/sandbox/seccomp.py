@@ -8,6 +8,7 @@ import errno
 import platform
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from app.errors import SandboxError
@@ -141,6 +142,7 @@ class Instruction(NamedTuple):
         return struct.pack("=HBBI", *self)
 
 
+@lru_cache
 def program(machine: str | None = None) -> bytes:
     """The assembled filter for this machine's kernel (or for `machine`), as `bwrap --seccomp` reads it."""
     name = machine or platform.machine()

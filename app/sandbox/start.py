@@ -2,6 +2,8 @@
 
 Killing bwrap kills what is inside (`--die-with-parent`), but a moment later, and nothing could wait for that. So
 process 1 of the namespace is killed, and waited for, by a descriptor of its own, which never means another process.
+
+A control group is joined while bwrap sets up: the kernel may take 10 ms for a move, and the command waits at a gate.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from app.sandbox import seccomp
+from app.sandbox.cgroup import Cgroup
 
 SETTLE_SECONDS = 10.0
 
@@ -20,28 +23,39 @@ SETTLE_SECONDS = 10.0
 class Start:
     """Enter it before bwrap is started; `inherited` descriptors go to bwrap, which needs `options` first of all."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str], group: Cgroup | None = None) -> None:
+        self._group = group
+        self._gate_inside, self._gate = os.pipe() if group else (-1, -1)
+        self._joining: asyncio.Task[None] | None = None
         self._filter = _memory("seccomp", seccomp.program())
         self._status, self._status_inside = os.pipe()
         os.set_blocking(self._status, False)
-        numbered = ["--seccomp", str(self._filter), "--json-status-fd", str(self._status_inside), *arguments]
+        numbered = ["--seccomp", str(self._filter), "--json-status-fd", str(self._status_inside)]
+        numbered += ["--block-fd", str(self._gate_inside)] if group else []
+        numbered += arguments
         self._arguments = _memory("arguments", b"".join(os.fsencode(argument) + b"\0" for argument in numbered))
         self._told = b""
         self._first: int | None = None
+        self.problem = ""
+        """Not empty: why the command could not be limited, and so was never begun."""
 
     def __enter__(self) -> "Start":
         asyncio.get_running_loop().add_reader(self._status, self._listen)
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.get_running_loop().remove_reader(self._status)
+        for descriptor in (self._status, *(() if self._first is None else (self._first,))):
+            asyncio.get_running_loop().remove_reader(descriptor)
         watched = () if self._first is None else (self._first,)
-        for descriptor in (*self.inherited, self._status, *watched):
+        gate = (self._gate,) if self._group else ()
+        for descriptor in (*self.inherited, self._status, *gate, *watched):
             os.close(descriptor)
 
     @property
-    def inherited(self) -> tuple[int, int, int]:
-        return self._filter, self._arguments, self._status_inside
+    def inherited(self) -> tuple[int, ...]:
+        """bwrap closes each of those that its options name, before the command begins."""
+        gate = (self._gate_inside,) if self._group else ()
+        return self._filter, self._arguments, self._status_inside, *gate
 
     @property
     def options(self) -> list[str]:
@@ -63,6 +77,8 @@ class Start:
 
     async def settle(self, process: asyncio.subprocess.Process) -> None:
         self._listen()
+        if self._joining is not None:
+            await self._joining
         if self._first is None:
             return
         loop = asyncio.get_running_loop()
@@ -85,15 +101,31 @@ class Start:
     def _listen(self) -> None:
         with suppress(BlockingIOError):
             self._told += os.read(self._status, 65536)
-        if self._first is None:
-            pid = self._report().get("child-pid")
-            self._first = _watch(pid) if isinstance(pid, int) else None
+        if self._first is not None:
+            return
+        pid = self._report().get("child-pid")
+        self._first = _watch(pid) if isinstance(pid, int) else None
+        if isinstance(pid, int) and self._first is not None and self._group is not None:
+            self._joining = asyncio.create_task(self._join(pid, self._first, self._group))
+
+    async def _join(self, pid: int, first: int, group: Cgroup) -> None:
+        """Open the gate when the limits hold. Where they cannot be had, the command never begins."""
+        try:
+            await asyncio.to_thread(group.join, pid)
+        except OSError as error:
+            self.problem = "" if isinstance(error, ProcessLookupError) else f"its control group: {error}"
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(first, signal.SIGKILL)
+        else:
+            os.write(self._gate, b"1")
 
     def _report(self) -> dict[str, object]:
+        """The whole lines so far; a later one never changes which process is watched."""
         report: dict[str, object] = {}
-        for line in self._told.splitlines(keepends=True):
-            if line.endswith(b"\n"):
-                report |= json.loads(line)
+        for line in self._told.split(b"\n")[:-1]:
+            with suppress(ValueError):
+                told = json.loads(line)
+                report |= told if isinstance(told, dict) else {}
         return report
 
 

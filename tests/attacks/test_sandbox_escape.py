@@ -16,13 +16,21 @@ from pathlib import Path
 import pytest
 
 from app.errors import SandboxError
-from app.sandbox.base import Limits, Sandbox, Setup, Spec
+from app.sandbox.base import WORKSPACE, Limits, Sandbox, Setup, Spec
 from app.sandbox.bubblewrap import BubblewrapProvider
 from tests.fakes.sandboxes import filler, opened, shell
 
 CANARY = "canary-7b1f93ac2e"
 LIMITS = Limits(memory=128 * 1024**2, processes=64, file_size=4 * 1024**2, output=1024**2)
 FILES = {"README.md": b"hello\n"}
+PRELOADED = b"""
+#include <stdio.h>
+#include <unistd.h>
+__attribute__((constructor)) void loaded(void) {
+    FILE *log = fopen("/workspace/log", "a");
+    if (log) { fprintf(log, "%d\\n", getuid()); fclose(log); }
+}
+"""
 
 
 @pytest.fixture
@@ -105,6 +113,11 @@ class TestSecrets:
 
     async def test_no_descriptor_is_inherited(self, sandbox: Sandbox) -> None:
         assert await python(sandbox, "import os; print(sorted(os.listdir('/proc/self/fd')))") == "['0', '1', '2', '3']"
+
+    async def test_process_1_keeps_nothing_of_ours_open(self, sandbox: Sandbox) -> None:
+        """Its pipe to us, for one: whoever could write there could name another process to be watched."""
+        listed = await sandbox.exec(["/bin/sh", "-c", "ls -l /proc/1/fd 2>/dev/null; true"])
+        assert b"pipe:" not in listed.output or listed.output.count(b"pipe:") <= 2  # its output is ours as well
 
     async def test_a_link_to_the_outside_shows_the_inside(self, sandbox: Sandbox, tmp_path: Path) -> None:
         (tmp_path / "jobs" / "hostile" / "tree" / "out").symlink_to(tmp_path / "secret")
@@ -194,6 +207,14 @@ print(libc.syscall(add, b"user", b"name", b"secret", 6, ctypes.c_long(-3)), errn
         parts = family if "," in family else f"{family}, socket.SOCK_DGRAM"
         told = await python(sandbox, f"import socket; socket.socket(socket.{parts})")
         assert "Address family not supported" in told or "AttributeError" in told
+
+    async def test_a_variable_for_the_loader_is_read_by_nobody_with_rights(self, sandbox: Sandbox) -> None:
+        """As root the sandbox begins with a program that still is root: a preloaded library would be too."""
+        await sandbox.exec(["/usr/bin/tee", "f.c"], stdin=PRELOADED)
+        if not (await sandbox.exec(["/bin/sh", "-c", "gcc -shared -fPIC -o f.so f.c && touch log && chmod 666 log"])).ok:
+            pytest.skip("no compiler")
+        await sandbox.exec(["/bin/true"], env={"LD_PRELOAD": f"{WORKSPACE}/f.so"})
+        assert set((await shell(sandbox, "cat log")).split()) == set((await shell(sandbox, "id -u")).split())
 
     async def test_processes_of_the_host_cannot_be_signalled(self, sandbox: Sandbox) -> None:
         told = await python(sandbox, f"import os; os.kill({os.getpid()}, 0)")

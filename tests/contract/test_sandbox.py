@@ -143,6 +143,13 @@ class TestCommands:
         done = await sandbox.exec(["/bin/sh", "-c", "echo out; echo err >&2"], on_output=seen.extend)
         assert bytes(seen) == done.output == b"out\nerr\n"
 
+    async def test_a_listener_that_fails_ends_the_command(self, sandbox: Sandbox) -> None:
+        def fail(_: bytes) -> None:
+            raise KeyError("listener")
+
+        with pytest.raises(KeyError):
+            await sandbox.exec(["/bin/sh", "-c", "echo x; exec sleep 300"], timeout=300, on_output=fail)
+
     async def test_commands_side_by_side(self, sandbox: Sandbox) -> None:
         done = await asyncio.gather(*(sandbox.exec(["/bin/echo", str(number)]) for number in range(8)))
         assert [one.output for one in done] == [f"{number}\n".encode() for number in range(8)]
