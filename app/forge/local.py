@@ -43,7 +43,8 @@ class Folder:
         for name in (PULL_REQUEST, *names):
             if (self.path / name).is_dir():
                 raise OutputError(
-                    f"{self.path / name} is a directory, where a file will be written.", hint=f"Pass another {self.option} DIR."
+                    f"{self.path / name} is a directory, where a file will be written.",
+                    hint=f"Pass another {self.option} DIR.",
                 )
 
     def write(self, name: str, content: str | bytes) -> Path:
@@ -84,7 +85,9 @@ class Folder:
                 hint="Free some space, then give the same command again: it goes on where it stood.",
             )
         reason = (error.strerror or "unknown reason").lower()
-        return OutputError(f"{self.path} cannot be written: {reason}.", hint=f"Pass another directory with {self.option} DIR.")
+        return OutputError(
+            f"{self.path} cannot be written: {reason}.", hint=f"Pass another directory with {self.option} DIR."
+        )
 
 
 class LocalForge:
