@@ -4,7 +4,7 @@ import importlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import PurePosixPath
 from time import monotonic
 from typing import TypeVar
@@ -137,6 +137,7 @@ _DEFINITIONS = {
 }
 
 
+@lru_cache(maxsize=100_000)
 def language_of(path: str) -> str | None:
     """The language of a file by its name; None where there is no grammar for it."""
     name = PurePosixPath(path)

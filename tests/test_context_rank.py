@@ -113,6 +113,8 @@ def test_equal_scores_keep_the_order_of_the_tree() -> None:
         ("tests/helper.py", True, True),
         ("src/test/java/shop/CartTest.java", True, True),
         ("src/cart.test.ts", True, False),
+        ("dts/cart.test-d.ts", True, False),
+        ("types/cart.d.ts", False, True),
         ("pkg/cart_test.go", True, False),
         ("spec/cart_spec.rb", True, True),
         ("django/test/client.py", False, True),

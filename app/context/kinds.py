@@ -11,7 +11,7 @@ _TEST_FOLDERS = frozenset(
     "test tests testing __tests__ __mocks__ spec specs testdata testcases fixture fixtures e2e".split()  # noqa: SIM905
 )
 _TEST_NAME = re.compile(
-    r"test_.*|conftest\.py|.*_tests?\.[a-z]+|.*[.-](test|spec)\.[a-z]+|.*Tests?\.(java|kt|cs|scala)|.*_spec\.rb|tests?\.[a-z]+"
+    r"test_.*|conftest\.py|.*_tests?\.[a-z]+|.*[.-](test|spec)(-d)?\.[a-z]+|.*Tests?\.(java|kt|cs|scala)|.*_spec\.rb|tests?\.[a-z]+"
 )
 _ASIDE_FOLDERS = frozenset(
     "doc docs documentation example examples sample samples demo demos benchmark benchmarks bench script scripts tool"  # noqa: SIM905
@@ -38,9 +38,9 @@ def is_test_name(path: str) -> bool:
 
 @lru_cache(maxsize=100_000)
 def is_aside(path: str) -> bool:
-    """Not where a fix usually goes: documentation, examples, tools, vendored and generated code."""
+    """Not where a fix usually goes: documentation, examples, tools, declarations, vendored and generated code."""
     *folders, name = path.lower().split("/")
-    return ".min." in name or not (_ASIDE_FOLDERS | _TEST_FOLDERS).isdisjoint(folders)
+    return ".min." in name or name.endswith(".d.ts") or not (_ASIDE_FOLDERS | _TEST_FOLDERS).isdisjoint(folders)
 
 
 def is_source(path: str) -> bool:
