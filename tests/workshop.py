@@ -143,7 +143,10 @@ class Workshop:
         return ended(self.begin(*options, failpoint=failpoint, model=model))
 
     def jobs(self, *arguments: str) -> "Ended":
-        return ended(self._start(("jobs", *arguments), {}))
+        return ended(self.begin_jobs(*arguments))
+
+    def begin_jobs(self, *arguments: str) -> subprocess.Popen[str]:
+        return self._start(("jobs", *arguments), {})
 
     def _start(self, command: Sequence[str], more: Mapping[str, str]) -> subprocess.Popen[str]:
         environment = {
