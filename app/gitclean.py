@@ -1,5 +1,7 @@
 """The conditions under which git does what it is told and nothing that a repository, a user or a machine configured."""
 
+import json
+import sys
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -50,3 +52,11 @@ def identity_variables(author: Person, date: datetime) -> dict[str, str]:
     when = f"{int(date.timestamp())} {date.strftime('%z')}"
     fields = {"NAME": author.name, "EMAIL": author.email, "DATE": when}
     return {f"GIT_{role}_{field}": value for role in ("AUTHOR", "COMMITTER") for field, value in fields.items()}
+
+
+_BECOME = "import json, os, sys; os.environ.update(json.load(sys.stdin)); os.execv(sys.argv[1], sys.argv[1:])"
+
+
+def secret_variables(variables: Mapping[str, str]) -> tuple[tuple[str, ...], bytes]:
+    """Words to put before a command, and their standard input: so it gets variables that no process list shows."""
+    return (sys.executable, "-I", "-S", "-c", _BECOME), json.dumps(dict(variables)).encode()

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from app.errors import AgentFixError, ExitCode, OutputError
-from app.gitclean import ATTRIBUTES, ENVIRONMENT, SETTINGS, identity_variables
+from app.gitclean import ATTRIBUTES, ENVIRONMENT, SETTINGS, identity_variables, secret_variables
 from app.gitformat import (
     NOTHING,
     FileStat,
@@ -89,11 +89,17 @@ class Git:
         return self(*arguments).decode("utf-8", "surrogateescape").removesuffix("\n")
 
     def attempt(
-        self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None, timeout: float = QUICK
+        self,
+        *arguments: str,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        secret: Mapping[str, str] | None = None,
+        timeout: float = QUICK,
     ) -> tuple[int, bytes, str]:
-        """Exit code, standard output, standard error of a command that may fail."""
+        """Exit code, standard output, standard error. `secret`, in the place of `stdin`, are variables to be hidden."""
         variables = [f"{name}={value}" for name, value in {**ENVIRONMENT, "PATH": _PATH, **(env or {})}.items()]
-        command = [_ENV, "-i", *variables, _GIT, *_OPTIONS, "--literal-pathspecs", *self._where, *arguments]
+        launcher, stdin = secret_variables(secret) if secret else ((), stdin)
+        command = [_ENV, "-i", *variables, *launcher, _GIT, *_OPTIONS, "--literal-pathspecs", *self._where, *arguments]
         identity: dict[str, Any] = {}
         if self._owner is not None and os.geteuid() == 0 and self._owner.st_uid != 0:
             identity = {"user": self._owner.st_uid, "group": self._owner.st_gid, "extra_groups": []}
@@ -148,7 +154,7 @@ class GitStore:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(f".{self.path.name}.new")
-        with self._lock("new"):
+        with self.lock("new"):
             if (self.path / "info" / "attributes").is_file():
                 return
             shutil.rmtree(fresh, ignore_errors=True)
@@ -167,7 +173,7 @@ class GitStore:
             return commit_or_ref
         theirs = Git("-C", str(source))
         commit = theirs.text("rev-parse", "--verify", "--end-of-options", f"{commit_or_ref}^{{commit}}")
-        with self._lock("fetch"):
+        with self.lock("fetch"):
             if not self._keeps(commit):
                 self._fetch(Path(source).resolve(), commit)
         return commit
@@ -253,7 +259,7 @@ class GitStore:
             unfinished.unlink()
 
     @contextmanager
-    def _lock(self, purpose: str) -> Iterator[None]:
+    def lock(self, purpose: str) -> Iterator[None]:
         """One process at a time, in a file beside the mirror; the kernel gives it back, whatever becomes of us."""
         with self.path.with_name(f".{self.path.name}.{purpose}.lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
