@@ -7,6 +7,7 @@ from app.disguises import LEAST_LENGTH, appears, secret_part, sought, spellings
 from app.secret_formats import ASSIGNMENT, FORMATS, is_placeholder, looks_random
 
 MASK = "[redacted]"
+_CREDENTIALS = {"JSON web token", "credentials in a URL", "authorization header", "private key"}
 
 
 class Finding(NamedTuple):
@@ -35,6 +36,14 @@ def _candidates(text: str) -> Iterator[tuple[str, int]]:
         value = match["value"] or match["bare"]
         if not is_placeholder(value) and looks_random(value):
             yield "password or key", match.start("value" if match["value"] else "bare")
+
+
+def mask_tokens(text: str) -> str:
+    """The text with everything that looks like a credential of a forge masked: for words that came from outside."""
+    for kind, _, pattern in FORMATS:
+        if kind.startswith("GitHub") or kind in _CREDENTIALS:
+            text = pattern.sub(MASK, text)
+    return text
 
 
 class Redactor:

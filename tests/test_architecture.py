@@ -29,7 +29,7 @@ LAYERS = (
     ),
     ("app.job", "app.issue", "app.settings"),
     ("app.config", "app.config_rules", "app.config_messages"),
-    ("app.gitclean", "app.gitformat", "app.gitstore", "app.gittree", "app.repository"),
+    ("app.gitclean", "app.gitformat", "app.gitremote", "app.gitstore", "app.gittree", "app.repository"),
     ("app.model", "app.sandbox", "app.workspaces", "app.context"),
     ("app.agent", "app.planner"),
     ("app.runners", "app.verify"),
@@ -37,7 +37,7 @@ LAYERS = (
     ("app.publish", "app.forge"),
     ("app.pipeline",),
     ("app.jobs",),
-    ("app.payload", "app.events", "app.commands", "app.intake"),
+    ("app.events", "app.wire", "app.payload", "app.commands", "app.access", "app.orders", "app.signals", "app.intake"),
     ("app.bootstrap",),
     ("app.web", "app.entrypoints"),
     ("app.demo",),
@@ -53,6 +53,7 @@ HOMES = {
     "git": {"app.gitstore"},
     "githubkit": {"app.forge.github"},
     "httpx": {"app.forge.github", "app.model.litellm"},
+    "jwt": {"app.forge.github"},
     "litellm": {"app.model.litellm"},
     "markdown_it": {"app.markup"},
     "openai": {"app.model.litellm"},
@@ -72,7 +73,7 @@ STARTS_PROCESSES = {"app.entrypoints", "app.gitstore", "app.sandbox", "app.verif
 # Scripts that are executed inside a sandbox, where the environment is the sandbox's own.
 RUN_INSIDE = {"app.sandbox.probe_inside"}
 IMPLEMENTATIONS = {
-    "app.forge.github",
+    "app.forge.github.forge",
     "app.forge.local",
     "app.jobs.engine",
     "app.model.litellm",

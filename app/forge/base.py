@@ -4,8 +4,20 @@ Every method is safe to say twice and after a crash: it looks first, and returns
 There is nothing here to approve, to merge or to take a pull request out of draft.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
+
+from app.noun import Noun
+
+Reaction = Literal["eyes", "rocket", "confused", "+1", "-1"]
+
+
+class Target(Noun):
+    """What a reaction is put on, by its number."""
+
+    kind: Literal["issue", "comment", "review comment"]
+    id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +28,20 @@ class PullRequest:
     base: str
     title: str
     body: str
+
+
+Conclusion = Literal["success", "failure", "neutral", "action_required", "cancelled"]
+
+
+class CheckRun(Noun):
+    """Our check on a commit. `key` finds it again; without a conclusion it is in progress."""
+
+    key: str
+    name: str
+    commit: str
+    title: str
+    summary: str
+    conclusion: Conclusion | None = None
 
 
 class Forge(Protocol):
@@ -32,3 +58,25 @@ class Forge(Protocol):
     async def ensure_comment(self, key: str, body: str) -> str:
         """Write the one comment of this key, or edit it in place; returns its address."""
         ...
+
+
+class Conversation(Forge, Protocol):
+    """A forge where people talk: one issue or pull request with its labels, reactions and threads."""
+
+    async def advance_branch(self, name: str, commit: str, expected: str) -> str:
+        """Move our branch from `expected` to `commit`; refuses where anybody else has been on it."""
+        ...
+
+    async def ensure_reaction(self, target: Target, content: Reaction) -> None: ...
+
+    async def ensure_labels(self, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None: ...
+
+    async def ensure_check_run(self, wanted: CheckRun) -> str:
+        """Write our check on a commit, or bring it up to date; returns its address."""
+        ...
+
+    async def ensure_reply(self, comment: int, key: str, body: str) -> str:
+        """Answer an inline thread once; returns the answer's address."""
+        ...
+
+    async def ensure_resolved(self, thread: str) -> None: ...

@@ -1,0 +1,44 @@
+"""How talking to a forge can fail: the four kinds that everything else decides by, whatever the forge's words were."""
+
+from datetime import UTC, datetime
+
+from app.errors import AgentFixError, ExitCode
+
+
+class ForgeError(AgentFixError):
+    """A forge did not do what it was asked; `message` carries its own words, without any token."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, code=ExitCode.OUTPUT, hint=hint)
+
+
+class TryAgain(ForgeError):  # noqa: N818  # named for what to do
+    """It may succeed later: the network, a 5xx, an answer that broke off. Whether the effect happened is not known."""
+
+    @property
+    def final(self) -> bool:
+        return False
+
+
+class WaitUntil(ForgeError):  # noqa: N818
+    """The forge wants to hear nothing before `until`; asking earlier makes it worse."""
+
+    def __init__(self, message: str, *, until: datetime) -> None:
+        super().__init__(message)
+        self.timestamp = until.timestamp()  # a number, so that the error can be stored as JSON
+
+    @property
+    def until(self) -> datetime:
+        return datetime.fromtimestamp(self.timestamp, UTC)
+
+    @property
+    def final(self) -> bool:
+        return False
+
+
+class NoAccess(ForgeError):  # noqa: N818
+    """The door is closed to us: not installed, suspended, archived, moved, a permission that was not given."""
+
+
+class NeedsHuman(ForgeError):  # noqa: N818
+    """The forge understood and refused: a protected branch, a closed pull request, somebody else's commits."""

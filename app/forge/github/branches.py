@@ -1,0 +1,133 @@
+"""Branches on GitHub: commits of the trusted repository pushed under a lease, never over anybody's work."""
+
+import asyncio
+import re
+from datetime import timedelta
+from typing import NamedTuple
+
+from app.forge.errors import ForgeError, NeedsHuman, NoAccess, TryAgain, WaitUntil
+from app.forge.github.connection import Grant
+from app.forge.github.door import PUSH, Door
+from app.forge.github.reads import Reader
+from app.gitformat import free_name
+from app.gitremote import Push, Remote, RemoteError, branch_tips, fetch, push
+from app.gitstore import GitStore
+from app.redact import mask_tokens
+
+_FETCH: Grant = {"contents": "read"}
+
+
+class Words(NamedTuple):
+    """Part of what git said, and what kind of failure that is."""
+
+    pattern: str
+    kind: type[ForgeError]
+    hint: str = ""
+
+
+_TOLD = (
+    Words("error: 429|rate limit", WaitUntil),
+    Words("error: 40[13]|authentication failed|write access .* not granted", NoAccess, "May the App write contents?"),
+    Words("error: 404|repository .* not found|error: 410|error: 451", NoAccess, "Is the App still installed here?"),
+    Words("error: 3\\d\\d|unable to update url base from redirection", NoAccess, "The repository has moved."),
+    Words("", TryAgain),
+)
+_REFUSED = (
+    Words("without .?workflows.? permission", NeedsHuman, "The App may not change workflows, and does not ask to."),
+    Words("protected branch|GH006|GH013|rule violations", NeedsHuman, "A rule of the repository protects this branch."),
+    Words("archived", NoAccess, "The repository is archived."),
+    Words("failed to update ref|cannot lock ref|internal", TryAgain),
+    Words("", NeedsHuman),
+)
+
+
+class Branches:
+    """The branches of one repository, through the trusted store."""
+
+    def __init__(self, door: Door, store: GitStore, address: str) -> None:
+        self._door = door
+        self._store = store
+        self._address = address
+
+    async def bring(self, commit: str) -> None:
+        """Have a commit of the repository in the store, without its history."""
+        await asyncio.to_thread(self._store.ensure)
+        token = await self._door.token(_FETCH)
+        try:
+            await asyncio.to_thread(fetch, self._store, self._remote(token), commit)
+        except RemoteError as error:
+            raise self._told(error) from None
+        finally:
+            await self._door.give_back(token)
+
+    async def ensure(self, name: str, commit: str) -> str:
+        """Make `commit` a branch that was not there; numbered where the name holds something else."""
+        token = await self._door.token(PUSH)
+        remote = self._remote(token)
+        try:
+            for _ in range(8):  # another may take the name between the look and the leap
+                tips = await asyncio.to_thread(branch_tips, self._store, remote, name.partition("/")[0])
+                free, there = free_name(name, commit, tips)
+                if there or not self._stale(await self._push(remote, free, commit, None), free):
+                    return free
+        except RemoteError as error:
+            raise self._told(error) from None
+        finally:
+            await self._door.give_back(token)
+        raise TryAgain(f"No name for the branch {name} could be had.")
+
+    async def advance(self, name: str, commit: str, expected: str) -> str:
+        """Move our branch from `expected` to `commit`. NeedsHuman where somebody else moved it, or wrote its tip."""
+        token = await self._door.token(PUSH)
+        remote = self._remote(token)
+        try:
+            tip = (await asyncio.to_thread(branch_tips, self._store, remote, name)).get(name)
+            if tip == commit:
+                return name
+            if tip is None:
+                raise NeedsHuman(f"The branch {name} was deleted.", hint="Ask again to start anew.")
+            if tip != expected or await self._is_foreign(tip):
+                raise _overtaken(name)
+            if self._stale(await self._push(remote, name, commit, expected), name):
+                raise _overtaken(name)
+        except RemoteError as error:
+            raise self._told(error) from None
+        finally:
+            await self._door.give_back(token)
+        return name
+
+    async def _push(self, remote: Remote, name: str, commit: str, expected: str | None) -> Push:
+        async with self._door.pace.turn(mutation=True):
+            return await asyncio.to_thread(push, self._store, remote, name, commit, expected=expected)
+
+    async def _is_foreign(self, tip: str) -> bool:
+        return await Reader(self._door).author_address(tip) != self._address
+
+    def _stale(self, pushed: Push, name: str) -> bool:
+        """Whether the branch was elsewhere; a refusal is raised."""
+        if pushed.stale or not pushed.refused:
+            return pushed.stale
+        raise self._failure(_REFUSED, f"GitHub did not take the branch {name}: {pushed.refused}")
+
+    def _told(self, error: RemoteError) -> ForgeError:
+        return self._failure(_TOLD, f"Git could not talk to GitHub: {error}")
+
+    def _failure(self, table: tuple[Words, ...], text: str) -> ForgeError:
+        words = next(words for words in table if re.search(words.pattern, text, re.IGNORECASE))
+        if words.kind is WaitUntil:
+            until = self._door.app.now() + timedelta(seconds=60)
+            self._door.pace.be_silent(until)
+            return WaitUntil(mask_tokens(text), until=until)
+        return words.kind(mask_tokens(text), hint=words.hint)
+
+    def _remote(self, token: str) -> Remote:
+        repository, host = self._door.repository, self._door.app.host
+        variables = {"https_proxy": host.proxy, "http_proxy": host.proxy} if host.proxy else {}
+        return Remote(host.git_url(repository.owner, repository.name), token, variables)
+
+
+def _overtaken(name: str) -> NeedsHuman:
+    return NeedsHuman(
+        f"Somebody else has pushed to {name} since; their commits are never overwritten.",
+        hint="The change is kept. Ask again, and the work begins from what is there now.",
+    )

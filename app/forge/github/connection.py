@@ -1,0 +1,167 @@
+"""The App at one GitHub: who it is, its short-lived tokens, and a door to each repository that it is installed in."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Any, Literal, Self
+from urllib.parse import urlsplit
+
+import httpx
+import jwt
+from githubkit import AppAuthStrategy, GitHub
+from githubkit.auth.app import AppAuth
+from githubkit.cache import MemCacheStrategy
+from githubkit.config import Config, get_config
+
+from app.forge.pace import Pace, utc_now
+
+Access = Literal["read", "write"]
+Grant = Mapping[str, Access]
+"""Permissions of one token, by GitHub's names: the least that a group of calls needs."""
+
+TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+LEAST_SKEW = timedelta(seconds=30)
+_LIFETIME = timedelta(minutes=9)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Where a GitHub is: its API and the addresses that people and git use. A proxy for both, if any."""
+
+    api_url: str
+    server_url: str
+    proxy: str | None = None
+
+    @property
+    def rest_version(self) -> str:
+        """Enterprise Server, known by its API's path, speaks the older version."""
+        return "2022-11-28" if urlsplit(self.api_url).path.rstrip("/").endswith("/api/v3") else "2026-03-10"
+
+    @property
+    def graphql_url(self) -> str:
+        base = self.api_url.rstrip("/")
+        return f"{base.removesuffix('/v3')}/graphql" if base.endswith("/api/v3") else f"{base}/graphql"
+
+    @property
+    def noreply(self) -> str:
+        """The domain of addresses that GitHub gives to accounts."""
+        return f"users.noreply.{urlsplit(self.server_url).hostname}"
+
+    def git_url(self, owner: str, name: str) -> str:
+        return f"{self.server_url.rstrip('/')}/{owner}/{name}.git"
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryId:
+    """A repository as the signed delivery names it. The number decides; a token is made for it alone."""
+
+    id: int
+    owner: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        return f"/repos/{self.owner}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The App's number and private key (PEM)."""
+
+    app_id: int
+    private_key: str = field(repr=False)
+
+
+class App:
+    """The App's connections: one pool, one memory of tokens, one pace for each installation."""
+
+    def __init__(
+        self,
+        host: Host,
+        credentials: Credentials,
+        *,
+        transport: httpx.AsyncBaseTransport | None = None,
+        now: Callable[[], datetime] = utc_now,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.host = host
+        self.credentials = credentials
+        self.now = now
+        self.sleep = sleep
+        self.transport = transport or httpx.AsyncHTTPTransport(proxy=host.proxy)
+        self.lent = _Lent(self.transport)
+        self._tokens = MemCacheStrategy()
+        self._paces: dict[int, Pace] = {}
+        self._config = self._configured()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.transport.aclose()
+        self._tokens.cleanup()
+
+    def pace(self, installation: int) -> Pace:
+        return self._paces.setdefault(installation, Pace(self.now, self.sleep))
+
+    def as_app(self) -> GitHub[Any]:
+        return GitHub(self._strategy(), config=self._config)
+
+    def as_bearer(self, token: str) -> GitHub[Any]:
+        return GitHub(token, config=self._config)
+
+    def as_installation(self, installation: int, repository: int, grant: Grant) -> GitHub[Any]:
+        """A client whose tokens open one repository, for what `grant` says."""
+        auth = self._strategy().as_installation(
+            installation,
+            repository_ids=[repository],
+            permissions=dict(grant),  # type: ignore[arg-type]  # githubkit's TypedDict is closed, and newer than servers
+        )
+        return GitHub(auth, config=self._config)
+
+    def refuse_tokens(self, answered_at: str | None) -> None:
+        """Forget every token after a 401; where the server's clock differs from ours, sign by the server's."""
+        self._tokens.cleanup()
+        skew = self._skew(answered_at)
+        if abs(skew) > LEAST_SKEW:
+            issued = self.now() + skew - timedelta(seconds=60)
+            claims = {"iss": str(self.credentials.app_id), "iat": issued, "exp": issued + _LIFETIME}
+            signed = jwt.encode(claims, self.credentials.private_key, algorithm="RS256")
+            key = AppAuth.JWT_CACHE_KEY.format(issuer=self.credentials.app_id)
+            self._tokens.get_cache_storage().set(key, signed, _LIFETIME - timedelta(minutes=1))
+
+    def _skew(self, answered_at: str | None) -> timedelta:
+        try:
+            return parsedate_to_datetime(answered_at or "") - self.now()
+        except (ValueError, TypeError):
+            return timedelta()
+
+    def _strategy(self) -> AppAuthStrategy:
+        return AppAuthStrategy(self.credentials.app_id, self.credentials.private_key)
+
+    def _configured(self) -> Config:
+        return get_config(
+            base_url=self.host.api_url,
+            user_agent="agent-fix",
+            follow_redirects=False,  # a POST that is redirected would arrive as a GET
+            timeout=TIMEOUT,
+            async_transport=self.lent,
+            cache_strategy=self._tokens,
+            http_cache=False,
+            auto_retry=False,  # it would repeat POST too; see `app.forge.github.door`
+        )
+
+
+class _Lent(httpx.AsyncBaseTransport):
+    """The App's transport for the many short-lived clients of githubkit, none of which closes it."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
+        self._transport = transport
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        return await self._transport.handle_async_request(request)

@@ -1,0 +1,143 @@
+"""What only GraphQL can say, as documents that a test checks against GitHub's own schema, and their answers' shapes."""
+
+from datetime import datetime
+
+from pydantic import ConfigDict
+from pydantic.alias_generators import to_camel
+
+from app.forge.github.wire import Wire
+
+EDITED_SINCE = """
+query EditedSince($owner: String!, $name: String!, $number: Int!, $moment: DateTime!) {
+  repository(owner: $owner, name: $name) {
+    issueOrPullRequest(number: $number) {
+      __typename
+      ... on Issue {
+        lastEditedAt
+        renames: timelineItems(first: 1, since: $moment, itemTypes: [RENAMED_TITLE_EVENT]) { filteredCount }
+      }
+      ... on PullRequest {
+        lastEditedAt
+        renames: timelineItems(first: 1, since: $moment, itemTypes: [RENAMED_TITLE_EVENT]) { filteredCount }
+      }
+    }
+  }
+}
+"""
+
+REVIEW_THREADS = """
+query ReviewThreads($owner: String!, $name: String!, $number: Int!, $after: String) {
+  repository(owner: $owner, name: $name) {
+    pullRequest(number: $number) {
+      reviewThreads(first: 50, after: $after) {
+        pageInfo { hasNextPage endCursor }
+        nodes {
+          id
+          isResolved
+          isOutdated
+          path
+          line
+          startLine
+          comments(first: 50) {
+            nodes { databaseId body createdAt lastEditedAt diffHunk author { login } }
+          }
+        }
+      }
+    }
+  }
+}
+"""
+
+THREAD_STATE = """
+query ThreadState($id: ID!) {
+  node(id: $id) { __typename ... on PullRequestReviewThread { isResolved } }
+}
+"""
+
+RESOLVE_THREAD = """
+mutation ResolveThread($id: ID!) {
+  resolveReviewThread(input: {threadId: $id}) { thread { id isResolved } }
+}
+"""
+
+DOCUMENTS = (EDITED_SINCE, REVIEW_THREADS, THREAD_STATE, RESOLVE_THREAD)
+
+
+class Node(Wire):
+    """Fields have our names and are read by GitHub's."""
+
+    model_config = ConfigDict(alias_generator=to_camel)
+
+
+class Count(Node):
+    filtered_count: int
+
+
+class Edited(Node):
+    last_edited_at: datetime | None = None
+    renames: Count
+
+
+class EditedRepository(Node):
+    issue_or_pull_request: Edited | None
+
+
+class EditedAnswer(Node):
+    repository: EditedRepository
+
+
+class Login(Node):
+    login: str
+
+
+class ThreadCommentNode(Node):
+    database_id: int | None
+    body: str
+    created_at: datetime
+    last_edited_at: datetime | None
+    diff_hunk: str
+    author: Login | None
+
+
+class ThreadComments(Node):
+    nodes: list[ThreadCommentNode]
+
+
+class ThreadNode(Node):
+    id: str
+    is_resolved: bool
+    is_outdated: bool
+    path: str
+    line: int | None
+    start_line: int | None
+    comments: ThreadComments
+
+
+class PageInfo(Node):
+    has_next_page: bool
+    end_cursor: str | None
+
+
+class Threads(Node):
+    page_info: PageInfo
+    nodes: list[ThreadNode]
+
+
+class ThreadsPullRequest(Node):
+    review_threads: Threads
+
+
+class ThreadsRepository(Node):
+    pull_request: ThreadsPullRequest | None
+
+
+class ThreadsAnswer(Node):
+    repository: ThreadsRepository
+
+
+class ThreadStateNode(Node):
+    is_resolved: bool
+
+
+class ThreadStateAnswer(Node):
+    node: ThreadStateNode | None

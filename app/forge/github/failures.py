@@ -1,0 +1,129 @@
+"""What GitHub's refusals mean: one table from status and words to the four kinds of `app.forge.errors`."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import httpx
+from githubkit.exception import GitHubException, RequestError, RequestFailed
+from pydantic import ValidationError
+
+from app.forge.errors import ForgeError, NeedsHuman, NoAccess, TryAgain, WaitUntil
+from app.redact import mask_tokens
+
+MOST_WORDS = 300
+WAIT_UNTOLD = timedelta(seconds=60)
+"""What GitHub's documentation asks for where a limit names no time."""
+
+_INSTALL = "Look at the App's installation: is this repository in it, and are its new permissions accepted?"
+
+
+class Rule(NamedTuple):
+    """A status (0: any), a part of the message in lower case, and what the two mean."""
+
+    status: int
+    words: str
+    kind: Callable[..., ForgeError]
+    hint: str = ""
+
+
+RULES = (
+    Rule(401, "", NoAccess, "Is the App's private key the right one, and does the App still exist?"),
+    Rule(403, "archived", NoAccess, "The repository is archived: nothing can be written to it."),
+    Rule(403, "suspended", NoAccess, "The App's installation is suspended."),
+    Rule(403, "locked", NeedsHuman, "The conversation is locked."),
+    Rule(403, "", NoAccess, _INSTALL),
+    Rule(404, "", NoAccess, _INSTALL),
+    Rule(408, "", TryAgain),
+    Rule(409, "is empty", NeedsHuman, "The repository has no commit yet."),
+    Rule(409, "", TryAgain),
+    Rule(410, "", NoAccess, "It was deleted, or issues are switched off."),
+    Rule(422, "permissions requested are not granted", NoAccess, _INSTALL),
+    Rule(422, "not accessible to the parent installation", NoAccess, _INSTALL),
+    Rule(423, "", NoAccess, "The repository is locked, as during a migration."),
+    Rule(451, "", NoAccess, "The repository is blocked for legal reasons."),
+)
+GRAPHQL = {
+    "RATE_LIMIT": WaitUntil,
+    "RATE_LIMITED": WaitUntil,
+    "FORBIDDEN": NoAccess,
+    "INSUFFICIENT_SCOPES": NoAccess,
+    "NOT_FOUND": NoAccess,
+    "SERVICE_UNAVAILABLE": TryAgain,
+    "INTERNAL": TryAgain,
+}
+
+
+def failure_of(error: GitHubException, now: datetime) -> ForgeError:
+    """The kind of an exception of githubkit, which wraps what happened while a token was asked for."""
+    while isinstance(error, RequestError) and isinstance(error.exc, GitHubException):
+        error = error.exc
+    if isinstance(error, RequestFailed):
+        return refusal_of(error.response.raw_response, now)
+    cause = error.exc if isinstance(error, RequestError) else error
+    if isinstance(cause, httpx.HTTPError):
+        return TryAgain(f"GitHub could not be reached: {_told(str(cause) or type(cause).__name__)}")
+    if isinstance(cause, ValidationError):  # a page in the place of a token, or half a token
+        return TryAgain("GitHub's answer was not readable.")
+    return NoAccess(f"No token for GitHub: {_told(str(cause) or type(cause).__name__)}", hint=_INSTALL)
+
+
+def refusal_of(response: httpx.Response, now: datetime) -> ForgeError:
+    """The kind of an answer that is not a success."""
+    words = message_of(response)
+    status = response.status_code
+    text = f"GitHub answered {status}: {words}" if words else f"GitHub answered {status}."
+    if until := silence_until(response, words, now):
+        return WaitUntil(text, until=until)
+    if status in {301, 302, 307, 308}:
+        return NoAccess("The repository has moved: GitHub answered with another address.", hint=_INSTALL)
+    if status >= 500:
+        return TryAgain(text)
+    for rule in RULES:
+        if rule.status == status and rule.words in words.lower():
+            return rule.kind(text, hint=rule.hint)
+    return NeedsHuman(text)
+
+
+def graphql_failure(kind: str, words: str, now: datetime) -> ForgeError:
+    """The kind of one entry of `errors` in a GraphQL answer."""
+    text = f"GitHub answered {kind or 'an error'}: {_told(words)}"
+    cls = GRAPHQL.get(kind, NeedsHuman)
+    return WaitUntil(text, until=now + WAIT_UNTOLD) if cls is WaitUntil else cls(text)
+
+
+def silence_until(response: httpx.Response, words: str, now: datetime) -> datetime | None:
+    """Until when a limit asks for silence; None where the answer is about something else."""
+    status, headers = response.status_code, response.headers
+    if "retry-after" in headers and (status in {403, 429} or status >= 500):
+        return now + _seconds(headers["retry-after"])
+    if status not in {403, 429}:
+        return None
+    if headers.get("x-ratelimit-remaining") == "0" and headers.get("x-ratelimit-reset", "").isdigit():
+        return datetime.fromtimestamp(int(headers["x-ratelimit-reset"]), UTC)
+    limited = status == 429 or "rate limit" in words.lower() or "abuse detection" in words.lower()
+    return now + WAIT_UNTOLD if limited else None
+
+
+def message_of(response: httpx.Response) -> str:
+    """GitHub's own words; empty for a page that is not JSON."""
+    try:
+        body = response.json()
+    except ValueError:
+        return ""
+    if not isinstance(body, dict):
+        return ""
+    details = [detail.get("message") or detail.get("code") for detail in _dicts(body.get("errors"))]
+    return _told(": ".join(str(part) for part in (body.get("message"), *details) if part))
+
+
+def _dicts(value: object) -> list[dict[str, object]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _seconds(text: str) -> timedelta:
+    return timedelta(seconds=min(int(text), 86_400)) if text.isdigit() else WAIT_UNTOLD
+
+
+def _told(text: str) -> str:
+    return mask_tokens(" ".join(text.split()))[:MOST_WORDS]

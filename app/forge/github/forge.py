@@ -1,0 +1,158 @@
+"""GitHub as `app.forge.base.Forge`: what becomes of an issue there, each effect looked for before it is made."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from app.forge.base import CheckRun, PullRequest, Reaction, Target
+from app.forge.errors import NeedsHuman, TryAgain
+from app.forge.github import wire
+from app.forge.github.branches import Branches
+from app.forge.github.checks import Checks
+from app.forge.github.connection import App, RepositoryId
+from app.forge.github.door import PROPOSE, TALK, Door, quoted
+from app.forge.github.reads import Reader
+from app.forge.github.registration import Registration
+from app.forge.github.threads import Threads
+from app.forge.markers import marked, says
+from app.gitstore import GitStore
+from app.task import Person
+
+_REACTED = {"issue": "/issues/{}", "comment": "/issues/comments/{}", "review comment": "/pulls/comments/{}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bot:
+    """Who we are on this GitHub: the account that comments and commits are from."""
+
+    login: str
+    person: Person
+
+
+async def who_we_are(door: Door) -> Bot:
+    """The App's own account."""
+    identity = await Registration(door.app).identity()
+    login = f"{identity.slug}[bot]"
+    account = await door.read_account(wire.Account, f"/users{quoted(login)}")
+    address = f"{account.id}+{login}@{door.app.host.noreply}"
+    return Bot(login=login, person=Person(name=login, email=address))
+
+
+class GitHubForge:
+    """One issue or pull request of one repository, and the branches of that repository."""
+
+    def __init__(self, door: Door, store: GitStore, bot: Bot, number: int) -> None:
+        self.number = number
+        self.bot = bot
+        self.reads = Reader(door)
+        self.checks = Checks(door)
+        self.threads = Threads(door, bot.login)
+        self.branches = Branches(door, store, bot.person.email)
+        self._door = door
+
+    async def ensure_branch(self, name: str, commit: str) -> str:
+        return await self.branches.ensure(name, commit)
+
+    async def advance_branch(self, name: str, commit: str, expected: str) -> str:
+        return await self.branches.advance(name, commit, expected)
+
+    async def ensure_pull_request(self, wanted: PullRequest) -> str:
+        """Opened as a draft; of one that is open, title and body only. NeedsHuman where it was closed."""
+        there = await self.reads.pull_request_of(wanted.branch)
+        if there is None:
+            return await self._open(wanted)
+        if not there.open:
+            what = "merged" if there.merged else "closed"
+            raise NeedsHuman(f"The pull request #{there.number} was {what}; it is not opened again.")
+        if (there.title, there.body) != (wanted.title, wanted.body):
+            body = {"title": wanted.title, "body": wanted.body}
+            await self._door.change(wire.PullRequest, "PATCH", f"/pulls/{there.number}", grant=PROPOSE, body=body)
+        return there.url
+
+    async def ensure_comment(self, key: str, body: str) -> str:
+        text = marked(body, key)
+        there = await self._comment(key)
+        if there is None:
+            path = f"/issues/{self.number}/comments"
+
+            async def write() -> str:
+                return (await self._door.change(wire.Comment, "POST", path, grant=TALK, body={"body": text})).html_url
+
+            return await _once(write, lambda: self._address(key))
+        if there.body != text:
+            path = f"/issues/comments/{there.id}"
+            await self._door.change(wire.Comment, "PATCH", path, grant=TALK, body={"body": text})
+        return there.html_url
+
+    async def ensure_reaction(self, target: Target, content: Reaction) -> None:
+        """GitHub itself keeps one reaction of a kind for each account."""
+        path = _REACTED[target.kind].format(int(target.id))
+        await self._door.change(dict, "POST", f"{path}/reactions", grant=TALK, body={"content": content})
+
+    async def ensure_labels(self, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
+        """Have the first, have not the second; labels of others stay."""
+        found = await self._door.pages(wire.Label, f"/issues/{self.number}/labels")
+        there = {label.name.casefold(): label.name for label in found}
+        missing = [label for label in add if label.casefold() not in there]
+        if missing:
+            path = f"/issues/{self.number}/labels"
+            await self._door.change(list, "POST", path, grant=TALK, body={"labels": missing})
+        for label in remove:
+            if label.casefold() in there:
+                path = f"/issues/{self.number}/labels{quoted(there[label.casefold()])}"
+                await self._door.remove(path, grant=TALK)
+
+    async def ensure_check_run(self, wanted: CheckRun) -> str:
+        return await self.checks.ensure(wanted)
+
+    async def ensure_reply(self, comment: int, key: str, body: str) -> str:
+        return await self.threads.ensure_reply(self.number, comment, key, body)
+
+    async def ensure_resolved(self, thread: str) -> None:
+        await self.threads.ensure_resolved(thread)
+
+    async def _open(self, wanted: PullRequest) -> str:
+        body = {
+            "title": wanted.title,
+            "body": wanted.body,
+            "head": wanted.branch,
+            "base": wanted.base,
+            "draft": True,
+            "maintainer_can_modify": True,
+        }
+
+        async def make() -> str:
+            return (await self._door.change(wire.PullRequest, "POST", "/pulls", grant=PROPOSE, body=body)).html_url
+
+        async def look() -> str:
+            there = await self.reads.pull_request_of(wanted.branch)
+            return there.url if there is not None and there.open else ""
+
+        return await _once(make, look)
+
+    async def _address(self, key: str) -> str:
+        there = await self._comment(key)
+        return there.html_url if there else ""
+
+    async def _comment(self, key: str) -> wire.Comment | None:
+        """Our own comment with the key's mark. A stranger who copies the mark is not us."""
+        found = await self._door.pages(wire.Comment, f"/issues/{self.number}/comments")
+        ours = (item for item in found if item.user is not None and item.user.login == self.bot.login)
+        return next((item for item in ours if says(item.body or "", key)), None)
+
+
+async def open_forge(
+    app: App, installation: int, repository: RepositoryId, store: GitStore, number: int
+) -> GitHubForge:
+    """The forge for one issue or pull request."""
+    door = Door(app, installation, repository)
+    return GitHubForge(door, store, await who_we_are(door), number)
+
+
+async def _once(make: Callable[[], Awaitable[str]], look: Callable[[], Awaitable[str]]) -> str:
+    """Make it; where the answer was lost, or says that it exists, look whether it is there after all."""
+    try:
+        return await make()
+    except (TryAgain, NeedsHuman):
+        if there := await look():
+            return there
+        raise

@@ -1,0 +1,182 @@
+"""What we ask of GitHub before and while a job works: who may, what was written when, how the checks ended."""
+
+from datetime import datetime
+
+from app.forge.facts import (
+    Actor,
+    ChangedFile,
+    CommentFacts,
+    IssueFacts,
+    Permission,
+    PullRequestFacts,
+    RepositoryFacts,
+    ReviewFacts,
+)
+from app.forge.github import wire
+from app.forge.github.documents import EDITED_SINCE, EditedAnswer
+from app.forge.github.door import READ, Door, quoted
+from app.task import Person
+
+_PERMISSIONS: dict[str, Permission] = {"admin": "admin", "write": "write", "read": "read"}
+GHOST = wire.Account()
+
+
+class Reader:
+    """Facts of one repository."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    async def repository(self) -> RepositoryFacts:
+        found = await self._door.read(wire.Repository, "")
+        return RepositoryFacts(
+            id=found.id,
+            owner=found.owner.login,
+            name=found.name,
+            default_branch=found.default_branch,
+            private=found.private,
+            archived=found.archived,
+        )
+
+    async def actor(self, user: int) -> Actor:
+        """What an account may do here, asked by its number: a login can change hands between two requests."""
+        account = await self._door.read_account(wire.Account, f"/user/{int(user)}")
+        found = await self._door.find(wire.Collaborator, f"/collaborators{quoted(account.login)}/permission")
+        same = found is not None and found.user is not None and found.user.id == user == account.id
+        permission = _PERMISSIONS.get(found.permission, "none") if found and same else "none"
+        address = f"{user}+{account.login}@{self._door.app.host.noreply}"
+        person = Person(name=account.name or account.login, email=address)
+        return Actor(id=user, login=account.login, kind=account.type, permission=permission, person=person)
+
+    async def issue(self, number: int) -> IssueFacts | None:
+        found = await self._door.find(wire.Issue, f"/issues/{int(number)}")
+        return _issue(found) if found else None
+
+    async def labelled(self, label: str) -> tuple[IssueFacts, ...]:
+        """Open issues and pull requests with this label, the longest untouched first."""
+        params = {"labels": label, "state": "open", "sort": "updated", "direction": "asc"}
+        return tuple(_issue(item) for item in await self._door.pages(wire.Issue, "/issues", params=params))
+
+    async def edited_since(self, number: int, moment: datetime) -> bool:
+        """Whether title or body of an issue or pull request were changed at that moment or later."""
+        variables = {
+            "owner": self._door.repository.owner,
+            "name": self._door.repository.name,
+            "number": number,
+            "moment": moment.isoformat(),
+        }
+        answer = await self._door.graphql(EditedAnswer, EDITED_SINCE, variables, grant=READ)
+        found = answer.repository.issue_or_pull_request
+        if found is None:
+            return True
+        return found.renames.filtered_count > 0 or (found.last_edited_at is not None and found.last_edited_at >= moment)
+
+    async def comments(self, number: int, before: datetime) -> tuple[CommentFacts, ...]:
+        """Comments that stood, in these very words, before that moment."""
+        found = await self._door.pages(wire.Comment, f"/issues/{int(number)}/comments")
+        return tuple(_comment(item) for item in found if max(item.created_at, item.updated_at) < before)
+
+    async def pull_request(self, number: int) -> PullRequestFacts | None:
+        found = await self._door.find(wire.PullRequest, f"/pulls/{int(number)}")
+        return pull_request_facts(found) if found else None
+
+    async def pull_request_of(self, branch: str) -> PullRequestFacts | None:
+        """The open pull request of a branch of this repository, else the newest closed one."""
+        params = {"head": f"{self._door.repository.owner}:{branch}", "state": "all"}
+        found = await self._door.pages(wire.PullRequest, "/pulls", params=params)
+        same = [item for item in found if item.head.ref == branch and self._is_ours(item)]
+        same.sort(key=lambda item: (item.state == "open", item.number))
+        return pull_request_facts(same[-1]) if same else None
+
+    async def reviews(self, number: int, before: datetime) -> tuple[ReviewFacts, ...]:
+        """Reviews submitted before that moment."""
+        found = await self._door.pages(wire.Review, f"/pulls/{int(number)}/reviews")
+        return tuple(
+            ReviewFacts(
+                id=item.id,
+                author=(item.user or GHOST).id,
+                author_name=(item.user or GHOST).login,
+                state=item.state.lower(),
+                body=item.body or "",
+                commit=item.commit_id or "",
+                submitted_at=item.submitted_at,
+            )
+            for item in found
+            if item.submitted_at is not None and item.submitted_at < before
+        )
+
+    async def changed_files(self, number: int) -> tuple[ChangedFile, ...]:
+        found = await self._door.pages(wire.File, f"/pulls/{int(number)}/files")
+        return tuple(
+            ChangedFile(
+                path=item.filename,
+                status=item.status,
+                additions=item.additions,
+                deletions=item.deletions,
+                diff=item.patch or "",
+            )
+            for item in found
+        )
+
+    async def file(self, path: str, ref: str = "") -> bytes | None:
+        """A file's bytes at the default branch, or at `ref`."""
+        return await self._door.content(f"/contents{quoted(*path.split('/'))}", params={"ref": ref} if ref else None)
+
+    async def head(self, branch: str) -> str | None:
+        """The commit that a branch is at."""
+        found = await self._door.find(wire.Reference, f"/git/ref/heads{quoted(*branch.split('/'))}")
+        return found.object.sha if found else None
+
+    async def author_address(self, commit: str) -> str:
+        """The author's address of a commit, as the commit says."""
+        found = await self._door.read(wire.Commit, f"/commits{quoted(commit)}")
+        return (found.commit.author.email if found.commit.author else None) or ""
+
+    def _is_ours(self, item: wire.PullRequest) -> bool:
+        return item.head.repo is not None and item.head.repo.id == self._door.repository.id
+
+
+def pull_request_facts(found: wire.PullRequest) -> PullRequestFacts:
+    return PullRequestFacts(
+        number=found.number,
+        url=found.html_url,
+        title=found.title,
+        body=found.body or "",
+        open=found.state == "open",
+        merged=found.merged_at is not None,
+        draft=found.draft,
+        head_branch=found.head.ref,
+        head=found.head.sha,
+        head_repository=found.head.repo.id if found.head.repo else None,
+        base_branch=found.base.ref,
+        base=found.base.sha,
+        mergeable=found.mergeable,
+    )
+
+
+def _issue(found: wire.Issue) -> IssueFacts:
+    return IssueFacts(
+        number=found.number,
+        title=found.title,
+        body=found.body or "",
+        author=(found.user or GHOST).id,
+        open=found.state == "open",
+        locked=found.locked,
+        labels=tuple(label if isinstance(label, str) else label.name for label in found.labels),
+        assignees=tuple(account.id for account in found.assignees or ()),
+        pull_request=found.pull_request is not None,
+        updated_at=found.updated_at,
+    )
+
+
+def _comment(found: wire.Comment) -> CommentFacts:
+    account = found.user or GHOST
+    return CommentFacts(
+        id=found.id,
+        author=account.id,
+        author_name=account.login,
+        bot=account.type == "Bot",
+        body=found.body or "",
+        created_at=found.created_at,
+        url=found.html_url,
+    )

@@ -1,0 +1,63 @@
+"""What the App asks about itself: its account, where it is installed, and which webhooks were not received."""
+
+from datetime import datetime
+from typing import Any, TypeVar
+
+from app.forge.github import wire
+from app.forge.github.connection import App
+from app.forge.github.line import Line, Missing, parsed
+
+T = TypeVar("T")
+MOST_PAGES = 30
+
+
+class Registration:
+    """Requests with the App's own signature and no token."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._line = Line(app, app.pace(0))
+
+    async def identity(self) -> wire.AppIdentity:
+        return await self._read(wire.AppIdentity, "/app")
+
+    async def installation_of(self, owner: str, name: str) -> wire.Installation | None:
+        """The installation that this repository is in, as GitHub says; never taken from a payload alone."""
+        try:
+            return await self._read(wire.Installation, f"/repos/{owner}/{name}/installation")
+        except Missing:
+            return None
+
+    async def deliveries(self, since: datetime) -> tuple[wire.Delivery, ...]:
+        """Every webhook sent since, the newest first. GitHub keeps them for three days."""
+        found: list[wire.Delivery] = []
+        path = "/app/hook/deliveries"
+        params: dict[str, Any] | None = {"per_page": 100}
+        for _ in range(MOST_PAGES):
+            answer = await self._asked(path, params)
+            page = parsed(list[wire.Delivery], answer)
+            found += [item for item in page if item.delivered_at >= since]
+            path, params = answer.links.get("next", {}).get("url", ""), None
+            if not path or not page or page[-1].delivered_at < since:
+                break
+        return tuple(found)
+
+    async def redeliver(self, delivery: int) -> None:
+        """Have GitHub send a webhook again, under the same delivery id."""
+        path = f"/app/hook/deliveries/{int(delivery)}/attempts"
+        await self._line.ask(self._app.as_app(), "POST", path, mutation=True)
+
+    async def _read(self, kind: type[T], path: str) -> T:
+        return parsed(kind, await self._asked(path, None))
+
+    async def _asked(self, path: str, params: dict[str, Any] | None) -> Any:
+        client = self._app.as_app()
+        answer = await self._line.patiently(lambda: self._line.ask(client, "GET", path, params=params))
+        return self._line.in_place(answer)
+
+
+def missed(deliveries: tuple[wire.Delivery, ...]) -> tuple[wire.Delivery, ...]:
+    """Those of which no attempt was received, each once: a redelivery has the same guid as its first attempt."""
+    received = {item.guid for item in deliveries if 200 <= item.status_code < 300}
+    open_ones = {item.guid: item for item in deliveries if item.guid not in received}
+    return tuple(open_ones.values())

@@ -1,0 +1,96 @@
+"""Inline review threads: read with their place in the diff, answered once, resolved."""
+
+from datetime import datetime
+
+from app.forge.errors import TryAgain
+from app.forge.facts import ThreadComment, ThreadFacts
+from app.forge.github import wire
+from app.forge.github.documents import (
+    RESOLVE_THREAD,
+    REVIEW_THREADS,
+    THREAD_STATE,
+    ThreadCommentNode,
+    ThreadNode,
+    ThreadsAnswer,
+    ThreadStateAnswer,
+)
+from app.forge.github.door import PROPOSE, READ, Door
+from app.forge.markers import marked, says
+
+MOST_PAGES = 20
+
+
+class Threads:
+    """The review threads of one repository's pull requests."""
+
+    def __init__(self, door: Door, login: str) -> None:
+        self._door = door
+        self._login = login
+
+    async def of(self, number: int, before: datetime) -> tuple[ThreadFacts, ...]:
+        """Threads that began before that moment, each with the comments that stood then in these words."""
+        repository = self._door.repository
+        variables = {"owner": repository.owner, "name": repository.name, "number": number}
+        nodes: list[ThreadNode] = []
+        after: str | None = None
+        for _ in range(MOST_PAGES):
+            asked = {**variables, "after": after}
+            answer = await self._door.graphql(ThreadsAnswer, REVIEW_THREADS, asked, grant=READ)
+            if answer.repository.pull_request is None:
+                break
+            page = answer.repository.pull_request.review_threads
+            nodes += page.nodes
+            after = page.page_info.end_cursor
+            if not page.page_info.has_next_page:
+                break
+        return tuple(facts for node in nodes if (facts := _facts(node, before)).comments)
+
+    async def ensure_reply(self, number: int, comment: int, key: str, body: str) -> str:
+        """Answer a thread once; `comment` is the number of any of its comments. Returns the answer's address."""
+        if there := await self._reply(number, key):
+            return there
+        path = f"/pulls/{int(number)}/comments/{int(comment)}/replies"
+        try:
+            made = await self._door.change(wire.Comment, "POST", path, grant=PROPOSE, body={"body": marked(body, key)})
+        except TryAgain:
+            if there := await self._reply(number, key):
+                return there
+            raise
+        return made.html_url
+
+    async def ensure_resolved(self, thread: str) -> None:
+        """Mark a thread as resolved; one that is gone needs nothing."""
+        answer = await self._door.graphql(ThreadStateAnswer, THREAD_STATE, {"id": thread}, grant=READ)
+        if answer.node is not None and not answer.node.is_resolved:
+            await self._door.graphql(dict, RESOLVE_THREAD, {"id": thread}, grant=PROPOSE, mutation=True)
+
+    async def _reply(self, number: int, key: str) -> str:
+        found = await self._door.pages(wire.Comment, f"/pulls/{int(number)}/comments")
+        ours = (item for item in found if item.user is not None and item.user.login == self._login)
+        return next((item.html_url for item in ours if says(item.body or "", key)), "")
+
+
+def _facts(node: ThreadNode, before: datetime) -> ThreadFacts:
+    comments = [item for item in node.comments.nodes if _stood(item, before)]
+    return ThreadFacts(
+        id=node.id,
+        path=node.path,
+        line=node.line,
+        start_line=node.start_line,
+        resolved=node.is_resolved,
+        outdated=node.is_outdated,
+        diff=node.comments.nodes[0].diff_hunk if node.comments.nodes else "",
+        comments=tuple(
+            ThreadComment(
+                id=item.database_id or 0,
+                author_name=item.author.login if item.author else "ghost",
+                body=item.body,
+                created_at=item.created_at,
+            )
+            for item in comments
+        ),
+    )
+
+
+def _stood(item: ThreadCommentNode, before: datetime) -> bool:
+    return item.created_at < before and (item.last_edited_at is None or item.last_edited_at < before)

@@ -1,0 +1,53 @@
+"""The pace that a forge asks of its guests: one mutation a second, and silence for as long as it wants silence."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+from app.forge.errors import WaitUntil
+
+BETWEEN_MUTATIONS = timedelta(seconds=1)
+LONGEST_WAIT = timedelta(seconds=3)
+"""What is waited out here; anything longer is told to the caller, who has other work."""
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Pace:
+    """One installation's turns. Reads go side by side, mutations one after the other."""
+
+    def __init__(
+        self, now: Callable[[], datetime] = utc_now, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        self._now = now
+        self._sleep = sleep
+        self._mutating = asyncio.Lock()
+        self._next_mutation = datetime.min.replace(tzinfo=UTC)
+        self._silent_until = datetime.min.replace(tzinfo=UTC)
+
+    @asynccontextmanager
+    async def turn(self, *, mutation: bool) -> AsyncIterator[None]:
+        """Enter when the request may be sent; WaitUntil where that is too far away."""
+        if not mutation:
+            await self._wait(self._silent_until)
+            yield
+            return
+        async with self._mutating:
+            await self._wait(max(self._silent_until, self._next_mutation))
+            try:
+                yield
+            finally:
+                self._next_mutation = self._now() + BETWEEN_MUTATIONS
+
+    def be_silent(self, until: datetime) -> None:
+        self._silent_until = max(self._silent_until, until)
+
+    async def _wait(self, moment: datetime) -> None:
+        while (remaining := moment - self._now()) > timedelta():
+            if remaining > LONGEST_WAIT:
+                raise WaitUntil(f"GitHub asks for no request before {moment:%H:%M:%S} UTC.", until=moment)
+            await self._sleep(remaining.total_seconds())
+            moment = max(moment, self._silent_until)
