@@ -1,0 +1,44 @@
+"""From an intent to its effect on a forge: each looks first, so that one that was interrupted is simply done again."""
+
+from app.forge.base import CheckRun, Conversation
+from app.publish.intent import (
+    AnswerThread,
+    Fail,
+    Intent,
+    Label,
+    OpenDraftPullRequest,
+    PushCommits,
+    React,
+    Receipt,
+    StatusComment,
+    WriteCheck,
+)
+
+
+async def carry_out(forge: Conversation, job: str, intent: Intent) -> Receipt:  # noqa: PLR0911  # one case for each kind
+    """Make it so, whatever is there already; returns where it is to be seen."""
+    match intent:
+        case OpenDraftPullRequest():
+            branch = await forge.ensure_branch(intent.branch, intent.commit)
+            return Receipt(url=await forge.ensure_pull_request(intent.pull_request(branch)), branch=branch)
+        case PushCommits():
+            return Receipt(branch=await forge.advance_branch(intent.branch, intent.commit, intent.expected))
+        case StatusComment():
+            return Receipt(url=await forge.ensure_comment(job, intent.body))
+        case Label():
+            await forge.ensure_labels(intent.add, intent.remove)
+        case React():
+            await forge.ensure_reaction(intent.target, intent.content)
+        case WriteCheck():
+            wanted = CheckRun(key=job, **intent.model_dump(exclude={"kind"}))
+            return Receipt(url=await forge.ensure_check_run(wanted))
+        case AnswerThread():
+            url = await forge.ensure_reply(intent.comment, f"{job}/{intent.comment}", intent.body)
+            if intent.thread:
+                await forge.ensure_resolved(intent.thread)
+            return Receipt(url=url)
+        case Fail():
+            url = await forge.ensure_comment(f"{job}/end", intent.body)
+            await forge.ensure_labels(intent.add, intent.remove)
+            return Receipt(url=url)
+    return Receipt()

@@ -1,0 +1,187 @@
+"""What a worker wishes to happen on a forge: typed, closed, with a key that is the same whoever wishes it again.
+
+A wish names no address of its own choosing: where it happens is the job's `Place`, and everything in it was made by us.
+"""
+
+import hashlib
+from datetime import datetime, timedelta
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field, TypeAdapter
+
+from app.errors import AgentFixError
+from app.forge.base import Conclusion, PullRequest, Reaction, Target
+from app.forge.errors import WaitUntil
+from app.noun import Noun
+
+
+class Place(Noun):
+    """The issue or pull request that a job belongs to. The repository's number decides, not its name."""
+
+    installation: int
+    repository: int
+    owner: str
+    name: str
+    number: int
+
+
+class OpenDraftPullRequest(Noun):
+    """Publish a commit on a new branch and open the draft for it."""
+
+    kind: Literal["open_draft_pr"] = "open_draft_pr"
+    branch: str
+    commit: str
+    base: str
+    title: str
+    body: str
+
+    def pull_request(self, branch: str) -> PullRequest:
+        return PullRequest(branch=branch, base=self.base, title=self.title, body=self.body)
+
+
+class PushCommits(Noun):
+    """Move our branch on from `expected`."""
+
+    kind: Literal["push_commits"] = "push_commits"
+    branch: str
+    commit: str
+    expected: str
+
+
+class StatusComment(Noun):
+    """The one comment that tells how the job stands; a newer wish takes the place of one not yet fulfilled."""
+
+    kind: Literal["status_comment"] = "status_comment"
+    body: str
+
+
+class Label(Noun):
+    """Labels that the issue should have and should not have."""
+
+    kind: Literal["label"] = "label"
+    add: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+
+
+class React(Noun):
+    """An emoji on what triggered the job."""
+
+    kind: Literal["reaction"] = "reaction"
+    target: Target
+    content: Reaction
+
+
+class WriteCheck(Noun):
+    """The verification's summary as a check on a commit."""
+
+    kind: Literal["check_run"] = "check_run"
+    name: str
+    commit: str
+    title: str
+    summary: str
+    conclusion: Conclusion | None = None
+
+
+class AnswerThread(Noun):
+    """An answer in an inline thread, which is then resolved where `thread` is given."""
+
+    kind: Literal["thread_reply"] = "thread_reply"
+    comment: int
+    body: str
+    thread: str = ""
+
+
+class Fail(Noun):
+    """The visible end of a job that did not end well: a comment of its own, and the labels."""
+
+    kind: Literal["fail"] = "fail"
+    body: str
+    add: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+
+
+Intent = Annotated[
+    OpenDraftPullRequest | PushCommits | StatusComment | Label | React | WriteCheck | AnswerThread | Fail,
+    Field(discriminator="kind"),
+]
+INTENT: TypeAdapter[Intent] = TypeAdapter(Intent)
+
+
+class Receipt(Noun):
+    """That it happened, and where it is to be seen: an address, and for a push the branch's name."""
+
+    url: str = ""
+    branch: str = ""
+
+
+State = Literal["wanted", "claimed", "done", "failed", "withdrawn"]
+
+EDITS_APART = timedelta(seconds=10)
+"""Between two versions of the same thing, so that a busy job does not edit its comment all the time."""
+MOST_ATTEMPTS = 8
+LEASE = timedelta(minutes=5)
+"""Longer than a push may take to be given up by the network; a publisher that died is replaced after it."""
+_LONGEST_PAUSE = timedelta(minutes=10)
+
+
+def key_of(job: str, intent: Intent) -> str:
+    """The same for the same wish of the same job, at any time on any machine."""
+    return "/".join(part for part in (job, intent.kind, *_names(intent)) if part)
+
+
+def _names(intent: Intent) -> tuple[str, ...]:
+    match intent:
+        case OpenDraftPullRequest():
+            return (_short(intent.branch),)
+        case PushCommits():
+            return (intent.commit[:20],)
+        case React():
+            return (intent.target.kind.replace(" ", "-"), str(intent.target.id), intent.content)
+        case WriteCheck():
+            return (intent.commit[:20], _short(intent.name))
+        case AnswerThread():
+            return (str(intent.comment), _short(intent.body))
+        case _:
+            return ()
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def digest_of(intent: Intent) -> str:
+    return hashlib.sha256(intent.model_dump_json().encode()).hexdigest()
+
+
+class Next(NamedTuple):
+    """Where an intent stands after something happened, when it is due again, and how many attempts count."""
+
+    state: State
+    due: datetime
+    attempts: int
+
+
+def after_want(state: State, due: datetime, attempts: int, now: datetime) -> Next:
+    """Another version of an intent that is there already. A claimed one stays with its publisher until it is done."""
+    if state == "claimed":
+        return Next("claimed", due, attempts)
+    return Next("wanted", max(now, due) if state in {"wanted", "done"} else now, 0)
+
+
+def after_success(claimed: int, wanted: int, now: datetime) -> Next:
+    """Done, unless another version was wanted meanwhile. `due` keeps the distance between two edits."""
+    return Next("done" if claimed == wanted else "wanted", now + EDITS_APART, 0)
+
+
+def after_failure(error: AgentFixError, attempts: int, now: datetime) -> Next:
+    """Once more later, or never: a forge's wish to wait counts as no attempt."""
+    if isinstance(error, WaitUntil):
+        return Next("wanted", max(error.until, now), attempts - 1)
+    if error.final or attempts >= MOST_ATTEMPTS:
+        return Next("failed", now, attempts)
+    return Next("wanted", now + pause_after(attempts), attempts)
+
+
+def pause_after(attempts: int) -> timedelta:
+    """2 s after the first attempt, doubling, at most ten minutes."""
+    return min(timedelta(seconds=2**attempts), _LONGEST_PAUSE)

@@ -1,0 +1,266 @@
+"""Intents and receipts in the database: the only way from a worker to a forge, with an epoch as the key to it.
+
+    worker ─want─► wanted ─claim─► claimed ─receipt─► done
+                     ▲               │ failed for now, or the publisher died
+                     └───────────────┘            └─► failed, for a person to see
+
+A worker whose job was taken over has an old epoch: it can neither wish nor have an old wish granted. Comparing and
+granting are one transaction that holds the job's row.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine, RowMapping
+
+from app.errors import AgentFixError, ExitCode
+from app.failpoints import failpoint
+from app.publish.intent import (
+    INTENT,
+    LEASE,
+    MOST_ATTEMPTS,
+    Intent,
+    Next,
+    Place,
+    Receipt,
+    State,
+    after_failure,
+    after_success,
+    after_want,
+    digest_of,
+    key_of,
+)
+
+metadata = sa.MetaData()
+
+intents = sa.Table(
+    "intents",
+    metadata,
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("key", sa.String(160), nullable=False, unique=True),
+    sa.Column("job", sa.String(40), nullable=False, index=True),
+    sa.Column("epoch", sa.Integer, nullable=False),
+    sa.Column("place", sa.JSON, nullable=False),
+    sa.Column("intent", sa.JSON, nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.Column("revision", sa.Integer, nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("due", sa.Double, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("owner", sa.String(80), nullable=False, default=""),
+    sa.Column("reason", sa.Text, nullable=False, default=""),
+    sa.Index("ix_intents_state_due", "state", "due"),
+)
+"""`due`, in seconds since 1970: when a wanted one may be claimed, when the lease of a claimed one ends."""
+
+receipts = sa.Table(
+    "receipts",
+    metadata,
+    sa.Column("key", sa.String(160), primary_key=True),
+    sa.Column("revision", sa.Integer, primary_key=True),
+    sa.Column("job", sa.String(40), nullable=False, index=True),
+    sa.Column("receipt", sa.JSON, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+)
+
+_jobs = sa.table("jobs", sa.column("id", sa.String), sa.column("epoch", sa.Integer))
+"""The table of `app.jobs`, of which only the fence is known here."""
+
+_OPEN = ("wanted", "claimed")
+
+
+class StaleEpoch(AgentFixError):  # noqa: N818  # a fact about the caller
+    """The caller's job was taken over by another process, which goes on with it."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(f"Job {job} is another process's by now.", code=ExitCode.BUSY)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One intent in the hands of one publisher, until its lease ends."""
+
+    key: str
+    job: str
+    place: Place
+    intent: Intent
+    revision: int
+    attempts: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How an intent stands, for whoever waits for it."""
+
+    key: str
+    intent: Intent
+    state: State
+    reason: str
+    receipt: Receipt | None
+
+
+class Intents:
+    """Reads and writes of both tables, each in one short transaction."""
+
+    def __init__(self, engine: Engine, now: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._now = now
+
+    def create_tables(self) -> None:
+        metadata.create_all(self._engine)
+
+    def want(self, job: str, epoch: int, place: Place, intent: Intent) -> str:
+        """Wish something; returns its key. The same wish again changes nothing, another version replaces it."""
+        key, digest, now = key_of(job, intent), digest_of(intent), self._now()
+        with self._engine.begin() as db:
+            if not _holds(db, job, epoch):
+                raise StaleEpoch(job)
+            row = _row(db, key)
+            values: dict[str, Any] = {"epoch": epoch, "place": place.model_dump(mode="json")}
+            if row is None:
+                values |= {"key": key, "job": job, "revision": 1, "digest": digest, "owner": "", "reason": ""}
+                values |= {"intent": intent.model_dump(mode="json"), **_columns(Next("wanted", now, 0))}
+                db.execute(intents.insert().values(values))
+            elif row["digest"] == digest and row["state"] != "withdrawn":
+                db.execute(intents.update().where(intents.c.key == key).values(epoch=epoch))
+            else:
+                changed = after_want(row["state"], _moment(row["due"]), row["attempts"], now)
+                values |= {"revision": row["revision"] + 1, "digest": digest, "reason": ""}
+                values |= {"intent": intent.model_dump(mode="json"), **_columns(changed)}
+                db.execute(intents.update().where(intents.c.key == key).values(values))
+        failpoint("intent.wanted")
+        return key
+
+    def adopt(self, job: str, epoch: int) -> int:
+        """Make the open wishes of a job's former owner those of the new one; returns how many there are."""
+        with self._engine.begin() as db:
+            if not _holds(db, job, epoch):
+                raise StaleEpoch(job)
+            mine = intents.update().where(intents.c.job == job, intents.c.state.in_(_OPEN))
+            return db.execute(mine.values(epoch=epoch)).rowcount
+
+    def claim(self, owner: str) -> Claim | None:
+        """The next intent that is due and whose epoch is its job's, for this publisher alone; None where there is none.
+
+        One whose publisher died is due when its lease ends, and given up when that has happened too often.
+        """
+        for key, job, epoch in self._due():
+            with self._engine.begin() as db:
+                if not _holds(db, job, epoch):
+                    continue
+                row = _row(db, key)
+                if row is None or row["state"] not in _OPEN or row["due"] > self._now().timestamp():
+                    continue
+                if row["attempts"] >= MOST_ATTEMPTS:
+                    reason = f"It was begun {row['attempts']} times and never ended."
+                    self._leave(db, row, Next("failed", self._now(), row["attempts"]), reason)
+                    continue
+                if not self._take(db, row, owner):
+                    continue
+            failpoint("intent.claimed")
+            return _claim(row, owner)
+        return None
+
+    def done(self, claim: Claim, receipt: Receipt) -> None:
+        """Record that it happened. Also after the lease has ended: what happened, happened."""
+        now = self._now()
+        with self._engine.begin() as db:
+            # The write comes first: SQLite gives no lock to a transaction that has read an older state.
+            db.execute(intents.update().where(intents.c.key == claim.key).values(reason=""))
+            row = _row(db, claim.key)
+            known = sa.select(receipts.c.key).where(_is(claim))
+            if db.execute(known).first() is None:
+                values = {"key": claim.key, "revision": claim.revision, "job": claim.job, "at": now.timestamp()}
+                db.execute(receipts.insert().values(receipt=receipt.model_dump(mode="json"), **values))
+            if row is not None and row["state"] in _OPEN:
+                self._leave(db, row, after_success(claim.revision, row["revision"], now), "")
+
+    def failed(self, claim: Claim, error: AgentFixError) -> Next:
+        """Record why it did not happen, and when it is tried again if it is."""
+        then = after_failure(error, claim.attempts, self._now())
+        ours = (intents.c.key == claim.key, intents.c.owner == claim.owner, intents.c.state == "claimed")
+        with self._engine.begin() as db:
+            values = {**_columns(then), "owner": "", "reason": error.message}
+            db.execute(intents.update().where(*ours, intents.c.attempts == claim.attempts).values(values))
+        return then
+
+    def withdraw(self, job: str) -> int:
+        """Take back what nobody has begun; returns how many are with a publisher at this moment."""
+        with self._engine.begin() as db:
+            mine = intents.c.job == job
+            taken_back = intents.update().where(mine, intents.c.state == "wanted")
+            db.execute(taken_back.values(state="withdrawn", reason="The job was stopped."))
+            claimed = sa.select(sa.func.count()).select_from(intents).where(mine, intents.c.state == "claimed")
+            return int(db.execute(claimed).scalar_one())
+
+    def standing(self, key: str) -> Standing | None:
+        with self._engine.connect() as db:
+            row = _row(db, key)
+            if row is None:
+                return None
+            newest = sa.select(receipts.c.receipt).where(receipts.c.key == key).order_by(receipts.c.revision.desc())
+            kept = db.execute(newest.limit(1)).scalar()
+        receipt = Receipt.model_validate(kept) if kept is not None else None
+        return Standing(key, INTENT.validate_python(row["intent"]), row["state"], row["reason"], receipt)
+
+    def next_due(self) -> datetime | None:
+        """When the next intent may be claimed; None where none is open."""
+        with self._engine.connect() as db:
+            soonest = sa.select(sa.func.min(intents.c.due)).where(intents.c.state.in_(_OPEN))
+            found = db.execute(soonest).scalar()
+        return None if found is None else _moment(found)
+
+    def _due(self) -> list[tuple[str, str, int]]:
+        query = sa.select(intents.c.key, intents.c.job, intents.c.epoch).where(
+            intents.c.state.in_(_OPEN), intents.c.due <= self._now().timestamp()
+        )
+        with self._engine.connect() as db:
+            found = db.execute(query.order_by(intents.c.due, intents.c.seq).limit(50)).all()
+        return [(row.key, row.job, row.epoch) for row in found]
+
+    def _take(self, db: Connection, row: RowMapping, owner: str) -> bool:
+        values = {**_columns(Next("claimed", self._now() + LEASE, row["attempts"] + 1)), "owner": owner}
+        same = (intents.c.key == row["key"], intents.c.attempts == row["attempts"], intents.c.due == row["due"])
+        return db.execute(intents.update().where(*same).values(values)).rowcount == 1
+
+    def _leave(self, db: Connection, row: RowMapping, then: Next, reason: str) -> None:
+        values = {**_columns(then), "owner": "", "reason": reason}
+        db.execute(intents.update().where(intents.c.key == row["key"]).values(values))
+
+
+def _holds(db: Connection, job: str, epoch: int) -> bool:
+    """Whether the job is at this epoch, holding its row until the transaction ends, on SQLite the whole database."""
+    held = sa.update(_jobs).where(_jobs.c.id == job, _jobs.c.epoch == epoch).values(epoch=epoch)
+    return db.execute(held).rowcount == 1
+
+
+def _row(db: Connection, key: str) -> RowMapping | None:
+    return db.execute(intents.select().where(intents.c.key == key)).mappings().first()
+
+
+def _is(claim: Claim) -> sa.ColumnElement[bool]:
+    return sa.and_(receipts.c.key == claim.key, receipts.c.revision == claim.revision)
+
+
+def _columns(then: Next) -> dict[str, Any]:
+    return {"state": then.state, "due": then.due.timestamp(), "attempts": max(0, then.attempts)}
+
+
+def _moment(timestamp: float) -> datetime:
+    return datetime.fromtimestamp(timestamp, UTC)
+
+
+def _claim(row: RowMapping, owner: str) -> Claim:
+    return Claim(
+        key=row["key"],
+        job=row["job"],
+        place=Place.model_validate(row["place"]),
+        intent=INTENT.validate_python(row["intent"]),
+        revision=row["revision"],
+        attempts=cast("int", row["attempts"]) + 1,
+        owner=owner,
+    )
