@@ -1,0 +1,224 @@
+"""The story's rules: what is taken as it is, what goes back, and how an ending becomes a final state."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pytest
+
+from app.errors import ExitCode
+from app.job import Budget, Job, Journal, Parked
+from app.model.budget import Totals
+from app.patch import FileChange, Patch
+from app.pipeline import MAX_REVIEWS, Bench, Published, is_acceptable, solve
+from app.plan import Plan
+from app.result import Result
+from app.runners.base import Assignment, Ending, Review, Reviewer, Submission
+from app.sandbox.base import Completed, Sandbox
+from app.task import Issue, Task
+from app.verify.facts import Known, Redness, Reproduction, Verdict, Verification, Verified
+from tests.fakes.memory_journal import MemoryJournal
+from tests.fakes.progress import ListProgress
+
+PLAN = Plan(summary="Round half up.")
+BASE = "0" * 40
+
+
+def verification(verdict: Verdict, base: Redness = "red", head: Redness = "green") -> Verification:
+    return Verification(verdict=verdict, reproduction=Reproduction(command="c", on_base=base, on_head=head))
+
+
+def verified(verdict: Verdict) -> Verified:
+    return Verified(patch=Patch(base=BASE), verification=verification(verdict, "green"))
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "asked", "taken"),
+    [
+        (verification("proved"), [], False, True),
+        (verification("broken"), [], False, False),
+        (verification("broken", "red", "red"), ["unproved"], True, False),
+        (verification("tested", "green"), [], False, False),
+        (verification("tested", "green"), ["tested"], False, True),
+        (verification("tested", "green"), ["broken"], False, False),
+        (verification("unproved", "not_run", "not_run"), [], True, True),
+        (verification("tested", "red", "green"), [], False, True),
+        (verification("tested", "was_not_there", "green"), [], False, False),
+        (verification("broken"), ["broken"] * (MAX_REVIEWS - 1), False, True),
+    ],
+)
+def test_what_is_taken_as_it_is(now: Verification, before: list[Verdict], *, asked: bool, taken: bool) -> None:
+    assert is_acceptable(now, [verified(verdict) for verdict in before], asked=asked) is taken
+
+
+class Untouched:
+    """A sandbox that nobody needs: the agent is scripted."""
+
+    key = "j.work"
+    isolated = True
+    destroyed = False
+
+    async def exec(self, argv: Sequence[str], **options: object) -> Completed:
+        raise AssertionError(f"{argv} was not to be executed")
+
+    async def close(self) -> None:
+        pass
+
+    async def destroy(self) -> None:
+        self.destroyed = True
+
+
+@dataclass
+class Agent:
+    """Submits until it is accepted, then ends as it is told."""
+
+    submissions: list[Submission]
+    ending: Ending
+    reviews: list[Review] = field(default_factory=list)
+    name: str = "scripted"
+
+    async def work(self, assignment: Assignment, review: Reviewer) -> Ending:
+        for submission in self.submissions:
+            self.reviews.append(await review(submission))
+            if self.reviews[-1].accepted:
+                break
+        return self.ending
+
+    def trajectory(self) -> Iterator[str]:
+        return iter(())
+
+
+@dataclass
+class World:
+    """A bench whose verifications are scripted, in order."""
+
+    agent: Agent
+    verdicts: list[Verification]
+    patches: list[Patch]
+    executed: int = 0
+    sandbox: Untouched = field(default_factory=Untouched)
+    published: list[Patch] = field(default_factory=list)
+    progress: ListProgress = field(default_factory=ListProgress)
+
+    def bench(self) -> Bench:
+        return Bench(
+            progress=self.progress,
+            plan=self.plan,
+            approve=self.approve,
+            brief=lambda plan, known: f"{plan} {known.brief}",
+            open_work=self.open_work,
+            export=self.export,
+            runner=lambda sandbox, journal: self.agent,
+            verifier=self,
+            publish=self.publish,
+            totals=Totals,
+        )
+
+    async def plan(self, journal: Journal) -> Plan:
+        return await journal.step("plan.answer", Plan, self._plan)
+
+    async def _plan(self) -> Plan:
+        return PLAN
+
+    async def approve(self, plan: Plan) -> Plan:
+        raise Parked("awaiting_approval", "waits", code=ExitCode.AWAITING_APPROVAL)
+
+    async def open_work(self) -> Sandbox:
+        return self.sandbox
+
+    async def export(self, sandbox: Sandbox) -> Patch:
+        return self.patches.pop(0) if len(self.patches) > 1 else self.patches[0]
+
+    async def baseline(self) -> Known:
+        return Known(brief="1 passed")
+
+    async def verify(self, patch: Patch, submission: Submission, known: Known) -> Verified:
+        self.executed += 1
+        return Verified(patch=patch, verification=self.verdicts.pop(0), feedback="the facts")
+
+    async def publish(self, patch: Patch, summary: str) -> Published:
+        self.published.append(patch)
+        return Published(branch="agent-fix/t", commit="1" * 40)
+
+
+def job(**options: object) -> Job:
+    task = Task(repository="/r", issue=Issue(title="T", body=""), base=BASE, base_ref="HEAD", slug="t")
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    return Job.model_validate(
+        {"id": "j", "task": task, "branch": "b", "budget": Budget(), "model": "m", "created_at": now, **options}
+    )
+
+
+def patch(content: bytes = b"1") -> Patch:
+    return Patch(base=BASE, changes=(FileChange(path="a", mode="100644", content=content),))
+
+
+SUBMISSION = Submission(summary="done", reproduction="c")
+SUBMITTED = Ending(exit_status="submitted", submission=SUBMISSION, turns=3)
+
+
+async def work(world: World, **options: object) -> Result:
+    return await solve(job(**options), world.bench(), MemoryJournal())
+
+
+async def test_what_was_verified_is_what_is_published() -> None:
+    world = World(Agent([SUBMISSION], SUBMITTED), [verification("proved")], [patch()])
+    result = await work(world)
+    assert (result.exit_status, result.branch, result.exit_code) == ("pr_opened", "agent-fix/t", ExitCode.OK)
+    assert world.published == [patch()]
+    assert world.sandbox.destroyed
+
+
+async def test_what_is_broken_is_never_published() -> None:
+    world = World(Agent([SUBMISSION] * 9, SUBMITTED), [verification("broken")] * 9, [patch()])
+    result = await work(world)
+    assert (result.exit_status, result.exit_code) == ("verification_failed", ExitCode.BROKEN)
+    assert not world.published
+    assert not result.branch
+
+
+async def test_a_claim_without_a_verification_is_an_error() -> None:
+    result = await work(World(Agent([], SUBMITTED), [], [patch()]))
+    assert (result.exit_status, result.branch) == ("error", "")
+
+
+async def test_an_agent_that_gives_up_on_broken_work_ends_with_the_facts() -> None:
+    gives_up = Ending(exit_status="error", reason="went in a circle")
+    result = await work(World(Agent([SUBMISSION], gives_up), [verification("broken")], [patch()]))
+    assert (result.exit_status, result.reason) == ("verification_failed", "went in a circle")
+
+
+async def test_the_same_submitted_again_is_taken_and_not_executed_again() -> None:
+    world = World(Agent([SUBMISSION, SUBMISSION], SUBMITTED), [verification("tested", "green")], [patch()])
+    result = await work(world)
+    assert [review.accepted for review in world.agent.reviews] == [False, True]
+    assert "submit the same again" in world.agent.reviews[0].text
+    assert world.executed == 1
+    assert result.verification == verification("tested", "green")
+
+
+async def test_another_patch_is_verified_again() -> None:
+    verdicts = [verification("broken"), verification("proved")]
+    world = World(Agent([SUBMISSION, SUBMISSION], SUBMITTED), verdicts, [patch(b"1"), patch(b"2")])
+    await work(world)
+    assert world.executed == 2
+    assert world.published == [patch(b"2")]
+
+
+async def test_at_a_limit_the_job_waits() -> None:
+    limited = Ending(exit_status="limit_reached", reason="100 steps")
+    with pytest.raises(Parked) as parked:
+        await work(World(Agent([], limited), [], [patch()]))
+    assert (parked.value.state, parked.value.code) == ("paused", ExitCode.LIMIT_REACHED)
+
+
+async def test_plan_only_opens_no_sandbox_and_asks_nobody() -> None:
+    result = await work(World(Agent([], SUBMITTED), [], []), plan_mode="only")
+    assert (result.exit_status, result.plan, result.exit_code) == ("answered", PLAN, ExitCode.OK)
+
+
+async def test_approval_comes_before_work() -> None:
+    world = World(Agent([SUBMISSION], SUBMITTED), [verification("proved")], [patch()])
+    with pytest.raises(Parked):
+        await work(world, plan_mode="approve")
+    assert world.executed == 0
