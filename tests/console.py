@@ -70,13 +70,13 @@ class Console:
         }
         (place / "home").mkdir(parents=True, exist_ok=True)
 
-    def execute(self, *arguments: str | Path, stdin: bytes = b"") -> Finished:
+    def execute(self, *arguments: str | Path, stdin: bytes = b"", directory: Path | None = None) -> Finished:
         done = subprocess.run(
             [SCRIPT, *arguments],
             input=stdin,
             capture_output=True,
             env=self.environment,
-            cwd=self.place,
+            cwd=directory or self.place,
             timeout=LONGEST,
             check=False,
         )
