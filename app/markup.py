@@ -8,6 +8,7 @@ import html
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -44,6 +45,38 @@ def strip_hidden(markdown: str, is_hidden: IsHidden) -> tuple[str, int]:
         return markdown, 0
     shown = "".join(_shown(kind, text, is_hidden) for kind, text in _segments(markdown))
     return shown, len(markdown) - len(shown)
+
+
+def prose_lines(markdown: str, opening: re.Pattern[str]) -> list[int]:
+    """The lines, from 0, that begin with `opening` and are shown as such: not in code, quotes, lists, HTML or links."""
+    lines = markdown.split("\n")
+    candidates = {number: match for number, line in enumerate(lines) if (match := opening.match(line))}
+    if not candidates:
+        return []
+    mark = next(sign for sign in map(chr, range(0xE000, 0xF8FF)) if sign not in markdown)
+    for number, match in candidates.items():  # what becomes of each is seen by a mark in its place
+        indent = len(match[0]) - len(match[0].lstrip(" "))
+        lines[number] = f"{' ' * indent}{mark}{number}{mark}{lines[number][match.end() :]}"
+    return [int(text.split(mark)[1]) for text in _line_beginnings("\n".join(lines)) if text.startswith(mark)]
+
+
+def _line_beginnings(markdown: str) -> Iterator[str]:
+    """The plain text with which each line of the paragraphs and headings that stand in nothing else begins."""
+    tokens = _inline_parser().parse(markdown)
+    for block, inline in pairwise(tokens):
+        if inline.type == "inline" and block.level == 0 and block.type in {"paragraph_open", "heading_open"}:
+            begins = True
+            for child in inline.children or ():
+                if begins and child.type == "text" and child.level == 0:
+                    yield child.content
+                begins = child.type in {"softbreak", "hardbreak"}
+
+
+@cache
+def _inline_parser() -> "MarkdownIt":
+    from markdown_it import MarkdownIt  # noqa: PLC0415  30 ms, see below
+
+    return MarkdownIt("commonmark", {"html": True})
 
 
 @cache

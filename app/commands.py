@@ -1,0 +1,243 @@
+"""The `/agent` grammar: what a comment asks of the bot, or None where it asks nothing; pure, and total over all texts.
+
+One line of the comment's shown prose starts with `/agent` or `@agent-fix`; the word after it is the command, what
+follows on that line and below it is its text. Options stand at the command's beginning or at the end of its line.
+"""
+
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Final, Literal, NamedTuple, get_args
+
+from app import config_rules
+from app.markup import prose_lines
+from app.model.base import MicroUSD
+from app.noun import Noun
+from app.text import visible
+
+Verb = Literal[
+    "fix",
+    "plan",
+    "approve",
+    "ask",
+    "stop",
+    "status",
+    "retry",
+    "continue",
+    "rebase",
+    "ci",
+    "remember",
+    "forget",
+    "steer",
+    "help",
+]
+VERBS: Final = tuple(verb for verb in get_args(Verb) if verb not in {"steer", "help"})
+HIGHEST_BUDGET: Final = 10_000
+
+_ADDRESSED = re.compile(r" {0,3}(?:/agent|@agent-fix)(?=\s|$)", re.IGNORECASE)
+_WORD = re.compile(r"\S+")
+_MONEY = re.compile(r"(\+?)\$?([0-9]{1,5}(?:\.[0-9]{1,6})?)")
+_OPTIONS: Final = ("--model", "--runner", "--budget")
+_REFUSED: Final = ("--draft", "--no-draft")
+_MEANT: Final = {
+    "abort": "stop",
+    "cancel": "stop",
+    "halt": "stop",
+    "kill": "stop",
+    "start": "fix",
+    "begin": "fix",
+    "solve": "fix",
+    "resume": "continue",
+    "restart": "retry",
+    "redo": "retry",
+    "accept": "approve",
+    "progress": "status",
+}
+"""Words that, alone on their line, mean a command of another name."""
+
+
+class Options(Noun):
+    """What a command sets for its job; None where it says nothing. `extra` is added to a paused job's budget."""
+
+    model: str | None = None
+    runner: str | None = None
+    budget: MicroUSD | None = None
+    extra: MicroUSD | None = None
+
+
+class Command(Noun):
+    """One command. `text` is what the person wrote after it, hidden characters removed."""
+
+    verb: Verb
+    text: str = ""
+    options: Options = Options()
+    lesson: int | None = None
+    """Of `forget`: the lesson's number."""
+    problem: str = ""
+    """Of `help`: what could not be understood, in a sentence."""
+    suggestion: str = ""
+    """Of `help`: the command that was probably meant."""
+
+
+class _Misread(ValueError):  # noqa: N818  # becomes an answer
+    def __init__(self, problem: str, suggestion: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.suggestion = suggestion
+
+
+class _Word(NamedTuple):
+    text: str
+    start: int
+    end: int
+
+
+def parse(text: str) -> Command | None:
+    """The one command in a comment; `help` where it cannot be understood or where there are several."""
+    shown = visible(text).text
+    lines = shown.split("\n")
+    places = [number for number in prose_lines(shown, _ADDRESSED) if _ADDRESSED.match(lines[number])]
+    if not places:
+        return None
+    if len(places) > 1:
+        return Command(verb="help", problem="There are several commands in one comment; please send one at a time.")
+    first = lines[places[0]]
+    line = _ADDRESSED.sub("", first, count=1).strip()
+    below = "\n".join(lines[places[0] + 1 :]).strip("\n").rstrip()
+    try:
+        return _command(line, below)
+    except _Misread as misread:
+        return Command(verb="help", problem=misread.problem, suggestion=misread.suggestion)
+
+
+def _command(line: str, below: str) -> Command:
+    word, rest = _split(line)
+    verb = word.casefold().rstrip(".,:;!?")
+    if verb not in VERBS:
+        return _other(line, below, word)
+    rest, options = _options(rest)
+    text = "\n\n".join(part for part in (rest, below) if part)
+    _refuse_more_money(options, verb)
+    if verb == "forget":
+        return Command(verb="forget", lesson=_lesson(rest), options=options)
+    if verb in {"ask", "remember"} and not text:
+        raise _Misread(f"`/agent {verb}` needs a text after it.", f"/agent {verb} …")
+    return Command(verb=verb, text=text, options=options)  # type: ignore[arg-type]  # one of VERBS
+
+
+def _split(line: str) -> tuple[str, str]:
+    found = _WORD.match(line)
+    return (found[0], line[found.end() :].strip()) if found else ("", "")
+
+
+def _other(line: str, below: str, word: str) -> Command:
+    """No known command: help where nothing or a slip of the pen stands there, otherwise words for the job."""
+    if word.casefold() == "help" or not (line or below):
+        return Command(verb="help")
+    alone = line.casefold() == word.casefold() and not below
+    bare = re.sub(r"\W+$", "", word.casefold())
+    if alone and bare in _MEANT:
+        raise _Misread(f"There is no command `{_shown(word)}`.", f"/agent {_MEANT[bare]}")
+    if meant := next((verb for verb in VERBS if _is_slip(bare, verb)), None):
+        raise _Misread(f"There is no command `{_shown(word)}`.", f"/agent {meant}")
+    rest, options = _options(line)
+    text = "\n\n".join(part for part in (rest, below) if part)
+    _refuse_more_money(options, "steer")
+    return Command(verb="steer" if text else "fix", text=text, options=options)
+
+
+def _options(line: str) -> tuple[str, Options]:
+    """The line without the options at its two ends, and what they say."""
+    words = [_Word(found[0], *found.span()) for found in _WORD.finditer(line)]
+    found: dict[str, str] = {}
+    first, last = 0, len(words)
+    while first < last and (taken := _option(words[first:last], found)):
+        first += taken
+    while last > first and (taken := _last_option(words[first:last], found)):
+        last -= taken
+    rest = line[words[first].start : words[last - 1].end] if first < last else ""
+    return rest, _checked(found)
+
+
+def _option(words: list[_Word], found: dict[str, str]) -> int:
+    """How many of the first words are an option, which is then in `found`."""
+    name, equals, value = words[0].text.partition("=")
+    if not name.startswith("--"):
+        return 0
+    if name in _REFUSED:
+        raise _Misread(f"`{name}` is not possible: pull requests of agent-fix are always drafts.")
+    if name not in _OPTIONS:
+        if meant := get_close_matches(name, _OPTIONS, n=1, cutoff=0.75):
+            raise _Misread(f"There is no option `{_shown(name)}`.", f"{meant[0]} …")
+        return 0
+    if not equals:
+        value = words[1].text if len(words) > 1 else ""
+    if not value or value.startswith("--"):
+        raise _Misread(f"`{name}` needs a value after it (in backticks it is taken as text).")
+    if name in found:
+        raise _Misread(f"`{name}` is given twice.")
+    found[name] = value
+    return 1 if equals else 2
+
+
+def _last_option(words: list[_Word], found: dict[str, str]) -> int:
+    """The same at the end of the words."""
+    if words[-1].text.startswith("--"):
+        return _option(words[-1:], found)
+    takes_a_value = len(words) > 1 and "=" not in words[-2].text and words[-2].text not in _REFUSED
+    return _option(words[-2:], found) if takes_a_value else 0
+
+
+def _checked(found: dict[str, str]) -> Options:
+    model = _valid("--model", config_rules.model, found)
+    runner = _valid("--runner", config_rules.runner, found)
+    money = found.get("--budget")
+    if money is None:
+        return Options(model=model, runner=runner)
+    more, amount = _amount(money)
+    return Options(model=model, runner=runner, budget=None if more else amount, extra=amount if more else None)
+
+
+def _valid(name: str, rule: Callable[[str], str], found: dict[str, str]) -> str | None:
+    try:
+        return rule(found[name]) if name in found else None
+    except ValueError as error:
+        raise _Misread(f"`{name}` {error}.") from None
+
+
+def _amount(value: str) -> tuple[bool, MicroUSD]:
+    match = _MONEY.fullmatch(value)
+    amount = round(float(match[2]) * 1_000_000) if match else 0
+    if match is None or not 0 < amount <= HIGHEST_BUDGET * 1_000_000:
+        raise _Misread(f"`--budget` must be US dollars up to {HIGHEST_BUDGET:,}, such as 5 or +3.")
+    return match[1] == "+", amount
+
+
+def _refuse_more_money(options: Options, verb: str) -> None:
+    if options.extra is not None and verb != "continue":
+        more = f"{options.extra / 1_000_000:g}"
+        raise _Misread("`--budget +N` raises the budget of a paused job.", f"/agent continue --budget +{more}")
+
+
+def _lesson(text: str) -> int:
+    match = re.fullmatch(r"#?([0-9]{1,6})", text)
+    if match is None or int(match[1]) < 1:
+        raise _Misread("`/agent forget` needs the number of a lesson.", "/agent forget 1")
+    return int(match[1])
+
+
+def _shown(word: str) -> str:
+    """A word of somebody else's in a sentence of ours: short, and without what would end its code span."""
+    return word.replace("`", "'")[:30]
+
+
+def _is_slip(word: str, verb: str) -> bool:
+    """One letter wrong, missing, too many or swapped; the beginning is right, so that plain words are no slips."""
+    if len(word) < 3 or len(verb) < 3 or (word[0] != verb[0] and word[:2] != verb[1::-1]):
+        return False
+    if len(word) == len(verb):
+        wrong = [place for place in range(len(word)) if word[place] != verb[place]]
+        swapped = len(wrong) == 2 and wrong[1] == wrong[0] + 1 and word[wrong[0]] == verb[wrong[1]]
+        return len(wrong) == 1 or (swapped and word[wrong[1]] == verb[wrong[0]])
+    short, long = sorted((word, verb), key=len)
+    return any(long[:place] + long[place + 1 :] == short for place in range(len(long)))
