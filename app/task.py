@@ -19,6 +19,17 @@ class Issue(Noun):
     hidden_characters: int = 0
 
 
+class Origin(Noun):
+    """Where on a forge a task was asked for, by numeric ids, which outlive renames and transfers."""
+
+    installation: int
+    repository: int
+    number: int
+    is_pull_request: bool
+    actor: int
+    """Who asked; their permission is asked of the forge again before anything is published."""
+
+
 class Task(Noun):
     """One thing to do in one repository.
 
@@ -32,3 +43,5 @@ class Task(Noun):
     base_ref: str
     slug: str
     requester: Person | None = None
+    origin: Origin | None = None
+    """None on the command line."""
