@@ -1,0 +1,32 @@
+"""The database of a server: SQLite in its state directory, or the Postgres that its operator names."""
+
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import ArgumentError
+
+from app.errors import AgentFixError
+from app.jobs.tables import sqlite_engine
+
+
+def open_database(url: str, state: Path) -> Engine:
+    """An engine for `AGENT_FIX_DATABASE_URL`, or for a file in `state` where it is empty; nothing is connected yet."""
+    if not url:
+        return sqlite_engine(state / "agent-fix.db")
+    try:
+        parsed = sa.make_url(url)
+    except ArgumentError:  # its text would show the password
+        raise _wrong() from None
+    if parsed.get_backend_name() == "sqlite" and parsed.database:
+        return sqlite_engine(Path(parsed.database))
+    if parsed.drivername in {"postgres", "postgresql", "postgresql+psycopg"}:
+        return sa.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+    raise _wrong()
+
+
+def _wrong() -> AgentFixError:
+    return AgentFixError(
+        "AGENT_FIX_DATABASE_URL is no address of a database that agent-fix knows.",
+        hint="Use postgresql://user:password@host/name, or sqlite:////path/to/file.db, or leave it empty.",
+    )

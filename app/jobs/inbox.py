@@ -1,0 +1,226 @@
+"""The deliveries table: what the receiver accepted, each once, until a worker has dealt with it.
+
+A delivery is known by its id and by its signed content (the id stands outside the signature). It counts as seen when
+it is committed, never before, so a delivery whose storing failed is welcome again. Rows outlive the work for a while:
+the content hashes for longer than intake would act on an old comment, the bodies only as long as they are useful.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.errors import AgentFixError, ExitCode
+
+metadata = sa.MetaData()
+
+deliveries = sa.Table(
+    "deliveries",
+    metadata,
+    sa.Column("seq", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("id", sa.String(64), nullable=False, unique=True),
+    sa.Column("content", sa.String(64), nullable=False, unique=True),
+    sa.Column("event", sa.String(64), nullable=False),
+    sa.Column("body", sa.LargeBinary),
+    sa.Column("state", sa.String(8), nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False, default=0),
+    sa.Column("owner", sa.String(80)),
+    sa.Column("due_at", sa.DateTime(timezone=True), nullable=False),
+    sa.Column("received_at", sa.DateTime(timezone=True), nullable=False),
+    sa.Column("done_at", sa.DateTime(timezone=True)),
+    sa.Column("outcome", sa.Text, nullable=False, default=""),
+    sa.Index("deliveries_due", "state", "due_at"),
+)
+"""`due_at` is when a waiting row may be claimed, and when a claimed one may be claimed by somebody else."""
+
+pulse = sa.Table(
+    "inbox_pulse",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+)
+"""One row that is written to see whether anything can be."""
+
+MOST_UNDONE: Final = 50_000
+MOST_ATTEMPTS: Final = 3
+KEEP_BODIES: Final = timedelta(days=3)
+KEEP_ROWS: Final = timedelta(days=30)
+LEASE: Final = timedelta(seconds=60)
+
+Stored = Literal["stored", "duplicate", "conflict"]
+Clock = Callable[[], datetime]
+_UNDONE: Final = ("waiting", "claimed")
+
+
+class InboxError(AgentFixError):
+    """A delivery could not be stored; the sender is to try again later."""
+
+    def __init__(self, message: str, *, code: ExitCode = ExitCode.OUTPUT, hint: str = "") -> None:
+        super().__init__(message, code=code, hint=hint)
+
+    @property
+    def final(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A delivery whose signature was right. `body` is the signed JSON."""
+
+    id: str
+    event: str
+    body: bytes
+
+    @property
+    def content(self) -> str:
+        return hashlib.sha256(self.body).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A delivery that is ours until the lease ends; `attempt` fences it against who had it before."""
+
+    seq: int
+    attempt: int
+    owner: str
+    delivery: Delivery
+    received_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What waits or is being worked on, and since when; and how many deliveries were given up."""
+
+    undone: int
+    oldest: datetime | None
+    dead: int
+
+
+class Inbox:
+    """Short transactions on SQLite or Postgres, from any number of processes. Raises InboxError where they fail."""
+
+    def __init__(self, engine: Engine, clock: Clock, *, most_undone: int = MOST_UNDONE) -> None:
+        self.engine = engine
+        self._clock = clock
+        self._most = most_undone
+
+    def create_tables(self) -> None:
+        metadata.create_all(self.engine)
+
+    def store(self, arrived: Sequence[Delivery]) -> list[Stored]:
+        """Store all of them in one transaction; when this returns they are committed."""
+        with self._transaction() as db:
+            undone = db.scalar(sa.select(sa.func.count()).where(deliveries.c.state.in_(_UNDONE))) or 0
+            if undone + len(arrived) > self._most:
+                raise InboxError(f"{undone} deliveries wait already.")
+            return [self._store(db, delivery) for delivery in arrived]
+
+    def claim(self, owner: str, limit: int = 10, lease: timedelta = LEASE) -> list[Claimed]:
+        """The oldest deliveries that nobody works on, or whose worker let the lease end."""
+        now = self._clock()
+        lapsed = (deliveries.c.state == "claimed") & (deliveries.c.due_at <= now)
+        due = (deliveries.c.state.in_(_UNDONE)) & (deliveries.c.due_at <= now)
+        free = sa.select(deliveries.c.seq).where(due).order_by(deliveries.c.seq).limit(limit)
+        with self._transaction() as db:
+            given_up = {"state": "dead", "outcome": "its worker died each time", "done_at": now}
+            db.execute(deliveries.update().where(lapsed, deliveries.c.attempts >= MOST_ATTEMPTS).values(**given_up))
+            taken = db.execute(
+                deliveries.update()
+                .where(deliveries.c.seq.in_(free.with_for_update(skip_locked=True).scalar_subquery()))
+                .values(state="claimed", owner=owner, due_at=now + lease, attempts=deliveries.c.attempts + 1)
+                .returning(deliveries)
+            ).mappings()
+            return sorted((_claimed(row) for row in taken), key=lambda claimed: claimed.seq)
+
+    def renew(self, claimed: Claimed, lease: timedelta = LEASE) -> bool:
+        """Keep it for longer; False where somebody else has it by now."""
+        return self._change(claimed, due_at=self._clock() + lease)
+
+    def finish(self, claimed: Claimed, outcome: str) -> bool:
+        """It is dealt with; False where somebody else has it by now."""
+        return self._change(claimed, state="done", outcome=outcome, owner=None, done_at=self._clock())
+
+    def put_back(self, claimed: Claimed, reason: str, after: timedelta) -> bool:
+        """Try again later, or give it up after the last attempt; False where somebody else has it by now."""
+        now = self._clock()
+        if claimed.attempt >= MOST_ATTEMPTS:
+            return self._change(claimed, state="dead", outcome=reason, owner=None, done_at=now)
+        return self._change(claimed, state="waiting", outcome=reason, owner=None, due_at=now + after)
+
+    def health(self) -> Health:
+        """Asked by a transaction that also writes, so that a full or read-only disk is noticed."""
+        with self._transaction() as db:
+            beat = _insert(db, pulse).values(id=1, at=self._clock())
+            db.execute(beat.on_conflict_do_update(index_elements=["id"], set_={"at": self._clock()}))
+            undone = deliveries.c.state.in_(_UNDONE)
+            query = sa.select(sa.func.count(), sa.func.min(deliveries.c.received_at)).where(undone)
+            count, oldest = db.execute(query).one()
+            dead = db.scalar(sa.select(sa.func.count()).where(deliveries.c.state == "dead"))
+            return Health(undone=count, oldest=_aware(oldest) if oldest else None, dead=dead or 0)
+
+    def prune(self) -> int:
+        """Forget bodies, then whole rows, of what was dealt with long enough ago; returns the rows that went."""
+        now = self._clock()
+        over = deliveries.c.state.not_in(_UNDONE) & deliveries.c.done_at.is_not(None)
+        with self._transaction() as db:
+            old = deliveries.update().where(
+                over, deliveries.c.state == "done", deliveries.c.done_at < now - KEEP_BODIES
+            )
+            db.execute(old.values(body=None))
+            return db.execute(deliveries.delete().where(over, deliveries.c.done_at < now - KEEP_ROWS)).rowcount
+
+    def _store(self, db: Connection, delivery: Delivery) -> Stored:
+        now = self._clock()
+        row = {"id": delivery.id, "content": delivery.content, "event": delivery.event, "body": delivery.body}
+        times = {"received_at": now, "due_at": now}
+        new = _insert(db, deliveries).values(**row, **times, state="waiting").on_conflict_do_nothing()
+        if db.execute(new.returning(deliveries.c.seq)).first() is not None:
+            return "stored"
+        known = db.execute(deliveries.select().where(deliveries.c.id == delivery.id)).mappings().first()
+        if known is not None and known["content"] != delivery.content:
+            return "conflict"
+        return "stored" if self._revive(db, delivery) else "duplicate"
+
+    def _revive(self, db: Connection, delivery: Delivery) -> bool:
+        """One that was given up and is delivered again gets new attempts: that is what redelivering is for."""
+        dead = (deliveries.c.content == delivery.content) & (deliveries.c.state == "dead")
+        fresh = {"state": "waiting", "attempts": 0, "due_at": self._clock(), "done_at": None, "body": delivery.body}
+        return db.execute(deliveries.update().where(dead).values(**fresh)).rowcount == 1
+
+    def _change(self, claimed: Claimed, **values: object) -> bool:
+        ours = (deliveries.c.seq == claimed.seq) & (deliveries.c.state == "claimed")
+        fence = (deliveries.c.owner == claimed.owner) & (deliveries.c.attempts == claimed.attempt)
+        with self._transaction() as db:
+            return db.execute(deliveries.update().where(ours, fence).values(**values)).rowcount == 1
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        try:
+            with self.engine.begin() as db:
+                if db.dialect.name == "sqlite":  # as a writer from the start: a reader that turns writer may be refused
+                    db.exec_driver_sql("BEGIN IMMEDIATE")
+                yield db
+        except SQLAlchemyError as error:
+            raise InboxError(f"The database refused a transaction: {type(error).__name__}.") from error
+
+
+def _insert(db: Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+    return sqlite.insert(table) if db.dialect.name == "sqlite" else postgresql.insert(table)
+
+
+def _claimed(row: sa.RowMapping) -> Claimed:
+    delivery = Delivery(id=row["id"], event=row["event"], body=bytes(row["body"]))
+    received = _aware(row["received_at"])
+    return Claimed(row["seq"], row["attempts"], row["owner"], delivery, received)
+
+
+def _aware(moment: datetime) -> datetime:
+    """SQLite keeps no zone; ours are all in UTC."""
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
