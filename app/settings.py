@@ -20,6 +20,12 @@ class Settings:
     sandbox: str = "bubblewrap"
     failpoint: str = ""
     editor: str = "vi"
+    host: str = "127.0.0.1"
+    port: int = 8080
+    webhook_secret: str = field(default="", repr=False)
+    """One secret, or two with a comma between them while they are being changed."""
+    database_url: str = field(default="", repr=False)
+    """Empty for SQLite in the state directory."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -37,6 +43,10 @@ def read_settings(state: Path | None = None) -> Settings:
         sandbox=environment.get("AGENT_FIX_SANDBOX", "bubblewrap"),
         failpoint=environment.get("AGENT_FIX_FAILPOINT", ""),
         editor=environment.get("VISUAL") or environment.get("EDITOR") or "vi",
+        host=environment.get("AGENT_FIX_HOST") or "127.0.0.1",
+        port=port(environment.get("AGENT_FIX_PORT") or "8080"),
+        webhook_secret=environment.get("AGENT_FIX_WEBHOOK_SECRET", ""),
+        database_url=environment.get("AGENT_FIX_DATABASE_URL", ""),
         environment=environment,
     )
 
@@ -50,6 +60,13 @@ def state_directory(environment: Mapping[str, str]) -> Path:
     if home := environment.get("HOME"):
         return Path(home) / ".local" / "state" / "agent-fix"
     raise AgentFixError("No state directory: HOME is not set.", hint="Pass --state DIR or set AGENT_FIX_STATE_DIR.")
+
+
+def port(value: str) -> int:
+    """A TCP port from its text; 0 lets the system choose."""
+    if not (value.isascii() and value.isdigit()) or int(value) > 65_535:
+        raise AgentFixError(f"AGENT_FIX_PORT is {value!r}, not a port.", hint="Set it to a number up to 65535.")
+    return int(value)
 
 
 def python_interpreter() -> Path:
