@@ -87,7 +87,9 @@ def open_store(settings: Settings) -> JobStore:
     except OSError as error:
         message = f"The state directory {settings.state} cannot be written: {error.strerror}."
         raise OutputError(message, hint="Pass another one with --state DIR.") from error
-    store = JobStore(sqlite_engine(settings.state / "agent-fix.db"), lambda: datetime.now(UTC))
+    database = settings.state / "agent-fix.db"
+    log = sqlite_engine(database, synced=False)
+    store = JobStore(sqlite_engine(database), lambda: datetime.now(UTC), log=log)
     store.create_tables()
     ledger_tables.create_all(store.engine)
     return store

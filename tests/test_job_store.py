@@ -53,6 +53,18 @@ def test_a_job_comes_back_as_it_went_in(store: JobStore) -> None:
     assert store.get("zz") is None
 
 
+def test_only_the_log_may_lose_its_end_in_a_power_cut(tmp_path: Path) -> None:
+    durable, log = sqlite_engine(tmp_path / "jobs.db"), sqlite_engine(tmp_path / "jobs.db", synced=False)
+    levels = [engine.connect().exec_driver_sql("PRAGMA synchronous").scalar() for engine in (durable, log)]
+    assert levels == [2, 1]  # FULL, NORMAL
+    store = JobStore(durable, Clock(), log=log)
+    store.create_tables()
+    store.say("a1", "note", "heard")
+    assert [row.text for row in store.said("a1")] == ["heard"]
+    durable.dispose()
+    log.dispose()
+
+
 def test_the_same_key_finds_the_unfinished_job_until_its_result_was_told(store: JobStore) -> None:
     store.create(job("a1"), "key")
     assert store.unfinished("other") is None

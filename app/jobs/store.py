@@ -56,11 +56,15 @@ class ProgressRow:
 
 
 class JobStore:
-    """Reads and writes of our own tables, each in one short transaction."""
+    """Reads and writes of our own tables, each in one short transaction.
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
+    `log` is another engine on the same database, for what people read along and a power cut may take.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock, *, log: Engine | None = None) -> None:
         self.engine = engine
         self._clock = clock
+        self._log = log or engine
 
     def create_tables(self) -> None:
         metadata.create_all(self.engine)
@@ -167,7 +171,7 @@ class JobStore:
             db.execute(jobs.update().where(jobs.c.id == job_id).values(updated_at=self._clock(), **values))
 
     def say(self, job_id: str, kind: ProgressKind, text: str) -> None:
-        with self.engine.begin() as db:
+        with self._log.begin() as db:
             db.execute(progress.insert().values(job=job_id, at=self._clock(), kind=kind, text=text))
 
     def said(self, job_id: str, after: int = 0) -> Iterator[ProgressRow]:
