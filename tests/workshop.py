@@ -123,8 +123,11 @@ class Workshop:
         (self.directory / "home").mkdir()
         self.record(self.answers)
 
-    def record(self, answers: Sequence[Said]) -> None:
-        lines: list[dict[str, Any]] = [{"recording": 1, "model": "scripted"}]
+    def record(self, answers: Sequence[Said], *, dollars_per_million: int = 0) -> None:
+        """Make these the recorded model's answers; each is said to have cost a tenth of a cent."""
+        price = dollars_per_million * 1_000_000
+        header = {"recording": 1, "model": "scripted", "input_price": price, "output_price": price}
+        lines: list[dict[str, Any]] = [header]
         for said in answers:
             calls = _calls(said)
             usage = {"prompt_tokens": 1000, "completion_tokens": 50, "cost": 1000}
@@ -133,11 +136,13 @@ class Workshop:
             lines.append({"key": said.key, "answer": told})
         self.recording.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
-    def begin(self, *options: str, failpoint: str = "", model: str = "") -> subprocess.Popen[str]:
+    def begin(
+        self, *options: str, failpoint: str = "", model: str = "", stdin: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[str]:
         """`agent-fix fix` under way, with a console that is read by us. It leads a process group of its own."""
         where = ("--repo", str(self.repository), "--issue", str(self.issue), "--out", str(self.out))
         command = ("fix", *where, "--model", model or f"recorded/{self.recording}", *options)
-        return self._start(command, {"AGENT_FIX_FAILPOINT": failpoint})
+        return self._start(command, {"AGENT_FIX_FAILPOINT": failpoint}, stdin=stdin)
 
     def fix(self, *options: str, failpoint: str = "", model: str = "") -> "Ended":
         return ended(self.begin(*options, failpoint=failpoint, model=model))
@@ -148,7 +153,9 @@ class Workshop:
     def begin_jobs(self, *arguments: str) -> subprocess.Popen[str]:
         return self._start(("jobs", *arguments), {})
 
-    def _start(self, command: Sequence[str], more: Mapping[str, str]) -> subprocess.Popen[str]:
+    def _start(
+        self, command: Sequence[str], more: Mapping[str, str], stdin: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[str]:
         environment = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": str(self.directory / "home"),
@@ -159,7 +166,7 @@ class Workshop:
         return subprocess.Popen(
             [PROGRAM, *command],
             env=environment,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

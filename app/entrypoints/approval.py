@@ -18,11 +18,11 @@ async def ask_at_terminal(plan: Plan, *, out: Path, editor: str) -> Plan:
     """The plan as agreed to. Raises Parked where nobody can be asked or the answer is no; OUT keeps the plan."""
     path = out / PLAN_FILE
     path.write_text(render_plan_file(plan), "utf-8")
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         hint = f"Edit {path} and pass it with --plan, or use --approve on a terminal."
         raise Parked("awaiting_approval", "The plan waits for approval.", code=ExitCode.AWAITING_APPROVAL, hint=hint)
     while True:
-        answer = (await asyncio.to_thread(input, "Go on with this plan? [y]es, [e]dit, [n]o: ")).strip().lower()
+        answer = await asyncio.to_thread(_ask)
         if answer in {"y", "yes"}:
             return plan
         if answer in {"e", "edit"}:
@@ -30,6 +30,13 @@ async def ask_at_terminal(plan: Plan, *, out: Path, editor: str) -> Plan:
         elif answer in {"n", "no"}:
             hint = f"The plan is in {path}; the same command asks again, --plan {path} uses it as edited."
             raise Parked("awaiting_approval", "The plan was not approved.", code=ExitCode.AWAITING_APPROVAL, hint=hint)
+
+
+def _ask() -> str:
+    """One answer; the end of the input is a no. The question is not part of what `--json` prints."""
+    print("Go on with this plan? [y]es, [e]dit, [n]o: ", end="", file=sys.stderr, flush=True)
+    line = sys.stdin.readline()
+    return line.strip().lower() if line else "no"
 
 
 def _edit(path: Path, editor: str, plan: Plan) -> Plan:
