@@ -1,4 +1,4 @@
-"""Prints what issue 2 wants measured: `python -m bench.all [--repeat N] [--only PART] [--peers] [--json FILE]`."""
+"""Prints the figures of docs/performance.md: `python -m bench.all [--repeat N] [--only PART] [--peers] [--json FILE]`."""
 
 import argparse
 import json

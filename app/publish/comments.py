@@ -158,7 +158,10 @@ def _changes(facts: PullRequestFacts, caps: Caps) -> str:
     ]
     more = len(facts.changes) - len(rows)
     told = f"\n\nand {count(more, 'more file')}." if more else ""
-    return table(["File", "Lines", ""], rows) + told
+    headings = ["File", "Lines", ""]
+    if not any(remarks for _, _, remarks in rows):
+        headings, rows = headings[:2], [row[:2] for row in rows]
+    return table(headings, rows) + told
 
 
 def _lines(stat: FileStat) -> str:

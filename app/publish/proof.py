@@ -83,18 +83,19 @@ def _table(facts: Verification, base: str, head: str, caps: Caps) -> str:
         rows.append(
             [
                 "Reproduction",
-                code_cell(clip(found.command, caps.text)),
                 _reproduced(found.base, found.on_base),
                 _reproduced(found.head, found.on_head),
+                code_cell(clip(found.command, caps.text)),
             ]
         )
     if (suite := facts.suite) is not None and suite.command:
         known = known_failures(suite)
         sides = [_ran(suite.base, known), _ran(suite.head, known)]
-        rows.append(["Test suite", code_cell(clip(suite.command, caps.text)), *sides])
+        rows.append(["Test suite", *sides, code_cell(clip(suite.command, caps.text))])
     if not rows:
         return ""
-    return table(["", "Command", f"Base {code_span(base[:10])}", f"Head {code_span(head[:10])}"], rows)
+    # The command last: a long one is then cut off by a narrow page, and not what came of it.
+    return table(["", f"Base {code_span(base[:10])}", f"Head {code_span(head[:10])}", "Command"], rows)
 
 
 def _reproduced(execution: Execution | None, outcome: Redness) -> str:
