@@ -3,10 +3,18 @@
 from datetime import datetime
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+
+def _encodable(text: str) -> str:
+    """A lone surrogate is no text: it could not be stored or sent on."""
+    text.encode()
+    return text
+
 
 Id = Annotated[int, Field(gt=0, lt=2**63)]
 Sha = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
+Text = Annotated[str, AfterValidator(_encodable)]
 When = Annotated[datetime, Field(strict=False)]
 
 
@@ -22,23 +30,23 @@ class Numbered(Wire):
 
 class User(Wire):
     id: Id
-    login: str
-    type: str = "User"
+    login: Text
+    type: Text = "User"
 
 
 class Named(Wire):
-    name: str
+    name: Text
 
 
 class Owner(Wire):
-    login: str
+    login: Text
 
 
 class Repository(Wire):
     id: Id
-    name: str
+    name: Text
     owner: Owner
-    default_branch: str
+    default_branch: Text
     private: bool
     archived: bool = False
 
@@ -60,7 +68,7 @@ class InstallationPayload(Wire):
 
 
 class HeadRef(Wire):
-    ref: str
+    ref: Text
     sha: Sha
     repo: Numbered | None = None
 
@@ -73,8 +81,8 @@ class About(Wire):
     """An issue, or a pull request in either of its shapes."""
 
     number: Id
-    title: str
-    body: str | None = None
+    title: Text
+    body: Text | None = None
     user: User | None = None
     labels: tuple[Named, ...] = Field(default=(), strict=False)
     pull_request: IssueLink | None = None
@@ -107,7 +115,7 @@ class LabelPayload(SubjectPayload):
 
 class Saying(Numbered):
     user: User | None = None
-    body: str | None = None
+    body: Text | None = None
     performed_via_github_app: Numbered | None = None
 
 
@@ -116,17 +124,17 @@ class Comment(Saying):
 
 
 class ReviewComment(Comment):
-    path: str
-    diff_hunk: str = ""
+    path: Text
+    diff_hunk: Text = ""
     line: Id | None = None
     original_line: Id | None = None
     start_line: Id | None = None
-    side: str | None = None
+    side: Text | None = None
     in_reply_to_id: Id | None = None
 
 
 class Review(Saying):
-    state: str
+    state: Text
     submitted_at: When
 
 
@@ -147,16 +155,16 @@ class PullNumber(Wire):
 
 
 class Suite(Wire):
-    head_branch: str | None = None
+    head_branch: Text | None = None
 
 
 class Outcome(Numbered):
     """How a check ended. A run tells its branch through its suite."""
 
-    name: str | None = None
-    conclusion: str | None = None
+    name: Text | None = None
+    conclusion: Text | None = None
     head_sha: Sha
-    head_branch: str | None = None
+    head_branch: Text | None = None
     check_suite: Suite | None = None
     pull_requests: tuple[PullNumber, ...] = Field(default=(), strict=False)
     app: Numbered | None = None
@@ -187,6 +195,6 @@ CHECKS: dict[str, type[CheckRunPayload] | type[CheckSuitePayload] | type[Workflo
 
 
 class PushPayload(Payload):
-    ref: str
+    ref: Text
     before: Sha
     after: Sha
