@@ -44,7 +44,7 @@ FINAL: frozenset[JobState] = frozenset(
 )
 
 
-class Parked(AgentFixError):
+class Parked(AgentFixError):  # noqa: N818  # a wait, not a fault
     """The job cannot go on without a person: an approval, an answer, a higher limit. It stays as it stands."""
 
     def __init__(self, state: JobState, reason: str, *, code: ExitCode, hint: str = "") -> None:
