@@ -38,7 +38,7 @@ through what they leave, which is no garbage."""
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit code; errors are one line and a hint, never a traceback."""
     arguments = parser().parse_args(argv)
-    gc.set_threshold(COLLECT_AFTER, 50, 100)
+    gc.set_threshold(COLLECT_AFTER, 20, 20)
     try:
         return int(_dispatch(arguments))
     except AgentFixError as error:

@@ -141,6 +141,24 @@ def test_a_request_has_the_same_count_every_time_and_every_part_counts() -> None
     assert count_tokens("anthropic/claude-x", small) > counts[0]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(x):\n    return x + 1\n" * 50,
+        "A misconfigured interpreter raises an exception. " * 40,
+        "{'a': [1, 2.5]}\n" * 80,
+        "sha256:3f9a0bc7d1e2\n" * 80,
+        "\u51fd\u6570\u8fd4\u56de\u4e86\u9519\u8bef\u7684\u7ed3\u679c" * 60,
+    ],
+    ids=["code", "prose", "data", "digits", "chinese"],
+)
+def test_a_small_request_is_never_taken_for_less_than_it_is(text: str) -> None:
+    request = Request(messages=(Message(role="user", content=text),))
+    exact = count_tokens("openai/gpt-4o", request)
+    assert 0.95 * exact <= count_tokens("openai/gpt-4o", request, small=10_000) <= 2 * exact
+    assert count_tokens("openai/gpt-4o", request, small=exact // 2) == exact
+
+
 def test_no_text_is_too_odd_to_count() -> None:
     assert count_text("m", "<|endoftext|>\udcff\x00" * 3) > 0
     assert count_text("m", "") == 0
@@ -153,7 +171,7 @@ def test_none_of_this_imports_litellm() -> None:
         "from app.model.base import Message, Request\n"
         "m = make_model('openai/gpt-4o', environment={})\n"
         "m.count(Request(messages=(Message(role='user', content='x'),)))\n"
-        "assert not {'litellm', 'openai', 'httpx', 'sqlalchemy'} & set(sys.modules), 'heavy'\n"
+        "assert not {'litellm', 'openai', 'httpx', 'sqlalchemy', 'tiktoken'} & set(sys.modules), 'heavy'\n"
     )
     root = __file__.rpartition("/tests/")[0]
     subprocess.run([sys.executable, "-I", "-c", code, root], env={}, check=True, timeout=60)

@@ -75,7 +75,7 @@ class LiteLLMModel:
                 raise ModelError(message, kind="give_up", reason="no_key")
 
     def count(self, request: Request) -> int:
-        return count_tokens(self._info.name, request)
+        return count_tokens(self._info.name, request, small=self._info.context_window // 2)
 
     async def complete(self, request: Request, *, key: str = "", on_text: OnText | None = None) -> Answer:
         library = await asyncio.wrap_future(_importing())
@@ -165,7 +165,7 @@ class LiteLLMModel:
 
     def _estimate(self, request: Request, assembly: Assembly) -> Usage:
         usage = Usage(
-            prompt_tokens=self.count(request),
+            prompt_tokens=count_tokens(self._info.name, request),
             completion_tokens=count_text(self._info.name, assembly.everything),
             estimated=True,
         )
@@ -216,8 +216,7 @@ def _importing() -> "Future[_Library]":
 
 
 def _load() -> _Library:
-    """Quietly: no price list from the network, no stray .env, no log lines; and the tokenizer with it."""
-    count_text("", "")
+    """Quietly: no price list from the network, no stray .env, no log lines."""
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     os.environ["LITELLM_MODE"] = "PRODUCTION"
     import httpx  # noqa: PLC0415
