@@ -152,7 +152,7 @@ def test_never_at_a_wrong_place(lines: list[str], data: st.DataObject, ends: str
         assert edited.text.replace(ends, "\n") == f"{before}NEW\n{after}"
         return
     had, has = text.split(ends), edited.text.split(ends)
-    place = has.index("NEW")
+    place = next(index for index, line in enumerate(has) if "NEW" in line)
     assert has[:place] + has[place + 1 :] == had[:place] + had[place + end - begin :]
     assert [*map(_loosely, had[place : place + end - begin])] == [*map(_loosely, wanted)]
 
