@@ -61,7 +61,7 @@ def failure_of(error: GitHubException, now: datetime) -> ForgeError:
     if isinstance(error, RequestFailed):
         return refusal_of(error.response.raw_response, now)
     cause = error.exc if isinstance(error, RequestError) else error
-    if isinstance(cause, httpx.HTTPError):
+    if isinstance(cause, httpx.HTTPError | OSError):
         return TryAgain(f"GitHub could not be reached: {_told(str(cause) or type(cause).__name__)}")
     if isinstance(cause, ValidationError):  # a page in the place of a token, or half a token
         return TryAgain("GitHub's answer was not readable.")

@@ -1,0 +1,105 @@
+"""What an App asks with its own signature, and accounts: installations, tokens, deliveries."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from tests.fakes.github.gate import Refusal
+from tests.fakes.github.server import FakeGitHub
+from tests.fakes.github.views import account_view, app_view, delivery_view, installation_view, token_view
+
+Handler = Callable[[FakeGitHub, Request, dict[str, Any]], tuple[int, Any]]
+
+
+def app_routes(github: Callable[[], FakeGitHub]) -> list[Route]:
+    table: tuple[tuple[str, str, Handler], ...] = (
+        ("GET", "/app", _identity),
+        ("GET", "/repos/{owner}/{name}/installation", _installation),
+        ("POST", "/app/installations/{id:int}/access_tokens", _mint),
+        ("GET", "/app/hook/deliveries", _deliveries),
+        ("POST", "/app/hook/deliveries/{id:int}/attempts", _redeliver),
+        ("DELETE", "/installation/token", _revoke),
+        ("GET", "/user/{id:int}", _user),
+        ("GET", "/users/{login}", _user),
+    )
+    return [*(_route(github, *entry) for entry in table), Route("/logs/{owner}/{name}/{id:int}", _log(github))]
+
+
+def _log(github: Callable[[], FakeGitHub]) -> Callable[[Request], Awaitable[Response]]:
+    """The host of the logs, which wants no token and gets none."""
+
+    async def endpoint(request: Request) -> Response:
+        checks = (check for repo in github().world.repos.values() for check in repo.checks)
+        return PlainTextResponse(next(check.log for check in checks if check.id == request.path_params["id"]))
+
+    return endpoint
+
+
+def _route(github: Callable[[], FakeGitHub], method: str, path: str, handler: Handler) -> Route:
+    async def endpoint(request: Request) -> Response:
+        fake = github()
+        raw = await request.json() if method == "POST" and await request.body() else {}
+        header = request.headers.get("authorization", "")
+        try:
+            if path.startswith(("/app", "/repos")):
+                fake.gate.app(header)
+            else:
+                fake.gate.token(header)
+            return fake.answer(request, *handler(fake, request, raw))
+        except Refusal as refusal:
+            return fake.refuse(refusal)
+
+    return Route(path, endpoint, methods=[method])
+
+
+def _identity(fake: FakeGitHub, _request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
+    return 200, app_view(fake.world)
+
+
+def _installation(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
+    wanted = f"{request.path_params['owner']}/{request.path_params['name']}"
+    repo = next((repo for repo in fake.world.repos.values() if repo.full_name == wanted), None)
+    for installation in fake.world.installations.values():
+        if repo is not None and repo.id in installation.repositories:
+            return 200, installation_view(installation)
+    raise Refusal(404, "Not Found")
+
+
+def _mint(fake: FakeGitHub, request: Request, body: dict[str, Any]) -> tuple[int, Any]:
+    installation = fake.world.installations.get(request.path_params["id"])
+    return 201, token_view(*fake.gate.mint(installation, body))
+
+
+def _revoke(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
+    fake.gate.token(request.headers["authorization"]).revoked = True
+    return 204, None
+
+
+def _user(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
+    wanted = request.path_params
+    for user in fake.world.users.values():
+        if user.id == wanted.get("id") or user.login == wanted.get("login"):
+            return 200, account_view(user)
+    raise Refusal(404, "Not Found")
+
+
+def _deliveries(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
+    newest = sorted(fake.world.deliveries, key=lambda delivery: -delivery.id)
+    start = int(request.query_params.get("cursor", 0))
+    size = int(request.query_params.get("per_page", 30))
+    return 200, [delivery_view(delivery) for delivery in newest[start : start + size]]
+
+
+def _redeliver(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
+    """Sent again under the same guid; `Hooks` is what really sends."""
+    wanted = request.path_params["id"]
+    old = next((delivery for delivery in fake.world.deliveries if delivery.id == wanted), None)
+    if old is None:
+        raise Refusal(404, "Not Found")
+    again = replace(old, id=fake.world.number(), delivered_at=fake.world.now, status=0, redelivery=True)
+    fake.world.deliveries.append(again)
+    return 202, {}

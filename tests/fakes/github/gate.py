@@ -1,0 +1,112 @@
+"""Who may come in: App signatures verified, tokens of both shapes with their repositories, permissions and end."""
+
+import base64
+import secrets
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from tests.fakes.github.world import Installation, Repo, Token, World
+
+APP_ID = 4_711
+
+
+class Refusal(Exception):  # noqa: N818  # an answer
+    """GitHub says no."""
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None, **extra: Any) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = {"message": message, "documentation_url": "https://docs.github.example", **extra}
+        self.headers = dict(headers or {})
+
+
+@cache
+def app_key() -> tuple[str, str]:
+    """The App's key pair, PEM, private first."""
+    key = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return private.decode(), public.decode()
+
+
+class Gate:
+    """Reads the Authorization header."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def app(self, header: str) -> None:
+        """The App itself, by a signature that is neither from the future nor too long."""
+        now = self._world.now.timestamp()
+        try:
+            claims = jwt.decode(
+                header.removeprefix("Bearer "),
+                app_key()[1],
+                algorithms=["RS256"],
+                options={"verify_exp": False, "verify_iat": False},
+            )
+        except jwt.PyJWTError as error:
+            raise Refusal(401, "A JSON web token could not be decoded") from error
+        if claims["iss"] != str(APP_ID):
+            raise Refusal(401, "Integration not found")
+        if claims["iat"] > now:
+            raise Refusal(401, "'Issued at' claim ('iat') must be an Integer representing the time it was issued")
+        if not now < claims["exp"] <= now + 600:
+            raise Refusal(401, "'Expiration time' claim ('exp') must be a numeric value representing the future time")
+
+    def token(self, header: str) -> Token:
+        """A token that is known, whole and not over."""
+        scheme, _, value = header.partition(" ")
+        if scheme.lower() == "basic":
+            value = base64.b64decode(value).decode().removeprefix("x-access-token:")
+        token = self._world.tokens.get(value)
+        if token is None or token.revoked or token.expires_at <= self._world.now:
+            raise Refusal(401, "Bad credentials")
+        return token
+
+    def enter(self, header: str, repo: Repo, permission: str, access: str) -> Token:
+        """A token that opens this repository for this."""
+        token = self.token(header)
+        installation = self._world.installations.get(token.installation)
+        if installation is None or repo.id not in token.repositories & installation.repositories:
+            raise Refusal(404, "Not Found")
+        if installation.suspended:
+            raise Refusal(403, "This installation has been suspended")
+        granted = token.permissions.get(permission, "")
+        if granted not in {"write", access}:
+            raise Refusal(403, "Resource not accessible by integration")
+        if repo.archived and access == "write":
+            raise Refusal(403, "Repository was archived so is read-only.")
+        return token
+
+    def mint(self, installation: Installation | None, wanted: Mapping[str, Any]) -> tuple[str, Token]:
+        """A new token for part of what an installation has."""
+        if installation is None:
+            raise Refusal(404, "Not Found")
+        if installation.suspended:
+            raise Refusal(403, "This installation has been suspended")
+        repositories = set(wanted.get("repository_ids") or installation.repositories)
+        permissions = dict(wanted.get("permissions") or installation.permissions)
+        if not repositories <= installation.repositories:
+            raise Refusal(422, "There is at least one repository that does not exist or is not accessible to the parent installation.")  # fmt: skip # noqa: E501
+        for name, access in permissions.items():
+            if installation.permissions.get(name) not in {access, "write"}:
+                raise Refusal(422, "The permissions requested are not granted to this installation.")
+        token = Token(installation.id, frozenset(repositories), permissions, self._world.now + timedelta(hours=1))
+        text = _long_token() if self._world.long_tokens else f"ghs_{secrets.token_hex(18)}"
+        self._world.tokens[text] = token
+        return text, token
+
+
+def _long_token() -> str:
+    """The shape of 2026: the App's number and a JSON web token, some 520 characters."""
+    part = secrets.token_urlsafe
+    return f"ghs_{APP_ID}_eyJ{part(24)}.eyJ{part(220)}.{part(128)}"

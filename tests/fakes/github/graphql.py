@@ -1,0 +1,160 @@
+"""The GraphQL side: a part of GitHub's schema with the same names and types, executed for real over the world."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from graphql import GraphQLError, build_schema, graphql_sync
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tests.fakes.github.gate import Refusal
+from tests.fakes.github.server import FakeGitHub
+from tests.fakes.github.views import when
+from tests.fakes.github.world import Issue, Repo, Thread
+
+SCHEMA = build_schema("""
+scalar DateTime
+interface Node { id: ID! }
+type Query { repository(owner: String!, name: String!): Repository  node(id: ID!): Node }
+type Mutation { resolveReviewThread(input: ResolveReviewThreadInput!): ResolveReviewThreadPayload }
+input ResolveReviewThreadInput { threadId: ID! clientMutationId: String }
+type ResolveReviewThreadPayload { thread: PullRequestReviewThread }
+type Repository { issueOrPullRequest(number: Int!): IssueOrPullRequest  pullRequest(number: Int!): PullRequest }
+union IssueOrPullRequest = Issue | PullRequest
+enum IssueTimelineItemsItemType { RENAMED_TITLE_EVENT }
+enum PullRequestTimelineItemsItemType { RENAMED_TITLE_EVENT }
+type IssueTimelineItemsConnection { filteredCount: Int! }
+type PullRequestTimelineItemsConnection { filteredCount: Int! }
+type Issue {
+  lastEditedAt: DateTime
+  timelineItems(first: Int, since: DateTime, itemTypes: [IssueTimelineItemsItemType!]): IssueTimelineItemsConnection!
+}
+type PullRequest {
+  lastEditedAt: DateTime
+  timelineItems(first: Int, since: DateTime, itemTypes: [PullRequestTimelineItemsItemType!]):
+    PullRequestTimelineItemsConnection!
+  reviewThreads(first: Int, after: String): PullRequestReviewThreadConnection!
+}
+type PageInfo { hasNextPage: Boolean! endCursor: String }
+type PullRequestReviewThreadConnection { pageInfo: PageInfo! nodes: [PullRequestReviewThread] }
+type PullRequestReviewThread implements Node {
+  id: ID! isResolved: Boolean! isOutdated: Boolean! path: String! line: Int startLine: Int
+  comments(first: Int): PullRequestReviewCommentConnection!
+}
+type PullRequestReviewCommentConnection { nodes: [PullRequestReviewComment] }
+interface Actor { login: String! }
+type User implements Actor { login: String! }
+type PullRequestReviewComment {
+  databaseId: Int body: String! createdAt: DateTime! lastEditedAt: DateTime diffHunk: String! author: Actor
+}
+""")
+
+
+def graphql_route(github: Callable[[], FakeGitHub]) -> Route:
+    async def endpoint(request: Request) -> Response:
+        fake = github()
+        try:
+            token = fake.gate.token(request.headers.get("authorization", ""))
+        except Refusal as refusal:
+            return fake.refuse(refusal)
+        body = await request.json()
+        open_repos = [repo for repo in fake.world.repos.values() if repo.id in token.repositories]
+        root = Root(fake, open_repos, dict(token.permissions))
+        result = graphql_sync(SCHEMA, body["query"], root, variable_values=body.get("variables"))
+        answer: dict[str, Any] = {"data": result.data}
+        if result.errors:
+            kinds = [(error.extensions or {}).get("type", "") for error in result.errors]
+            answer["errors"] = [
+                {"type": kind, "message": error.message} for kind, error in zip(kinds, result.errors, strict=True)
+            ]
+        return JSONResponse(answer)
+
+    return Route("/graphql", endpoint, methods=["POST"])
+
+
+class Root:
+    """Resolvers; graphql-core calls a method where a dictionary holds one."""
+
+    def __init__(self, fake: FakeGitHub, repos: list[Repo], permissions: dict[str, str]) -> None:
+        self._fake = fake
+        self._repos = repos
+        self._permissions = permissions
+
+    def repository(self, _info: Any, owner: str, name: str) -> dict[str, Any]:
+        repo = next((repo for repo in self._repos if repo.full_name == f"{owner}/{name}"), None)
+        if repo is None:
+            raise _refused("NOT_FOUND", f"Could not resolve to a Repository with the name '{owner}/{name}'.")
+
+        def found(_info: Any, number: int) -> dict[str, Any] | None:
+            issue = repo.issues.get(number)
+            return _issue(repo, issue) if issue else None
+
+        return {"issueOrPullRequest": found, "pullRequest": found}
+
+    def node(self, _info: Any, id: str) -> dict[str, Any] | None:  # noqa: A002  # GitHub's name
+        found = self._thread(id)
+        return _thread(*found) if found else None
+
+    def resolveReviewThread(self, _info: Any, input: dict[str, str]) -> dict[str, Any]:  # noqa: A002
+        if self._permissions.get("pull_requests") != "write":
+            raise _refused("FORBIDDEN", "Resource not accessible by integration")
+        found = self._thread(input["threadId"])
+        if found is None:
+            raise _refused("NOT_FOUND", "Could not resolve to a node with the global id.")
+        found[1].resolved = True
+        return {"thread": _thread(*found)}
+
+    def _thread(self, ident: str) -> tuple[Repo, Thread] | None:
+        threads = ((repo, thread) for repo in self._repos for thread in repo.threads)
+        return next(((repo, thread) for repo, thread in threads if thread.id == ident), None)
+
+
+def _issue(repo: Repo, issue: Issue) -> dict[str, Any]:
+    def timeline(_info: Any, since: str = "", **_rest: Any) -> dict[str, int]:
+        moment = datetime.fromisoformat(since) if since else None
+        return {"filteredCount": sum(moment is None or at >= moment for at in issue.renamed)}
+
+    def threads(_info: Any, first: int = 50, after: str | None = None) -> dict[str, Any]:
+        found = [thread for thread in repo.threads if thread.number == issue.number]
+        start = int(after or 0)
+        end = start + first
+        page = {"hasNextPage": end < len(found), "endCursor": str(end)}
+        return {"pageInfo": page, "nodes": [_thread(repo, thread) for thread in found[start:end]]}
+
+    return {
+        "__typename": "PullRequest" if issue.pull else "Issue",
+        "lastEditedAt": when(issue.edited_at) if issue.edited_at else None,
+        "timelineItems": timeline,
+        "reviewThreads": threads,
+    }
+
+
+def _thread(repo: Repo, thread: Thread) -> dict[str, Any]:
+    comments = [repo.comments[number] for number in thread.comments]
+    nodes = [
+        {
+            "databaseId": comment.id,
+            "body": comment.body,
+            "createdAt": when(comment.created_at),
+            "lastEditedAt": when(comment.updated_at) if comment.updated_at > comment.created_at else None,
+            "diffHunk": "@@ -1 +1 @@",
+            "author": {"__typename": "User", "login": comment.user.login},
+        }
+        for comment in comments
+    ]
+    return {
+        "__typename": "PullRequestReviewThread",
+        "id": thread.id,
+        "isResolved": thread.resolved,
+        "isOutdated": thread.line is None,
+        "path": thread.path,
+        "line": thread.line,
+        "startLine": None,
+        "comments": {"nodes": nodes},
+    }
+
+
+def _refused(kind: str, message: str) -> GraphQLError:
+    return GraphQLError(message, extensions={"type": kind})

@@ -1,0 +1,89 @@
+"""Assembles the fake: in this process for what speaks HTTP by hand, on a loopback port for git."""
+
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import uvicorn
+
+from app.forge.github.connection import App, Credentials, Host, RepositoryId
+from app.forge.github.door import Door
+from tests.fakes.github import checks, issues, pulls, repos
+from tests.fakes.github.apps import app_routes
+from tests.fakes.github.gate import APP_ID, app_key
+from tests.fakes.github.git_http import git_route
+from tests.fakes.github.graphql import graphql_route
+from tests.fakes.github.server import FakeGitHub
+from tests.fakes.github.world import Installation, Issue, Repo, User, World
+
+ROOMS = (checks, issues, pulls, repos)
+"""Imported for the routes that they register."""
+API, SITE = "http://api.github.example", "http://github.example"
+
+
+def fake_github(world: World) -> FakeGitHub:
+    made: list[FakeGitHub] = []
+    extra = [*app_routes(lambda: made[0]), graphql_route(lambda: made[0]), git_route(lambda: made[0])]
+    made.append(FakeGitHub(world, extra))
+    return made[0]
+
+
+@dataclass
+class Ground:
+    """A fake with one repository, its owner, one issue and the App installed."""
+
+    github: FakeGitHub
+    world: World
+    repo: Repo
+    owner: User
+    issue: Issue
+    installation: Installation
+
+    @property
+    def repository(self) -> RepositoryId:
+        return RepositoryId(self.repo.id, self.repo.owner.login, self.repo.name)
+
+    async def sleep(self, seconds: float) -> None:
+        self.world.tick(seconds)
+
+    def app(self, *, api: str = API, site: str = SITE, sleep: Callable[[float], Awaitable[None]] | None = None) -> App:
+        """An App that speaks to the fake without a network, by the fake's clock."""
+        transport = httpx.ASGITransport(self.github) if api == API else None
+        return App(
+            Host(api, site),
+            Credentials(APP_ID, app_key()[0]),
+            transport=transport,
+            now=lambda: self.world.now,
+            sleep=sleep or self.sleep,
+        )
+
+    def door(self, app: App) -> Door:
+        return Door(app, self.installation.id, self.repository)
+
+
+def make_ground(directory: Path) -> Ground:
+    world = World(directory)
+    owner = world.add_user("ada", name="Ada Lovelace")
+    repo = world.add_repo(owner, "sample", {"README.md": "# Sample\n", "app/money.py": "half = 0.5\n"})
+    installation = world.install(repo)
+    issue = world.open_issue(repo, owner, "Totals are a cent too low", "Totals like 0.125 …")
+    return Ground(fake_github(world), world, repo, owner, issue, installation)
+
+
+@contextmanager
+def served(github: FakeGitHub) -> Iterator[str]:
+    """The fake on a loopback port, for programs that need one; its address."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(github, log_level="critical", lifespan="off"))
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"  # who connects before it is ready waits in the backlog
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        listening.close()

@@ -1,0 +1,54 @@
+"""Repositories: their facts, collaborators, files, branches and commits, read from the real git side."""
+
+import base64
+
+from githubkit_schemas.latest import models
+from starlette.responses import Response
+
+from tests.fakes.github.gate import Refusal
+from tests.fakes.github.server import Answer, Ask, rest
+from tests.fakes.github.shapes import shaped
+from tests.fakes.github.views import commit_view, permission_view, ref_view, repo_view
+from tests.repositories import git
+
+
+@rest("GET", "", "metadata")
+def get_repo(ask: Ask) -> Answer:
+    return 200, repo_view(ask.repo)
+
+
+@rest("GET", "/collaborators/{login}/permission", "metadata")
+def get_permission(ask: Ask) -> Answer:
+    user = next((user for user in ask.world.users.values() if user.login == ask.params["login"]), None)
+    if user is None:
+        raise Refusal(404, f"{ask.params['login']} is not a user")
+    return 200, permission_view(ask.repo, user)
+
+
+@rest("GET", "/contents/{path:path}", "contents")
+def get_content(ask: Ask) -> Answer:
+    ref, path = ask.query.get("ref", "main"), ask.params["path"]
+    listed = git(ask.repo.path, "ls-tree", ref, "--", path)
+    if not listed:
+        raise Refusal(404, "Not Found")
+    blob = listed.split()[2]
+    content = git(ask.repo.path, "cat-file", "blob", blob).encode("utf-8", "surrogateescape")
+    whole = content + b"\n" * (int(git(ask.repo.path, "cat-file", "-s", blob)) - len(content))
+    if "raw" in ask.accept:
+        return Response(whole, media_type="application/vnd.github.raw+json; charset=utf-8")
+    encoded = base64.b64encode(whole).decode()
+    name = path.rpartition("/")[2]
+    return 200, shaped(models.ContentFile, path=path, name=name, sha=blob, size=len(whole), content=encoded)
+
+
+@rest("GET", "/git/ref/heads/{branch:path}", "contents")
+def get_ref(ask: Ask) -> Answer:
+    commit = ask.repo.branches.get(ask.params["branch"])
+    if commit is None:
+        raise Refusal(404, "Not Found")
+    return 200, ref_view(ask.params["branch"], commit)
+
+
+@rest("GET", "/commits/{sha}", "contents")
+def get_commit(ask: Ask) -> Answer:
+    return 200, commit_view(ask.repo, ask.params["sha"])
