@@ -1,4 +1,7 @@
-"""Prints the figures of docs/performance.md: `python -m bench.all [--repeat N] [--only PART] [--peers] [--json FILE]`."""
+"""Prints the figures of docs/performance.md.
+
+    python -m bench.all [--repeat N] [--only PART] [--peers] [--json FILE]
+"""
 
 import argparse
 import json

@@ -71,7 +71,7 @@ def resolve(mentioned: str, by_name: dict[str, list[str]]) -> list[str]:
     longest = 0
     for path in by_name.get(wanted[-1], ()):
         parts = path.split("/")
-        common = _common_end(parts, wanted)
+        common = _shared_end(parts, wanted)
         if common > longest:
             best, longest = [path], common
         elif common == longest:
@@ -81,7 +81,7 @@ def resolve(mentioned: str, by_name: dict[str, list[str]]) -> list[str]:
     return best
 
 
-def _common_end(one: Sequence[str], other: Sequence[str]) -> int:
+def _shared_end(one: Sequence[str], other: Sequence[str]) -> int:
     common = 0
     for mine, theirs in zip(reversed(one), reversed(other), strict=False):
         if mine != theirs:
