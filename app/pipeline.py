@@ -26,6 +26,9 @@ from app.verify.facts import Known, Verification, Verified
 MAX_REVIEWS = 6
 """Submissions that are verified; the last one's facts are the job's, whatever they are."""
 
+MAX_UNANSWERED = 2
+"""Earlier reproductions that are executed again where the last one shows nothing."""
+
 
 class Published(Noun):
     """Where the patch is now."""
@@ -46,7 +49,9 @@ class Verifies(Protocol):
 
     async def baseline(self) -> Known: ...
 
-    async def verify(self, patch: Patch, submission: Submission, known: Known) -> Verified: ...
+    async def verify(
+        self, patch: Patch, submission: Submission, known: Known, earlier: Sequence[str] = ()
+    ) -> Verified: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +184,18 @@ class Reviews:
             known = earlier.verification.reproduction
             if earlier.patch == patch and known is not None and known.command == submission.reproduction:
                 return earlier
-        return await self._bench.verifier.verify(patch, submission, self._known)
+        return await self._bench.verifier.verify(patch, submission, self._known, _unanswered(before))
+
+
+def _unanswered(before: Sequence[Verified]) -> tuple[str, ...]:
+    """The agent's reproductions that failed on base and head, newest first: a later one that shows nothing is no
+    answer to them."""
+    found = [
+        shown.command
+        for shown in (verified.verification.reproduction for verified in reversed(before))
+        if shown is not None and (shown.on_base, shown.on_head) == ("red", "red") and shown.origin != "changed tests"
+    ]
+    return tuple(dict.fromkeys(found))[:MAX_UNANSWERED]
 
 
 _RETURNED = (

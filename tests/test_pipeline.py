@@ -96,6 +96,7 @@ class World:
     verdicts: list[Verification]
     patches: list[Patch]
     executed: int = 0
+    earlier: tuple[str, ...] = ()
     sandbox: Untouched = field(default_factory=Untouched)
     published: list[Patch] = field(default_factory=list)
     progress: ListProgress = field(default_factory=ListProgress)
@@ -132,8 +133,9 @@ class World:
     async def baseline(self) -> Known:
         return Known(brief="1 passed")
 
-    async def verify(self, patch: Patch, submission: Submission, known: Known) -> Verified:
+    async def verify(self, patch: Patch, submission: Submission, known: Known, earlier: Sequence[str] = ()) -> Verified:
         self.executed += 1
+        self.earlier = tuple(earlier)
         return Verified(patch=patch, verification=self.verdicts.pop(0), feedback="the facts")
 
     async def publish(self, patch: Patch, summary: str) -> Published:
@@ -203,6 +205,24 @@ async def test_another_patch_is_verified_again() -> None:
     await work(world)
     assert world.executed == 2
     assert world.published == [patch(b"2")]
+
+
+async def test_an_honest_reproduction_that_failed_is_not_forgotten() -> None:
+    """What was red on the base for other reasons, or never red, is."""
+    given: list[tuple[str, Redness, Redness]] = [
+        ("a", "red", "red"),
+        ("b", "green", "red"),
+        ("c", "red", "red"),
+        ("d", "was_not_there", "red"),
+    ]
+    facts = [
+        verification("broken").model_copy(update={"reproduction": Reproduction(command=c, on_base=b, on_head=h)})
+        for c, b, h in given
+    ]
+    submissions = [Submission(summary="done", reproduction=name) for name in "abcde"]
+    world = World(Agent(submissions, SUBMITTED), [*facts, verification("proved")], [patch(b"%d" % n) for n in range(5)])
+    await work(world)
+    assert world.earlier == ("c", "a")
 
 
 async def test_at_a_limit_the_job_waits() -> None:

@@ -5,6 +5,7 @@ import pytest
 from app.verify.existing import Existing
 from app.verify.facts import Execution, Redness
 from app.verify.frameworks import SuiteCommand
+from app.verify.looking import only_looks
 from app.verify.paths import is_test_file, is_test_path
 from app.verify.redness import Attempt, redness, rightly_failing
 from app.verify.reports import Case, Report
@@ -191,6 +192,35 @@ def test_only_tests_and_new_scripts_that_the_command_names_go_onto_the_base() ->
     assert tests is not None
     assert tests.paths() == ("repro.py", "tests/data/in.csv", "tests/test_money.py", "tests/test_old.py")
     assert with_tests_only(patch_of({"src/shop/money.py": "x"}), "python3 src/shop/money.py", BASE.tree) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "looks"),
+    [
+        ("grep -q 'a + b' src/shop/money.py", True),
+        ("! grep -rn TODO src", True),
+        ("cd src && test -n \"$(grep -c 'a + b' shop/money.py)\"", True),
+        ("if grep -q x lib/cart.js; then exit 0; else exit 1; fi", True),
+        ("find . -name '*.py' | xargs grep -l subtract", True),
+        ("LC_ALL=C sed -n 2p src/shop/money.py | grep +", True),
+        ("[ `wc -l < src/shop/money.py` -gt 3 ]", True),
+        ("git diff --exit-code -- src/shop/money.py", True),
+        ("python3 -m pytest tests/test_money.py", False),
+        ("python3 src/shop/money.py | grep -q 3", False),
+        ('test "$(python3 src/shop/money.py)" = 3', False),
+        ('test "$(cat $(python3 src/shop/money.py))" = 3', False),
+        ("find src -name 'money.py' -exec python3 {} +", False),
+        ("sed -f src/edit.sed src/shop/money.py", False),
+        ("grep -q teh README.md", False),
+        ("test -f setup.cfg", False),
+        ("./check.sh src/shop/money.py", False),
+        ("grep 'unclosed src/shop/money.py", False),
+        ("true", False),
+        ("", False),
+    ],
+)
+def test_what_only_looks_at_source_text(command: str, *, looks: bool) -> None:
+    assert only_looks(command, BASE.tree) is looks
 
 
 def test_changed_tests_are_a_reproduction_where_the_suite_can_run_them_alone() -> None:

@@ -33,10 +33,12 @@ class Trial:
         self.workspaces = ProjectWorkspaces(provider, tree, with_pytest=with_pytest)
         self.verifier = Verifier(self.workspaces, tree=tree, progress=ListProgress(), **settings)  # type: ignore[arg-type]
 
-    async def verify(self, changes: Changes, reproduction: str = "", known: Known | None = None) -> Verification:
+    async def verify(
+        self, changes: Changes, reproduction: str = "", known: Known | None = None, earlier: tuple[str, ...] = ()
+    ) -> Verification:
         patch = patch_of({path: textwrap.dedent(c) if isinstance(c, str) else c for path, c in changes.items()})
         submission = Submission(summary="All tests pass.", reproduction=reproduction)
-        verified = await self.verifier.verify(patch, submission, known or await self.verifier.baseline())
+        verified = await self.verifier.verify(patch, submission, known or await self.verifier.baseline(), earlier)
         assert verified.patch == patch
         assert self.workspaces.alive == set()
         assert len(verified.feedback) <= MAX_FEEDBACK
@@ -145,6 +147,27 @@ async def test_a_reproduction_that_passes_already_gives_tested_at_most(trial: Ca
     assert found.reproduction is not None
     assert found.reproduction.on_base == "green"
     assert "there it has to fail because of the bug" in feedback(found)
+
+
+async def test_a_reproduction_that_shows_nothing_does_not_replace_one_that_did(trial: Callable[..., Trial]) -> None:
+    honest = "python3 -c 'import money; assert money.twice(money.add(1, 2)) == 6'"
+    wrong: Changes = {"money.py": FIXED.replace("return a + b", "return a * b * 2")}
+    found = await trial(UNITTEST).verify(wrong, "true", earlier=(honest,))
+    assert found.verdict == "broken"
+    assert found.reproduction is not None
+    assert (found.reproduction.command, found.reproduction.on_head) == (honest, "red")
+    assert "`true` shows nothing" in found.reproduction.note
+    assert "gave this one before" in found.reproduction.note
+    mended = await trial(UNITTEST).verify({"money.py": FIXED}, "true", earlier=(honest,))
+    assert mended.verdict == "proved"
+
+
+async def test_looking_at_the_source_is_no_proof(trial: Callable[..., Trial]) -> None:
+    found = await trial(UNITTEST).verify({"money.py": FIXED}, "grep -q 'return a + b' money.py")
+    assert found.verdict == "tested"
+    assert found.reproduction is not None
+    assert found.reproduction.on_base == "was_not_there"
+    assert "looks at source text" in found.reproduction.note
 
 
 async def test_red_only_because_the_thing_is_new_gives_tested_at_most(trial: Callable[..., Trial]) -> None:

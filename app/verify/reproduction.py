@@ -15,6 +15,7 @@ from app.verify.existing import Existing
 from app.verify.facts import Reproduction
 from app.verify.frameworks import SuiteCommand, narrow
 from app.verify.lines import read_cargo, read_unittest
+from app.verify.looking import only_looks
 from app.verify.paths import is_test_file, is_test_path
 from app.verify.redness import LOOKED_AT, Attempt, redness, rightly_failing, words_of
 from app.verify.reports import Report, read_junit
@@ -96,6 +97,8 @@ def _judge(
 ) -> Reproduction:
     on_base, why_base = redness(before, existing)
     on_head, why_head = redness(head, existing)
+    if on_base == "red" and subject.suite is None and only_looks(subject.command, existing.tree):
+        on_base, why_base = "was_not_there", "the command looks at source text and executes nothing"
     notes = [f"On the base: {why_base}." if why_base else "", f"On the head: {why_head}." if why_head else ""]
     if subject.origin == "changed tests" and before.cases is not None and head.cases is not None:
         failing = {name for name, case in head.cases.items() if case.status in ("failed", "error")}

@@ -1,7 +1,7 @@
 """The proof engine: base and patch go in, what was really run comes out, each run in a fresh sandbox."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -87,8 +87,12 @@ class Verifier:
         result = await self._runner(suite).base()
         return Known(suite=result, brief=baseline_brief(suite.command, result))
 
-    async def verify(self, patch: Patch, submission: Submission, known: Known) -> Verified:
-        """All facts of a patch and the verdict. The gates come first; where one blocks, nothing is executed."""
+    async def verify(self, patch: Patch, submission: Submission, known: Known, earlier: Sequence[str] = ()) -> Verified:
+        """All facts of a patch and the verdict. The gates come first; where one blocks, nothing is executed.
+
+        `earlier` are the agent's own reproductions that failed on base and head before: one that shows nothing does
+        not take their place.
+        """
         self._isolated = True
         gates = await self._static(patch)
         reproduction, suite = None, None
@@ -98,7 +102,7 @@ class Verifier:
                 reproduction = Reproduction(command=submission.reproduction, note="Not run: a gate blocks the patch.")
         else:
             gates = (*gates, await lint(self._lint, patch, self.borrow, timeout=self._limits.lint))
-            reproduction = await self._reproduction(patch, submission, known)
+            reproduction = await self._reproduction(patch, submission, known, earlier)
             suite = await self._suite(patch, known.suite)
         outcome, reasons = verdict(reproduction, suite, gates)
         verification = Verification(
@@ -119,14 +123,20 @@ class Verifier:
             return gates
         return (*gates, await security_scan(candidate))
 
-    async def _reproduction(self, patch: Patch, submission: Submission, known: Known) -> Reproduction | None:
-        """The agent's reproduction; where it shows nothing, the changed tests may show more."""
+    async def _reproduction(
+        self, patch: Patch, submission: Submission, known: Known, earlier: Sequence[str]
+    ) -> Reproduction | None:
+        """The agent's reproduction; where it shows nothing, its earlier ones or the changed tests may show more."""
         own = None
         if submission.reproduction.strip():
             subject = Subject(submission.reproduction.strip(), "asked" if submission.asked else "agent")
             own = await self._reproduce(subject, patch, known)
             if own.on_base == "red" or own.on_head != "green":
                 return own
+        for command in earlier:
+            held = await self._reproduce(Subject(command), patch, known)
+            if held.on_base == "red":
+                return _instead(held, own, "The agent gave this one before.")
         tests = changed_tests(patch, await asyncio.to_thread(self._narrowable, patch))
         if tests is None or (own is not None and tests.command == own.command):
             return own
@@ -135,8 +145,7 @@ class Verifier:
             return derived
         if derived.on_base != "red" or derived.on_head != "green":
             return own
-        note = f"The agent's own reproduction `{own.command}` shows nothing: {own.note or 'it passes on the base.'}"
-        return derived.model_copy(update={"note": f"{derived.note} {note}".strip()})
+        return _instead(derived, own)
 
     async def _reproduce(self, subject: Subject, patch: Patch, known: Known) -> Reproduction:
         self._progress.say("verification", f"reproduction on head and base: {subject.command}")
@@ -167,3 +176,10 @@ class Verifier:
             yield sandbox
         finally:
             await asyncio.shield(sandbox.destroy())
+
+
+def _instead(shown: Reproduction, own: Reproduction | None, why: str = "") -> Reproduction:
+    """A reproduction in place of the agent's last one, which shows nothing."""
+    reason = (own.note or "it passes on the base.") if own else ""
+    about = f"The agent's own reproduction `{own.command}` shows nothing: {reason}" if own else ""
+    return shown.model_copy(update={"note": " ".join(filter(None, (shown.note, why, about)))})
