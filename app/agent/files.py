@@ -40,12 +40,12 @@ p=$1
 [ -L "$p" ] && p=$(readlink -f -- "$p")
 [ -d "$p" ] && exit 45
 [ ! -e "$p" ] || [ -f "$p" ] || exit 46
-d=$(dirname -- "$p")
-mkdir -p -- "$d"
-t=$(mktemp -- "$d/.write.XXXXXXXX")
+d=${p%/*}/
+[ -d "$d" ] || mkdir -p -- "$d"
+t=$(mktemp -- "${d}.write.XXXXXXXX")
 trap 'rm -f -- "$t"' EXIT
 cat > "$t"
-if [ -e "$p" ]; then chmod "$(stat -c %a -- "$p")" "$t"; else chmod 644 "$t"; fi
+if [ -e "$p" ]; then chmod --reference="$p" -- "$t"; else chmod 644 -- "$t"; fi
 mv -f -- "$t" "$p"
 trap - EXIT
 """

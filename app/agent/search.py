@@ -27,6 +27,8 @@ _SKIPPED = (
 
 _GREP = 'flags=$1 pattern=$2 most=$3; shift 3; grep -rnIZ "$flags" "$@" -e "$pattern" . | head -c "$most"'
 _FIND = "find . \\( {} \\) -prune -o -type f -print0".format(" -o ".join(f"-name {name}" for name in _SKIPPED))
+_FIND_AND_GREP = f"{_FIND} | head -c {_MOST_BYTES}; printf '\\0\\0'; {_GREP}"
+"""In one command, because to start one takes longer than to look through most repositories."""
 
 _DEFINITION = (
     r"^\s*(?:export\s+|default\s+|public\s+|private\s+|protected\s+|static\s+|abstract\s+|async\s+|pub(?:\([^)]*\))?\s+)*"
@@ -79,8 +81,9 @@ async def search(sandbox: Sandbox, query: str, seconds: float = _SECONDS) -> tup
     """What is shown and a line that says how much was found. Raises SearchError."""
     tree = _Searched(sandbox, min(seconds, _SECONDS))
     query = max(query.split("\n"), key=len).strip()  # grep reads lines: of several, the longest says most
-    names = _matching_names(await _all_names(tree), query)
-    hits, how = await _hits(tree, query)
+    every, literal = await _look(tree, query)
+    names = _matching_names(every, query)
+    hits, how = (literal, "") if literal else await _loosely(tree, query)
     parts = [_show_names(names), _show_hits(hits, how, query)]
     text = "\n\n".join(part for part in parts if part)
     files = len({hit.path for hit in hits})
@@ -88,18 +91,29 @@ async def search(sandbox: Sandbox, query: str, seconds: float = _SECONDS) -> tup
     return text or f"Nothing matches {query[:200]!r}, neither in a text nor as a file name.", summary
 
 
-async def _hits(tree: _Searched, query: str) -> tuple[list[Hit], str]:
-    """Lines by the strictest reading of the query that finds any: literal, regular expression, all its words."""
-    case = "" if query != query.lower() else "i"
+async def _look(tree: _Searched, query: str) -> tuple[list[str], list[Hit]]:
+    """The names of all files, and the lines that have the query as it is."""
+    found = await tree.output(_command(_FIND_AND_GREP, f"-F{_case(query)}", query))
+    every, _, lines = found.partition("\0\0")
+    names = sorted(name.removeprefix("./") for name in every.split("\0") if name)
+    return names, list(_parse(lines.removeprefix("\0"), _ranker(query)))  # the last name's own NUL, if it was not cut
+
+
+async def _loosely(tree: _Searched, query: str) -> tuple[list[Hit], str]:
+    """Lines by the strictest other reading of the query that finds any: regular expression, other case, its words."""
     ranked = _ranker(query)
-    if found := await _grep(tree, f"-F{case}", query, ranked):
-        return found, ""
+    case = _case(query)
     if re.search(r"[\\^$.|?*+()\[\]{}]", query) and (found := await _grep(tree, f"-E{case}", _posix(query), ranked)):
         return found, "as a regular expression"
     if case == "" and (found := await _grep(tree, "-Fi", query, ranked)):
         return found, "in other case"
     words = [*dict.fromkeys(re.findall(r"\w{3,}", query.lower()))][:_MOST_WORDS]
     return await _by_words(tree, words) if len(words) > 1 else ([], "")
+
+
+def _case(query: str) -> str:
+    """grep's letter for a query whose case does not count."""
+    return "" if query != query.lower() else "i"
 
 
 async def _by_words(tree: _Searched, words: Sequence[str]) -> tuple[list[Hit], str]:
@@ -114,9 +128,12 @@ async def _by_words(tree: _Searched, words: Sequence[str]) -> tuple[list[Hit], s
 
 
 async def _grep(tree: _Searched, flags: str, pattern: str, ranked: _Ranked | None) -> list[Hit]:
+    return list(_parse(await tree.output(_command(_GREP, flags, pattern)), ranked))
+
+
+def _command(script: str, flags: str, pattern: str) -> list[str]:
     skipped = [f"--exclude-dir={name}" for name in _SKIPPED]
-    argv = ["sh", "-c", _GREP, "sh", flags, pattern, str(_MOST_BYTES), *skipped]
-    return list(_parse(await tree.output(argv), ranked))
+    return ["sh", "-c", script, "sh", flags, pattern, str(_MOST_BYTES), *skipped]
 
 
 def _parse(output: str, ranked: _Ranked | None) -> Iterable[Hit]:
@@ -153,11 +170,6 @@ def _ranker(query: str) -> _Ranked | None:
 def _posix(query: str) -> str:
     """A regular expression of Perl's kind as grep -E takes it."""
     return query.replace(r"\d", "[0-9]").replace("(?:", "(")
-
-
-async def _all_names(tree: _Searched) -> list[str]:
-    names = (await tree.output(["sh", "-c", _FIND])).split("\0")
-    return sorted(name.removeprefix("./") for name in names if name)
 
 
 def _matching_names(names: Sequence[str], query: str) -> list[str]:
