@@ -20,6 +20,7 @@ from app.sandbox.box import Box
 from app.sandbox.cgroup import sweep
 from app.sandbox.layers import Layer, ensure_layer, machine_proxy
 from app.sandbox.machine import Survey, survey
+from app.sandbox.orphans import end_orphans
 from app.sandbox.probe import Ground, checks, essential
 from app.sandbox.profile import Machine, Mount
 from app.sandbox.repair import start_repair, surroundings
@@ -144,7 +145,9 @@ class BubblewrapProvider:
 
     def _survey(self) -> Survey:
         sweep()
-        return survey(self._caches, self._environment, (self._root, self._caches))
+        surveyed = survey(self._caches, self._environment, (self._root, self._caches))
+        end_orphans(surveyed.machine)
+        return surveyed
 
 
 def _mounts(place: Workplace, layer: Layer | None) -> list[Mount]:

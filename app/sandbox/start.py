@@ -3,7 +3,9 @@
 Killing bwrap kills what is inside (`--die-with-parent`), but a moment later, and nothing could wait for that. So
 process 1 of the namespace is killed, and waited for, by a descriptor of its own, which never means another process.
 
-A control group is joined while bwrap sets up: the kernel may take 10 ms for a move, and the command waits at a gate.
+The command waits at a gate until its process 1 is known and has joined its control group (for which the kernel may
+take 10 ms, while bwrap sets up). Until then nothing would end it if we were killed: bwrap's own tie to its parent is
+made last. So the gate's other end stays open in bwrap, and a command that we never let go never begins.
 """
 
 import asyncio
@@ -25,14 +27,14 @@ class Start:
 
     def __init__(self, arguments: Sequence[str], group: Cgroup | None = None) -> None:
         self._group = group
-        self._gate_inside, self._gate = os.pipe() if group else (-1, -1)
+        self._gate_inside, self._gate = os.pipe()
+        self._doomed = False
         self._joining: asyncio.Task[None] | None = None
         self._filter = _memory("seccomp", seccomp.program())
         self._status, self._status_inside = os.pipe()
         os.set_blocking(self._status, False)
         numbered = ["--seccomp", str(self._filter), "--json-status-fd", str(self._status_inside)]
-        numbered += ["--block-fd", str(self._gate_inside)] if group else []
-        numbered += arguments
+        numbered += ["--block-fd", str(self._gate_inside), "--sync-fd", str(self._gate), *arguments]
         self._arguments = _memory("arguments", b"".join(os.fsencode(argument) + b"\0" for argument in numbered))
         self._told = b""
         self._first: int | None = None
@@ -47,15 +49,13 @@ class Start:
         for descriptor in (self._status, *(() if self._first is None else (self._first,))):
             asyncio.get_running_loop().remove_reader(descriptor)
         watched = () if self._first is None else (self._first,)
-        gate = (self._gate,) if self._group else ()
-        for descriptor in (*self.inherited, self._status, *gate, *watched):
+        for descriptor in (*self.inherited, self._status, *watched):
             os.close(descriptor)
 
     @property
     def inherited(self) -> tuple[int, ...]:
         """bwrap closes each of those that its options name, before the command begins."""
-        gate = (self._gate_inside,) if self._group else ()
-        return self._filter, self._arguments, self._status_inside, *gate
+        return self._filter, self._arguments, self._status_inside, self._gate_inside, self._gate
 
     @property
     def options(self) -> list[str]:
@@ -67,13 +67,11 @@ class Start:
         return "exit-code" in self._report()
 
     def kill(self, process: asyncio.subprocess.Process) -> None:
+        """At once, or as soon as bwrap has said which its process 1 is: that would outlive bwrap before."""
+        self._doomed = True
         self._listen()
         if self._first is not None:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._first, signal.SIGKILL)
-        elif process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()  # process 1 is not known yet
+            _kill(self._first)
 
     async def settle(self, process: asyncio.subprocess.Process) -> None:
         self._listen()
@@ -104,9 +102,15 @@ class Start:
         if self._first is not None:
             return
         pid = self._report().get("child-pid")
-        self._first = _watch(pid) if isinstance(pid, int) else None
-        if isinstance(pid, int) and self._first is not None and self._group is not None:
+        self._first = watch(pid) if isinstance(pid, int) else None
+        if self._first is None or not isinstance(pid, int):
+            return
+        if self._doomed:
+            _kill(self._first)
+        elif self._group is not None:
             self._joining = asyncio.create_task(self._join(pid, self._first, self._group))
+        else:
+            os.write(self._gate, b"1")
 
     async def _join(self, pid: int, first: int, group: Cgroup) -> None:
         """Open the gate when the limits hold. Where they cannot be had, the command never begins."""
@@ -114,8 +118,7 @@ class Start:
             await asyncio.to_thread(group.join, pid)
         except OSError as error:
             self.problem = "" if isinstance(error, ProcessLookupError) else f"its control group: {error}"
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(first, signal.SIGKILL)
+            _kill(first)
         else:
             os.write(self._gate, b"1")
 
@@ -129,7 +132,12 @@ class Start:
         return report
 
 
-def _watch(pid: int) -> int | None:
+def _kill(watched: int) -> None:
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(watched, signal.SIGKILL)
+
+
+def watch(pid: int) -> int | None:
     """A descriptor of the process, if it still is the first of a namespace: a number alone may mean another by now."""
     try:
         descriptor = os.pidfd_open(pid)

@@ -7,6 +7,7 @@ import asyncio
 import base64
 import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -18,6 +19,8 @@ import pytest
 from app.errors import SandboxError
 from app.sandbox.base import WORKSPACE, Limits, Sandbox, Setup, Spec
 from app.sandbox.bubblewrap import BubblewrapProvider
+from app.sandbox.orphans import end_orphans
+from app.sandbox.profile import Mount, command, options
 from tests.fakes.sandboxes import filler, opened, shell
 
 CANARY = "canary-7b1f93ac2e"
@@ -114,10 +117,17 @@ class TestSecrets:
     async def test_no_descriptor_is_inherited(self, sandbox: Sandbox) -> None:
         assert await python(sandbox, "import os; print(sorted(os.listdir('/proc/self/fd')))") == "['0', '1', '2', '3']"
 
-    async def test_process_1_keeps_nothing_of_ours_open(self, sandbox: Sandbox) -> None:
-        """Its pipe to us, for one: whoever could write there could name another process to be watched."""
-        listed = await sandbox.exec(["/bin/sh", "-c", "ls -l /proc/1/fd 2>/dev/null; true"])
-        assert b"pipe:" not in listed.output or listed.output.count(b"pipe:") <= 2  # its output is ours as well
+    async def test_writing_into_the_pipes_of_process_1_tells_us_nothing_false(self, sandbox: Sandbox) -> None:
+        """Whoever could write to its status pipe could name another process to be watched, or another exit code."""
+        bystander = await asyncio.create_subprocess_exec("/bin/sleep", "300")
+        lie = json.dumps({"child-pid": bystander.pid, "exit-code": 0})
+        script = f"for f in /proc/1/fd/*; do (echo '{lie}' > $f; echo nonsense > $f) 2>/dev/null; done; exec sleep 300"
+        done = await sandbox.exec(["/bin/sh", "-c", script], timeout=1)
+        assert (done.timed_out, done.exit_code) == (True, 137)
+        assert (await sandbox.exec(["/bin/sh", "-c", "exit 5"])).exit_code == 5
+        assert bystander.returncode is None
+        bystander.kill()
+        await bystander.wait()
 
     async def test_a_link_to_the_outside_shows_the_inside(self, sandbox: Sandbox, tmp_path: Path) -> None:
         (tmp_path / "jobs" / "hostile" / "tree" / "out").symlink_to(tmp_path / "secret")
@@ -211,7 +221,9 @@ print(libc.syscall(add, b"user", b"name", b"secret", 6, ctypes.c_long(-3)), errn
     async def test_a_variable_for_the_loader_is_read_by_nobody_with_rights(self, sandbox: Sandbox) -> None:
         """As root the sandbox begins with a program that still is root: a preloaded library would be too."""
         await sandbox.exec(["/usr/bin/tee", "f.c"], stdin=PRELOADED)
-        if not (await sandbox.exec(["/bin/sh", "-c", "gcc -shared -fPIC -o f.so f.c && touch log && chmod 666 log"])).ok:
+        if not (
+            await sandbox.exec(["/bin/sh", "-c", "gcc -shared -fPIC -o f.so f.c && touch log && chmod 666 log"])
+        ).ok:
             pytest.skip("no compiler")
         await sandbox.exec(["/bin/true"], env={"LD_PRELOAD": f"{WORKSPACE}/f.so"})
         assert set((await shell(sandbox, "cat log")).split()) == set((await shell(sandbox, "id -u")).split())
@@ -416,11 +428,115 @@ def _running(mark: str) -> list[str]:
     return found
 
 
+async def test_commands_ended_at_any_moment_of_their_start_leave_nothing(sandbox: Sandbox) -> None:
+    """From before bwrap has made a process to after the command began, in steps of half a millisecond."""
+    mark = f"agent-fix-{os.getpid()}-early"
+    for step in range(60):
+        await sandbox.exec(["/bin/sh", "-c", f"exec sleep 300 # {mark}"], timeout=step * 0.0005)
+    assert _running(mark) == []
+
+
+HASTY = """
+import asyncio, sys
+from pathlib import Path
+from app.sandbox.base import Spec
+from app.sandbox.bubblewrap import BubblewrapProvider
+from app.sandbox.orphans import end_orphans
+from app.sandbox.profile import Mount, command, options
+
+async def main():
+    provider = BubblewrapProvider(Path(sys.argv[1]), caches=Path(sys.argv[2]))
+    sandbox = await provider.open(Spec("hasty", lambda directory: None))
+    print("begun", flush=True)
+    while True:
+        argv = ["/bin/sh", "-c", "exec sleep 300 # " + sys.argv[3]]
+        await asyncio.gather(*(sandbox.exec(argv, timeout=0.02) for _ in range(3)))
+
+asyncio.run(main())
+"""
+
+
+async def test_what_a_killed_caller_leaves_is_ended_by_the_next(tmp_path: Path) -> None:
+    """kill -9 at any moment, also before bwrap has tied its process 1 to itself."""
+    mark = f"agent-fix-{os.getpid()}-hasty"
+    places = (str(tmp_path / "jobs"), str(tmp_path / "caches"))
+    for _ in range(6):
+        caller = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", HASTY, *places, mark),
+            stdout=asyncio.subprocess.PIPE,
+            cwd=Path(__file__).parents[2],
+        )
+        assert caller.stdout is not None
+        assert await caller.stdout.readline() == b"begun\n"
+        monitors, others = await asyncio.to_thread(_frozen, caller.pid)
+        caller.kill()
+        await caller.wait()
+        for monitor in monitors:
+            await _ended(monitor)
+        await BubblewrapProvider(tmp_path / "jobs", caches=tmp_path / "caches").survey()
+        for other in others:
+            await _ended(other)
+        for watch in (*monitors, *others):
+            os.close(watch)
+    assert _running(mark) == []
+
+
+def _frozen(caller: int) -> tuple[list[int], list[int]]:
+    """Stop a process in whatever it does; descriptors of its bwraps and of what is below those."""
+    os.kill(caller, signal.SIGSTOP)
+    children = Path(f"/proc/{caller}/task/{caller}/children")
+    for _ in range(100_000):
+        # A child that is no bwrap yet would become one that does not know that its caller is gone.
+        if all(Path(f"/proc/{pid}/comm").read_text() == "bwrap\n" for pid in children.read_text().split()):
+            break
+        os.sched_yield()
+    direct = {int(pid) for pid in children.read_text().split()}
+    below = set(_descendants(caller)) - direct
+    return [os.pidfd_open(pid) for pid in direct], [os.pidfd_open(pid) for pid in below]
+
+
+async def test_an_orphan_is_ended_and_a_living_sandbox_is_not(
+    provider: BubblewrapProvider, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    machine = (await provider.survey()).machine
+    begun = asyncio.Event()
+    living = asyncio.create_task(
+        sandbox.exec(["/bin/sh", "-c", "echo; exec sleep 300"], timeout=300, on_output=lambda _: begun.set())
+    )
+    await begun.wait()
+    reading, writing = os.pipe()
+    words = [word for word in options(machine, [Mount(tmp_path, WORKSPACE)], {}) if word != "--die-with-parent"]
+    told, telling = os.pipe()
+    arguments = ["--json-status-fd", str(telling), "--block-fd", str(reading), "--sync-fd", str(writing), *words]
+    listed = os.memfd_create("arguments")
+    os.write(listed, b"".join(os.fsencode(word) + b"\0" for word in arguments))
+    os.lseek(listed, 0, os.SEEK_SET)
+    tail = command(machine, LIMITS, ["/bin/true"], cwd=WORKSPACE, variables={}, grouped=True)
+    orphaning = await asyncio.create_subprocess_exec(
+        *("bwrap", "--args", str(listed), "--", *tail),
+        executable=machine.programs.bwrap,
+        pass_fds=(listed, reading, writing, telling),
+        env={},
+    )
+    line = await asyncio.to_thread(os.fdopen(told).readline)
+    watch = os.pidfd_open(json.loads(line)["child-pid"])
+    orphaning.kill()
+    await orphaning.wait()
+    assert end_orphans(machine) >= 1
+    await _ended(watch)
+    for descriptor in (reading, writing, telling, listed, watch):
+        os.close(descriptor)
+    assert not living.done()
+    living.cancel()
+
+
 LONELY = """
 import asyncio, os, sys
 from pathlib import Path
 from app.sandbox.base import Spec
 from app.sandbox.bubblewrap import BubblewrapProvider
+from app.sandbox.orphans import end_orphans
+from app.sandbox.profile import Mount, command, options
 
 async def main():
     provider = BubblewrapProvider(Path(sys.argv[1]), caches=Path(sys.argv[2]))
