@@ -1,0 +1,59 @@
+"""A conversation on a forge kept in a directory of files, so that processes that die can share it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from app.errors import AgentFixError
+from app.failpoints import failpoint
+from app.forge.base import CheckRun, PullRequest, Reaction, Target
+
+
+class FolderConversation:
+    """Looks first, as every forge does. Each effect appends a line, so that one made twice is seen."""
+
+    def __init__(self, directory: Path, trouble: list[AgentFixError] | None = None) -> None:
+        self._directory = directory
+        self._trouble = trouble if trouble is not None else []
+
+    def made(self, name: str) -> list[str]:
+        path = self._directory / name
+        return path.read_text().splitlines() if path.exists() else []
+
+    def _make(self, name: str, content: str) -> str:
+        if self._trouble:
+            raise self._trouble.pop(0)
+        failpoint("effect.before")
+        if not self.made(name) or self.made(name)[-1] != content:
+            with (self._directory / name).open("a") as file:
+                file.write(f"{content}\n")
+        failpoint("effect.after")
+        return f"https://forge.example/{name}"
+
+    async def ensure_branch(self, name: str, commit: str) -> str:
+        self._make("branch", f"{name} {commit}")
+        return name
+
+    async def advance_branch(self, name: str, commit: str, expected: str) -> str:
+        self._make("branch", f"{name} {commit} {expected}")
+        return name
+
+    async def ensure_pull_request(self, wanted: PullRequest) -> str:
+        return self._make("pull-request", f"{wanted.branch} {wanted.title}")
+
+    async def ensure_comment(self, key: str, body: str) -> str:
+        return self._make(f"comment-{key.replace('/', '-')}", body)
+
+    async def ensure_reaction(self, target: Target, content: Reaction) -> None:
+        self._make("reaction", f"{target.kind} {target.id} {content}")
+
+    async def ensure_labels(self, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
+        self._make("labels", f"{' '.join(add)} -{' -'.join(remove)}")
+
+    async def ensure_check_run(self, wanted: CheckRun) -> str:
+        return self._make("check", f"{wanted.name} {wanted.commit} {wanted.conclusion}")
+
+    async def ensure_reply(self, comment: int, key: str, body: str) -> str:
+        return self._make(f"reply-{comment}", f"{key} {body}")
+
+    async def ensure_resolved(self, thread: str) -> None:
+        self._make("resolved", thread)
