@@ -46,15 +46,15 @@ class Branches:
 
     def __init__(self, door: Door, store: GitStore, address: str) -> None:
         self._door = door
-        self._store = store
+        self.store = store
         self._address = address
 
     async def bring(self, commit: str) -> None:
         """Have a commit of the repository in the store, without its history."""
-        await asyncio.to_thread(self._store.ensure)
+        await asyncio.to_thread(self.store.ensure)
         token = await self._door.token(_FETCH)
         try:
-            await asyncio.to_thread(fetch, self._store, self._remote(token), commit)
+            await asyncio.to_thread(fetch, self.store, self._remote(token), commit)
         except RemoteError as error:
             raise self._told(error) from None
         finally:
@@ -66,7 +66,7 @@ class Branches:
         remote = self._remote(token)
         try:
             for _ in range(8):  # another may take the name between the look and the leap
-                tips = await asyncio.to_thread(branch_tips, self._store, remote, name.partition("/")[0])
+                tips = await asyncio.to_thread(branch_tips, self.store, remote, name.partition("/")[0])
                 free, there = free_name(name, commit, tips)
                 if there or not self._stale(await self._push(remote, free, commit, None), free):
                     return free
@@ -81,7 +81,7 @@ class Branches:
         token = await self._door.token(PUSH)
         remote = self._remote(token)
         try:
-            tip = (await asyncio.to_thread(branch_tips, self._store, remote, name)).get(name)
+            tip = (await asyncio.to_thread(branch_tips, self.store, remote, name)).get(name)
             if tip == commit:
                 return name
             if tip is None:
@@ -98,7 +98,7 @@ class Branches:
 
     async def _push(self, remote: Remote, name: str, commit: str, expected: str | None) -> Push:
         async with self._door.pace.turn(mutation=True):
-            return await asyncio.to_thread(push, self._store, remote, name, commit, expected=expected)
+            return await asyncio.to_thread(push, self.store, remote, name, commit, expected=expected)
 
     async def _is_foreign(self, tip: str) -> bool:
         return await Reader(self._door).author_address(tip) != self._address

@@ -60,7 +60,9 @@ def graphql_route(github: Callable[[], FakeGitHub]) -> Route:
         except Refusal as refusal:
             return fake.refuse(refusal)
         body = await request.json()
-        open_repos = [repo for repo in fake.world.repos.values() if repo.id in token.repositories]
+        installation = fake.world.installations.get(token.installation)
+        opened = token.repositories & installation.repositories if installation else frozenset()
+        open_repos = [repo for repo in fake.world.repos.values() if repo.id in opened]
         root = Root(fake, open_repos, dict(token.permissions))
         result = graphql_sync(SCHEMA, body["query"], root, variable_values=body.get("variables"))
         answer: dict[str, Any] = {"data": result.data}

@@ -26,7 +26,9 @@ def create_pull(ask: Ask) -> Answer:
             )
     if branches[head] == branches[base]:
         raise Refusal(422, "Validation Failed", errors=[{"message": f"No commits between {base} and {head}"}])
-    if any(pull.state == "open" and pull.pull and pull.pull.head == head for pull in ask.repo.pulls):
+    if any(
+        pull.state == "open" and pull.pull and (pull.pull.head, pull.pull.fork) == (head, 0) for pull in ask.repo.pulls
+    ):
         text = f"A pull request already exists for {ask.repo.owner.login}:{head}."
         raise Refusal(422, "Validation Failed", errors=[{"message": text, "code": "custom"}])
     draft = bool(ask.body.get("draft"))

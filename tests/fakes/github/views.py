@@ -135,14 +135,14 @@ def _pull_values(repo: Repo, issue: Issue, pull: Pull) -> dict[str, Any]:
     }
 
 
-def _side(model: Any, inner: Any, repo: Repo, ref: str) -> dict[str, Any]:
-    nested = shaped(inner, id=repo.id, name=repo.name, full_name=repo.full_name, owner=user_view(repo.owner))
+def _side(model: Any, inner: Any, repo: Repo, ref: str, fork: int = 0) -> dict[str, Any]:
+    nested = shaped(inner, id=fork or repo.id, name=repo.name, full_name=repo.full_name, owner=user_view(repo.owner))
     return shaped(model, ref=ref, sha=repo.branches.get(ref, "0" * 40), label=f"{repo.owner.login}:{ref}", repo=nested)
 
 
 def pull_view(repo: Repo, issue: Issue) -> dict[str, Any]:
     assert issue.pull is not None
-    head = _side(models.PullRequestPropHead, models.Repository, repo, issue.pull.head)
+    head = _side(models.PullRequestPropHead, models.Repository, repo, issue.pull.head, issue.pull.fork)
     base = _side(models.PullRequestPropBase, models.Repository, repo, issue.pull.base)
     values = _pull_values(repo, issue, issue.pull)
     return shaped(models.PullRequest, head=head, base=base, merged=issue.pull.merged_at is not None, **values)
@@ -150,7 +150,7 @@ def pull_view(repo: Repo, issue: Issue) -> dict[str, Any]:
 
 def simple_pull_view(repo: Repo, issue: Issue) -> dict[str, Any]:
     assert issue.pull is not None
-    head = _side(models.PullRequestSimplePropHead, models.Repository, repo, issue.pull.head)
+    head = _side(models.PullRequestSimplePropHead, models.Repository, repo, issue.pull.head, issue.pull.fork)
     base = _side(models.PullRequestSimplePropBase, models.Repository, repo, issue.pull.base)
     return shaped(models.PullRequestSimple, head=head, base=base, **_pull_values(repo, issue, issue.pull))
 

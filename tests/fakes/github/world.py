@@ -75,6 +75,8 @@ class Pull:
     base: str
     draft: bool
     merged_at: datetime | None = None
+    fork: int = 0
+    """The number of the repository that the head is in, where it is another one."""
 
 
 @dataclass

@@ -1,0 +1,365 @@
+"""Bad days of GitHub and of networks: reads are patient, writes are careful, silence is kept, tokens are never told."""
+
+import itertools
+import json
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.errors import AgentFixError
+from app.forge.errors import ForgeError, NeedsHuman, NoAccess, TryAgain, WaitUntil
+from app.forge.github.connection import App, Credentials, Host
+from app.forge.github.door import Door
+from app.forge.github.failures import refusal_of
+from app.forge.github.forge import GitHubForge, open_forge
+from app.forge.github.reads import Reader
+from app.forge.pace import Pace
+from app.gitstore import GitStore
+from app.redact import mask_tokens
+from tests.fakes.github.faults import Fault
+from tests.fakes.github.gate import APP_ID, app_key
+from tests.fakes.github.ground import API, SITE, Ground, make_ground
+
+ISSUE = "GET /repos/ada/sample/issues/1"
+COMMENT = "POST /repos/ada/sample/issues/1/comments"
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    return make_ground(tmp_path)
+
+
+@pytest.fixture
+async def forge(ground: Ground, tmp_path: Path) -> GitHubForge:
+    return await open_forge(
+        ground.app(), ground.installation.id, ground.repository, GitStore(tmp_path / "store.git"), ground.issue.number
+    )
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(ISSUE, 502, times=3),
+        Fault(ISSUE, 500, body='{"message": "Server Error"}', times=3),
+        Fault(ISSUE, cut=True, times=3),
+        Fault(ISSUE, drop=True, times=3),
+        Fault(ISSUE, 200, body="<html>a proxy's page</html>", times=3),
+        Fault("POST /app/installations/.*", 503, times=3),
+    ],
+    ids=["html", "json", "cut", "dropped", "proxy", "token"],
+)
+async def test_a_read_outlasts_three_stumbles(ground: Ground, fault: Fault) -> None:
+    ground.github.faults.append(fault)
+    began = ground.world.now
+    found = await Reader(ground.door(ground.app())).issue(1)
+    assert found is not None
+    assert ground.world.now - began == timedelta(seconds=3.5), "it waited between the tries"
+
+
+async def test_a_read_that_never_succeeds_says_so(ground: Ground) -> None:
+    ground.github.faults.append(Fault(ISSUE, times=99))
+    with pytest.raises(TryAgain):
+        await Reader(ground.door(ground.app())).issue(1)
+    assert len([call for call in ground.github.calls if call.path.endswith("/issues/1")]) == 4
+
+
+@pytest.mark.parametrize("fault", [Fault(COMMENT), Fault(COMMENT, drop=True)], ids=["502", "dropped"])
+async def test_a_write_is_sent_once_and_its_failure_told(forge: GitHubForge, ground: Ground, fault: Fault) -> None:
+    ground.github.faults.append(fault)
+    with pytest.raises(TryAgain):
+        await forge.ensure_comment("j1", "hello")
+    assert len(ground.github.mutations()) == 1
+    await forge.ensure_comment("j1", "hello")
+    assert len(ground.issue.comments) == 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_with_every_fifth_answer_lost_each_thing_is_made_once(
+    forge: GitHubForge, ground: Ground, seed: int
+) -> None:
+    """Said again after TryAgain, as the publisher does it."""
+    count = seed
+
+    class Bad:
+        after = False
+        status, body, headers, cut, drop = 502, "<html>", {}, False, False  # type: ignore[var-annotated]
+
+        def hits(self, _method: str, _path: str) -> bool:
+            nonlocal count
+            count += 1
+            self.after = count % 2 == 0
+            return count % 5 == 0
+
+    ground.github.faults.append(Bad())  # type: ignore[arg-type]
+
+    async def insist(say: Callable[[], Awaitable[object]]) -> None:
+        for _ in range(20):
+            try:
+                await say()
+            except TryAgain:
+                continue
+            return
+        raise AssertionError("never succeeded")
+
+    await insist(lambda: forge.ensure_comment("j1", "working"))
+    await insist(lambda: forge.ensure_labels(add=["agent-in-progress"]))
+    await insist(lambda: forge.ensure_comment("j1", "done"))
+    (number,) = ground.issue.comments
+    assert ground.repo.comments[number].body.startswith("done")
+    assert ground.issue.labels == ["agent-in-progress"]
+
+
+def limited(**headers: str) -> httpx.Response:
+    text = json.dumps({"message": headers.pop("message", "Forbidden")})
+    status = int(headers.pop("status", "403"))
+    return httpx.Response(status, headers={k.replace("_", "-"): v for k, v in headers.items()}, text=text)
+
+
+RESET = str(int((NOW + timedelta(minutes=20)).timestamp()))
+
+
+@pytest.mark.parametrize(
+    ("response", "seconds"),
+    [
+        (limited(retry_after="37"), 37),
+        (limited(status="429", retry_after="37"), 37),
+        (limited(status="503", retry_after="120"), 120),
+        (limited(retry_after="Sat, 21 Nov 2026 12:00:00 GMT"), 60),
+        (limited(x_ratelimit_remaining="0", x_ratelimit_reset=RESET), 1_200),
+        (limited(retry_after="5", x_ratelimit_remaining="0", x_ratelimit_reset=RESET), 5),
+        (limited(message="You have exceeded a secondary rate limit."), 60),
+        (limited(message="You have triggered an abuse detection mechanism."), 60),
+        (limited(status="429"), 60),
+        (limited(status="429", x_ratelimit_remaining="0", x_ratelimit_reset="soon"), 60),
+    ],
+)
+def test_every_way_of_asking_for_silence_is_understood(response: httpx.Response, seconds: int) -> None:
+    failure = refusal_of(response, NOW)
+    assert isinstance(failure, WaitUntil)
+    assert failure.until == NOW + timedelta(seconds=seconds)
+    assert not failure.final
+    again = AgentFixError.from_json(json.loads(json.dumps(failure.to_json())))
+    assert isinstance(again, WaitUntil)
+    assert again.until == failure.until
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "kind"),
+    [
+        (400, "Problems parsing JSON", NeedsHuman),
+        (401, "Bad credentials", NoAccess),
+        (403, "Resource not accessible by integration", NoAccess),
+        (403, "Repository was archived so is read-only.", NoAccess),
+        (403, "This installation has been suspended", NoAccess),
+        (403, "Unable to create comment because issue is locked.", NeedsHuman),
+        (404, "Not Found", NoAccess),
+        (408, "", TryAgain),
+        (409, "Git Repository is empty.", NeedsHuman),
+        (409, "Conflict", TryAgain),
+        (410, "Issues are disabled for this repo", NoAccess),
+        (422, "Validation Failed", NeedsHuman),
+        (422, "The permissions requested are not granted to this installation.", NoAccess),
+        (423, "Repository is locked", NoAccess),
+        (451, "Repository access blocked", NoAccess),
+        (500, "", TryAgain),
+        (502, "", TryAgain),
+        (504, "", TryAgain),
+        (301, "Moved Permanently", NoAccess),
+        (307, "", NoAccess),
+    ],
+)
+def test_each_refusal_has_one_kind(status: int, message: str, kind: type[ForgeError]) -> None:
+    failure = refusal_of(httpx.Response(status, json={"message": message}), NOW)
+    assert type(failure) is kind
+    assert failure.final == (kind in {NoAccess, NeedsHuman})
+    assert message in failure.message or status in {301, 307}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"retry-after": "90"}, {"retry-after": "later"}, {}],
+    ids=["a number", "not a number", "only words"],
+)
+async def test_no_request_is_sent_before_the_given_time(
+    forge: GitHubForge, ground: Ground, headers: dict[str, str]
+) -> None:
+    body = '{"message": "You have exceeded a secondary rate limit."}'
+    ground.github.faults.append(Fault(COMMENT, 403, body=body, headers=headers))
+    with pytest.raises(WaitUntil) as caught:
+        await forge.ensure_comment("j1", "hello")
+    assert caught.value.until > ground.world.now
+    sent = len(ground.github.calls)
+    for attempt in (lambda: forge.ensure_comment("j1", "hello"), lambda: forge.reads.issue(1)):
+        with pytest.raises(WaitUntil):
+            await attempt()
+    assert len(ground.github.calls) == sent
+    ground.world.now = caught.value.until
+    await forge.ensure_comment("j1", "hello")
+    assert len(ground.issue.comments) == 1
+
+
+async def test_a_limit_met_while_a_token_is_asked_for_counts_too(ground: Ground) -> None:
+    ground.github.faults.append(Fault("POST /app/.*", 429, body="{}", headers={"retry-after": "30"}))
+    with pytest.raises(WaitUntil):
+        await Reader(ground.door(ground.app())).issue(1)
+    assert len(ground.github.calls) == 1
+
+
+async def test_mutations_keep_a_second_between_them(forge: GitHubForge, ground: Ground) -> None:
+    for number in range(5):
+        await forge.ensure_comment(f"j{number}", "hello")
+        await forge.ensure_labels(add=[f"label-{number}"])
+    at = [call.at for call in ground.github.mutations()]
+    assert len(at) == 10
+    assert all(later - earlier >= 1 for earlier, later in itertools.pairwise(at))
+
+
+async def test_a_short_silence_is_waited_out_and_a_long_one_told() -> None:
+    now = [NOW]
+
+    async def sleep(seconds: float) -> None:
+        now[0] += timedelta(seconds=seconds)
+
+    pace = Pace(lambda: now[0], sleep)
+    pace.be_silent(NOW + timedelta(seconds=2))
+    async with pace.turn(mutation=False):
+        assert now[0] == NOW + timedelta(seconds=2)
+    pace.be_silent(NOW + timedelta(seconds=60))
+    pace.be_silent(NOW + timedelta(seconds=10))
+    with pytest.raises(WaitUntil) as caught:
+        async with pace.turn(mutation=True):
+            raise AssertionError("it may not be entered")
+    assert caught.value.until == NOW + timedelta(seconds=60)
+
+
+@pytest.mark.parametrize("long", [False, True], ids=["short", "long"])
+async def test_an_ended_token_is_replaced_once(forge: GitHubForge, ground: Ground, long: bool) -> None:
+    ground.world.long_tokens = long
+    await forge.ensure_comment("j1", "hello")
+    for token in ground.world.tokens.values():
+        token.expires_at = ground.world.now
+    await forge.ensure_comment("j2", "hello")
+    assert len(ground.issue.comments) == 2
+
+
+async def test_a_key_that_is_not_the_apps_is_told_at_once(ground: Ground) -> None:
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    other = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
+    pem = other.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()).decode()
+    for key in (pem, "not a key"):
+        app = App(
+            Host(API, SITE),
+            Credentials(APP_ID, key),
+            transport=httpx.ASGITransport(ground.github),
+            now=lambda: ground.world.now,
+            sleep=ground.sleep,
+        )
+        with pytest.raises(NoAccess) as caught:
+            await Reader(ground.door(app)).issue(1)
+        assert caught.value.hint
+        assert key not in caught.value.message
+    assert len(ground.github.calls) == 2, "one refusal, one more try with a new signature, no storm"
+
+
+@pytest.mark.parametrize("minutes", [-10, 10])
+async def test_a_clock_that_is_wrong_is_set_by_the_servers(ground: Ground, minutes: int) -> None:
+    real = ground.world.now
+    ground.world.tick(minutes * 60)
+    app = App(
+        Host(API, SITE),
+        Credentials(APP_ID, app_key()[0]),
+        transport=httpx.ASGITransport(ground.github),
+        now=lambda: real,
+        sleep=ground.sleep,
+    )
+    found = await Reader(ground.door(app)).issue(1)
+    assert found is not None
+
+
+@pytest.mark.parametrize("trouble", ["suspended", "removed", "deleted", "archived", "forbidden"])
+async def test_a_closed_door_is_told_without_a_storm(forge: GitHubForge, ground: Ground, trouble: str) -> None:
+    await forge.ensure_comment("j1", "hello")
+    if trouble == "suspended":
+        ground.installation.suspended = True
+    elif trouble == "removed":
+        ground.installation.repositories.clear()
+    elif trouble == "deleted":
+        ground.world.installations.clear()
+    elif trouble == "archived":
+        ground.repo.archived = True
+    else:
+        ground.installation.permissions["issues"] = "read"
+        for token in ground.world.tokens.values():
+            token.revoked = True
+    before = len(ground.github.calls)
+    with pytest.raises(NoAccess) as caught:
+        await forge.ensure_comment("j1", "bye")
+    assert caught.value.hint
+    assert len(ground.github.calls) - before <= 4
+
+
+SHORT = "ghs_" + "Ab1" * 12
+LONG = "ghs_4711_eyJ" + "a1" * 30 + ".eyJ" + "b2" * 150 + "." + "c3" * 60
+
+
+@pytest.mark.parametrize("token", [SHORT, LONG, "github_pat_" + "1" * 22 + "_" + "a" * 59])
+def test_no_error_tells_a_token(token: str) -> None:
+    response = httpx.Response(422, json={"message": f"bad {token} here", "errors": [{"message": f"x {token}"}]})
+    failure = refusal_of(response, NOW)
+    assert token[8:40] not in str(failure) + repr(failure.to_json())
+    assert "bad [redacted] here" in failure.message
+    assert token not in mask_tokens(f"https://x-access-token:{token}@host/ Authorization: bearer {token}")
+
+
+async def test_a_graphql_answer_that_refuses_has_a_kind_too(ground: Ground) -> None:
+    reader = Reader(ground.door(ground.app()))
+    moment = ground.world.now
+    limit = '{"errors": [{"type": "RATE_LIMITED", "message": "API rate limit exceeded"}]}'
+    ground.github.faults.append(Fault("POST /graphql", 200, body=limit))
+    with pytest.raises(WaitUntil):
+        await reader.edited_since(1, moment)
+    ground.world.tick(61)
+    ground.github.faults.append(Fault("POST /graphql", 200, body='{"data": null}'))
+    assert not await reader.edited_since(1, moment), "one broken answer is asked for again"
+    ground.installation.repositories.clear()
+    with pytest.raises(NoAccess):
+        await reader.edited_since(1, moment)
+
+
+def test_an_enterprise_server_is_spoken_to_at_its_own_addresses() -> None:
+    host = Host("https://ghe.example.com/api/v3", "https://ghe.example.com")
+    assert host.rest_version == "2022-11-28"
+    assert host.graphql_url == "https://ghe.example.com/api/graphql"
+    assert host.git_url("o", "r") == "https://ghe.example.com/o/r.git"
+    assert host.noreply == "users.noreply.ghe.example.com"
+    public = Host("https://api.example.com/", "https://example.com/")
+    assert (public.rest_version, public.graphql_url) == ("2026-03-10", "https://api.example.com/graphql")
+
+
+async def test_requests_of_an_enterprise_server_carry_its_version(ground: Ground) -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        if request.url.path.endswith("/access_tokens"):
+            return httpx.Response(201, json={"token": "ghs_x", "expires_at": "2099-01-01T00:00:00Z"})
+        return httpx.Response(200, json={"data": {"repository": {"issueOrPullRequest": None}}})
+
+    host = Host("https://ghe.example.com/api/v3", "https://ghe.example.com")
+    app = App(host, Credentials(APP_ID, app_key()[0]), transport=httpx.MockTransport(answer))
+    await Reader(Door(app, 1, ground.repository)).edited_since(1, NOW)
+    assert [str(request.url) for request in seen] == [
+        "https://ghe.example.com/api/v3/app/installations/1/access_tokens",
+        "https://ghe.example.com/api/graphql",
+    ]
+    assert seen[1].headers["x-github-api-version"] == "2022-11-28"
+
+
+def test_nothing_shows_the_private_key() -> None:
+    assert "secret" not in repr(Credentials(1, "secret"))

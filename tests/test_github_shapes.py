@@ -1,0 +1,149 @@
+"""The fake tells no tales: what it answers on every route passes githubkit's own models of GitHub's answers."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from githubkit import AppAuthStrategy, GitHub
+from githubkit.cache import MemCacheStrategy
+from githubkit.exception import RequestFailed
+
+from tests.fakes.github.gate import APP_ID, app_key
+from tests.fakes.github.ground import API, Ground, make_ground
+from tests.fakes.github.server import ROUTES
+from tests.fakes.github.webhooks import Hooks, signature
+from tests.fakes.github.world import Delivery, Issue, Pull, Review
+
+OWN = ("ada", "sample")
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    made = make_ground(tmp_path)
+    made.world.push_as_human(made.repo, "topic", {"app/money.py": "half = 0.6\n"})
+    made.world.comment(made.repo, made.issue, made.owner, "hello")
+    made.world.deliveries.append(Delivery(9, "guid", "issues", "labeled", {}, made.world.now, 502))
+    return made
+
+
+def client(ground: Ground, *, as_app: bool = False) -> GitHub[Any]:
+    auth: Any = AppAuthStrategy(APP_ID, app_key()[0])
+    if not as_app:
+        auth = auth.as_installation(ground.installation.id)
+    transport = httpx.ASGITransport(ground.github)
+    return GitHub(
+        auth, base_url=API, async_transport=transport, cache_strategy=MemCacheStrategy(), http_cache=False, timeout=30
+    )
+
+
+@pytest.fixture
+def pull(ground: Ground) -> Issue:
+    pull = ground.world.open_issue(ground.repo, ground.owner, "Fix", pull=Pull("topic", "main", draft=True))
+    pull.reviews.append(Review(1, ground.owner, "please", "COMMENTED", ground.world.now))
+    ground.world.start_thread(ground.repo, pull, ground.owner, path="app/money.py", line=1, body="why?")
+    return pull
+
+
+async def answers(ground: Ground, pull: Issue) -> AsyncIterator[Any]:
+    """Every REST route that the fake has, asked through githubkit's typed methods."""
+    github, app = client(ground), client(ground, as_app=True)
+    api, n, head = github.rest, ground.issue.number, ground.repo.branches["topic"]
+    comment, inline = ground.issue.comments[0], ground.repo.threads[0].comments[0]
+    yield await app.rest.apps.async_get_authenticated()
+    yield await app.rest.apps.async_get_repo_installation(*OWN)
+    yield await app.rest.apps.async_create_installation_access_token(ground.installation.id)
+    yield await app.rest.apps.async_list_webhook_deliveries()
+    yield await app.rest.apps.async_redeliver_webhook_delivery(9)
+    yield await api.users.async_get_by_username("ada")
+    yield await api.users.async_get_by_id(ground.owner.id)
+    yield await api.repos.async_get(*OWN)
+    yield await api.repos.async_get_collaborator_permission_level(*OWN, "ada")
+    yield await api.repos.async_get_content(*OWN, "README.md")
+    yield await api.repos.async_get_commit(*OWN, head)
+    yield await api.repos.async_get_combined_status_for_ref(*OWN, head)
+    yield await api.git.async_get_ref(*OWN, "heads/topic")
+    yield await api.issues.async_list_for_repo(*OWN)
+    yield await api.issues.async_get(*OWN, n)
+    yield await api.issues.async_list_comments(*OWN, n)
+    yield await api.issues.async_create_comment(*OWN, n, body="hello")
+    yield await api.issues.async_update_comment(*OWN, comment, body="hello again")
+    yield await api.issues.async_add_labels(*OWN, n, labels=["bug"])
+    yield await api.issues.async_list_labels_on_issue(*OWN, n)
+    yield await api.issues.async_remove_label(*OWN, n, "bug")
+    yield await api.reactions.async_create_for_issue(*OWN, n, content="eyes")
+    yield await api.reactions.async_create_for_issue_comment(*OWN, comment, content="rocket")
+    yield await api.reactions.async_create_for_pull_request_review_comment(*OWN, inline, content="confused")
+    yield await api.pulls.async_list(*OWN)
+    yield await api.pulls.async_get(*OWN, pull.number)
+    yield await api.pulls.async_update(*OWN, pull.number, title="Fix it")
+    yield await api.pulls.async_list_files(*OWN, pull.number)
+    yield await api.pulls.async_list_reviews(*OWN, pull.number)
+    yield await api.pulls.async_list_review_comments(*OWN, pull.number)
+    yield await api.pulls.async_create_reply_for_review_comment(*OWN, pull.number, inline, body="because")
+    pull.state = "closed"
+    yield await api.pulls.async_create(*OWN, title="Again", head="topic", base="main", draft=True)
+    check = await api.checks.async_create(*OWN, data={"name": "agent-fix", "head_sha": head, "status": "in_progress"})
+    yield check
+    ended: Any = {"status": "completed", "conclusion": "success"}
+    yield await api.checks.async_update(*OWN, check.parsed_data.id, data=ended)
+    yield await api.checks.async_list_for_ref(*OWN, head)
+    yield await api.checks.async_list_annotations(*OWN, check.parsed_data.id)
+    yield await api.apps.async_revoke_installation_access_token()
+
+
+async def test_every_answer_passes_githubkits_models(ground: Ground, pull: Issue) -> None:
+    asked = 0
+    async for answer in answers(ground, pull):
+        if answer.content:
+            assert answer.parsed_data is not None
+        asked += 1
+    routes = {(method, path) for method, path, *_ in ROUTES} - {("GET", "/actions/jobs/{id:int}/logs")}
+    assert asked >= len(routes) + 8, "a route is not asked here"
+
+
+@pytest.mark.parametrize(
+    ("permissions", "refused"),
+    [({"contents": "read"}, 403), ({"issues": "read"}, 403), ({"issues": "write"}, 0)],
+)
+async def test_a_token_does_only_what_it_was_made_for(
+    ground: Ground, permissions: dict[str, str], refused: int
+) -> None:
+    auth: Any = AppAuthStrategy(APP_ID, app_key()[0]).as_installation(
+        ground.installation.id,
+        permissions=permissions,  # type: ignore[arg-type]
+    )
+    github = GitHub(
+        auth, base_url=API, async_transport=httpx.ASGITransport(ground.github), cache_strategy=MemCacheStrategy(),
+        auto_retry=False, http_cache=False,
+    )  # fmt: skip
+    status = 0
+    try:
+        await github.rest.issues.async_create_comment(*OWN, ground.issue.number, body="hello")
+    except RequestFailed as error:
+        status = error.response.status_code
+    assert status == refused
+
+
+async def test_webhooks_are_signed_recorded_and_sent_again_under_the_same_id(ground: Ground) -> None:
+    received: list[httpx.Request] = []
+
+    def receiver(request: httpx.Request) -> httpx.Response:
+        received.append(request)
+        return httpx.Response(202)
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(receiver), base_url="http://bot.example") as http:
+        hooks = Hooks(ground.world, http, "s3cret")
+        with hooks.down():
+            lost = await hooks.labeled(ground.repo, ground.installation, ground.owner, ground.issue, "agent-fix")
+        assert (lost.status, received) == (502, [])
+        app = client(ground, as_app=True)
+        await app.rest.apps.async_redeliver_webhook_delivery(lost.id)
+        assert await hooks.attempt_asked() == 1
+        comment = ground.repo.comments[ground.issue.comments[0]]
+        await hooks.commented(ground.repo, ground.installation, ground.owner, ground.issue, comment)
+    first, second = received
+    assert first.headers["x-github-delivery"] == lost.guid != second.headers["x-github-delivery"]
+    assert first.headers["x-hub-signature-256"] == signature("s3cret", first.content)
+    assert [request.headers["x-github-event"] for request in received] == ["issues", "issue_comment"]
