@@ -21,7 +21,7 @@ from app.plan_text import render_plan
 from app.result import Result
 from app.runners.base import Assignment, Ending, Review, Runner, Submission
 from app.sandbox.base import Sandbox
-from app.verify.facts import Known, Verification, Verified
+from app.verify.facts import Known, Unanswered, Verification, Verified
 
 MAX_REVIEWS = 6
 """Submissions that are verified; the last one's facts are the job's, whatever they are."""
@@ -50,7 +50,7 @@ class Verifies(Protocol):
     async def baseline(self) -> Known: ...
 
     async def verify(
-        self, patch: Patch, submission: Submission, known: Known, earlier: Sequence[str] = ()
+        self, patch: Patch, submission: Submission, known: Known, earlier: Sequence[Unanswered] = ()
     ) -> Verified: ...
 
 
@@ -187,15 +187,15 @@ class Reviews:
         return await self._bench.verifier.verify(patch, submission, self._known, _unanswered(before))
 
 
-def _unanswered(before: Sequence[Verified]) -> tuple[str, ...]:
-    """The agent's reproductions that failed on base and head, newest first: a later one that shows nothing is no
-    answer to them."""
-    found = [
-        shown.command
-        for shown in (verified.verification.reproduction for verified in reversed(before))
-        if shown is not None and (shown.on_base, shown.on_head) == ("red", "red") and shown.origin != "changed tests"
-    ]
-    return tuple(dict.fromkeys(found))[:MAX_UNANSWERED]
+def _unanswered(before: Sequence[Verified]) -> tuple[Unanswered, ...]:
+    """The agent's reproductions that failed on base and head, newest first, each with the newest of its tests."""
+    found: dict[str, Unanswered] = {}
+    for verified in reversed(before):
+        shown = verified.verification.reproduction
+        if shown is None or shown.unanswered or (shown.on_base, shown.on_head) != ("red", "red"):
+            continue
+        found.setdefault(shown.command, Unanswered(command=shown.command, patch=verified.patch))
+    return tuple(found.values())[:MAX_UNANSWERED]
 
 
 _RETURNED = (

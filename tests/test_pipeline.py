@@ -16,7 +16,7 @@ from app.result import Result
 from app.runners.base import Assignment, Ending, Review, Reviewer, Submission
 from app.sandbox.base import Completed, Sandbox
 from app.task import Issue, Task
-from app.verify.facts import Known, Redness, Reproduction, Verdict, Verification, Verified
+from app.verify.facts import Known, Redness, Reproduction, Unanswered, Verdict, Verification, Verified
 from tests.fakes.memory_journal import MemoryJournal
 from tests.fakes.progress import ListProgress
 
@@ -133,9 +133,11 @@ class World:
     async def baseline(self) -> Known:
         return Known(brief="1 passed")
 
-    async def verify(self, patch: Patch, submission: Submission, known: Known, earlier: Sequence[str] = ()) -> Verified:
+    async def verify(
+        self, patch: Patch, submission: Submission, known: Known, earlier: Sequence[Unanswered] = ()
+    ) -> Verified:
         self.executed += 1
-        self.earlier = tuple(earlier)
+        self.earlier = tuple(one.command for one in earlier)
         return Verified(patch=patch, verification=self.verdicts.pop(0), feedback="the facts")
 
     async def publish(self, patch: Patch, summary: str) -> Published:

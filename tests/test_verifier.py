@@ -12,7 +12,7 @@ from app.runners.base import Submission
 from app.sandbox.base import SandboxProvider
 from app.sandbox.bubblewrap import BubblewrapProvider
 from app.sandbox.unsandboxed import UnsandboxedProvider
-from app.verify.facts import Gate, Known, Verification
+from app.verify.facts import Gate, Known, Unanswered, Verification
 from app.verify.feedback import MAX_FEEDBACK, feedback
 from app.verify.verifier import TimeLimits, Verifier
 from tests.fakes.memory_tree import MemoryTree
@@ -34,7 +34,7 @@ class Trial:
         self.verifier = Verifier(self.workspaces, tree=tree, progress=ListProgress(), **settings)  # type: ignore[arg-type]
 
     async def verify(
-        self, changes: Changes, reproduction: str = "", known: Known | None = None, earlier: tuple[str, ...] = ()
+        self, changes: Changes, reproduction: str = "", known: Known | None = None, earlier: tuple[Unanswered, ...] = ()
     ) -> Verification:
         patch = patch_of({path: textwrap.dedent(c) if isinstance(c, str) else c for path, c in changes.items()})
         submission = Submission(summary="All tests pass.", reproduction=reproduction)
@@ -151,15 +151,29 @@ async def test_a_reproduction_that_passes_already_gives_tested_at_most(trial: Ca
 
 async def test_a_reproduction_that_shows_nothing_does_not_replace_one_that_did(trial: Callable[..., Trial]) -> None:
     honest = "python3 -c 'import money; assert money.twice(money.add(1, 2)) == 6'"
+    earlier = (Unanswered(command=honest, patch=patch_of({})),)
     wrong: Changes = {"money.py": FIXED.replace("return a + b", "return a * b * 2")}
-    found = await trial(UNITTEST).verify(wrong, "true", earlier=(honest,))
-    assert found.verdict == "broken"
-    assert found.reproduction is not None
-    assert (found.reproduction.command, found.reproduction.on_head) == (honest, "red")
-    assert "`true` shows nothing" in found.reproduction.note
-    assert "gave this one before" in found.reproduction.note
-    mended = await trial(UNITTEST).verify({"money.py": FIXED}, "true", earlier=(honest,))
+    for empty in ("true", ""):
+        found = await trial(UNITTEST).verify(wrong, empty, earlier=earlier)
+        assert found.verdict == "unproved"
+        assert found.reproduction is not None
+        assert (found.reproduction.command, found.reproduction.on_head) == (honest, "red")
+        assert found.reasons == (f"A reproduction that the agent gave before, `{honest}`, still fails on the head.",)
+    mended = await trial(UNITTEST).verify({"money.py": FIXED}, "true", earlier=earlier)
     assert mended.verdict == "proved"
+    assert mended.reproduction is not None
+    assert "`true` shows nothing" in mended.reproduction.note
+
+
+async def test_an_earlier_reproduction_is_run_with_its_own_tests(trial: Callable[..., Trial]) -> None:
+    tests = patch_of({"tests/test_add.py": textwrap.dedent(NEW_TEST)})
+    earlier = (Unanswered(command=REPRODUCTION, patch=tests),)
+    wrong: Changes = {"money.py": FIXED.replace("return a + b", "return a * b * 2")}
+    found = await trial(UNITTEST).verify(wrong, "true", earlier=earlier)
+    assert found.verdict == "unproved", "that the test is gone does not hide its failure"
+    newer = await trial(UNITTEST).verify(wrong, "python3 -c 'import nowhere'", earlier=earlier)
+    assert newer.reproduction is not None
+    assert newer.reproduction.command == "python3 -c 'import nowhere'", "one that fails stands for itself"
 
 
 async def test_looking_at_the_source_is_no_proof(trial: Callable[..., Trial]) -> None:

@@ -31,6 +31,8 @@ class Reproduction(Noun):
     on_base: Redness = "not_run"
     on_head: Redness = "not_run"
     note: str = ""
+    unanswered: str = ""
+    """Not empty: this is an earlier one of the agent's that its last one, which shows nothing, does not replace."""
 
 
 class TestCount(Noun):
@@ -97,6 +99,16 @@ class Known(Noun):
 
     suite: SuiteResult | None = None
     brief: str = ""
+
+
+class Unanswered(Noun):
+    """An agent's reproduction that failed on base and head, and the patch with the tests that it ran.
+
+    A later one that shows nothing does not take its place.
+    """
+
+    command: str
+    patch: Patch
 
 
 class Verified(Noun):

@@ -59,6 +59,13 @@ def with_tests_only(patch: Patch, command: str, base: Tree) -> Patch | None:
     return Patch(base=patch.base, changes=kept) if kept else None
 
 
+def with_tests_of(patch: Patch, other: Patch) -> Patch:
+    """The changes of `patch`, and all tests of the other one in their place, should these be gone."""
+    changes = {change.path: change for change in patch.changes}
+    changes |= {change.path: change for change in other.changes if is_test_path(change.path)}
+    return patch.model_copy(update={"changes": tuple(changes[path] for path in sorted(changes))})
+
+
 async def reproduce(
     subject: Subject,
     patch: Patch,

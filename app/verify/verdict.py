@@ -1,7 +1,7 @@
 """The verdict: a pure function of what was run and seen, by named rules in order.
 
     broken     something speaks against the patch: a gate, the reproduction on the head, the suite
-    unproved   tests vanished, or too little was run to say anything
+    unproved   tests vanished, a failure that the agent itself showed was hidden, or too little was run
     proved     the reproduction was red for the right reason on base and is green on head, and the suite,
                run on both, shows nothing newly failing
     tested     one of the two only: red→green without a suite that could be compared, or a suite without red→green
@@ -23,6 +23,8 @@ def verdict(
         return "broken", against
     if suite is not None and suite.missing:
         return "unproved", (f"{_named(suite.missing, 'test')} passed on the base and did not run on the head.",)
+    if reproduction is not None and reproduction.unanswered:
+        return "unproved", (reproduction.unanswered,)
     red_green, compared = _red_to_green(reproduction), _compared(suite)
     reasons = (_about_reproduction(reproduction), _about_suite(suite))
     if red_green and compared:
@@ -41,7 +43,7 @@ def _blocked(gates: tuple[Gate, ...]) -> tuple[str, ...]:
 
 
 def _reproduction_against(reproduction: Reproduction | None) -> tuple[str, ...]:
-    if reproduction is None or reproduction.on_head in ("green", "not_run"):
+    if reproduction is None or reproduction.unanswered or reproduction.on_head in ("green", "not_run"):
         return ()
     if reproduction.on_head == "was_not_there":
         return ("The reproduction could not be run on the head.",)

@@ -14,14 +14,14 @@ from app.sandbox.base import Sandbox
 from app.tree import Tree
 from app.verify.comparison import SuiteRunner
 from app.verify.detect import find_suite
-from app.verify.facts import Gate, Known, Reproduction, Suite, SuiteResult, Verification, Verified
+from app.verify.facts import Gate, Known, Reproduction, Suite, SuiteResult, Unanswered, Verification, Verified
 from app.verify.feedback import baseline_brief, feedback
 from app.verify.frameworks import SuiteCommand
 from app.verify.gates import Candidate, static_gates
 from app.verify.gates.bandit import security_scan
 from app.verify.gates.lint import lint
 from app.verify.overlay import Overlay
-from app.verify.reproduction import Subject, changed_tests, reproduce
+from app.verify.reproduction import Subject, changed_tests, reproduce, with_tests_of
 from app.verify.verdict import verdict
 
 
@@ -87,11 +87,12 @@ class Verifier:
         result = await self._runner(suite).base()
         return Known(suite=result, brief=baseline_brief(suite.command, result))
 
-    async def verify(self, patch: Patch, submission: Submission, known: Known, earlier: Sequence[str] = ()) -> Verified:
+    async def verify(
+        self, patch: Patch, submission: Submission, known: Known, earlier: Sequence[Unanswered] = ()
+    ) -> Verified:
         """All facts of a patch and the verdict. The gates come first; where one blocks, nothing is executed.
 
-        `earlier` are the agent's own reproductions that failed on base and head before: one that shows nothing does
-        not take their place.
+        `earlier` are the agent's own reproductions that failed on base and head before.
         """
         self._isolated = True
         gates = await self._static(patch)
@@ -124,7 +125,7 @@ class Verifier:
         return (*gates, await security_scan(candidate))
 
     async def _reproduction(
-        self, patch: Patch, submission: Submission, known: Known, earlier: Sequence[str]
+        self, patch: Patch, submission: Submission, known: Known, earlier: Sequence[Unanswered]
     ) -> Reproduction | None:
         """The agent's reproduction; where it shows nothing, its earlier ones or the changed tests may show more."""
         own = None
@@ -133,10 +134,11 @@ class Verifier:
             own = await self._reproduce(subject, patch, known)
             if own.on_base == "red" or own.on_head != "green":
                 return own
-        for command in earlier:
-            held = await self._reproduce(Subject(command), patch, known)
-            if held.on_base == "red":
-                return _instead(held, own, "The agent gave this one before.")
+        if own is None or own.on_base == "green":
+            for one in earlier:
+                held = await self._reproduce(Subject(one.command), with_tests_of(patch, one.patch), known)
+                if held.on_base == "red":
+                    return _held(held, own)
         tests = changed_tests(patch, await asyncio.to_thread(self._narrowable, patch))
         if tests is None or (own is not None and tests.command == own.command):
             return own
@@ -178,8 +180,17 @@ class Verifier:
             await asyncio.shield(sandbox.destroy())
 
 
-def _instead(shown: Reproduction, own: Reproduction | None, why: str = "") -> Reproduction:
+def _instead(shown: Reproduction, own: Reproduction | None) -> Reproduction:
     """A reproduction in place of the agent's last one, which shows nothing."""
     reason = (own.note or "it passes on the base.") if own else ""
     about = f"The agent's own reproduction `{own.command}` shows nothing: {reason}" if own else ""
-    return shown.model_copy(update={"note": " ".join(filter(None, (shown.note, why, about)))})
+    return shown.model_copy(update={"note": f"{shown.note} {about}".strip()})
+
+
+def _held(shown: Reproduction, own: Reproduction | None) -> Reproduction:
+    """The same with one that the agent gave before, with the tests that belonged to it."""
+    found = _instead(shown, own)
+    if found.on_head == "green":
+        return found
+    sentence = f"A reproduction that the agent gave before, `{found.command}`, still fails on the head."
+    return found.model_copy(update={"unanswered": sentence})
