@@ -78,9 +78,10 @@ def receiver(secrets: Sequence[str], inbox: Mailbox, clock: Callable[[], datetim
 class Door:
     """Takes deliveries in, with what is counted and limited across requests."""
 
-    def __init__(self, secrets: Sequence[str], gathering: Gathering) -> None:
+    def __init__(self, secrets: Sequence[str], gathering: Gathering, *, most_at_once: int = MOST_BYTES_AT_ONCE) -> None:
         self._secrets = tuple(secrets)
         self._gathering = gathering
+        self._most_at_once = most_at_once
         self._arriving = 0
         self.counts: Counter[str] = Counter()
 
@@ -135,7 +136,7 @@ class Door:
                     self._arriving += len(chunk)
                     if len(raw) > MOST_BYTES:
                         raise Refused(413, "too_large")
-                    if self._arriving > MOST_BYTES_AT_ONCE:
+                    if self._arriving > self._most_at_once:
                         raise Refused(503, "too_busy")
                     signature.update(chunk)
         except TimeoutError:

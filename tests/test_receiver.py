@@ -1,0 +1,308 @@
+"""The receiver: verified, stored, answered; over ASGI and once over a real socket."""
+
+import asyncio
+import gzip
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import quote_plus
+
+import httpx
+import pytest
+import sqlalchemy as sa
+
+from app.entrypoints.signature import webhook_secrets
+from app.entrypoints.webhook import LATE, receiver
+from app.errors import AgentFixError
+from app.jobs.database import open_database
+from app.jobs.inbox import deliveries
+from app.settings import port, read_settings
+from tests import deliveries as made
+from tests.published_payloads import COUNT, published
+from tests.receiving import FullDisk, Reception, reception
+
+BODY = made.encode(made.labelled())
+
+
+@pytest.fixture
+async def door(tmp_path: Path) -> AsyncIterator[Reception]:
+    async with reception(tmp_path) as made_ready:
+        yield made_ready
+
+
+def said(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["status"]
+
+
+async def test_a_signed_delivery_is_stored_and_then_answered(door: Reception) -> None:
+    assert said(await door.post(BODY)) == (202, "stored")
+    (found,) = door.stored()
+    assert (found.id, found.event, found.body) == ("d-1", "issues", BODY)
+
+
+async def test_the_same_again_is_answered_the_same_way_and_stored_once(door: Reception) -> None:
+    answers = [said(await door.post(BODY, delivery=ident)) for ident in ("d-1", "d-1", "d-2")]
+    assert answers == [(202, "stored"), (202, "duplicate"), (202, "duplicate")]
+    assert len(door.stored()) == 1
+
+
+async def test_a_hundred_at_once_are_one(door: Reception) -> None:
+    answers = await asyncio.gather(*(door.post(BODY, delivery=f"d-{number % 2}") for number in range(100)))
+    assert {answer.status_code for answer in answers} == {202}
+    assert [said(answer)[1] for answer in answers].count("stored") == 1
+    assert len(door.stored()) == 1
+
+
+async def test_an_id_that_comes_again_with_another_body_is_refused_and_the_first_stays(door: Reception) -> None:
+    other = made.encode(made.labelled("other"))
+    assert said(await door.post(BODY)) == (202, "stored")
+    assert said(await door.post(other)) == (409, "conflict")
+    assert [found.body for found in door.stored()] == [BODY]
+
+
+@pytest.mark.parametrize(
+    ("event", "payload", "answer"),
+    [
+        ("ping", {"zen": "Keep it logically awesome."}, "ping"),
+        ("star", made.payload("created"), "ignored_unknown_event"),
+        ("issues", made.payload("opened", issue=made.issue()), "ignored_unknown_action"),
+        ("issues", made.labelled(sender=None), "ignored_no_sender"),
+        ("issues", {**made.labelled(), "installation": None}, "ignored_no_installation"),
+        ("issue_comment", {**made.comment("/agent fix"), "action": "edited"}, "ignored_edited"),
+    ],
+)
+async def test_what_is_no_event_of_ours_is_counted_and_let_go(
+    door: Reception, event: str, payload: dict[str, object], answer: str
+) -> None:
+    for _ in range(2):
+        assert said(await door.post(made.encode(payload), event=event)) == (202, answer)
+    assert door.app.state.counts == {answer: 2}
+    assert door.untouched
+
+
+async def test_two_secrets_are_right_while_they_are_being_changed(tmp_path: Path) -> None:
+    async with reception(tmp_path, secrets=("new", "old")) as door:
+        for number, (secret, status) in enumerate([("new", 202), ("old", 202), ("older", 401), ("new,old", 401)]):
+            body = made.encode(made.labelled(f"label {number}"))
+            answer = await door.post(body, delivery=f"d-{number}", x_hub_signature_256=made.sign(body, secret))
+            assert answer.status_code == status
+
+
+async def test_what_cannot_be_stored_is_refused_until_it_can(tmp_path: Path) -> None:
+    """Nothing was seen until it is committed: the redelivery under the same id is stored."""
+    async with reception(tmp_path, disk=FullDisk) as door:
+        inbox = FullDisk(door.inbox)
+        app = receiver([made.SECRET], inbox, door.clock)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://receiver.invalid") as client:
+            answer = await client.post("/webhook", content=BODY, headers=made.headers(BODY))
+            assert said(answer) == (503, "not_stored")
+            assert answer.headers["retry-after"] == "30"
+            assert (await client.get("/readyz")).status_code == 503
+            assert (await client.get("/healthz")).status_code == 200
+            inbox.full = False
+            assert said(await client.post("/webhook", content=BODY, headers=made.headers(BODY))) == (202, "stored")
+        assert [found.id for found in door.stored()] == ["d-1"]
+
+
+async def test_a_form_is_read_when_it_was_signed_as_it_came(door: Reception) -> None:
+    form = b"payload=" + quote_plus(BODY).encode()
+    kind = "application/x-www-form-urlencoded"
+    assert said(await door.post(form, content_type=kind)) == (202, "stored")
+    assert door.stored()[0].body == BODY
+    unsigned = await door.post(form, content_type=kind, x_hub_signature_256=made.sign(BODY))
+    assert said(unsigned) == (415, "unsigned_form")
+
+
+async def test_a_form_and_its_json_are_the_same_delivery(door: Reception) -> None:
+    form = b"payload=" + quote_plus(BODY).encode()
+    assert said(await door.post(BODY)) == (202, "stored")
+    again = await door.post(form, delivery="d-2", content_type="application/x-www-form-urlencoded")
+    assert said(again) == (202, "duplicate")
+
+
+async def test_readiness_tells_what_waits_and_for_how_long(door: Reception) -> None:
+    assert (await door.client.get("/readyz")).json() == {
+        "status": "ready",
+        "database": "writable",
+        "undone": 0,
+        "oldest_undone_seconds": 0.0,
+        "given_up": 0,
+    }
+    await door.post(BODY)
+    door.clock.passes(timedelta(minutes=1))
+    answer = await door.client.get("/readyz")
+    assert (answer.status_code, answer.json()["undone"], answer.json()["oldest_undone_seconds"]) == (200, 1, 60.0)
+    door.clock.passes(LATE)
+    answer = await door.client.get("/readyz")
+    assert (answer.status_code, answer.json()["status"]) == (503, "late")
+
+
+async def test_readiness_asks_the_database_once_a_second_at_most(tmp_path: Path) -> None:
+    async with reception(tmp_path) as door:
+        disk = FullDisk(door.inbox)
+        app = receiver([made.SECRET], disk, door.clock)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://receiver.invalid") as client:
+            assert (await client.get("/readyz")).status_code == 503
+            disk.full = False
+            assert (await client.get("/readyz")).status_code == 503
+            door.clock.passes(timedelta(seconds=1))
+            assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_the_published_payloads_are_all_accepted_and_start_nothing(door: Reception) -> None:
+    answers = []
+    for number, (event, payload) in enumerate(published()):
+        body = made.encode({"installation": {"id": 1}, **payload})
+        answers.append((await door.post(body, event=event, delivery=f"d-{number}")).status_code)
+    assert answers == [202] * COUNT
+    counts = door.app.state.counts
+    assert counts["stored"] + counts["duplicate"] == 46
+    assert counts["ignored_malformed"] == 0
+
+
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/webhook/", "/", "/metrics"])
+async def test_nothing_else_is_served(door: Reception, path: str) -> None:
+    assert (await door.client.get(path)).status_code == 404
+
+
+async def test_a_webhook_is_posted(door: Reception) -> None:
+    assert (await door.client.get("/webhook")).status_code == 405
+
+
+@pytest.mark.parametrize(("value", "secrets"), [("a", ("a",)), (" a , b ", ("a", "b"))])
+def test_secrets_are_one_or_two(value: str, secrets: tuple[str, ...]) -> None:
+    assert webhook_secrets(value) == secrets
+
+
+@pytest.mark.parametrize("value", ["", " ", ",", "a,", ",a", "a,b,hunter2"])
+def test_other_secrets_are_refused_and_not_shown(value: str) -> None:
+    with pytest.raises(AgentFixError) as error:
+        webhook_secrets(value)
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize("value", ["http", "-1", "65536", "8080.0", "\u0668"])
+def test_what_is_no_port(value: str) -> None:
+    with pytest.raises(AgentFixError):
+        port(value)
+    assert port("0") == 0
+
+
+def test_the_environment_tells_where_to_listen_and_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {
+        "HOST": "127.0.0.2",
+        "PORT": "9000",
+        "WEBHOOK_SECRET": "hunter2,b",
+        "DATABASE_URL": "postgresql://u:hunter3@h/d",
+    }
+    for name, value in values.items():
+        monkeypatch.setenv(f"AGENT_FIX_{name}", value)
+    found = read_settings()
+    assert (found.host, found.port, found.webhook_secret, found.database_url) == (
+        "127.0.0.2",
+        9000,
+        "hunter2,b",
+        "postgresql://u:hunter3@h/d",
+    )
+    assert "hunter" not in repr(found)
+    for name in values:
+        monkeypatch.delenv(f"AGENT_FIX_{name}")
+    assert (read_settings().host, read_settings().port) == ("127.0.0.1", 8080)
+
+
+SERVER = """
+import socket, sys
+from datetime import UTC, datetime
+from pathlib import Path
+import uvicorn
+from app.entrypoints.webhook import receiver
+from app.jobs.database import open_database
+from app.jobs.inbox import Inbox
+
+now = lambda: datetime.now(UTC)
+inbox = Inbox(open_database("", Path(sys.argv[1])), now)
+inbox.create_tables()
+app = receiver([sys.argv[2]], inbox, now)
+assert not {"litellm", "openai", "dbos", "githubkit", "git"} & set(sys.modules), "the receiver holds too much"
+uvicorn.Server(uvicorn.Config(app, log_config=None)).run([socket.socket(fileno=int(sys.argv[3]))])
+"""
+
+
+def serve(place: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """A receiver in a process of its own, and its port: the socket listens before the process is there."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        number = listening.fileno()
+        command = [sys.executable, "-c", textwrap.dedent(SERVER), str(place), made.SECRET, str(number)]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+        process = subprocess.Popen(command, pass_fds=[number], env=environment)
+        return process, listening.getsockname()[1]
+
+
+def test_what_was_acknowledged_survives_the_death_of_the_receiver(tmp_path: Path) -> None:
+    """Over a real socket: acknowledge, kill -9 in the middle of a burst, look; then serve again and redeliver."""
+    bodies = {f"d-{number}": made.encode(made.labelled(f"label {number}")) for number in range(60)}
+    acknowledged = asyncio.run(burst(tmp_path, bodies, kill_after=20))
+    assert 20 <= len(acknowledged) < len(bodies)
+    assert acknowledged <= set(kept(tmp_path))
+    assert asyncio.run(burst(tmp_path, bodies)) == set(bodies)
+    assert kept(tmp_path) == bodies
+
+
+def kept(place: Path) -> dict[str, bytes]:
+    """What stands in the database, by id."""
+    engine = open_database("", place)
+    with engine.connect() as db:
+        rows = db.execute(sa.select(deliveries.c.id, deliveries.c.body)).all()
+    engine.dispose()
+    assert len(rows) == len({ident for ident, _ in rows})
+    return {ident: bytes(body) for ident, body in rows}
+
+
+async def burst(place: Path, bodies: dict[str, bytes], kill_after: int | None = None) -> set[str]:
+    """The ids that got a 202 before the end, or before the server was killed."""
+    process, number = serve(place)
+    acknowledged: set[str] = set()
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{number}", timeout=60) as client:
+            for ident, body in bodies.items():
+                try:
+                    answer = await client.post("/webhook", content=body, headers=made.headers(body, delivery=ident))
+                except httpx.TransportError:
+                    break
+                assert answer.status_code == 202
+                acknowledged.add(ident)
+                if len(acknowledged) == kill_after:
+                    process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait(30)
+    return acknowledged
+
+
+async def test_a_real_server_cuts_a_stream_that_does_not_end(tmp_path: Path) -> None:
+    process, number = serve(tmp_path)
+    try:
+
+        async def endless() -> AsyncIterator[bytes]:
+            for _ in range(40):
+                yield bytes(1024 * 1024)
+
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{number}", timeout=60) as client:
+            try:
+                answer = await client.post("/webhook", content=endless(), headers=made.headers(b""))
+                assert answer.status_code == 413
+            except httpx.WriteError:  # it hung up while we were still sending
+                pass
+            bomb = gzip.compress(bytes(30 * 1024 * 1024))
+            refused = await client.post("/webhook", content=bomb, headers=made.headers(bomb, content_encoding="gzip"))
+            assert refused.status_code == 400
+            assert (await client.get("/readyz")).json()["undone"] == 0
+    finally:
+        process.terminate()
+        assert process.wait(30) in {0, -signal.SIGTERM}  # it leaves in order, and says by which signal
