@@ -10,7 +10,6 @@ import os
 import re
 import secrets
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from app.sandbox.base import ENV, FILLED, HOME, LISTING, WORKSPACE, Check, Compl
 from app.sandbox.box import CANNOT_EXECUTE, unusable
 from app.sandbox.child import Child, Order
 from app.sandbox.layer_build import COMMAND_SECONDS, setup_failure
+from app.sandbox.marked import end_marked
 from app.sandbox.profile import SYSTEM_PATH
 from app.sandbox.setup import WORK_ENVIRONMENT
 from app.sandbox.workplace import Workplace
@@ -29,8 +29,6 @@ from app.sandbox.workplace import Workplace
 MARK = "AGENT_FIX_COMMAND"
 """A variable by which everything that a command started is found again, also in a session of its own."""
 NOT_FOUND = 127
-SWEEPS = 20
-"""How often what is started while it is being killed is looked for again."""
 
 
 CONTRACT = (WORKSPACE, ENV, HOME, "/tmp", FILLED)  # noqa: S108 - paths as the contract knows them
@@ -173,11 +171,8 @@ class UnsandboxedProvider:
 
 def _end_left(place: Workplace) -> None:
     """End what a process that was killed has left running here: nothing but us could have ended it with itself."""
-    if sys.platform != "linux" or not place.tree.exists():
-        return
-    for _ in range(SWEEPS):
-        if not _kill_marked(f"HOME={place.directory / 'home'}\0".encode()):
-            return
+    if place.tree.exists():
+        end_marked(f"HOME={place.directory / 'home'}\0".encode())
 
 
 async def _set_up(place: Workplace, sandbox: Unsandboxed, setup: Setup, on_output: OnOutput | None) -> None:
@@ -202,21 +197,7 @@ class _Marked:
     def kill(self, process: asyncio.subprocess.Process) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        if sys.platform == "linux":
-            for _ in range(SWEEPS):
-                if not _kill_marked(f"{MARK}={self.mark}".encode()):
-                    return
+        end_marked(f"{MARK}={self.mark}".encode())
 
     async def settle(self, process: asyncio.subprocess.Process) -> None:
         self.kill(process)
-
-
-def _kill_marked(wanted: bytes) -> int:
-    killed = 0
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):
-                if wanted in (entry / "environ").read_bytes():
-                    os.kill(int(entry.name), signal.SIGKILL)
-                    killed += 1
-    return killed
