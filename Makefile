@@ -44,9 +44,9 @@ bench-peers: install
 lock: install
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--no-header --no-annotate --quiet --output-file requirements/runtime.txt
+		--no-header --no-annotate --no-strip-extras --quiet --output-file requirements/runtime.txt
 	$(BIN)/uv pip compile pyproject.toml requirements/build.in --group dev --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --no-header --no-annotate --quiet --output-file requirements/dev.txt
+		--generate-hashes --no-emit-index-url --no-header --no-annotate --no-strip-extras --quiet --output-file requirements/dev.txt
 
 clean:
 	rm -rf .venv $(DEMO) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
