@@ -7,7 +7,6 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
-    ColumnElement,
     Connection,
     Engine,
     Integer,
@@ -17,6 +16,7 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
+    bindparam,
     case,
     func,
     insert,
@@ -49,6 +49,22 @@ calls = Table(
 """Until a call is booked its usage columns hold what counts if it is lost."""
 
 
+# Written once, because SQLAlchemy takes longer to write a statement than SQLite to execute it.
+_OF_JOB = calls.c.job_id == bindparam("job")
+_OF_CALL = and_(_OF_JOB, calls.c.call == bindparam("name"))
+_PENDING = calls.c.state == "reserved"
+_LOSE = update(calls).where(_OF_CALL, _PENDING).values(state="lost")
+_LAST = select(func.max(calls.c.attempt)).where(_OF_CALL)
+_RESERVE = insert(calls)
+_BOOK = update(calls).where(_OF_CALL, _PENDING)
+_BOUGHT = select(calls.c.answer).where(_OF_CALL, calls.c.state == "booked", calls.c.answer != "")
+_MONEY = select(
+    func.sum(case((_PENDING, literal(0)), else_=calls.c.cost)),
+    func.sum(case((or_(~_PENDING, calls.c.call == bindparam("name")), calls.c.cost), else_=calls.c.worst)),
+).where(_OF_JOB)
+"""What is spent, and what is spent or held; what is pending for the named call counts as lost already."""
+
+
 class SqlLedger:
     """One job's account in the table `calls`; the caller creates `metadata`. Safe between threads and processes."""
 
@@ -63,26 +79,23 @@ class SqlLedger:
 
     def reserve(self, call: str, worst: MicroUSD, *, if_lost: Usage = NOTHING) -> None:
         with self._writing() as connection:
-            earlier = self._rows(call)
-            connection.execute(update(calls).where(earlier, calls.c.state == "reserved").values(state="lost"))
-            last = connection.scalar(select(func.max(calls.c.attempt)).where(earlier)) or 0
+            connection.execute(_LOSE, self._named(call))
+            last = connection.scalar(_LAST, self._named(call)) or 0
             spent, remaining = self._money(connection, "")
             if worst <= remaining:
                 row = {"job_id": self._job, "call": call, "attempt": last + 1, "state": "reserved", "worst": worst}
-                connection.execute(insert(calls).values(**row, **if_lost.model_dump()))
+                connection.execute(_RESERVE, {**row, **if_lost.model_dump()})
         if worst > remaining:  # raised outside, so that the lost call is kept
             raise over_cap(self._cap, spent, worst)
 
     def book(self, call: str, usage: Usage, answer: str = "") -> None:
+        booked = {"state": "booked", "answer": answer, **usage.model_dump()}
         with self._writing() as connection:
-            pending = and_(self._rows(call), calls.c.state == "reserved")
-            booked = update(calls).where(pending)
-            connection.execute(booked.values(state="booked", answer=answer, **usage.model_dump()))
+            connection.execute(_BOOK, {**self._named(call), **booked})
 
     def bought(self, call: str) -> str | None:
         with self._engine.connect() as connection:
-            query = select(calls.c.answer).where(self._rows(call), calls.c.state == "booked", calls.c.answer != "")
-            return connection.scalar(query)
+            return connection.scalar(_BOUGHT, self._named(call))
 
     def spent(self) -> MicroUSD:
         with self._engine.connect() as connection:
@@ -94,20 +107,16 @@ class SqlLedger:
 
     def totals(self) -> Totals:
         with self._engine.connect() as connection:
-            rows = connection.execute(select(calls).where(calls.c.job_id == self._job)).mappings().all()
+            rows = connection.execute(select(calls).where(_OF_JOB), {"job": self._job}).mappings().all()
         return total((row["state"], _usage(row)) for row in rows)
 
     def _money(self, connection: Connection, call: str) -> tuple[MicroUSD, MicroUSD]:
         """Spent, and what the next call may cost at worst."""
-        pending = calls.c.state == "reserved"
-        held = case((or_(~pending, calls.c.call == call), calls.c.cost), else_=calls.c.worst)
-        spent = case((pending, literal(0)), else_=calls.c.cost)
-        query = select(func.sum(spent), func.sum(held)).where(calls.c.job_id == self._job)
-        sums = connection.execute(query).one()
-        return int(sums[0] or 0), max(0, self._cap - int(sums[1] or 0))
+        spent, held = connection.execute(_MONEY, self._named(call)).one()
+        return int(spent or 0), max(0, self._cap - int(held or 0))
 
-    def _rows(self, call: str) -> ColumnElement[bool]:
-        return and_(calls.c.job_id == self._job, calls.c.call == call)
+    def _named(self, call: str) -> dict[str, str]:
+        return {"job": self._job, "name": call}
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
