@@ -13,6 +13,8 @@ from typing import NamedTuple
 from app.gitformat import is_full_id
 from app.gitstore import LONG, QUICK, Git, GitError, GitStore
 
+PUSH = 240.0
+"""Seconds; less than a publisher holds an intent for."""
 _QUIET_LINE = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60", "-c", "http.followRedirects=false")
 
 
@@ -94,7 +96,7 @@ def push(store: GitStore, remote: Remote, branch: str, commit: str, *, expected:
         *("push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", "--no-signed"),
         *(f"--force-with-lease={ref}:{expected or ''}", "--", remote.url, f"{commit}:{ref}"),
         secret=remote.secret,
-        timeout=LONG,
+        timeout=PUSH,
     )
     if status == 0:
         return Push()

@@ -1,5 +1,6 @@
 """From an intent to its effect on a forge: each looks first, so that one that was interrupted is simply done again."""
 
+from app.failpoints import failpoint
 from app.forge.base import CheckRun, Conversation
 from app.publish.intent import (
     AnswerThread,
@@ -20,6 +21,7 @@ async def carry_out(forge: Conversation, job: str, intent: Intent) -> Receipt:  
     match intent:
         case OpenDraftPullRequest():
             branch = await forge.ensure_branch(intent.branch, intent.commit)
+            failpoint("branch.made")
             return Receipt(url=await forge.ensure_pull_request(intent.pull_request(branch)), branch=branch)
         case PushCommits():
             return Receipt(branch=await forge.advance_branch(intent.branch, intent.commit, intent.expected))

@@ -10,8 +10,8 @@ from app.forge.github.connection import Grant
 from app.forge.github.door import PUSH, Door
 from app.forge.github.reads import Reader
 from app.gitformat import free_name
-from app.gitremote import Push, Remote, RemoteError, branch_tips, fetch, push
-from app.gitstore import GitStore
+from app.gitremote import Push, Remote, branch_tips, fetch, push
+from app.gitstore import GitError, GitStore
 from app.redact import mask_tokens
 
 _FETCH: Grant = {"contents": "read"}
@@ -26,6 +26,7 @@ class Words(NamedTuple):
 
 
 _TOLD = (
+    Words("check-ref-format", NeedsHuman, "Is the pattern for branches in the configuration a name that git takes?"),
     Words("error: 429|rate limit", WaitUntil),
     Words("error: 40[13]|authentication failed|write access .* not granted", NoAccess, "May the App write contents?"),
     Words("error: 404|repository .* not found|error: 410|error: 451", NoAccess, "Is the App still installed here?"),
@@ -55,7 +56,7 @@ class Branches:
         token = await self._door.token(_FETCH)
         try:
             await asyncio.to_thread(fetch, self.store, self._remote(token), commit)
-        except RemoteError as error:
+        except GitError as error:
             raise self._told(error) from None
         finally:
             await self._door.give_back(token)
@@ -70,7 +71,7 @@ class Branches:
                 free, there = free_name(name, commit, tips)
                 if there or not self._stale(await self._push(remote, free, commit, None), free):
                     return free
-        except RemoteError as error:
+        except GitError as error:
             raise self._told(error) from None
         finally:
             await self._door.give_back(token)
@@ -90,7 +91,7 @@ class Branches:
                 raise _overtaken(name)
             if self._stale(await self._push(remote, name, commit, expected), name):
                 raise _overtaken(name)
-        except RemoteError as error:
+        except GitError as error:
             raise self._told(error) from None
         finally:
             await self._door.give_back(token)
@@ -109,7 +110,7 @@ class Branches:
             return pushed.stale
         raise self._failure(_REFUSED, f"GitHub did not take the branch {name}: {pushed.refused}")
 
-    def _told(self, error: RemoteError) -> ForgeError:
+    def _told(self, error: GitError) -> ForgeError:
         return self._failure(_TOLD, f"Git could not talk to GitHub: {error}")
 
     def _failure(self, table: tuple[Words, ...], text: str) -> ForgeError:

@@ -1,0 +1,53 @@
+"""A publisher that speaks HTTP and git to a GitHub on this machine, to be killed: `publisher_child SPEC FAILPOINT`."""
+
+import asyncio
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from app import failpoints
+from app.forge.github.connection import App, Credentials, Host, RepositoryId
+from app.forge.github.forge import GitHubForge, open_forge
+from app.gitstore import GitStore
+from app.jobs.tables import sqlite_engine
+from app.publish.intent import LEASE, Place
+from app.publish.intents import Intents
+from app.publish.publisher import Publisher
+
+
+class Clock:
+    """The real time, set forward by every sleep that would have been."""
+
+    def __init__(self) -> None:
+        self.slept = timedelta()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.slept
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept += timedelta(seconds=seconds)
+
+
+async def main(spec: dict[str, Any]) -> None:
+    clock = Clock()
+    host = Host(spec["address"], spec["address"])
+    credentials = Credentials(spec["app_id"], spec["key"])
+    late = LEASE + timedelta(seconds=1) if spec["late"] else timedelta()
+    intents = Intents(sqlite_engine(Path(spec["database"])), lambda: datetime.now(UTC) + late)
+    store = GitStore(Path(spec["store"]))
+    async with App(host, credentials, now=clock.now, sleep=clock.sleep) as app:
+
+        async def forge_of(place: Place) -> GitHubForge:
+            repository = RepositoryId(place.repository, place.owner, place.name)
+            return await open_forge(app, place.installation, repository, store, place.number)
+
+        publisher = Publisher(intents, forge_of, "late" if spec["late"] else "early")
+        while await publisher.publish_next():
+            pass
+
+
+if __name__ == "__main__":
+    failpoints.arm(sys.argv[2])
+    asyncio.run(main(json.loads(Path(sys.argv[1]).read_text())))
