@@ -1,6 +1,7 @@
 """A job's sandboxes: one work tree that survives crashes, and fresh ones made of base and patch alone."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -43,10 +44,8 @@ class Workspaces:
         return await self._open("work")
 
     async def fresh(self, name: str, patch: Patch | None = None) -> Sandbox:
-        """Base plus `patch` in a sandbox nobody has touched; what a dead process left of that name is removed."""
-        sandbox = await self._open(name)
-        await sandbox.destroy()
-        sandbox = await self._open(name)
+        """Base plus `patch` in a sandbox nobody has touched: its key was never used, by a dead process neither."""
+        sandbox = await self._open(f"{name}-{secrets.token_hex(4)}")
         if patch is not None:
             await restore(sandbox, self.baseline, patch)
         return sandbox
