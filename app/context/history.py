@@ -48,7 +48,7 @@ def resembling(history: Iterable[Change], weights: Mapping[int, float]) -> dict[
         for path in paths:
             found[path] += near * near / len(paths)  # type: ignore[assignment] # Counter counts in floats as well
     best = max(found.values(), default=1.0)
-    return {path: (worth / best) ** 0.7 for path, worth in found.items()}
+    return {path: worth / best for path, worth in found.items()}
 
 
 def _sources(paths: tuple[str, ...]) -> list[str]:

@@ -2,10 +2,11 @@
 
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from app.context.guards import related_tests
+from app.context.history import Change
 from app.context.index import Index
 from app.context.kinds import is_test
 from app.context.rank import Ranked, locate
@@ -24,10 +25,12 @@ _INDENT = "  "
 _HEADING = "Files by how well their words match the issue, best first (line: signature):"
 
 
-def describe_repository(tree: Tree, text: str, *, cache: Path | None, budget_tokens: int) -> str:
+def describe_repository(
+    tree: Tree, text: str, *, cache: Path | None, budget_tokens: int, history: Iterable[Change] = ()
+) -> str:
     """The map of a commit for an issue's text; `cache` is a directory that jobs share, or None."""
     index = Index.build(tree, cache)
-    return repository_map(index, locate(index, text), budget_tokens=budget_tokens, text=text)
+    return repository_map(index, locate(index, text, history=history), budget_tokens=budget_tokens, text=text)
 
 
 def repository_map(index: Index, ranked: Sequence[Ranked], *, budget_tokens: int, text: str = "") -> str:

@@ -22,9 +22,9 @@ class Boosts:
     frame: float = 0.5
     outer_frame: float = 0.8
     """Factor for each frame further from the error."""
-    module: float = 0.4
-    definition: float = 0.1
-    definitions: float = 0.5
+    module: float = 0.1
+    definition: float = 0.05
+    definitions: float = 0.1
     """The most that definitions add together."""
 
 

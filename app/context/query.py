@@ -21,7 +21,7 @@ _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _LINK = re.compile(r"https?://[^\s)\]>\"'`]+")
 _LINKED_FILE = re.compile(r"/(?:blob|tree|blame|raw)/[^/\s]+/([^\s#?]+)")
 _INLINE = re.compile(r"(?<!`)`++([^`\n]+)`++")
-_PYTHON_FRAME = re.compile(r'File "([^"\n]+)", line \d+(?:, in ([^\s]+))?')
+_PYTHON_FRAME = re.compile(r'File "([^"\n]+)", line \d+')
 _FRAME = re.compile(rf"(?<![\w@~.\-/\\])([\w@~.\-/\\]+\.{_SUFFIX}):\d+")
 _PATH = re.compile(rf"(?<![\w/.\-@+\\])((?:[\w@.\-+]+[/\\])*[\w@.\-+]+\.{_SUFFIX})\b(?![/\w])")
 _DOTTED = re.compile(r"\b([A-Za-z_]\w*(?:(?:\.|::|#)[A-Za-z_]\w*)+)\b")
@@ -43,14 +43,15 @@ class Emphasis:
     """How much a word counts by where it stands. A word that stands in several places counts for each."""
 
     title: float = 2.0
-    prose: float = 0.6
-    code: float = 0.3
+    prose: float = 0.8
+    code: float = 0.6
     inline: float = 1.5
     code_name: float = 0.7
-    error_name: float = 0.3
-    frame_function: float = 0.5
+    """Once for each name with the marks of code (`dry_run`, `dryRun`), wherever it stands."""
     phrase: float = 1.0
-    repeated: float = 0.3
+    """Two neighbouring words as one, as a share of what they weigh apart."""
+    repeated: float = 0.1
+    """What each further e-fold of a word's repetitions adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def parse(text: str, emphasis: Emphasis = Emphasis()) -> Query:
     frames = tuple(_frames(text))
     modules = tuple(dict.fromkeys(_DOTTED.findall(parts.whole)))
     return Query(
-        weights=_weights(parts, text, emphasis),
+        weights=_weights(parts, emphasis),
         paths=tuple(_paths(text, parts.whole, frames)),
         frames=frames,
         modules=modules,
@@ -110,17 +111,14 @@ def _unlinked(text: str) -> str:
     return _LINK.sub(" ", text)
 
 
-def _weights(parts: Sections, text: str, emphasis: Emphasis) -> dict[str, float]:
-    whole_words = identifiers(parts.whole)
-    written_as_code = dict.fromkeys(filter(_CODE_NAME.fullmatch, whole_words))
+def _weights(parts: Sections, emphasis: Emphasis) -> dict[str, float]:
+    written_as_code = dict.fromkeys(filter(_CODE_NAME.fullmatch, identifiers(parts.whole)))
     words_by_weight = (
         (emphasis.title, identifiers(parts.title)),
         (emphasis.prose, identifiers(parts.prose)),
         (emphasis.code, identifiers(parts.code)),
         (emphasis.inline, [word for span in parts.inline for word in identifiers(span)]),
         (emphasis.code_name, written_as_code),
-        (emphasis.error_name, filter(_ERROR_NAME.fullmatch, whole_words)),
-        (emphasis.frame_function, [function for _, function in _PYTHON_FRAME.findall(text) if function]),
     )
     weights: dict[str, float] = {}
     for weight, words in words_by_weight:

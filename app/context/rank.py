@@ -1,7 +1,7 @@
 """Which files an issue is about: one sum, each of whose parts can be named as a reason.
 
     score = kind * (words / most words + mentions + 0.2 * history)
-    words = BM25(text) + 0.6 * BM25(names defined) + 3 * BM25(path)
+    words = BM25(text) + 0.5 * BM25(names defined) + 3 * BM25(path)
 
 `docs/localisation.md` says where the numbers come from and what they are worth.
 """
@@ -31,10 +31,10 @@ class Formula:
 
     emphasis: Emphasis = field(default_factory=Emphasis)
     boosts: Boosts = field(default_factory=Boosts)
-    k1: float = 1.6
+    k1: float = 3.0
     b: float = 0.75
     path: float = 3.0
-    defined: float = 0.6
+    defined: float = 0.5
     folder: float = 0.4
     """A folder's name beside the file's own."""
     history: float = 0.2
