@@ -159,8 +159,7 @@ class Intents:
                     reason = f"It was begun {row['attempts']} times and never ended."
                     self._leave(db, row, Next("failed", self._now(), row["attempts"]), reason)
                     continue
-                if not self._take(db, row, owner):
-                    continue
+                self._take(db, row, owner)
             failpoint("intent.claimed")
             return _claim(row, owner)
         return None
@@ -182,7 +181,7 @@ class Intents:
     def failed(self, claim: Claim, error: AgentFixError) -> Next:
         """Record why it did not happen, and when it is tried again if it is."""
         then = after_failure(error, claim.attempts, self._now())
-        ours = (intents.c.key == claim.key, intents.c.owner == claim.owner, intents.c.state == "claimed")
+        ours = (intents.c.key == claim.key, intents.c.state == "claimed")
         with self._engine.begin() as db:
             values = {**_columns(then), "owner": "", "reason": error.message}
             db.execute(intents.update().where(*ours, intents.c.attempts == claim.attempts).values(values))
@@ -222,10 +221,10 @@ class Intents:
             found = db.execute(query.order_by(intents.c.due, intents.c.seq).limit(50)).all()
         return [(row.key, row.job, row.epoch) for row in found]
 
-    def _take(self, db: Connection, row: RowMapping, owner: str) -> bool:
+    def _take(self, db: Connection, row: RowMapping, owner: str) -> None:
+        """Nobody else can: the row was read after the job's was locked."""
         values = {**_columns(Next("claimed", self._now() + LEASE, row["attempts"] + 1)), "owner": owner}
-        same = (intents.c.key == row["key"], intents.c.attempts == row["attempts"], intents.c.due == row["due"])
-        return db.execute(intents.update().where(*same).values(values)).rowcount == 1
+        db.execute(intents.update().where(intents.c.key == row["key"]).values(values))
 
     def _leave(self, db: Connection, row: RowMapping, then: Next, reason: str) -> None:
         values = {**_columns(then), "owner": "", "reason": reason}
