@@ -1,7 +1,5 @@
-"""Bad days of GitHub and of networks: reads are patient, writes are careful, silence is kept, tokens are never told."""
+"""Bad days of GitHub and of networks: reads are patient, writes are careful, tokens are never told."""
 
-import itertools
-import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,14 +7,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.errors import AgentFixError
 from app.forge.errors import ForgeError, NeedsHuman, NoAccess, TryAgain, WaitUntil
 from app.forge.github.connection import App, Credentials, Host
 from app.forge.github.door import Door
 from app.forge.github.failures import refusal_of
 from app.forge.github.forge import GitHubForge, open_forge
 from app.forge.github.reads import Reader
-from app.forge.pace import Pace
 from app.gitstore import GitStore
 from app.redact import mask_tokens
 from tests.fakes.github.faults import Fault
@@ -113,40 +109,6 @@ async def test_with_every_fifth_answer_lost_each_thing_is_made_once(
     assert ground.issue.labels == ["agent-in-progress"]
 
 
-def limited(**headers: str) -> httpx.Response:
-    text = json.dumps({"message": headers.pop("message", "Forbidden")})
-    status = int(headers.pop("status", "403"))
-    return httpx.Response(status, headers={k.replace("_", "-"): v for k, v in headers.items()}, text=text)
-
-
-RESET = str(int((NOW + timedelta(minutes=20)).timestamp()))
-
-
-@pytest.mark.parametrize(
-    ("response", "seconds"),
-    [
-        (limited(retry_after="37"), 37),
-        (limited(status="429", retry_after="37"), 37),
-        (limited(status="503", retry_after="120"), 120),
-        (limited(retry_after="Sat, 21 Nov 2026 12:00:00 GMT"), 60),
-        (limited(x_ratelimit_remaining="0", x_ratelimit_reset=RESET), 1_200),
-        (limited(retry_after="5", x_ratelimit_remaining="0", x_ratelimit_reset=RESET), 5),
-        (limited(message="You have exceeded a secondary rate limit."), 60),
-        (limited(message="You have triggered an abuse detection mechanism."), 60),
-        (limited(status="429"), 60),
-        (limited(status="429", x_ratelimit_remaining="0", x_ratelimit_reset="soon"), 60),
-    ],
-)
-def test_every_way_of_asking_for_silence_is_understood(response: httpx.Response, seconds: int) -> None:
-    failure = refusal_of(response, NOW)
-    assert isinstance(failure, WaitUntil)
-    assert failure.until == NOW + timedelta(seconds=seconds)
-    assert not failure.final
-    again = AgentFixError.from_json(json.loads(json.dumps(failure.to_json())))
-    assert isinstance(again, WaitUntil)
-    assert again.until == failure.until
-
-
 @pytest.mark.parametrize(
     ("status", "message", "kind"),
     [
@@ -177,63 +139,6 @@ def test_each_refusal_has_one_kind(status: int, message: str, kind: type[ForgeEr
     assert type(failure) is kind
     assert failure.final == (kind in {NoAccess, NeedsHuman})
     assert message in failure.message or status in {301, 307}
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [{"retry-after": "90"}, {"retry-after": "later"}, {}],
-    ids=["a number", "not a number", "only words"],
-)
-async def test_no_request_is_sent_before_the_given_time(
-    forge: GitHubForge, ground: Ground, headers: dict[str, str]
-) -> None:
-    body = '{"message": "You have exceeded a secondary rate limit."}'
-    ground.github.faults.append(Fault(COMMENT, 403, body=body, headers=headers))
-    with pytest.raises(WaitUntil) as caught:
-        await forge.ensure_comment("j1", "hello")
-    assert caught.value.until > ground.world.now
-    sent = len(ground.github.calls)
-    for attempt in (lambda: forge.ensure_comment("j1", "hello"), lambda: forge.reads.issue(1)):
-        with pytest.raises(WaitUntil):
-            await attempt()
-    assert len(ground.github.calls) == sent
-    ground.world.now = caught.value.until
-    await forge.ensure_comment("j1", "hello")
-    assert len(ground.issue.comments) == 1
-
-
-async def test_a_limit_met_while_a_token_is_asked_for_counts_too(ground: Ground) -> None:
-    ground.github.faults.append(Fault("POST /app/.*", 429, body="{}", headers={"retry-after": "30"}))
-    with pytest.raises(WaitUntil):
-        await Reader(ground.door(ground.app())).issue(1)
-    assert len(ground.github.calls) == 1
-
-
-async def test_mutations_keep_a_second_between_them(forge: GitHubForge, ground: Ground) -> None:
-    for number in range(5):
-        await forge.ensure_comment(f"j{number}", "hello")
-        await forge.ensure_labels(add=[f"label-{number}"])
-    at = [call.at for call in ground.github.mutations()]
-    assert len(at) == 10
-    assert all(later - earlier >= 1 for earlier, later in itertools.pairwise(at))
-
-
-async def test_a_short_silence_is_waited_out_and_a_long_one_told() -> None:
-    now = [NOW]
-
-    async def sleep(seconds: float) -> None:
-        now[0] += timedelta(seconds=seconds)
-
-    pace = Pace(lambda: now[0], sleep)
-    pace.be_silent(NOW + timedelta(seconds=2))
-    async with pace.turn(mutation=False):
-        assert now[0] == NOW + timedelta(seconds=2)
-    pace.be_silent(NOW + timedelta(seconds=60))
-    pace.be_silent(NOW + timedelta(seconds=10))
-    with pytest.raises(WaitUntil) as caught:
-        async with pace.turn(mutation=True):
-            raise AssertionError("it may not be entered")
-    assert caught.value.until == NOW + timedelta(seconds=60)
 
 
 @pytest.mark.parametrize("long", [False, True], ids=["short", "long"])

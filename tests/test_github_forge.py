@@ -1,28 +1,18 @@
 """What is made on GitHub is made once, looked for first, and never more than a draft."""
 
-import base64
-import json
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from app.forge.base import CheckRun, PullRequest, Target
-from app.forge.errors import NeedsHuman, NoAccess
-from app.forge.github.connection import App
-from app.forge.github.forge import GitHubForge, open_forge
+from app.forge.base import CheckRun, Target
+from app.forge.errors import NeedsHuman
+from app.forge.github.forge import GitHubForge
 from app.forge.markers import marked, marker, says
-from app.gitstore import GitStore
-from app.patch import FileChange, Patch
 from tests.fakes.github.faults import Fault
-from tests.fakes.github.ground import Ground, make_ground, served
-from tests.fakes.github.world import Issue, Pull
-from tests.repositories import git
-
-BRANCH = "agent-fix/issue-1-totals"
+from tests.fakes.github.ground import Ground, make_ground
+from tests.fakes.github.publishing import BRANCH, commit, forge_at, opened, wanted
+from tests.fakes.github.world import Pull
 
 
 @pytest.fixture
@@ -31,152 +21,9 @@ def ground(tmp_path: Path) -> Ground:
 
 
 @pytest.fixture
-def site(ground: Ground) -> Iterator[str]:
-    with served(ground.github) as address:
-        yield address
-
-
-@pytest.fixture
-async def app(ground: Ground, site: str) -> AsyncIterator[App]:
-    async with ground.app(site=site) as app:
-        yield app
-
-
-@pytest.fixture
-async def forge(ground: Ground, app: App, tmp_path: Path) -> GitHubForge:
-    store = GitStore(tmp_path / "store.git")
-    return await open_forge(app, ground.installation.id, ground.repository, store, ground.issue.number)
-
-
-async def commit(forge: GitHubForge, ground: Ground, text: str, base: str = "") -> str:
-    """A commit of ours on the default branch's head, or on another one."""
-    base = base or ground.repo.branches["main"]
-    await forge.branches.bring(base)
-    patch = Patch(base=base, changes=(FileChange(path="app/money.py", mode="100644", content=text.encode()),))
-    date = datetime(2026, 11, 21, tzinfo=UTC)
-    return forge.branches.store.commit(patch, message="Fix: totals\n", author=forge.bot.person, date=date)
-
-
-def wanted(branch: str = BRANCH, **changes: str) -> PullRequest:
-    values = {"branch": branch, "base": "main", "title": "Fix: totals", "body": "Fixes #1"} | changes
-    return PullRequest(**values)
-
-
-async def test_a_branch_is_pushed_and_said_twice_is_there_once(forge: GitHubForge, ground: Ground) -> None:
-    ours = await commit(forge, ground, "half = 0.25\n")
-    assert await forge.ensure_branch(BRANCH, ours) == BRANCH
-    assert await forge.ensure_branch(BRANCH, ours) == BRANCH
-    assert ground.repo.branches[BRANCH] == ours
-    assert len(ground.repo.pushes) == 1
-    assert git(ground.repo.path, "show", f"{ours}:app/money.py") == "half = 0.25"
-    author = git(ground.repo.path, "show", "-s", "--format=%ae", ours)
-    assert author == f"{ground.world.bot.id}+agent-fix-test[bot]@users.noreply.127.0.0.1"
-
-
-async def test_the_name_of_somebody_elses_branch_is_not_taken(forge: GitHubForge, ground: Ground) -> None:
-    theirs = ground.world.push_as_human(ground.repo, BRANCH, {"mine.txt": "mine\n"})
-    ours = await commit(forge, ground, "half = 0.25\n")
-    assert await forge.ensure_branch(BRANCH, ours) == f"{BRANCH}-2"
-    assert ground.repo.branches[BRANCH] == theirs
-
-
-async def test_our_branch_moves_on(forge: GitHubForge, ground: Ground) -> None:
-    first = await commit(forge, ground, "half = 0.25\n")
-    await forge.ensure_branch(BRANCH, first)
-    second = await commit(forge, ground, "half = 0.125\n", base=first)
-    assert await forge.advance_branch(BRANCH, second, first) == BRANCH
-    assert await forge.advance_branch(BRANCH, second, first) == BRANCH, "said twice"
-    assert ground.repo.branches[BRANCH] == second
-    assert len(ground.repo.pushes) == 2
-
-
-async def test_a_humans_commit_is_never_overwritten(forge: GitHubForge, ground: Ground) -> None:
-    first = await commit(forge, ground, "half = 0.25\n")
-    await forge.ensure_branch(BRANCH, first)
-    theirs = ground.world.push_as_human(ground.repo, BRANCH, {"mine.txt": "mine\n"})
-    second = await commit(forge, ground, "half = 0.125\n")
-    with pytest.raises(NeedsHuman, match="Somebody else"):
-        await forge.advance_branch(BRANCH, second, first)
-    with pytest.raises(NeedsHuman, match="Somebody else"):
-        await forge.advance_branch(BRANCH, second, theirs)
-    assert ground.repo.branches[BRANCH] == theirs
-    assert len(ground.repo.pushes) == 1, "not even tried"
-
-
-async def test_a_race_is_lost_to_the_human_by_the_lease(forge: GitHubForge, ground: Ground) -> None:
-    first = await commit(forge, ground, "half = 0.25\n")
-    await forge.ensure_branch(BRANCH, first)
-    second = await commit(forge, ground, "half = 0.125\n")
-    theirs: list[str] = []
-
-    class Racer:
-        """Pushes between our look and our leap."""
-
-        def hits(self, method: str, path: str) -> bool:
-            if f"{method} {path}" == f"GET /repos/ada/sample/commits/{first}" and not theirs:
-                theirs.append(ground.world.push_as_human(ground.repo, BRANCH, {"mine.txt": "mine\n"}))
-            return False
-
-    ground.github.faults.append(Racer())  # type: ignore[arg-type]
-    with pytest.raises(NeedsHuman, match="Somebody else"):
-        await forge.advance_branch(BRANCH, second, first)
-    assert [ground.repo.branches[BRANCH]] == theirs
-
-
-async def test_a_deleted_branch_is_not_made_again(forge: GitHubForge, ground: Ground) -> None:
-    first = await commit(forge, ground, "half = 0.25\n")
-    with pytest.raises(NeedsHuman, match="deleted"):
-        await forge.advance_branch(BRANCH, first, "0" * 39 + "1")
-
-
-async def test_a_protected_branch_is_a_matter_for_people(forge: GitHubForge, ground: Ground) -> None:
-    ground.repo.protect(BRANCH)
-    with pytest.raises(NeedsHuman, match="GH006") as caught:
-        await forge.ensure_branch(BRANCH, await commit(forge, ground, "half = 0.25\n"))
-    assert "rule of the repository" in caught.value.hint
-
-
-async def test_a_push_needs_only_contents_and_its_token_ends_with_it(forge: GitHubForge, ground: Ground) -> None:
-    await forge.ensure_branch(BRANCH, await commit(forge, ground, "half = 0.25\n"))
-    pushing = [token for token in ground.world.tokens.values() if token.permissions == {"contents": "write"}]
-    assert pushing
-    assert all(token.revoked for token in pushing)
-    assert all(token.repositories == {ground.repo.id} for token in ground.world.tokens.values())
-
-
-@pytest.mark.parametrize("long", [False, True])
-async def test_no_process_list_and_no_configuration_shows_the_token(
-    forge: GitHubForge, ground: Ground, tmp_path: Path, long: bool
-) -> None:
-    ground.world.long_tokens = long
-    hook = ground.repo.path / "hooks" / "pre-receive"
-    hook.write_text(f"#!/bin/sh\ncat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' > {tmp_path}/seen\nexit 0\n")
-    await forge.ensure_branch(BRANCH, await commit(forge, ground, "half = 0.25\n"))
-    seen = (tmp_path / "seen").read_text(errors="replace")
-    assert "push --porcelain" in seen, "the look was taken while the push was under way"
-    config = (tmp_path / "store.git" / "config").read_text()
-    for token in ground.world.tokens:
-        header = base64.b64encode(f"x-access-token:{token}".encode()).decode()
-        assert token not in seen + config
-        assert header not in seen + config
-
-
-async def test_a_moved_repository_gets_no_push_and_no_token(forge: GitHubForge, ground: Ground) -> None:
-    ours = await commit(forge, ground, "half = 0.25\n")
-    ground.repo.moved = True
-    with pytest.raises(NoAccess) as caught:
-        await forge.ensure_branch(BRANCH, ours)
-    assert "moved" in caught.value.hint
-    with pytest.raises(NoAccess, match="moved"):
-        await forge.ensure_comment("j1", "hello")
-    assert not [call for call in ground.github.calls if call.path.startswith("/moved")]
-    assert not ground.issue.comments
-
-
-async def opened(forge: GitHubForge, ground: Ground) -> Issue:
-    await forge.ensure_branch(BRANCH, await commit(forge, ground, "half = 0.25\n"))
-    await forge.ensure_pull_request(wanted())
-    return ground.repo.pulls[-1]
+async def forge(ground: Ground, tmp_path: Path) -> AsyncIterator[GitHubForge]:
+    async with forge_at(ground, tmp_path) as forge:
+        yield forge
 
 
 async def test_a_draft_is_opened_once_and_brought_up_to_date(forge: GitHubForge, ground: Ground) -> None:
@@ -331,7 +178,8 @@ async def test_every_effect_survives_an_answer_that_was_lost(forge: GitHubForge,
 
 
 async def test_the_least_permissions_are_asked_for(forge: GitHubForge, ground: Ground) -> None:
-    """Every mutation was let in by a token for this repository that could do nothing else."""
+    """Every mutation was let in by a token for this repository of several that could do nothing else."""
+    ground.installation.repositories.add(ground.world.add_repo(ground.owner, "other", {"a": "b"}).id)
     await opened(forge, ground)
     await forge.ensure_comment("j1", "working")
     await forge.ensure_labels(add=["agent-in-progress"])
@@ -362,12 +210,3 @@ def test_there_is_no_way_to_approve_merge_or_make_ready() -> None:
 def test_no_host_of_githubs_is_named_in_the_code() -> None:
     room = Path(__file__).parents[1] / "app" / "forge"
     assert not [path for path in room.rglob("*.py") if "github.com" in path.read_text()]
-
-
-def test_the_secret_launcher_gives_variables_and_nothing_on_standard_input() -> None:
-    from app.gitclean import secret_variables
-
-    words, stdin = secret_variables({"A": "ü=1"})
-    show = [sys.executable, "-c", "import json, os, sys; print(json.dumps([os.environ['A'], sys.stdin.read()]))"]
-    done = subprocess.run([*words, *show], input=stdin, capture_output=True, check=True)
-    assert json.loads(done.stdout) == ["ü=1", ""]

@@ -45,15 +45,15 @@ async def test_a_permission_is_asked_by_number(ground: Ground, role: str, permis
 
 async def test_a_login_that_changed_hands_between_two_requests_gives_nothing(ground: Ground) -> None:
     user = ground.world.add_user("grace")
-    thief = ground.world.add_user("other")
-    ground.repo.collaborators[user.id] = "write"
+    other = ground.world.add_user("other")
+    ground.repo.collaborators = {user.id: "read", other.id: "admin"}
 
     class Swap:
         """The name is another account's by the time its permission is asked."""
 
         def hits(self, method: str, path: str) -> bool:
             if path.endswith("/permission"):
-                user.login, thief.login = "gone", "grace"
+                user.login, other.login = "gone", "grace"
             return False
 
     ground.github.faults.append(Swap())  # type: ignore[arg-type]
