@@ -40,7 +40,6 @@ from app.runners.native import Surroundings
 from app.runners.registry import find_runner
 from app.sandbox.base import Sandbox, SandboxProvider, Setup, Spec
 from app.sandbox.bubblewrap import BubblewrapProvider
-from app.sandbox.changes import baseline
 from app.sandbox.hosts import asked_once
 from app.sandbox.setup import plan_setup
 from app.sandbox.unsandboxed import UnsandboxedProvider
@@ -250,7 +249,7 @@ class Desk:
             self.provider,
             job=job.id,
             fill=partial(self.mirror.checkout, job.task.base),
-            baseline=baseline(self.order.tree),
+            tree=self.order.tree,
             setup=self._setup,
             on_output=lambda output: self.progress.say("output", output.decode(errors="replace")),
         )

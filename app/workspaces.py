@@ -8,13 +8,14 @@ from pathlib import Path
 
 from app.patch import Patch
 from app.sandbox.base import OnOutput, Sandbox, SandboxProvider, Setup, Spec
-from app.sandbox.changes import Baseline, export, restore
+from app.sandbox.changes import Baseline, baseline, export, restore
+from app.tree import Tree
 
 
 class Workspaces:
     """Opens sandboxes by name under one job's key; every one starts from the same base tree and set-up.
 
-    `setup` is asked once, when the first sandbox is opened.
+    `setup` is asked once, when the first sandbox is opened; what it puts into the tree never counts as a change.
     """
 
     def __init__(
@@ -23,7 +24,7 @@ class Workspaces:
         *,
         job: str,
         fill: Callable[[Path], None],
-        baseline: Baseline,
+        tree: Tree,
         setup: Callable[[], Awaitable[Setup]],
         on_output: OnOutput | None = None,
     ) -> None:
@@ -33,11 +34,19 @@ class Workspaces:
         self._plan_setup = setup
         self._setup: asyncio.Future[Setup] | None = None
         self._on_output = on_output
-        self.baseline = baseline
+        self._tree = tree
+        self._baseline: Baseline | None = None
 
     @property
     def provider(self) -> str:
         return self._provider.name
+
+    @property
+    def baseline(self) -> Baseline:
+        """What changes are told from. Known with the set-up: after the first sandbox was opened."""
+        if self._baseline is None:
+            raise RuntimeError("no sandbox was opened yet")
+        return self._baseline
 
     async def work(self) -> Sandbox:
         """The tree the agent works in, as it was left."""
@@ -66,5 +75,8 @@ class Workspaces:
     async def _open(self, name: str) -> Sandbox:
         if self._setup is None:
             self._setup = asyncio.ensure_future(self._plan_setup())
-        spec = Spec(key=f"{self._job}.{name}", fill=self._fill, setup=await asyncio.shield(self._setup))
+        setup = await asyncio.shield(self._setup)
+        if self._baseline is None:
+            self._baseline = baseline(self._tree, besides=setup.directories)
+        spec = Spec(key=f"{self._job}.{name}", fill=self._fill, setup=setup)
         return await self._provider.open(spec, on_output=self._on_output)

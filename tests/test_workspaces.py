@@ -7,7 +7,6 @@ import pytest
 from app.patch import FileChange, Patch
 from app.sandbox.base import Setup
 from app.sandbox.bubblewrap import BubblewrapProvider
-from app.sandbox.changes import baseline
 from app.workspaces import Workspaces
 from tests.fakes.memory_tree import MemoryTree
 from tests.fakes.sandboxes import filler, shell
@@ -25,7 +24,7 @@ def opened_by_a_process(root: Path) -> Workspaces:
         return Setup()
 
     provider = BubblewrapProvider(root / "sandboxes", caches=root / "caches")
-    return Workspaces(provider, job="j1", fill=filler(TREE.files), baseline=baseline(TREE), setup=setup)
+    return Workspaces(provider, job="j1", fill=filler(TREE.files), tree=TREE, setup=setup)
 
 
 async def test_the_work_tree_is_had_again_as_it_was_left(workspaces: Workspaces, tmp_path: Path) -> None:
@@ -55,8 +54,22 @@ async def test_a_fresh_one_is_filled_once(tmp_path: Path) -> None:
     async def setup() -> Setup:
         return Setup()
 
-    workspaces = Workspaces(provider, job="j1", fill=fills.append, baseline=baseline(TREE), setup=setup)
+    workspaces = Workspaces(provider, job="j1", fill=fills.append, tree=TREE, setup=setup)
     sandbox = await workspaces.fresh("verify.base")
     assert len(fills) == 1
     assert sandbox.key.startswith("j1.verify.base")  # so that it is swept with its job
     await sandbox.destroy()
+
+
+async def test_what_the_set_up_puts_into_the_tree_is_no_change(tmp_path: Path) -> None:
+    provider = BubblewrapProvider(tmp_path / "sandboxes", caches=tmp_path / "caches")
+
+    async def setup() -> Setup:
+        return Setup(directories=("vendored",))
+
+    workspaces = Workspaces(provider, job="j1", fill=filler(TREE.files), tree=TREE, setup=setup)
+    work = await workspaces.work()
+    await shell(work, "mkdir -p vendored && echo 1 > vendored/package && echo 1 > new")
+    patch = await workspaces.export(work)
+    assert patch.paths() == ("new",)
+    await work.destroy()
