@@ -111,20 +111,23 @@ async def test_a_push_needs_only_contents_and_its_token_ends_with_it(forge: GitH
 
 
 @pytest.mark.parametrize("long", [False, True])
-async def test_no_process_list_and_no_configuration_shows_the_token(
-    forge: GitHubForge, ground: Ground, tmp_path: Path, long: bool
+async def test_no_command_line_no_configuration_and_no_log_shows_the_token(
+    forge: GitHubForge, ground: Ground, tmp_path: Path, caplog: pytest.LogCaptureFixture, long: bool
 ) -> None:
+    """Looked at from inside the push, and in what GitPython logs: each command as it is given to the kernel."""
     ground.world.long_tokens = long
     hook = ground.repo.path / "hooks" / "pre-receive"
     hook.write_text(f"#!/bin/sh\ncat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' > {tmp_path}/seen\nexit 0\n")
-    await forge.ensure_branch(BRANCH, await commit(forge, ground, "half = 0.25\n"))
-    seen = (tmp_path / "seen").read_text(errors="replace")
-    assert "push --porcelain" in seen, "the look was taken while the push was under way"
-    config = (tmp_path / "store.git" / "config").read_text()
+    with caplog.at_level("DEBUG"):
+        await forge.ensure_branch(BRANCH, await commit(forge, ground, "half = 0.25\n"))
+    commands = "\n".join(record.getMessage() for record in caplog.records)
+    processes = (tmp_path / "seen").read_text(errors="replace")
+    assert "'push', '--porcelain'" in commands
+    assert "push --porcelain" in processes, "the look was taken while the push was under way"
+    shown = commands + processes + (tmp_path / "store.git" / "config").read_text()
     for token in ground.world.tokens:
-        header = base64.b64encode(f"x-access-token:{token}".encode()).decode()
-        assert token not in seen + config
-        assert header not in seen + config
+        assert token not in shown
+        assert base64.b64encode(f"x-access-token:{token}".encode()).decode() not in shown
 
 
 async def test_a_moved_repository_gets_no_push_and_no_token(forge: GitHubForge, ground: Ground) -> None:
