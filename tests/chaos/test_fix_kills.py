@@ -40,23 +40,17 @@ INSIDE = (
     *(f"said.verification:{number}" for number in range(1, 5)),
     *(f"said.state:{number}" for number in range(1, 5)),
 )
+WHILE_PLANNING = frozenset({"baseline.before", "baseline.done", "baseline.stored", "said.verification:1"})
 ENDING = ("publish.committed", "publish.delivered", "finished", "report.begun", "report.done")
 CHAINS = (
     (
-        *(
-            "created",
-            "acquired",
-            "said.state:1",
-            "plan.booked",
-            "plan.answer.done",
-            "baseline.done",
-            "turn.1.answer.before",
-        ),
-        *("turn.1.act.done", "said.observation:1", "turn.3.answer.stored", "said.observation:1", "said.observation:2"),
-        *("turn.4.act.before", "turn.5.booked", "said.verification:2", "publish.committed", "finished", "report.done"),
+        *("created", "acquired", "said.state:1", "plan.answer.done", "baseline.done", "turn.1.answer.before"),
+        *("turn.1.act.done", "said.observation:1", "turn.3.answer.stored", "said.observation:1"),
+        *("said.observation:2", "turn.4.act.before", "turn.5.booked", "said.verification:2"),
+        *("publish.committed", "finished", "report.done"),
     ),
     (
-        *("plan.answer.before", "said.verification:1", "plan.answer.stored", "turn.1.booked", "said.command:2"),
+        *("plan.answer.before", "plan.booked", "plan.answer.stored", "turn.1.booked", "said.command:2"),
         *("turn.2.answer.done", "turn.2.act.done", "turn.3.booked", "turn.3.act.done", "turn.4.answer.done"),
         *("turn.4.act.stored", "verify.1.before", "verify.1.done", "turn.5.act.before", "publish.before"),
         *("publish.delivered", "publish.stored", "report.begun"),
@@ -155,7 +149,8 @@ def test_killed_anywhere_the_same_command_brings_the_same_commit(
     again = workshop.fix()
     assert again.code == 0, again.text
     assert_as_if_nothing_had_happened(workshop, undisturbed)
-    assert lost_calls(workshop) == []
+    # The suite is tried on the base while the model plans: there its call may have been in flight.
+    assert set(lost_calls(workshop)) <= ({("plan", "lost")} if failpoint in WHILE_PLANNING else set())
 
 
 @pytest.mark.parametrize(
