@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app import __version__
+from app.entrypoints.streams import make_streams_safe
 from app.errors import AgentFixError, ExitCode
 
 EXIT_CODES = """\
@@ -37,6 +38,7 @@ through what they leave, which is no garbage."""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit code; errors are one line and a hint, never a traceback."""
+    make_streams_safe()
     arguments = parser().parse_args(argv)
     gc.set_threshold(COLLECT_AFTER, 20, 20)
     try:

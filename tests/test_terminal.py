@@ -1,8 +1,13 @@
 """What people see at the terminal, and what nobody can make it do."""
 
 import io
+import subprocess
+from pathlib import Path
+
+import pytest
 
 from app.entrypoints.terminal import TerminalProgress
+from tests.console import SCRIPT
 
 
 class Screen(io.StringIO):
@@ -64,6 +69,20 @@ def test_a_sequence_cut_in_two_is_as_harmless() -> None:
         progress.say("output", piece)
     assert "\x1b]" not in screen.getvalue()
     assert "\x1b[2J" not in screen.getvalue()
+
+
+@pytest.mark.parametrize("closed", ["", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_any_streams_will_do(tmp_path: Path, closed: str, encoding: str) -> None:
+    """A refusal with a character that ASCII lacks, told as far as somebody listens."""
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONIOENCODING": encoding}
+    command = f'exec "$0" fix --repo . --issue "$1" {closed}'
+    argv = ["bash", "-c", command, str(SCRIPT), "/nowhere/grün🦊"]
+    done = subprocess.run(argv, env=environment, cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 40, done.stderr
+    assert b"Traceback" not in done.stderr
+    name = "grün🦊".encode(encoding, "backslashreplace")
+    assert (b"/nowhere/" + name + b" does not exist" in done.stderr) is ("2>&-" not in closed)
 
 
 def test_a_reader_who_has_gone_ends_nothing() -> None:
