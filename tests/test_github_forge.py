@@ -116,6 +116,7 @@ async def test_a_mark_within_a_text_does_not_count(forge: GitHubForge, ground: G
     bodies = [ground.repo.comments[number].body for number in ground.issue.comments]
     assert [says(body, "j1") for body in bodies] == [True, False]
     assert [says(body, "j2") for body in bodies] == [False, True]
+    assert not says(f"{marker('j1')} quoted by somebody", "j1")
     with pytest.raises(ValueError):
         marker("j --> <img>")
 
