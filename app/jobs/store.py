@@ -9,7 +9,7 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from app.errors import AgentFixError, ExitCode
+from app.errors import AgentFixError, ExitCode, OutputError
 from app.job import FINAL, Job, JobState, ProgressKind
 from app.jobs import owner
 from app.jobs.tables import blobs, jobs, metadata, progress
@@ -67,7 +67,16 @@ class JobStore:
         self._log = log or engine
 
     def create_tables(self) -> None:
-        metadata.create_all(self.engine)
+        """Raises OutputError where the database cannot be used: damaged, read-only, no place left."""
+        try:
+            metadata.create_all(self.engine)
+        except sa.exc.DatabaseError as error:
+            reason = str(error.orig)
+            raise OutputError(
+                f"The database {self.engine.url.database} cannot be used: {reason}.",
+                code=ExitCode.DISK_FULL if "full" in reason else ExitCode.OUTPUT,
+                hint="Pass another directory with --state DIR, or move this one away.",
+            ) from error
 
     def create(self, job: Job, key: str) -> None:
         now = self._clock()

@@ -244,6 +244,25 @@ def test_a_place_that_cannot_be_written(console: Console, tmp_path: Path, option
     assert (tmp_path / "file").read_text() == "in the way"
 
 
+def test_a_state_that_is_damaged(console: Console, tmp_path: Path) -> None:
+    repository = wallet.make_wallet(tmp_path / "wallet")
+    damaged = {name: tmp_path / f"damaged-{name}" / name for name in ("agent-fix.db", "journal.db")}
+    for path in damaged.values():
+        path.parent.mkdir()
+        path.write_bytes(b"no database " * 1_000)
+    database = damaged["agent-fix.db"]
+    says = (str(database), "cannot be used", "--state")
+    refused(console, repository, wallet.ISSUE, "--state", database.parent, code=9, says=says)
+    listed = console.execute("jobs", "--state", database.parent)
+    assert (listed.code, listed.stdout) == (9, "")
+    assert str(database) in listed.stderr
+    journal = damaged["journal.db"].parent
+    finished = console.fix(repository, wallet.ISSUE, "--state", journal, recording=wallet.mended())
+    assert finished.code == 9
+    assert str(journal) in finished.stderr
+    assert branches(repository) == ["main"]
+
+
 def test_a_branch_that_exists_keeps_its_commit(console: Console, tmp_path: Path) -> None:
     repository = wallet.make_wallet(tmp_path / "wallet")
     git(repository, "branch", wallet.BRANCH)
