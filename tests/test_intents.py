@@ -1,6 +1,6 @@
 """What is wished happens once, in its newest version, and only where the job is still the wisher's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -10,11 +10,12 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy.engine import Engine
 
 from app.errors import AgentFixError, OutputError
 from app.forge.base import Target
 from app.forge.errors import NeedsHuman, NoAccess, TryAgain, WaitUntil
-from app.jobs.tables import jobs, sqlite_engine
+from app.jobs.tables import jobs
 from app.jobs.tables import metadata as job_tables
 from app.publish.intent import (
     EDITS_APART,
@@ -40,6 +41,7 @@ from app.publish.intent import (
 )
 from app.publish.intents import Intents, StaleEpoch, receipts
 from app.publish.publisher import Publisher
+from tests.databases import DIALECTS, database
 from tests.fakes.conversations import FolderConversation
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -62,11 +64,11 @@ class Desk:
     """The tables with one job at epoch 1, and a clock that is told the time."""
 
     directory: Path
+    engine: Engine
     now: datetime = NOW
     trouble: list[AgentFixError] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.engine = sqlite_engine(self.directory / "state.db")
         job_tables.create_all(self.engine)
         self.intents = Intents(self.engine, lambda: self.now)
         self.intents.create_tables()
@@ -97,9 +99,11 @@ class Desk:
         return standing.state
 
 
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+@pytest.fixture(params=DIALECTS)
+def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+    (tmp_path / "forge").mkdir()
+    with database(str(request.param), tmp_path) as engine:
+        yield Desk(tmp_path / "forge", engine)
 
 
 @pytest.mark.parametrize("intent", ALL, ids=lambda intent: intent.kind)
@@ -112,7 +116,7 @@ async def test_each_kind_of_wish_becomes_its_effect_and_a_receipt(desk: Desk, in
     assert (standing.state, standing.intent) == ("done", intent)
     assert standing.receipt is not None
     assert await desk.publish() == 0
-    made = [path for path in desk.directory.iterdir() if not path.name.startswith("state.db")]
+    made = list(desk.directory.iterdir())
     assert made
     assert all(len(path.read_text().splitlines()) == 1 for path in made)
 
