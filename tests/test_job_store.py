@@ -155,3 +155,28 @@ def test_blobs_are_kept_once_and_per_job(store: JobStore) -> None:
     assert mine.get(digest) == b"bytes\0"
     with pytest.raises(KeyError):
         other.get(digest)
+
+
+def test_a_stop_is_final_but_never_overtakes_a_branch(store: JobStore) -> None:
+    store.create(job("a1"), "key")
+    progress = KeptProgress(store, "a1", ListProgress())
+    progress.say("state", "publishing")
+    assert not store.stop("a1", "cancelled"), "its branch is being made"
+    progress.say("state", "working")
+    assert store.stop("a1", "cancelled")
+    assert not store.stop("a1", "again")
+    row = store.get("a1")
+    assert row is not None
+    assert (row.state, row.reason, row.owner) == ("stopped", "cancelled", None)
+
+
+def test_a_state_that_is_said_is_kept_and_other_words_are_not(store: JobStore) -> None:
+    store.create(job("a1"), "key")
+    progress = KeptProgress(store, "a1", ListProgress())
+    progress.say("state", "verifying")
+    progress.say("state", "proved: everything passed")
+    progress.say("state", "error")
+    progress.say("note", "publishing")
+    row = store.get("a1")
+    assert row is not None
+    assert row.state == "verifying"
