@@ -38,7 +38,7 @@ class BudgetConfig(Noun):
 
     usd: Money | None = Field(default=None, description="US dollars one job may cost.")
     minutes: Annotated[float, Field(gt=0, le=1_440, allow_inf_nan=False)] | None = Field(
-        default=None, description="Minutes one job may work; waiting for people is not counted."
+        default=None, description="Minutes one job may work, its suite a quarter of them; waiting is not counted."
     )
     steps: Annotated[int, Field(ge=1, le=1_000)] | None = Field(
         default=None, description="Model turns one job may take."

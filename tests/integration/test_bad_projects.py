@@ -9,7 +9,7 @@ from tests.console import Console, branches
 from tests.fakes import wallet
 from tests.fakes.openai_endpoint import OpenAIEndpoint, answer
 from tests.fakes.recording import Recording, bash, write
-from tests.repositories import git, snapshot
+from tests.repositories import git, make_repository, snapshot
 
 SIXTY_KILOBYTES = 60_000
 
@@ -21,7 +21,7 @@ def console(tmp_path: Path) -> Console:
 
 def test_a_set_up_that_fails_tells_the_end_of_its_output(console: Console, tmp_path: Path) -> None:
     noise = "printf 'a line\\n%.0s' $(seq 5000); printf '\\033[31mcompiler\\033[0m exploded\\n' >&2; exit 3"
-    repository = wallet.make_wallet(tmp_path / "wallet", {SOURCE: f'setup: "{_quoted(noise)}"\n'})
+    repository = make_repository(tmp_path / "wallet", {SOURCE: f'setup: "{_quoted(noise)}"\n'})
     before = snapshot(repository)
     finished = console.fix(repository, wallet.ISSUE, recording=wallet.mended())
     assert finished.code == 8, finished.said
@@ -36,7 +36,7 @@ def test_a_set_up_that_fails_tells_the_end_of_its_output(console: Console, tmp_p
 
 def test_a_set_up_that_asks_another_host_is_told_how_to_allow_it(console: Console, tmp_path: Path) -> None:
     fetch = "python3 -c 'import urllib.request as u; u.urlopen(\\\"https://elsewhere.example.com/\\\")'"
-    repository = wallet.make_wallet(tmp_path / "wallet", {SOURCE: f'setup: "{fetch}"\n'})
+    repository = make_repository(tmp_path / "wallet", {SOURCE: f'setup: "{fetch}"\n'})
     before = snapshot(repository)
     finished = console.fix(repository, wallet.ISSUE, recording=wallet.mended())
     assert finished.code == 8, finished.said
