@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache, partial
 from pathlib import PurePosixPath
-from time import monotonic
+from time import thread_time
 from typing import TypeVar
 
 from tree_sitter import Language, Node, Parser, Query, QueryCursor, Tree
@@ -15,10 +15,12 @@ MAX_BYTES = 500_000
 """Larger files are data or generated."""
 
 _PARSE_SECONDS = 1.0
+"""Of processor time, so that a busy machine sees the same as an idle one."""
+
 _CHUNK = 65_536
 _SHALLOW_BYTES = 8_192
-_DEEP_STACK = 512 << 20
-"""About 1 KiB a byte of input; address space only, touched as far as it is used."""
+_DEEP_STACK = 128 << 20
+"""256 bytes for each byte of input (70 were seen to be needed); address space only, touched as far as it is used."""
 _STACK_SIZE = threading.Lock()
 
 _MAX_DEPTH = 64
@@ -161,28 +163,32 @@ def with_tree(language: str, content: bytes, ask: Callable[[Tree], T]) -> T | No
 
 
 def _parse_and_ask(language: str, content: bytes, ask: Callable[[Tree], T]) -> T | None:
-    end = monotonic() + _PARSE_SECONDS
+    end = thread_time() + _PARSE_SECONDS
     source = memoryview(content)
     try:
         tree = Parser(_grammar(language)).parse(
             lambda offset, _point: source[offset : offset + _CHUNK],
-            progress_callback=lambda _offset, _failing: monotonic() > end,
+            progress_callback=lambda _offset, _failing: thread_time() > end,
         )
     except ValueError:  # the only sign of a parse that was called off
         return None
     return ask(tree)
 
 
-def on_deep_stack(work: Callable[[], T]) -> T:
-    """The result of `work` from a thread whose stack holds any nesting that `MAX_BYTES` can express."""
-    with _STACK_SIZE:
-        before = threading.stack_size(_DEEP_STACK)
-        try:
-            pool = ThreadPoolExecutor(1)
-            future = pool.submit(work)  # starts the thread
-        finally:
-            threading.stack_size(before)
-    with pool:
+def on_deep_stack(work: Callable[[], T]) -> T | None:
+    """The result of `work` from a thread whose stack holds any nesting that `MAX_BYTES` can express.
+
+    None where the process may not have so much address space.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        with _STACK_SIZE:
+            before = threading.stack_size(_DEEP_STACK)
+            try:
+                future = pool.submit(work)  # starts the thread
+            except RuntimeError:
+                return None
+            finally:
+                threading.stack_size(before)
         return future.result()
 
 
