@@ -1,7 +1,4 @@
-"""Prints the figures of docs/performance.md.
-
-    python -m bench.all [--repeat N] [--only PART] [--peers] [--json FILE]
-"""
+"""Prints the figures of docs/performance.md: `python -m bench.all [--repeat N] [--only PART] [--peers]`."""
 
 import argparse
 import json

@@ -1,17 +1,22 @@
 """What the harness adds to a step: a recorded job whose model answers at once and whose commands do next to nothing."""
 
+import asyncio
+import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from time import monotonic
 
 from app.jobs.store import JobStore
 from app.jobs.tables import sqlite_engine
-from bench.ground import Command, Ground
+from app.sandbox.base import Spec
+from app.sandbox.bubblewrap import BubblewrapProvider
+from bench.ground import Command, Ground, Spent
 from bench.table import Row
 from tests.fakes.recording import Call, Recording, bash, call, edit
 
-STEPS = 40
+STEPS, FEW = 40, 4
 LIMIT_REACHED = 22
 TOOLS: dict[str, Callable[[int], Call]] = {
     "bash": lambda step: bash(f"echo {step}"),
@@ -29,14 +34,28 @@ def measure(ground: Ground, repeat: int, _mini: Path | None) -> list[Row]:
         recording.turn("Go on.", TOOLS[tools[step % len(tools)]](step))
     file = recording.save(ground.root / "steps.jsonl")
     taken: dict[str, list[float]] = {tool: [] for tool in tools}
+    processor, commands, writes = list[float](), list[float](), list[float]()
     for _ in range(repeat):
-        options = ("--no-plan", "--max-steps", str(STEPS), "--model", f"recorded/{file}")
-        Command(ground.fix(*options), ground.environment).end(LIMIT_REACHED)
+        few = _job(ground, file, FEW)
+        whole = _job(ground, file, STEPS)
+        processor.append(1_000 * (whole.cpu - few.cpu) / (STEPS - FEW))
         for step, seconds in enumerate(_durations(ground)):
             taken[tools[step % len(tools)]].append(1_000 * seconds)
+        commands += asyncio.run(_sandboxed(ground.root / "commands"))
+        writes += _written(ground.root / "written")
     every = [duration for durations in taken.values() for duration in durations]
-    rows = [Row("harness per step, sandbox and stored step", every, "ms", aim=15)]
-    return rows + [Row(f"  {tool}", durations, "ms") for tool, durations in taken.items()]
+    return [
+        Row("harness per step, sandbox and stored step", every, "ms", aim=15),
+        *(Row(f"  {tool}", durations, "ms") for tool, durations in taken.items()),
+        Row("  processor time", processor, "ms"),
+        Row("  for comparison: one command in the sandbox", commands, "ms"),
+        Row("  for comparison: one write that reaches the disk", writes, "ms"),
+    ]
+
+
+def _job(ground: Ground, recording: Path, steps: int) -> Spent:
+    options = ("--no-plan", "--max-steps", str(steps), "--model", f"recorded/{recording}")
+    return Command(ground.fix(*options), ground.environment).end(LIMIT_REACHED)
 
 
 def _durations(ground: Ground) -> Sequence[float]:
@@ -45,3 +64,28 @@ def _durations(ground: Ground) -> Sequence[float]:
     begun = [said.at for said in store.said(store.newest(1)[0].job.id) if said.kind == "step"]
     store.engine.dispose()
     return [(after - before).total_seconds() for before, after in pairwise(begun)]
+
+
+async def _sandboxed(root: Path, times: int = 20) -> list[float]:
+    """Milliseconds of `true`, one after the other."""
+    sandbox = await BubblewrapProvider(root / "sandboxes", caches=root / "caches").open(Spec("bench", lambda _: None))
+    taken = []
+    for _ in range(times):
+        begun = monotonic()
+        await sandbox.exec(["/bin/true"])
+        taken.append(1_000 * (monotonic() - begun))
+    await sandbox.destroy()
+    return taken
+
+
+def _written(path: Path, times: int = 20) -> list[float]:
+    """Milliseconds of an append and its fsync: a job that survives a power cut waits for four of them a step."""
+    taken = []
+    with path.open("ab") as file:
+        for _ in range(times):
+            begun = monotonic()
+            file.write(b"x" * 1_000)
+            file.flush()
+            os.fsync(file.fileno())
+            taken.append(1_000 * (monotonic() - begun))
+    return taken
