@@ -118,11 +118,8 @@ class Meter:
 
     async def _once(self, model: Model, key: str, request: Request) -> Answer:
         """One call, with money set aside before and booked after, however it ends."""
-        prompt = await asyncio.to_thread(model.count, request)
-        fitting = await self._fit(model.info, key, request, prompt)
-        if_lost = _usage(model.info, prompt)
-        worst = worst_case(model.info, prompt, fitting.max_tokens)
-        await asyncio.to_thread(self._ledger.reserve, key, worst, if_lost=if_lost)
+        self._tell_price(model.info)
+        fitting, prompt = await asyncio.to_thread(self._set_aside, model, key, request)
         heard = _Heard(self._progress)
         try:
             answer = await model.complete(fitting, key=key, on_text=heard.hear)
@@ -134,28 +131,40 @@ class Meter:
             tokens = count_text(model.info.name, heard.text)
             self._ledger.book(key, _usage(model.info, prompt, tokens))
             raise
-        await asyncio.to_thread(self._ledger.book, key, answer.usage, answer.model_dump_json())
+        spent = await asyncio.to_thread(self._keep, key, answer)
         failpoint(f"{key}.booked")
-        spent = await asyncio.to_thread(self._ledger.spent)
         self._progress.say("cost", _bill(key, answer.usage, spent))
         return answer
 
-    async def _fit(self, info: ModelInfo, key: str, request: Request, prompt: int) -> Request:
+    def _tell_price(self, info: ModelInfo) -> None:
+        if not info.priced and info.name not in self._unpriced:
+            self._unpriced.add(info.name)
+            text = f"The price of {info.name} is unknown: the budget in dollars cannot be kept, only turns and minutes."
+            self._progress.say("warning", text)
+
+    def _set_aside(self, model: Model, key: str, request: Request) -> tuple[Request, int]:
+        """Reserve the worst case of what is sent; returns that, and its prompt tokens. Blocking."""
+        prompt = model.count(request)
+        fitting = self._fit(model.info, key, request, prompt)
+        worst = worst_case(model.info, prompt, fitting.max_tokens)
+        self._ledger.reserve(key, worst, if_lost=_usage(model.info, prompt))
+        return fitting, prompt
+
+    def _keep(self, key: str, answer: Answer) -> int:
+        """Book an answer with its text; returns what is spent so far. Blocking."""
+        self._ledger.book(key, answer.usage, answer.model_dump_json())
+        return self._ledger.spent()
+
+    def _fit(self, info: ModelInfo, key: str, request: Request, prompt: int) -> Request:
         """The request with an answer no longer than window and budget admit; refused where that is too short."""
         enough = min(SMALLEST_ANSWER, request.max_tokens)
         room = min(request.max_tokens, info.max_output, info.context_window - prompt)
         if room < enough:
             message = f"{prompt:,} tokens do not fit into the window of {info.name}, {info.context_window:,} tokens."
             raise ModelError(message, kind="shrink", reason="does_not_fit")
-        if not info.priced and info.name not in self._unpriced:
-            self._unpriced.add(info.name)
-            text = f"The price of {info.name} is unknown: the budget in dollars cannot be kept, only turns and minutes."
-            self._progress.say("warning", text)
-        remaining = await asyncio.to_thread(self._ledger.remaining, key)
-        room = min(room, affordable(info, prompt, remaining, room))
+        room = min(room, affordable(info, prompt, self._ledger.remaining(key), room))
         if room < enough:
-            spent = await asyncio.to_thread(self._ledger.spent)
-            raise over_cap(self._ledger.cap, spent, worst_case(info, prompt, enough))
+            raise over_cap(self._ledger.cap, self._ledger.spent(), worst_case(info, prompt, enough))
         return request if room == request.max_tokens else request.model_copy(update={"max_tokens": room})
 
 
