@@ -61,10 +61,12 @@ class SuiteRunner:
             reason = f"The suite does not end within {self.limit:g} s and could not be narrowed to the change."
             return Suite(command=self.command.command, base=base, not_run=reason)
         total = len({path for path in tree.entries() if is_test_file(path)}.union(chosen))
-        partial = (
-            f"The whole suite does not end within {self.limit:g} s: the {len(chosen)} test files nearest to the"
-            f" change were run, of {total}; the others were not."
+        chosen_of = (
+            f"the {len(chosen)} test files nearest to the change were run, of {total}; the others were not."
+            if len(chosen) < total
+            else "its test files were run one after the other, the nearest to the change first."
         )
+        partial = f"The whole suite does not end within {self.limit:g} s: {chosen_of}"
         base = _said(await self.base(only=there), partial)
         head = _said(await self.head(patch, self.limit, only=chosen), partial)
         return await self._rechecked(base, head, Recheck(self.command, patch, self.borrow, self.limit, chosen))
