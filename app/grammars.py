@@ -1,10 +1,8 @@
 """Tree-sitter grammars, loaded one language at a time, and what counts as a definition in each."""
 
 import importlib
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from pathlib import PurePosixPath
 from time import thread_time
 from typing import TypeVar
@@ -18,10 +16,6 @@ _PARSE_SECONDS = 1.0
 """Of processor time, so that a busy machine sees the same as an idle one."""
 
 _CHUNK = 65_536
-_SHALLOW_BYTES = 8_192
-_DEEP_STACK = 128 << 20
-"""256 bytes for each byte of input (70 were seen to be needed); address space only, touched as far as it is used."""
-_STACK_SIZE = threading.Lock()
 
 _MAX_DEPTH = 64
 _MAX_ERRORS = 1_000
@@ -150,19 +144,9 @@ T = TypeVar("T")
 
 
 def with_tree(language: str, content: bytes, ask: Callable[[Tree], T]) -> T | None:
-    """What `ask` says of the parsed file; None where parsing takes more than a second or the file is too large.
-
-    Trees are read inside `ask` only: deep nesting is followed by recursion in C, which would overflow an
-    ordinary stack and end the process, so all but small files are parsed on a thread with a stack to match.
-    """
+    """What `ask` says of the parsed file; None where parsing takes more than a second or the file is too large."""
     if len(content) > MAX_BYTES:
         return None
-    if len(content) <= _SHALLOW_BYTES:
-        return _parse_and_ask(language, content, ask)
-    return on_deep_stack(partial(_parse_and_ask, language, content, ask))
-
-
-def _parse_and_ask(language: str, content: bytes, ask: Callable[[Tree], T]) -> T | None:
     end = thread_time() + _PARSE_SECONDS
     source = memoryview(content)
     try:
@@ -173,23 +157,6 @@ def _parse_and_ask(language: str, content: bytes, ask: Callable[[Tree], T]) -> T
     except ValueError:  # the only sign of a parse that was called off
         return None
     return ask(tree)
-
-
-def on_deep_stack(work: Callable[[], T]) -> T | None:
-    """The result of `work` from a thread whose stack holds any nesting that `MAX_BYTES` can express.
-
-    None where the process may not have so much address space.
-    """
-    with ThreadPoolExecutor(1) as pool:
-        with _STACK_SIZE:
-            before = threading.stack_size(_DEEP_STACK)
-            try:
-                future = pool.submit(work)  # starts the thread
-            except RuntimeError:
-                return None
-            finally:
-                threading.stack_size(before)
-        return future.result()
 
 
 def definitions(language: str, tree: Tree) -> list[tuple[str, Node, Node]]:
