@@ -16,7 +16,7 @@ def install(root: Path) -> Path:
     """Its console script, from the package index that pip is configured for; with our LiteLLM, to be fair."""
     environment = root / "peers"
     subprocess.run((sys.executable, "-m", "venv", str(environment)), check=True)
-    pip = (str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    pip = (str(environment / "bin" / "python"), "-m", "pip", "install", "-qq", "--disable-pip-version-check")
     subprocess.run((*pip, MINI, f"litellm=={version('litellm')}"), check=True)
     return environment / "bin" / "mini"
 
