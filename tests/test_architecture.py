@@ -18,7 +18,8 @@ SAMPLE = ROOT / "app" / "demo" / "sample"
 LAYERS = (
     ("app", "app.errors", "app.noun", "app.failpoints"),
     ("app.markup", "app.text", "app.secret_formats", "app.disguises", "app.redact", "app.log", "app.strictyaml"),
-    ("app.task", "app.patch", "app.tree", "app.plan", "app.plan_text", "app.grammars", "app.syntax"),
+    ("app.task", "app.patch", "app.tree", "app.plan", "app.plan_text", "app.grammars"),
+    ("app.syntax_checks", "app.syntax_process", "app.syntax"),
     (
         "app.model.base",
         "app.model.errors",
@@ -63,13 +64,13 @@ HOMES = {
     "sqlalchemy": {"app.jobs", "app.model", "app.publish"},
     "starlette": {"app.entrypoints", "app.web"},
     "tiktoken": {"app.model"},
-    "tree_sitter": {"app.grammars", "app.syntax"},
+    "tree_sitter": {"app.grammars", "app.syntax_checks"},
     "uvicorn": {"app.entrypoints", "app.web"},
-    "yaml": {"app.plan_text", "app.sandbox.detect", "app.strictyaml", "app.syntax"},
+    "yaml": {"app.plan_text", "app.sandbox.detect", "app.strictyaml", "app.syntax_checks"},
 }
 MODEL_LIBRARIES = {"litellm", "openai", "tiktoken"}
 # Who may start a process of the machine. Project code is executed through a sandbox only.
-STARTS_PROCESSES = {"app.entrypoints", "app.gitstore", "app.sandbox", "app.verify.gates"}
+STARTS_PROCESSES = {"app.entrypoints", "app.gitstore", "app.sandbox", "app.syntax_process", "app.verify.gates"}
 # Scripts that are executed inside a sandbox, where the environment is the sandbox's own.
 RUN_INSIDE = {"app.sandbox.probe_inside"}
 IMPLEMENTATIONS = {
