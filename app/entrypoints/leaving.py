@@ -38,14 +38,19 @@ def end_process(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # whoever read us has gone
             stream.flush()
-    _end_commands()
-    os._exit(code)
+    try:
+        _end_commands()
+    finally:
+        os._exit(code)
 
 
 def _end_commands() -> None:
     """Kill the commands under way, which lead sessions of their own. Sandboxed ones die with us in any case."""
-    for children in Path("/proc/self/task").glob("*/children"):
-        for child in map(int, children.read_text().split()):
+    for thread in Path("/proc/self/task").glob("*/children"):
+        children = ""
+        with suppress(OSError):  # the thread has ended since it was listed
+            children = thread.read_text()
+        for child in map(int, children.split()):
             with suppress(OSError):  # it has ended by itself
                 if os.getsid(child) == child:
                     os.killpg(child, signal.SIGKILL)

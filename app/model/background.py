@@ -1,5 +1,6 @@
 """Blocking work in a thread that nobody waits for at exit, so that Ctrl-C ends an import or a connection at once."""
 
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -21,7 +22,9 @@ def background(work: Callable[[], T], name: str) -> "Future[T]":
             future.set_result(work())
         finally:
             if not future.done():
-                future.set_exception(RuntimeError(f"{name} failed"))
+                failure = RuntimeError(f"{name} failed")
+                failure.__cause__ = sys.exc_info()[1]  # told with it: the process may end before this thread prints
+                future.set_exception(failure)
 
     threading.Thread(target=finish, name=name, daemon=True).start()
     return future
