@@ -82,11 +82,6 @@ def slug(title: str) -> str:
     return name.strip("-") or "issue"
 
 
-def branch_name(name: str, number: int | None = None) -> str:
-    """The branch a job works for: `agent-fix/<slug>`, or `agent-fix/issue-<n>-<slug>` where the issue has a number."""
-    return f"agent-fix/{name}" if number is None else f"agent-fix/issue-{number}-{name}"
-
-
 def top_level(path: Path) -> Path:
     """The work tree that a path is in. Raises RepositoryError where it is in none."""
     if not path.exists():

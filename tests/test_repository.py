@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.errors import ExitCode, RepositoryError
 from app.gitstore import GitStore
-from app.repository import branch_name, inspect, note_about, slug
+from app.repository import inspect, note_about, slug
 from tests.repositories import commit_files, git, make_repository, snapshot
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12345\n"
@@ -277,11 +277,6 @@ def test_a_slug_is_always_safe(title: str) -> None:
     assert name.replace("-", "").isalnum()
     assert name.isascii()
     assert name == name.lower().strip("-")
-
-
-def test_branch_name() -> None:
-    assert branch_name("fix-it") == "agent-fix/fix-it"
-    assert branch_name("fix-it", 12) == "agent-fix/issue-12-fix-it"
 
 
 def test_a_folder_inside_the_repository_is_told(tmp_path: Path) -> None:
