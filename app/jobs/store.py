@@ -12,7 +12,7 @@ from sqlalchemy.engine import Engine
 from app.errors import AgentFixError, ExitCode, OutputError
 from app.job import FINAL, Job, JobState, ProgressKind
 from app.jobs import owner
-from app.jobs.tables import blobs, jobs, metadata, progress
+from app.jobs.tables import blobs, commissions, jobs, metadata, progress
 
 Clock = Callable[[], datetime]
 
@@ -58,13 +58,15 @@ class ProgressRow:
 class JobStore:
     """Reads and writes of our own tables, each in one short transaction.
 
-    `log` is another engine on the same database, for what people read along and a power cut may take.
+    `log` is another engine on the same database, for what people read along and a power cut may take. With `fence`
+    jobs of another epoch are not changed: somebody else has taken them over.
     """
 
-    def __init__(self, engine: Engine, clock: Clock, *, log: Engine | None = None) -> None:
+    def __init__(self, engine: Engine, clock: Clock, *, log: Engine | None = None, fence: int | None = None) -> None:
         self.engine = engine
         self._clock = clock
         self._log = log or engine
+        self._fence = sa.true() if fence is None else jobs.c.epoch == fence
 
     def create_tables(self) -> None:
         """Raises OutputError where the database cannot be used: damaged, read-only, no place left."""
@@ -94,7 +96,7 @@ class JobStore:
     def get(self, job_id: str) -> JobRow | None:
         with self.engine.connect() as db:
             row = db.execute(jobs.select().where(jobs.c.id == job_id)).mappings().first()
-        return _job_row(row) if row else None
+        return job_row(row) if row else None
 
     def find(self, prefix: str) -> JobRow:
         """A job by the beginning of its id; an error that says so where none or several match."""
@@ -104,14 +106,14 @@ class JobStore:
         if len(rows) != 1:
             what = "No job has" if not rows else "Several jobs have"
             raise AgentFixError(f"{what} an id that begins with {prefix!r}.", hint="`agent-fix jobs` lists them.")
-        return _job_row(rows[0])
+        return job_row(rows[0])
 
     def unfinished(self, key: str) -> JobRow | None:
         """The newest job of this key that has no final state yet, or one whose result nobody was told."""
         with self.engine.connect() as db:
             query = jobs.select().where(jobs.c.key == key).order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(1)
             found = db.execute(query).mappings().first()
-        row = _job_row(found) if found else None
+        row = job_row(found) if found else None
         if row is None or (row.final and (row.reported or row.state == "stopped")):
             return None
         return row
@@ -119,12 +121,12 @@ class JobStore:
     def newest(self, limit: int) -> tuple[JobRow, ...]:
         with self.engine.connect() as db:
             rows = db.execute(jobs.select().order_by(jobs.c.created_at.desc()).limit(limit)).mappings().all()
-        return tuple(_job_row(row) for row in rows)
+        return tuple(job_row(row) for row in rows)
 
     def acquire(self, job_id: str) -> int:
         """Make this process the job's owner and return the new epoch; an error where a living process has it."""
         with self.engine.begin() as db:
-            row = _job_row(db.execute(jobs.select().where(jobs.c.id == job_id).with_for_update()).mappings().one())
+            row = job_row(db.execute(jobs.select().where(jobs.c.id == job_id).with_for_update()).mappings().one())
             if row.living_owner and row.living_owner != owner.this_process():
                 raise AgentFixError(
                     f"Job {job_id} is being worked on by process {row.living_owner.split(':')[-2]}.",
@@ -162,9 +164,10 @@ class JobStore:
         with self.engine.begin() as db:
             stopped = db.execute(
                 jobs.update()
-                .where(jobs.c.id == job_id, jobs.c.state.not_in(kept))
+                .where(jobs.c.id == job_id, jobs.c.state.not_in(kept), self._fence)
                 .values(state="stopped", reason=reason, owner=None, updated_at=self._clock())
             )
+            _vacate(db, job_id)
         return stopped.rowcount == 1
 
     def replace(self, job: Job) -> None:
@@ -177,7 +180,10 @@ class JobStore:
 
     def _update(self, job_id: str, **values: Any) -> None:
         with self.engine.begin() as db:
-            db.execute(jobs.update().where(jobs.c.id == job_id).values(updated_at=self._clock(), **values))
+            mine = jobs.update().where(jobs.c.id == job_id, self._fence)
+            db.execute(mine.values(updated_at=self._clock(), **values))
+            if values.get("state") in FINAL:
+                _vacate(db, job_id)
 
     def say(self, job_id: str, kind: ProgressKind, text: str) -> None:
         with self._log.begin() as db:
@@ -215,7 +221,13 @@ class JobBlobs:
         return bytes(content)
 
 
-def _job_row(row: sa.RowMapping) -> JobRow:
+def _vacate(db: sa.Connection, job_id: str) -> None:
+    """Another job may live at its place from now on, once it is final."""
+    ended = sa.exists().where(jobs.c.id == job_id, jobs.c.state.in_(FINAL))
+    db.execute(commissions.update().where(commissions.c.job == job_id, ended).values(living=None))
+
+
+def job_row(row: sa.RowMapping) -> JobRow:
     return JobRow(
         job=Job.model_validate(row["job"]),
         state=cast("JobState", row["state"]),

@@ -1,9 +1,11 @@
 """Our own tables: jobs, what they say, and the bytes they keep. SQLite or Postgres, through SQLAlchemy Core."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 
 metadata = sa.MetaData()
 
@@ -41,6 +43,63 @@ blobs = sa.Table(
     sa.Column("digest", sa.String(64), primary_key=True),
     sa.Column("content", sa.LargeBinary, nullable=False),
 )
+
+commissions = sa.Table(
+    "commissions",
+    metadata,
+    sa.Column("job", sa.String(40), primary_key=True),
+    sa.Column("repository", sa.BigInteger, nullable=False, index=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("living", sa.String(80), unique=True),
+    sa.Column("priority", sa.Integer, nullable=False),
+    sa.Column("ready", sa.Boolean, nullable=False, default=False),
+    sa.Column("commission", sa.JSON, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("lease_until", sa.Double, nullable=False, default=0.0),
+    sa.Column("crashes", sa.Integer, nullable=False, default=0),
+    sa.Column("told_at", sa.Double, nullable=False, default=0.0),
+    sa.Column("told", sa.String(64), nullable=False, default=""),
+)
+"""A server's side of a job. `living` is its place while it is not final, so that one place has one living job; seconds
+since 1970. `ready`: its base commit can be had. `crashes`: processes that died on it since a step was finished."""
+
+messages = sa.Table(
+    "messages",
+    metadata,
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("key", sa.String(160), nullable=False, unique=True),
+    sa.Column("job", sa.String(40), nullable=False, index=True),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("who", sa.String(80), nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+)
+"""What people say to a living job, in order; never changed, never deleted."""
+
+triggers = sa.Table(
+    "triggers",
+    metadata,
+    sa.Column("key", sa.String(160), primary_key=True),
+    sa.Column("repository", sa.BigInteger, nullable=False),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("actor", sa.BigInteger, nullable=False),
+    sa.Column("verb", sa.String(32), nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("outcome", sa.Text, nullable=False),
+    sa.Column("job", sa.String(40), nullable=False, default=""),
+    sa.Index("ix_triggers_place", "repository", "number"),
+    sa.Index("ix_triggers_actor", "repository", "actor", "at"),
+)
+"""Everything that was asked, each once however often it is delivered, with what was decided."""
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """A transaction that is a writer from its start: on SQLite a reader that turns writer may be refused."""
+    with engine.begin() as db:
+        if db.dialect.name == "sqlite":
+            db.exec_driver_sql("BEGIN IMMEDIATE")
+        yield db
 
 
 def sqlite_engine(path: Path, *, synced: bool = True) -> Engine:

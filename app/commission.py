@@ -1,0 +1,63 @@
+"""What a server's job was admitted with: where it belongs, by which configuration, and where its work goes."""
+
+from typing import Literal
+
+from app.config import RepoConfig
+from app.forge.base import Target
+from app.noun import Noun
+from app.publish.intent import Place
+
+CommissionAim = Literal["fix", "plan", "ask", "follow_up", "mend", "conflicts"]
+"""`mend` (failing checks) and `conflicts` are begun by the bot itself and counted as rounds."""
+OWN_INITIATIVE: frozenset[CommissionAim] = frozenset({"mend", "conflicts"})
+
+Goal = Literal["new_branch", "same_branch", "sibling", "nowhere"]
+"""Where the work goes; `nowhere` for questions and plans, which publish no commit."""
+
+
+class ThreadRef(Noun):
+    """An inline review thread that the job is to answer. `thread` is its node id, `comment` the one replies go to."""
+
+    comment: int
+    thread: str = ""
+    path: str = ""
+    start: int | None = None
+    end: int | None = None
+
+
+class Commission(Noun):
+    """Decided at admission and never changed; the configuration is the default branch's at that moment."""
+
+    place: Place
+    aim: CommissionAim
+    trigger: str
+    """`issue`, `comment:ID`, `review_comment:ID`, `review:ID`, `check_run:ID` and kin."""
+    login: str = ""
+    """Who asked, as people know them; empty where the bot began by itself."""
+    config: RepoConfig
+    goal: Goal
+    base_ref: str
+    """The branch that the pull request is against."""
+    pull: int | None = None
+    """The pull request that is followed up."""
+    expected: str = ""
+    """Where our branch stands: the head commit that a follow-up moves on from."""
+    parents: tuple[str, ...] = ()
+    """Of the commit to be made, where these are not just the task's base (a merge)."""
+    threads: tuple[ThreadRef, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What people are told: hidden characters removed, a description edited since, how much context was left out."""
+
+    @property
+    def target(self) -> Target | None:
+        """What the reactions are put on; None where nothing that was written asked for the job."""
+        kind, _, number = self.trigger.partition(":")
+        match kind:
+            case "issue":
+                return Target(kind="issue", id=self.place.number)
+            case "comment":
+                return Target(kind="comment", id=int(number))
+            case "review_comment":
+                return Target(kind="review comment", id=int(number))
+            case _:
+                return None

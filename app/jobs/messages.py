@@ -1,0 +1,54 @@
+"""What people say to a living job: an approval, an answer, more money, or words for the agent; in order, for ever."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, cast
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Engine
+
+from app.jobs.tables import messages, writing
+
+MessageKind = Literal["approve", "answer", "continue", "steer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message. Of `approve` the text is the edited plan, or empty where it was left as it was."""
+
+    seq: int
+    kind: MessageKind
+    who: str
+    text: str
+    at: datetime
+
+
+class Messages:
+    """The messages table, in short transactions."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def add(self, job: str, kind: MessageKind, *, key: str, who: str, text: str = "") -> bool:
+        """Say something to a job once; `key` is its trigger's. False where it was said before."""
+        values = {"key": key, "job": job, "kind": kind, "who": who, "text": text, "at": self._clock().timestamp()}
+        with writing(self._engine) as db:
+            insert = sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert
+            statement = insert(messages).values(values).on_conflict_do_nothing().returning(messages.c.seq)
+            return db.execute(statement).first() is not None
+
+    def since(self, job: str, seq: int, *kinds: MessageKind) -> tuple[Said, ...]:
+        """What was said after a sequence number, of some kinds or of all."""
+        query = messages.select().where(messages.c.job == job, messages.c.seq > seq).order_by(messages.c.seq)
+        if kinds:
+            query = query.where(messages.c.kind.in_(kinds))
+        with self._engine.connect() as db:
+            return tuple(_said(row) for row in db.execute(query).mappings())
+
+
+def _said(row: sa.RowMapping) -> Said:
+    at = datetime.fromtimestamp(row["at"], UTC)
+    return Said(row["seq"], cast("MessageKind", row["kind"]), row["who"], row["text"], at)

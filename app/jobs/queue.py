@@ -1,0 +1,223 @@
+"""The queue of a server: jobs are admitted once per place, claimed under a lease, taken over from the dead, resumed.
+
+    admit ─► queued ─claim─► worked on ─release─► parked ─resume─► queued …
+                      ▲          │ lease lapsed or process died (three times without a finished step: dead letter)
+                      └──────────┘
+
+A claim raises the job's epoch; whoever held it before can neither keep it nor have anything published (`app.publish`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import IntegrityError
+
+from app.commission import Commission
+from app.job import FINAL, Job, JobState
+from app.jobs.roster import BOTH, WORKED_ON
+from app.jobs.tables import commissions, jobs, writing
+from app.jobs.triggers import Trigger, insert_trigger
+from app.model.base import MicroUSD
+
+LEASE = timedelta(seconds=60)
+MOST_CRASHES = 3
+PARKED: tuple[JobState, ...] = ("awaiting_approval", "needs_input", "paused")
+STOPPED = "It was stopped."
+DAY_SPENT = "The day's budget of this repository is spent; the job waits for tomorrow."
+_ONE_CLAIM_AT_A_TIME = 0x61676E74
+"""An advisory lock on Postgres; SQLite has one writer anyway."""
+
+Spent = Callable[[Connection, int, float], MicroUSD]
+"""(database, repository, seconds since 1970) → what its jobs admitted since have cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many jobs are worked on at once, by all workers together and in one repository."""
+
+    jobs: int = 4
+    per_repository: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A job in one worker's hands until its lease ends. `resumed`: somebody worked on it before."""
+
+    job: str
+    epoch: int
+    owner: str
+    resumed: bool
+
+
+class Queue:
+    """Short transactions over jobs and commissions, from any number of processes, on SQLite or Postgres."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime], *, spent: Spent | None = None) -> None:
+        self.engine = engine
+        self._clock = clock
+        self._spent = spent
+
+    def admit(
+        self, job: Job, commission: Commission, trigger: Trigger, *, priority: int = 1, ready: bool = False
+    ) -> str:
+        """Keep a new job together with what asked for it; returns its id.
+
+        Empty where the trigger was decided before. The id of the job that lives at this place already where one does:
+        then nothing was written, and the trigger still has to be decided.
+        """
+        now = self._clock()
+        place = commission.place
+        with writing(self.engine) as db:
+            living = self._living(db, living_key(commission))
+            if living is not None:
+                return living
+            if not insert_trigger(db, trigger, f"job {job.id}", job.id):
+                return ""
+            row = {"id": job.id, "key": living_key(commission), "state": "queued", "job": job.model_dump(mode="json")}
+            db.execute(jobs.insert().values(**row, created_at=now, updated_at=now))
+            there = {"repository": place.repository, "number": place.number, "living": living_key(commission)}
+            how = {"commission": commission.model_dump(mode="json"), "priority": priority, "ready": ready}
+            db.execute(commissions.insert().values(job=job.id, **there, **how, created_at=now.timestamp()))
+        return job.id
+
+    def claim(self, owner: str, limits: Limits, lease: timedelta = LEASE) -> Claim | None:
+        """The job that is next for this worker, or None. One whose processes died too often is ended on the way."""
+        now = self._clock()
+        with writing(self.engine) as db:
+            if db.dialect.name == "postgresql":
+                db.execute(sa.select(sa.func.pg_advisory_xact_lock(_ONE_CLAIM_AT_A_TIME)))
+            self._end_stopped(db, now, STOPPED)
+            busy = self._busy(db, now)
+            if sum(busy.values()) >= limits.jobs:
+                return None
+            for row in self._waiting(db, now):
+                died = row["owner"] is not None
+                if busy.get(row["repository"], 0) >= limits.per_repository:
+                    continue
+                if died and row["crashes"] + 1 >= MOST_CRASHES:
+                    self._end_dead_letter(db, row["id"], now)
+                    continue
+                if not self._may_spend(db, row, now):
+                    continue
+                return self._take(db, row, owner, now + lease, crashes=row["crashes"] + died)
+        return None
+
+    def heartbeat(self, claim: Claim, lease: timedelta = LEASE) -> bool:
+        """Keep it for longer; False where another worker has it by now."""
+        until = (self._clock() + lease).timestamp()
+        with writing(self.engine) as db:
+            held = sa.exists().where(jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.owner == claim.owner)
+            mine = commissions.update().where(commissions.c.job == claim.job, held)
+            return db.execute(mine.values(lease_until=until)).rowcount == 1
+
+    def release(self, claim: Claim, *, crashed: bool = False) -> None:
+        """Give it back, as it stands; with `crashed` its process died on it, which is counted."""
+        with writing(self.engine) as db:
+            mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.owner == claim.owner)
+            if db.execute(jobs.update().where(*mine).values(owner=None, updated_at=self._clock())).rowcount != 1:
+                return
+            crashes = commissions.c.crashes + 1 if crashed else commissions.c.crashes
+            mine_too = commissions.update().where(commissions.c.job == claim.job).returning(commissions.c.crashes)
+            if db.execute(mine_too.values(lease_until=0.0, crashes=crashes)).scalar_one() >= MOST_CRASHES and crashed:
+                self._end_dead_letter(db, claim.job, self._clock())
+
+    def made_progress(self, job_id: str) -> None:
+        """A step was finished: what died before does not count any more."""
+        with writing(self.engine) as db:
+            mine = commissions.update().where(commissions.c.job == job_id, commissions.c.crashes > 0)
+            db.execute(mine.values(crashes=0))
+
+    def resume(self, job_id: str, job: Job | None = None) -> bool:
+        """Set a parked job on its way again, with other limits where `job` is given.
+
+        False where it is not parked, or where another job lives at its place by now.
+        """
+        now = self._clock()
+        try:
+            with writing(self.engine) as db:
+                values: dict[str, Any] = {"state": "queued", "reason": "", "updated_at": now}
+                if job is not None:
+                    values["job"] = job.model_dump(mode="json")
+                parked = jobs.update().where(jobs.c.id == job_id, jobs.c.state.in_(PARKED))
+                key = db.execute(parked.values(values).returning(jobs.c.key)).scalar()
+                if key is None:
+                    return False
+                mine = commissions.update().where(commissions.c.job == job_id)
+                db.execute(mine.values(living=key, crashes=0))
+        except IntegrityError:
+            return False
+        return True
+
+    def stop(self, job_id: str, reason: str) -> bool:
+        """Ask for its end; True where it is ended by that, False where a process has to be ended first."""
+        with writing(self.engine) as db:
+            db.execute(jobs.update().where(jobs.c.id == job_id).values(stop_requested=True))
+            return job_id in self._end_stopped(db, self._clock(), reason)
+
+    def _living(self, db: Connection, key: str) -> str | None:
+        return db.execute(sa.select(commissions.c.job).where(commissions.c.living == key)).scalar()
+
+    def _busy(self, db: Connection, now: datetime) -> dict[int, int]:
+        """How many jobs are being worked on in each repository."""
+        held = (jobs.c.owner.is_not(None), commissions.c.lease_until > now.timestamp())
+        query = sa.select(commissions.c.repository, sa.func.count()).select_from(BOTH).where(*held)
+        return {row[0]: row[1] for row in db.execute(query.group_by(commissions.c.repository))}
+
+    def _waiting(self, db: Connection, now: datetime) -> list[sa.RowMapping]:
+        """Jobs that want a worker: nobody's, or whose worker let the lease end. Most urgent first."""
+        free = sa.or_(jobs.c.owner.is_(None), commissions.c.lease_until <= now.timestamp())
+        wanted = (free, commissions.c.ready.is_(True), jobs.c.state.in_(WORKED_ON), jobs.c.stop_requested.is_(False))
+        query = sa.select(jobs, commissions).select_from(BOTH).where(*wanted)
+        return list(db.execute(query.order_by(commissions.c.priority, jobs.c.id).limit(100)).mappings())
+
+    def _may_spend(self, db: Connection, row: sa.RowMapping, now: datetime) -> bool:
+        cap = Commission.model_validate(row["commission"]).config.budget.usd_per_day
+        if cap is None or self._spent is None:
+            return True
+        day = (now - timedelta(days=1)).timestamp()
+        may = self._spent(db, row["repository"], day) < round(cap * 1_000_000)
+        if not may and row["reason"] != DAY_SPENT:
+            values = {"reason": DAY_SPENT, "updated_at": now}
+            db.execute(jobs.update().where(jobs.c.id == row["id"]).values(values))
+        return may
+
+    def _end_stopped(self, db: Connection, now: datetime, reason: str) -> list[str]:
+        """End the jobs that are to be stopped and that no living process works on; those being published go on."""
+        unheld = sa.or_(jobs.c.owner.is_(None), _lapsed(now))
+        stoppable = (jobs.c.stop_requested.is_(True), unheld, jobs.c.state.not_in((*FINAL, "publishing")))
+        commissioned = sa.exists().where(commissions.c.job == jobs.c.id)
+        stopped = jobs.update().where(*stoppable, commissioned).returning(jobs.c.id)
+        values = {"state": "stopped", "reason": reason, "owner": None, "updated_at": now}
+        ended = list(db.execute(stopped.values(values)).scalars())
+        if ended:
+            db.execute(commissions.update().where(commissions.c.job.in_(ended)).values(living=None))
+        return ended
+
+    def _take(self, db: Connection, row: sa.RowMapping, owner: str, until: datetime, *, crashes: int) -> Claim:
+        epoch = row["epoch"] + 1
+        values = {"owner": owner, "epoch": epoch, "reason": "", "updated_at": self._clock()}
+        db.execute(jobs.update().where(jobs.c.id == row["id"]).values(values))
+        mine = commissions.update().where(commissions.c.job == row["id"])
+        db.execute(mine.values(lease_until=until.timestamp(), crashes=crashes))
+        return Claim(row["id"], epoch, owner, resumed=epoch > 1)
+
+    def _end_dead_letter(self, db: Connection, job_id: str, now: datetime) -> None:
+        reason = f"Its process died {MOST_CRASHES} times at the same step; the job was given up."
+        values = {"state": "error", "reason": reason, "owner": None, "updated_at": now}
+        db.execute(jobs.update().where(jobs.c.id == job_id).values(values))
+        db.execute(commissions.update().where(commissions.c.job == job_id).values(living=None))
+
+
+def _lapsed(now: datetime) -> sa.ColumnElement[bool]:
+    """Of a job in an outer statement: its worker let the lease end."""
+    return sa.exists().where(commissions.c.job == jobs.c.id, commissions.c.lease_until <= now.timestamp())
+
+
+def living_key(commission: Commission) -> str:
+    """One job lives at a place; a question is asked beside it."""
+    place = f"{commission.place.repository}#{commission.place.number}"
+    return f"{place}/ask:{commission.trigger}" if commission.aim == "ask" else place

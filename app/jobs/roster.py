@@ -1,0 +1,116 @@
+"""The roster of a server: which jobs live where, which of them wait for what, and how they stood when last told."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+
+from app.commission import OWN_INITIATIVE, Commission
+from app.job import Job, JobState
+from app.jobs.store import JobRow, job_row
+from app.jobs.tables import commissions, jobs, writing
+
+WORKED_ON: tuple[JobState, ...] = ("queued", "planning", "working", "verifying")
+"""States in which a job wants a worker; in `publishing` it is the publisher's."""
+BOTH = jobs.join(commissions, commissions.c.job == jobs.c.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Commissioned:
+    """A job with its commission."""
+
+    row: JobRow
+    commission: Commission
+    ready: bool
+    crashes: int
+    told: str = ""
+    """The state that people were told of last."""
+    told_at: float = 0.0
+
+    @property
+    def job(self) -> Job:
+        return self.row.job
+
+
+class Roster:
+    """Reads of jobs with their commissions, and the few marks that are made on them."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def get(self, job_id: str) -> Commissioned | None:
+        return self._first(jobs.c.id == job_id)
+
+    def living(self, repository: int, number: int) -> Commissioned | None:
+        """The one job that is not final at this place; questions asked beside it are not meant."""
+        return self._first(commissions.c.living == f"{repository}#{number}")
+
+    def newest(self, repository: int, number: int) -> Commissioned | None:
+        """The last job of a place, questions left out."""
+        place = (commissions.c.repository == repository, commissions.c.number == number)
+        return self._first(*place, sa.not_(jobs.c.key.like("%/ask:%")))
+
+    def of(self, installation: int | None = None, repository: int | None = None) -> tuple[Commissioned, ...]:
+        """The living jobs of a repository or an installation, or all."""
+        found = self._all(commissions.c.living.is_not(None))
+        places = ((each, each.commission.place) for each in found)
+        return tuple(
+            each
+            for each, place in places
+            if installation in {None, place.installation} and repository in {None, place.repository}
+        )
+
+    def rounds(self, repository: int, number: int) -> int:
+        """How often the bot followed up on this pull request by itself."""
+        place = (commissions.c.repository == repository, commissions.c.number == number)
+        return sum(each.commission.aim in OWN_INITIATIVE for each in self._all(*place))
+
+    def unstocked(self) -> tuple[Commissioned, ...]:
+        """Jobs whose base commit is still to be brought."""
+        return self._all(commissions.c.ready.is_(False), jobs.c.state.in_(WORKED_ON))
+
+    def publishing(self) -> tuple[Commissioned, ...]:
+        """Jobs whose work is done and whose effects are under way."""
+        return self._all(jobs.c.state == "publishing")
+
+    def untold(self, at_least_every: timedelta) -> tuple[Commissioned, ...]:
+        """Jobs that changed since people were told of them, and living ones that were not told of for so long."""
+        long_ago = (self._clock() - at_least_every).timestamp()
+        found = self._all(sa.or_(commissions.c.living.is_not(None), commissions.c.told != jobs.c.state))
+        return tuple(each for each in found if each.told != each.row.state or each.told_at <= long_ago)
+
+    def mark_ready(self, job_id: str) -> None:
+        with writing(self._engine) as db:
+            db.execute(commissions.update().where(commissions.c.job == job_id).values(ready=True))
+
+    def mark_told(self, job_id: str, state: JobState) -> None:
+        """People will be told that it is in this state."""
+        with writing(self._engine) as db:
+            values = {"told": state, "told_at": self._clock().timestamp()}
+            db.execute(commissions.update().where(commissions.c.job == job_id).values(values))
+
+    def _first(self, *where: sa.ColumnElement[bool]) -> Commissioned | None:
+        with self._engine.connect() as db:
+            query = sa.select(jobs, commissions).select_from(BOTH).where(*where)
+            row = db.execute(query.order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(1)).mappings().first()
+        return _commissioned(row) if row else None
+
+    def _all(self, *where: sa.ColumnElement[bool]) -> tuple[Commissioned, ...]:
+        with self._engine.connect() as db:
+            query = sa.select(jobs, commissions).select_from(BOTH).where(*where).order_by(jobs.c.id)
+            return tuple(_commissioned(row) for row in db.execute(query).mappings())
+
+
+def _commissioned(row: Mapping[Any, Any]) -> Commissioned:
+    return Commissioned(
+        row=job_row(cast("sa.RowMapping", row)),
+        commission=Commission.model_validate(row["commission"]),
+        ready=row["ready"],
+        crashes=row["crashes"],
+        told=row["told"],
+        told_at=row["told_at"],
+    )

@@ -1,0 +1,82 @@
+"""What was asked of the bot, each once: whoever delivers it again, webhook or reconciler, finds it decided."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection, Engine
+
+from app.jobs.tables import triggers, writing
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """One thing that was asked. `key` names it in the same words for every way it may reach us."""
+
+    key: str
+    repository: int
+    number: int
+    actor: int
+    verb: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What became of a trigger."""
+
+    key: str
+    verb: str
+    at: datetime
+    outcome: str
+    job: str
+
+
+class Triggers:
+    """The triggers table, in short transactions."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def decided(self, key: str) -> Decided | None:
+        with self._engine.connect() as db:
+            row = db.execute(triggers.select().where(triggers.c.key == key)).mappings().first()
+        return _decided(row) if row else None
+
+    def record(self, trigger: Trigger, outcome: str, job: str = "") -> bool:
+        """Keep what was decided; False where it was decided before."""
+        with writing(self._engine) as db:
+            return insert_trigger(db, trigger, outcome, job)
+
+    def asked_lately(self, repository: int, actor: int, within: timedelta = timedelta(hours=1)) -> int:
+        """How many commands this account gave in this repository."""
+        since = (self._clock() - within).timestamp()
+        mine = (triggers.c.repository == repository, triggers.c.actor == actor, triggers.c.at > since)
+        with self._engine.connect() as db:
+            return int(db.execute(sa.select(sa.func.count()).where(*mine)).scalar_one())
+
+    def newest(self, repository: int, number: int, verb: str = "") -> Decided | None:
+        """The last thing asked at an issue or pull request, or the last of one kind."""
+        place = [triggers.c.repository == repository, triggers.c.number == number]
+        if verb:
+            place.append(triggers.c.verb == verb)
+        query = triggers.select().where(*place).order_by(triggers.c.at.desc()).limit(1)
+        with self._engine.connect() as db:
+            row = db.execute(query).mappings().first()
+        return _decided(row) if row else None
+
+
+def insert_trigger(db: Connection, trigger: Trigger, outcome: str, job: str) -> bool:
+    """Within somebody's transaction; False where it is there."""
+    values = {"key": trigger.key, "repository": trigger.repository, "number": trigger.number, "actor": trigger.actor}
+    values |= {"verb": trigger.verb, "at": trigger.at.timestamp(), "outcome": outcome, "job": job}
+    insert = sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert
+    statement = insert(triggers).values(values).on_conflict_do_nothing().returning(triggers.c.key)
+    return db.execute(statement).first() is not None
+
+
+def _decided(row: sa.RowMapping) -> Decided:
+    return Decided(row["key"], row["verb"], datetime.fromtimestamp(row["at"], UTC), row["outcome"], row["job"])
