@@ -1,4 +1,4 @@
-"""One durable attempt at a task, and the two ports through which it is kept and watched."""
+"""One durable attempt at a task, and the ports through which it is kept, watched and spoken to."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -63,6 +63,10 @@ class Budget(Noun):
     minutes: float = 60.0
     steps: int = 100
 
+    def for_a_question(self) -> "Budget":
+        """A fifth of everything: an answer is looked up, not worked out."""
+        return Budget(usd=self.usd // 5, minutes=self.minutes / 5, steps=max(self.steps // 5, 1))
+
 
 class Job(Noun):
     """Everything that is decided before the first step and never changes afterwards.
@@ -80,6 +84,10 @@ class Job(Noun):
     plan_mode: Literal["auto", "approve", "only", "none"] = "auto"
     plan_file: str = ""
     """An edited plan's text; empty where the model makes one."""
+    aim: Literal["fix", "ask"] = "fix"
+    """`ask`: the request is a question, and nothing is ever published (`app.asking`)."""
+    conflicts: tuple[str, ...] = ()
+    """Paths of the base that have conflict markers in them: to resolve these is what the job is about."""
     created_at: datetime
 
 
@@ -135,3 +143,33 @@ class Blobs(Protocol):
     def get(self, digest: str) -> bytes:
         """Bytes by digest; KeyError where there are none."""
         ...
+
+
+class Heard(Noun):
+    """Words of a person who may ask, said to a living job. Later words have higher numbers."""
+
+    seq: int
+    who: str
+    text: str
+
+
+class Answers(Noun):
+    """What people said when they were asked the questions of a plan."""
+
+    questions: tuple[str, ...]
+    heard: tuple[Heard, ...]
+
+
+class Steering(Protocol):
+    """Where people speak to the agent while it works. Nothing is ever marked as read: the job keeps what it heard."""
+
+    async def since(self, seq: int) -> tuple[Heard, ...]:
+        """All words with a higher number, in order."""
+        ...
+
+
+class Silence:
+    """Nobody speaks."""
+
+    async def since(self, seq: int) -> tuple[Heard, ...]:
+        return ()

@@ -8,7 +8,7 @@ import yaml
 from app.errors import AgentFixError, ExitCode
 from app.plan import Plan
 
-LISTS = ("hypotheses", "candidate_files", "steps")
+LISTS = ("hypotheses", "candidate_files", "steps", "questions")
 COMMANDS = ("reproduce", "verify")
 FIELDS = ("summary", *LISTS, *COMMANDS)
 
@@ -16,6 +16,7 @@ _TITLES = {
     "hypotheses": "Likely causes",
     "candidate_files": "Files",
     "steps": "Steps",
+    "questions": "Questions",
     "reproduce": "Reproduce",
     "verify": "Verify",
 }

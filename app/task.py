@@ -19,6 +19,16 @@ class Issue(Noun):
     hidden_characters: int = 0
 
 
+class Section(Noun):
+    """A text that the model is shown as data, beside the issue: the branch's diff, a review thread, the end of a log.
+
+    The title is the harness's; the text is whoever wrote it, bounded before it came here.
+    """
+
+    title: str
+    text: str
+
+
 class Origin(Noun):
     """Where on a forge a task was asked for, by numeric ids, which outlive renames and transfers."""
 
@@ -34,7 +44,8 @@ class Task(Noun):
     """One thing to do in one repository.
 
     `base` is the full commit id the work starts from, `base_ref` the name it was resolved from (a full ref
-    or what the user typed). `slug` is derived from the title and is safe in a branch name.
+    or what the user typed). `slug` is derived from the title and is safe in a branch name. On a pull request the
+    issue is the pull request's own text.
     """
 
     repository: str
@@ -45,3 +56,11 @@ class Task(Noun):
     requester: Person | None = None
     origin: Origin | None = None
     """None on the command line."""
+    request: str = ""
+    """The words of the person who asked, who may: what is wanted now, beside the issue."""
+    sections: tuple[Section, ...] = ()
+
+    @property
+    def follows_up(self) -> bool:
+        """Whether it is about a pull request that is there already."""
+        return self.origin is not None and self.origin.is_pull_request

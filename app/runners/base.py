@@ -6,6 +6,9 @@ from typing import Literal, Protocol
 from app.noun import Noun
 from app.plan import Plan
 
+Aim = Literal["change", "merge", "answer"]
+"""`merge`: conflicts are resolved, which no reproduction can show. `answer`: the submission's summary is the answer."""
+
 
 class Submission(Noun):
     """What an agent says of its work; `reproduction` is a command that fails before and passes after, or empty.
@@ -34,6 +37,7 @@ class Assignment(Noun):
 
     brief: str
     plan: Plan | None = None
+    aim: Aim = "change"
 
 
 class Ending(Noun):
