@@ -14,15 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from app.bootstrap import Desk, House, Order
+from app.bootstrap.local import House, Order
 from app.entrypoints.approval import ask_at_terminal
 from app.entrypoints.leaving import CANCELLED, Interruption, end_process
 from app.entrypoints.report import report, say_begin, say_refusal
 from app.entrypoints.terminal import TerminalProgress
 from app.errors import AgentFixError, ExitCode, OutputError, SandboxError
 from app.failpoints import failpoint
-from app.job import Journal, Parked, Progress
-from app.model.meter import Meter
+from app.job import Journal, Parked
 from app.result import Result
 
 STOP_POLL_SECONDS = 0.4
@@ -61,12 +60,9 @@ class Attendance:
         self.order = order
         self.terminal = terminal
         self.as_json = as_json
-        self.progress: Progress = house.progress(order, terminal)
-        self.meter: Meter = house.meter(order, self.progress)
-        editor = house.settings.editor
-        self.desk = Desk(
-            house, order, self.progress, self.meter, partial(ask_at_terminal, out=order.out, editor=editor)
-        )
+        approve = partial(ask_at_terminal, out=order.out, editor=house.settings.editor)
+        self.desk = house.desk(order, house.progress(order, terminal), approve)
+        self.meter = self.desk.meter
 
     async def attend(self) -> ExitCode:
         job, store = self.order.job, self.house.store
@@ -101,7 +97,7 @@ class Attendance:
 
     async def _work(self, *, resumed: bool) -> Result:
         async def work(_job_id: str, journal: Journal) -> Result:
-            return await self.house.work(self.desk, journal)
+            return await self.desk.work(journal)
 
         engine = await asyncio.to_thread(self.house.engine, self.order.job.id, work)
         await asyncio.to_thread(engine.launch)
@@ -123,11 +119,11 @@ class Attendance:
             model=job.model,
             trajectory=self.desk.keep_trajectory(),
         )
-        await report(self.desk, partly, self.terminal, as_json=self.as_json)
+        await report(self.desk, self.order, partly, self.terminal, as_json=self.as_json)
 
     async def _report(self, result: Result) -> ExitCode:
         failpoint("report.begun")
-        await report(self.desk, result, self.terminal, as_json=self.as_json)
+        await report(self.desk, self.order, result, self.terminal, as_json=self.as_json)
         failpoint("report.done")
         self.house.store.mark_reported(self.order.job.id)
         try:

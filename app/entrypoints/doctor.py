@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import json
 
-from app.bootstrap import make_provider
+from app.bootstrap.sandboxes import make_provider
 from app.errors import ExitCode
 from app.settings import read_settings
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TypedDict
 
-from app.bootstrap import House
+from app.bootstrap.local import House
 from app.entrypoints.leaving import CANCELLED, end_process
 from app.entrypoints.terminal import TerminalProgress
 from app.errors import ExitCode

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from app import failpoints
-from app.bootstrap import House, Order
+from app.bootstrap.local import House, Order
 from app.config import SOURCE, RepoConfig, parse_config
 from app.entrypoints.carry import carry_out
 from app.errors import AgentFixError, ExitCode

@@ -6,7 +6,7 @@ import sys
 from pathlib import PurePath
 from typing import Any
 
-from app.bootstrap import Desk, Order
+from app.bootstrap.local import LocalDesk, Order
 from app.entrypoints.approval import PLAN_FILE
 from app.entrypoints.proof_lines import proof_lines
 from app.entrypoints.terminal import TerminalProgress
@@ -53,9 +53,8 @@ def say_refusal(error: AgentFixError) -> None:
         print(f"           {plain(error.hint)}", file=sys.stderr)
 
 
-async def report(desk: Desk, result: Result, terminal: TerminalProgress, *, as_json: bool) -> None:
+async def report(desk: LocalDesk, order: Order, result: Result, terminal: TerminalProgress, *, as_json: bool) -> None:
     """Write the files into OUT and say what came out. The same twice leaves the same."""
-    order, folder = desk.order, desk.house.folder(desk.order.out)
     document = job_document(order, result)
     files = {"job.json": json.dumps(document, indent=2) + "\n"}
     if result.trajectory:
@@ -63,7 +62,7 @@ async def report(desk: Desk, result: Result, terminal: TerminalProgress, *, as_j
     if result.plan is not None:
         files[PLAN_FILE] = render_plan_file(result.plan)
     for name, text in files.items():
-        await asyncio.to_thread(folder.write, name, text)
+        await asyncio.to_thread(desk.folder.write, name, text)
     if result.exit_status in PUBLISHED and result.verification is not None:
         await desk.forge.ensure_pull_request(pull_request(order, result, result.verification))
     _say_end(order, result, terminal)

@@ -1,0 +1,237 @@
+"""A job's desk: the rooms of one job in one process, whatever door it came through."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+from app.agent.prompts import render_brief
+from app.bootstrap.sandboxes import make_provider
+from app.config import RepoConfig
+from app.context.instructions import instructions
+from app.context.map import describe_repository
+from app.errors import AgentFixError
+from app.failpoints import failpoint
+from app.gitstore import GitStore
+from app.job import Job, Journal, Progress
+from app.jobs.store import JobBlobs, JobStore
+from app.model.budget import Totals
+from app.model.meter import Meter
+from app.model.registry import make_model
+from app.model.sql_ledger import SqlLedger
+from app.patch import Patch
+from app.pipeline import Bench, Published, solve
+from app.plan import Plan
+from app.plan_text import parse_plan_file
+from app.planner import make_plan
+from app.result import Result
+from app.runners.base import Runner
+from app.runners.native import Surroundings
+from app.runners.registry import find_runner
+from app.sandbox.base import Sandbox, Setup, Spec
+from app.sandbox.hosts import asked_once
+from app.sandbox.setup import plan_setup
+from app.settings import Settings, python_interpreter
+from app.text import one_line
+from app.tree import Tree
+from app.verify.facts import Known
+from app.verify.verifier import TimeLimits, Verifier
+from app.workspaces import Workspaces
+
+MAP_TOKENS = 2_500
+INSTRUCTION_TOKENS = 3_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a desk stands on: the job with its configuration and base tree, and where it is kept."""
+
+    job: Job
+    config: RepoConfig
+    tree: Tree
+    mirror: GitStore
+    store: JobStore
+    settings: Settings
+    notes: tuple[str, ...] = ()
+    """For everybody who reads the result."""
+    record: Path | None = None
+    """Where the model's answers are written down."""
+
+
+def make_meter(ground: Ground, progress: Progress) -> Meter:
+    """The job's model behind its ledger, with the fallbacks that the repository names."""
+    job = ground.job
+    make = partial(make_model, environment=ground.settings.model_environment)
+    ledger = SqlLedger(ground.store.engine, job.id, job.budget.usd)
+    fallbacks = [make(name) for name in ground.config.fallbacks]
+    return Meter(make(job.model, record=ground.record), ledger, progress, fallbacks=fallbacks)
+
+
+class Desk(ABC):
+    """The rooms of one job. Where people approve and where the change goes is the door's affair."""
+
+    def __init__(self, ground: Ground, progress: Progress, meter: Meter) -> None:
+        self.ground = ground
+        self.progress = progress
+        self.meter = meter
+        self.blobs = JobBlobs(ground.store.engine, ground.job.id)
+        self.provider = make_provider(ground.job.sandbox, ground.settings)
+        self.workspaces = self._workspaces()
+        self.runner: Runner | None = None
+        self.plan: Plan | None = None
+
+    @abstractmethod
+    async def approve(self, plan: Plan) -> Plan:
+        """The plan as people want it; raises Parked where they have to be waited for."""
+
+    @abstractmethod
+    async def publish(self, patch: Patch, summary: str) -> Published:
+        """Make the commit and have it where it belongs; twice is the same as once."""
+
+    @abstractmethod
+    def keep(self, result: Result) -> None:
+        """Make the result the job's, before its workflow ends."""
+
+    async def work(self, journal: Journal) -> Result:
+        """The whole job on its bench; its final state is kept before the workflow ends."""
+        job = self.ground.job
+        try:
+            result = await solve(job, self.bench(), journal)
+        except AgentFixError as error:
+            if not error.final:
+                raise
+            result = Result(
+                exit_status="error",
+                reason=error.message,
+                hint=error.hint,
+                error_code=error.code,
+                plan=self.plan,
+                usage=self.meter.totals(),
+                model=job.model,
+            )
+        result = result.model_copy(update={"trajectory": self.keep_trajectory()})
+        self.keep(result)
+        failpoint("finished")
+        return result
+
+    def keep_trajectory(self) -> str:
+        """The digest of the steps so far, kept among the job's blobs; empty where there are none."""
+        lines = list(self.runner.trajectory()) if self.runner else []
+        return self.blobs.put("".join(f"{line}\n" for line in lines).encode("utf-8", "replace")) if lines else ""
+
+    async def prove_sandbox(self) -> None:
+        """Open one that holds nothing, before anything costs: raises SandboxError where a property does not hold."""
+        proof = await self.provider.open(Spec(key=f"{self.ground.job.id}.proof", fill=lambda _: None))
+        await proof.destroy()
+
+    def bench(self) -> Bench:
+        job, config = self.ground.job, self.ground.config
+        verifier = Verifier(
+            self.workspaces,
+            tree=self.ground.tree,
+            test=config.test,
+            lint=config.lint,
+            protected_paths=config.protected_paths,
+            progress=self.progress,
+            limits=TimeLimits.within(job.budget.minutes),
+        )
+        warnings = []
+        if job.sandbox == "none":
+            warnings.append("The work was done without a sandbox (--sandbox none).")
+        return Bench(
+            progress=self.progress,
+            plan=self._plan,
+            approve=self.approve,
+            brief=self._brief,
+            open_work=self.workspaces.work,
+            export=self.workspaces.export,
+            runner=self._runner,
+            verifier=verifier,
+            publish=self.publish,
+            totals=self._totals,
+            notes=self.ground.notes,
+            warnings=warnings,
+        )
+
+    def _totals(self) -> Totals:
+        return self.meter.totals()
+
+    def _workspaces(self) -> Workspaces:
+        job = self.ground.job
+        return Workspaces(
+            self.provider,
+            job=job.id,
+            fill=partial(self.ground.mirror.checkout, job.task.base),
+            tree=self.ground.tree,
+            setup=self._setup,
+            on_output=lambda output: self.progress.say("output", output.decode(errors="replace")),
+        )
+
+    async def _setup(self) -> Setup:
+        settings, config = self.ground.settings, self.ground.config
+        python = python_interpreter()
+        clients = asked_once(settings.environment, python)
+        setup = await plan_setup(
+            self.ground.tree,
+            commands=config.setup,
+            extra_hosts=config.network,
+            clients=clients,
+            python=python,
+            scope=self.ground.job.task.repository,
+        )
+        for command in setup.commands:
+            self.progress.say("note", f"set-up: {one_line(command)[:160]}")
+        for note in setup.notes:
+            self.progress.say("note", f"set-up: {note}")
+        return setup
+
+    async def _plan(self, journal: Journal) -> Plan:
+        job = self.ground.job
+        if job.plan_file:
+            self.plan = parse_plan_file(job.plan_file)
+            return self.plan
+        # Not in a thread: the steps of a job are numbered in the order in which they begin.
+        repository_map, rules = self._repository
+        self.plan = await make_plan(
+            self.meter, journal, job=job.id, issue=job.task.issue, repository_map=repository_map, instructions=rules
+        )
+        return self.plan
+
+    @cached_property
+    def _repository(self) -> tuple[str, list[tuple[str, str]]]:
+        """The map and the rules of the repository, as the model is shown them; the same for the same base."""
+        issue = self.ground.job.task.issue
+        text = f"{issue.title}\n\n{issue.body}"
+        described = describe_repository(
+            self.ground.tree, text, cache=self.ground.settings.state / "caches" / "index", budget_tokens=MAP_TOKENS
+        )
+        rules = [(rule.path, rule.text) for rule in instructions(self.ground.tree, INSTRUCTION_TOKENS)]
+        if self.ground.config.instructions:
+            rules.insert(0, (".github/agent-fix.yml", self.ground.config.instructions))
+        return described, rules
+
+    def _brief(self, plan: Plan | None, known: Known) -> str:
+        job = self.ground.job
+        repository_map, rules = self._repository
+        return render_brief(
+            job=job.id,
+            issue=job.task.issue,
+            plan=plan,
+            repository_map=repository_map,
+            instructions=rules,
+            suite=known.brief,
+        )
+
+    def _runner(self, sandbox: Sandbox, journal: Journal) -> Runner:
+        job = self.ground.job
+        around = Surroundings(
+            meter=self.meter,
+            sandbox=sandbox,
+            baseline=self.workspaces.baseline,
+            journal=journal,
+            blobs=self.blobs,
+            progress=self.progress,
+            budget=job.budget,
+        )
+        self.runner = find_runner(job.runner)(around)
+        return self.runner

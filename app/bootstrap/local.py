@@ -1,0 +1,165 @@
+"""The command line's house: one process that plays all roles, over one state directory."""
+
+import asyncio
+import hashlib
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.bootstrap.desk import Desk, Ground, make_meter
+from app.config import RepoConfig
+from app.errors import OutputError
+from app.failpoints import failpoint
+from app.forge.local import Folder, LocalForge
+from app.gitstore import GitStore
+from app.job import Job, Journal, Progress
+from app.jobs.progress import KeptProgress
+from app.jobs.store import JobBlobs, JobStore
+from app.jobs.tables import sqlite_engine
+from app.model.budget import Totals
+from app.model.meter import Meter
+from app.model.sql_ledger import SqlLedger
+from app.model.sql_ledger import metadata as ledger_tables
+from app.patch import Patch
+from app.pipeline import Published
+from app.plan import Plan
+from app.publish.comments import commit_message
+from app.result import Result
+from app.sandbox.workplace import remove_tree
+from app.settings import Settings
+from app.task import Person
+from app.tree import Tree
+
+if TYPE_CHECKING:
+    from app.jobs.engine import Engine
+
+BOT = Person(name="agent-fix", email="agent-fix@users.noreply.invalid")
+
+Approver = Callable[[Plan], Awaitable[Plan]]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A job about to be worked on, with what its process knows of it."""
+
+    job: Job
+    config: RepoConfig
+    tree: Tree
+    out: Path
+    resumed: bool
+    notes: tuple[str, ...] = ()
+    """For everybody who reads the result."""
+    told: tuple[str, ...] = ()
+    """For the person at this machine only: it names their directories."""
+    record: Path | None = None
+
+
+def open_store(settings: Settings) -> JobStore:
+    """The job table in the state directory. Raises OutputError where that cannot be written."""
+    try:
+        settings.state.mkdir(parents=True, exist_ok=True)
+        (settings.state / ".writable").touch()
+    except OSError as error:
+        message = f"The state directory {settings.state} cannot be written: {error.strerror}."
+        raise OutputError(message, hint="Pass another one with --state DIR.") from error
+    database = settings.state / "agent-fix.db"
+    log = sqlite_engine(database, synced=False)
+    store = JobStore(sqlite_engine(database), lambda: datetime.now(UTC), log=log)
+    store.create_tables()
+    ledger_tables.create_all(store.engine)
+    return store
+
+
+class House:
+    """The places of a state directory, and what they hold."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @cached_property
+    def store(self) -> JobStore:
+        return open_store(self.settings)
+
+    def prepare(self) -> None:
+        """Find out, before anything costs, whether jobs can be kept; raises OutputError where not."""
+        Folder(self.settings.state, "--state").prepare()
+
+    def warm(self) -> None:
+        """Import what a job needs while its repository is looked at."""
+        threading.Thread(target=import_module, args=("app.jobs.engine",), daemon=True).start()
+
+    def mirror(self, repository: Path) -> GitStore:
+        path = repository.expanduser().resolve()
+        digest = hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+        return GitStore(self.settings.state / "mirrors" / f"{digest}.git")
+
+    def folder(self, out: Path) -> Folder:
+        return Folder(out)
+
+    def engine(self, job_id: str, work: Callable[[str, Journal], Awaitable[Result]]) -> "Engine[Result]":
+        """The engine of one job: its scope keeps the other processes of this state directory from taking it up."""
+        from app.jobs.engine import Engine  # noqa: PLC0415  # 0.3 s of imports, off the critical path (see warm)
+
+        return Engine(self.settings.state, Result, work, scope=job_id)
+
+    def progress(self, order: Order, watcher: Progress) -> Progress:
+        return KeptProgress(self.store, order.job.id, watcher)
+
+    def desk(self, order: Order, progress: Progress, approve: Approver) -> "LocalDesk":
+        ground = Ground(
+            job=order.job,
+            config=order.config,
+            tree=order.tree,
+            mirror=self.mirror(Path(order.job.task.repository)),
+            store=self.store,
+            settings=self.settings,
+            notes=order.notes,
+            record=order.record,
+        )
+        return LocalDesk(ground, progress, make_meter(ground, progress), self.folder(order.out), approve)
+
+    def blob(self, job_id: str, digest: str) -> bytes:
+        return JobBlobs(self.store.engine, job_id).get(digest)
+
+    def totals(self, job_id: str) -> Totals:
+        """What a job's model calls came to, wherever it stands."""
+        return SqlLedger(self.store.engine, job_id, 0).totals()
+
+    def sweep(self) -> None:
+        """Remove the sandboxes of jobs that have ended and in which nobody works, and what a removal left half done."""
+        for left in (self.settings.state / "sandboxes").glob("*"):
+            row = self.store.get(left.name.partition(".")[0])
+            if left.name.startswith(".gone-") or (row is not None and row.final and row.unattended):
+                remove_tree(left)
+
+
+class LocalDesk(Desk):
+    """A job whose change becomes a branch in the user's repository; approval is asked at the terminal."""
+
+    def __init__(self, ground: Ground, progress: Progress, meter: Meter, folder: Folder, approve: Approver) -> None:
+        super().__init__(ground, progress, meter)
+        self.folder = folder
+        self.forge = LocalForge(Path(ground.job.task.repository), ground.mirror, folder)
+        self._ask = approve
+
+    async def approve(self, plan: Plan) -> Plan:
+        return await self._ask(plan)
+
+    async def publish(self, patch: Patch, summary: str) -> Published:
+        """One commit by plumbing and a new branch that holds it."""
+        job, mirror = self.ground.job, self.ground.mirror
+        message = commit_message(job.task, summary)
+        commit = await asyncio.to_thread(mirror.commit, patch, message=message, author=BOT, date=job.created_at)
+        failpoint("publish.committed")
+        branch = await self.forge.ensure_branch(job.branch, commit)
+        failpoint("publish.delivered")
+        changes = await asyncio.to_thread(mirror.diff_stat, job.task.base, commit)
+        return Published(branch=branch, commit=commit, changes=changes)
+
+    def keep(self, result: Result) -> None:
+        self.ground.store.finish(self.ground.job.id, result.exit_status, result.reason, result.model_dump(mode="json"))
