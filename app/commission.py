@@ -6,6 +6,7 @@ from app.config import RepoConfig
 from app.forge.base import Target
 from app.noun import Noun
 from app.publish.intent import Place
+from app.task import Person
 
 CommissionAim = Literal["fix", "plan", "ask", "follow_up", "mend", "conflicts"]
 """`mend` (failing checks) and `conflicts` are begun by the bot itself and counted as rounds."""
@@ -34,6 +35,8 @@ class Commission(Noun):
     """`issue`, `comment:ID`, `review_comment:ID`, `review:ID`, `check_run:ID` and kin."""
     login: str = ""
     """Who asked, as people know them; empty where the bot began by itself."""
+    author: Person
+    """Whose name stands on the commits: the App's own account."""
     config: RepoConfig
     goal: Goal
     base_ref: str

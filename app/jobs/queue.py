@@ -125,6 +125,16 @@ class Queue:
             if db.execute(mine_too.values(lease_until=0.0, crashes=crashes)).scalar_one() >= MOST_CRASHES and crashed:
                 self._end_dead_letter(db, claim.job, self._clock())
 
+    def postpone(self, claim: Claim, reason: str, pause: timedelta) -> None:
+        """Give it back to be taken up again later, by anybody: what was in the way may have gone by itself."""
+        now = self._clock()
+        with writing(self.engine) as db:
+            mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.state.not_in(FINAL))
+            values = {"state": "queued", "reason": reason, "updated_at": now}
+            if db.execute(jobs.update().where(*mine).values(values)).rowcount == 1:
+                waits = commissions.update().where(commissions.c.job == claim.job)
+                db.execute(waits.values(due=(now + pause).timestamp()))
+
     def made_progress(self, job_id: str) -> None:
         """A step was finished: what died before does not count any more."""
         with writing(self.engine) as db:
@@ -147,7 +157,7 @@ class Queue:
                 if key is None:
                     return False
                 mine = commissions.update().where(commissions.c.job == job_id)
-                db.execute(mine.values(living=key, crashes=0))
+                db.execute(mine.values(living=key, crashes=0, due=0.0))
         except IntegrityError:
             return False
         return True
@@ -170,7 +180,8 @@ class Queue:
     def _waiting(self, db: Connection, now: datetime) -> list[sa.RowMapping]:
         """Jobs that want a worker: nobody's, or whose worker let the lease end. Most urgent first."""
         free = sa.or_(jobs.c.owner.is_(None), commissions.c.lease_until <= now.timestamp())
-        wanted = (free, commissions.c.ready.is_(True), jobs.c.state.in_(WORKED_ON), jobs.c.stop_requested.is_(False))
+        due = (commissions.c.ready.is_(True), commissions.c.due <= now.timestamp())
+        wanted = (free, *due, jobs.c.state.in_(WORKED_ON), jobs.c.stop_requested.is_(False))
         query = sa.select(jobs, commissions).select_from(BOTH).where(*wanted)
         return list(db.execute(query.order_by(commissions.c.priority, jobs.c.id).limit(100)).mappings())
 

@@ -56,12 +56,13 @@ commissions = sa.Table(
     sa.Column("commission", sa.JSON, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("lease_until", sa.Double, nullable=False, default=0.0),
+    sa.Column("due", sa.Double, nullable=False, default=0.0),
     sa.Column("crashes", sa.Integer, nullable=False, default=0),
     sa.Column("told_at", sa.Double, nullable=False, default=0.0),
     sa.Column("told", sa.String(64), nullable=False, default=""),
 )
 """A server's side of a job. `living` is its place while it is not final, so that one place has one living job; seconds
-since 1970. `ready`: its base commit can be had. `crashes`: processes that died on it since a step was finished."""
+since 1970. `ready`: its base commit can be had. `due`: not to be begun before. `crashes`: processes that died on it since a step was finished."""
 
 messages = sa.Table(
     "messages",
