@@ -36,6 +36,8 @@ class Published(Noun):
     branch: str
     commit: str
     changes: tuple[FileStat, ...] = ()
+    patch: str = ""
+    """Digest of the patch among the job's blobs, where somebody else makes the commit of it."""
 
 
 class Approval(Noun):

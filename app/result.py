@@ -22,6 +22,8 @@ class Result(Noun):
     branch: str = ""
     commit: str = ""
     changes: tuple[FileStat, ...] = ()
+    patch: str = ""
+    """Digest of the patch among the job's blobs."""
     usage: Totals = Totals()
     model: str = ""
     turns: int = 0

@@ -135,6 +135,16 @@ class Queue:
                 waits = commissions.update().where(commissions.c.job == claim.job)
                 db.execute(waits.values(due=(now + pause).timestamp()))
 
+    def hand_over(self, claim: Claim, result: dict[str, Any]) -> bool:
+        """The work is done and everything is wished for: from here on it is the publisher's. False for a lost claim."""
+        with writing(self.engine) as db:
+            mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch)
+            values = {"state": "publishing", "result": result, "reason": "", "updated_at": self._clock()}
+            if db.execute(jobs.update().where(*mine).values(values)).rowcount != 1:
+                return False
+            db.execute(commissions.update().where(commissions.c.job == claim.job).values(handed_over=True))
+        return True
+
     def made_progress(self, job_id: str) -> None:
         """A step was finished: what died before does not count any more."""
         with writing(self.engine) as db:
@@ -181,7 +191,8 @@ class Queue:
         """Jobs that want a worker: nobody's, or whose worker let the lease end. Most urgent first."""
         free = sa.or_(jobs.c.owner.is_(None), commissions.c.lease_until <= now.timestamp())
         due = (commissions.c.ready.is_(True), commissions.c.due <= now.timestamp())
-        wanted = (free, *due, jobs.c.state.in_(WORKED_ON), jobs.c.stop_requested.is_(False))
+        unfinished = sa.and_(jobs.c.state.in_(WORKED_ON), commissions.c.handed_over.is_(False))
+        wanted = (free, *due, unfinished, jobs.c.stop_requested.is_(False))
         query = sa.select(jobs, commissions).select_from(BOTH).where(*wanted)
         return list(db.execute(query.order_by(commissions.c.priority, jobs.c.id).limit(100)).mappings())
 

@@ -13,8 +13,8 @@ from app.job import Job, JobState
 from app.jobs.store import JobRow, job_row
 from app.jobs.tables import commissions, jobs, writing
 
-WORKED_ON: tuple[JobState, ...] = ("queued", "planning", "working", "verifying")
-"""States in which a job wants a worker; in `publishing` it is the publisher's."""
+WORKED_ON: tuple[JobState, ...] = ("queued", "planning", "working", "verifying", "publishing")
+"""States in which a job wants a worker, until it is handed over to the publisher."""
 BOTH = jobs.join(commissions, commissions.c.job == jobs.c.id)
 
 
@@ -75,7 +75,7 @@ class Roster:
 
     def publishing(self) -> tuple[Commissioned, ...]:
         """Jobs whose work is done and whose effects are under way."""
-        return self._all(jobs.c.state == "publishing")
+        return self._all(jobs.c.state == "publishing", commissions.c.handed_over.is_(True))
 
     def untold(self, at_least_every: timedelta) -> tuple[Commissioned, ...]:
         """Jobs that changed since people were told of them, and living ones that were not told of for so long."""
