@@ -1,0 +1,89 @@
+"""A server's premises: one database and one state directory, which its roles share and nothing else."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cached_property
+
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.errors import OutputError
+from app.gitstore import GitStore
+from app.jobs.database import open_database
+from app.jobs.inbox import Inbox
+from app.jobs.messages import Messages
+from app.jobs.queue import Limits, Queue
+from app.jobs.roster import Roster
+from app.jobs.spending import spent
+from app.jobs.store import JobStore
+from app.jobs.triggers import Triggers
+from app.model.sql_ledger import metadata as ledger_tables
+from app.publish.intents import Intents
+from app.settings import Settings
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Premises:
+    """Everything that is kept, by its table."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], datetime] = utc_now) -> None:
+        self.settings = settings
+        self.clock = clock
+
+    @cached_property
+    def engine(self) -> Engine:
+        return open_database(self.settings.database_url, self.settings.state)
+
+    def prepare(self) -> None:
+        """Make what is missing; raises OutputError where the state directory or the database cannot be used."""
+        try:
+            self.settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            message = f"The state directory {self.settings.state} cannot be made: {error.strerror}."
+            raise OutputError(message, hint="Set AGENT_FIX_STATE_DIR to another one.") from error
+        try:
+            self.store().create_tables()
+            self.inbox.create_tables()
+            self.intents.create_tables()
+            ledger_tables.create_all(self.engine)
+        except SQLAlchemyError as error:  # its text may show the password
+            message = f"The database cannot be used: {type(error).__name__}."
+            raise OutputError(message, hint="Is AGENT_FIX_DATABASE_URL right, and is the server there?") from None
+
+    def store(self, fence: int | None = None) -> JobStore:
+        return JobStore(self.engine, self.clock, fence=fence)
+
+    @cached_property
+    def inbox(self) -> Inbox:
+        return Inbox(self.engine, self.clock)
+
+    @cached_property
+    def queue(self) -> Queue:
+        return Queue(self.engine, self.clock, spent=spent)
+
+    @cached_property
+    def roster(self) -> Roster:
+        return Roster(self.engine, self.clock)
+
+    @cached_property
+    def messages(self) -> Messages:
+        return Messages(self.engine, self.clock)
+
+    @cached_property
+    def triggers(self) -> Triggers:
+        return Triggers(self.engine, self.clock)
+
+    @cached_property
+    def intents(self) -> Intents:
+        return Intents(self.engine, self.clock)
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(jobs=self.settings.jobs, per_repository=self.settings.jobs_per_repository)
+
+    def mirror(self, repository: int) -> GitStore:
+        """The trusted bare repository for a forge's repository, by its number, which outlives its name."""
+        return GitStore(self.settings.state / "mirrors" / f"r{int(repository)}.git")
