@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sys
-from pathlib import PurePath
 from typing import Any
 
 from app.bootstrap.local import LocalDesk, Order
@@ -15,7 +14,7 @@ from app.forge.base import PullRequest
 from app.model.budget import price, usd
 from app.plan_text import render_plan_file
 from app.publish.comments import pull_request_body, pull_request_title
-from app.publish.facts import PullRequestFacts
+from app.publish.facts import facts_of, shown_model
 from app.result import Result
 from app.text import plain
 from app.verify.facts import Verification
@@ -39,11 +38,6 @@ def say_begin(order: Order, terminal: TerminalProgress, *, epoch: int) -> None:
         terminal.say(
             "warning", "no sandbox: the repository's code and the model's commands run as you, on this machine"
         )
-
-
-def shown_model(model: str) -> str:
-    """The model's name; of a recording without the path of its file."""
-    return f"recorded/{PurePath(model).name}" if model.startswith("recorded/") else model
 
 
 def say_refusal(error: AgentFixError) -> None:
@@ -91,29 +85,10 @@ def _say_end(order: Order, result: Result, terminal: TerminalProgress) -> None:
 
 
 def pull_request(order: Order, result: Result, verification: Verification) -> PullRequest:
-    """The draft as a reviewer sees it; a recorded model is named without the path of its file."""
-    job = order.job
-    recorded = job.model.startswith("recorded/")
-    facts = PullRequestFacts(
-        task=job.task,
-        job=job.id,
-        branch=result.branch,
-        commit=result.commit,
-        verification=verification,
-        plan=result.plan,
-        summary=result.summary,
-        changes=result.changes,
-        usage=result.usage,
-        model=shown_model(job.model),
-        recorded=recorded,
-        runner=job.runner,
-        turns=result.turns,
-        seconds=result.seconds,
-        notes=result.notes,
-        warnings=result.warnings,
-    )
-    title = pull_request_title(job.task, order.config)
-    return PullRequest(branch=result.branch, base=job.task.base_ref, title=title, body=pull_request_body(facts))
+    """The draft as a reviewer sees it."""
+    body = pull_request_body(facts_of(order.job, result, verification))
+    title = pull_request_title(order.job.task, order.config)
+    return PullRequest(branch=result.branch, base=order.job.task.base_ref, title=title, body=body)
 
 
 def job_document(order: Order, result: Result) -> dict[str, Any]:

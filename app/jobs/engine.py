@@ -27,6 +27,9 @@ from app.jobs.owner import this_process
 # source, so that every deploy would strand the jobs in flight.
 WORKFLOW_VERSION = "1"
 
+POOL = 3
+"""Connections of one process to the journal; a server has a process for each job."""
+
 Solve = Callable[[str, Journal], Awaitable[N]]
 
 
@@ -102,20 +105,22 @@ class Engine(Generic[N]):
     """One process's DBOS. Made once; `launch` before the first job. `kind` is what `solve` returns.
 
     Engines of one `scope` share their jobs: one that is taken up again may be begun in any of their processes. A
-    process that works on certain jobs only has to have a scope of its own.
+    process that works on certain jobs only has to have a scope of its own. The journal is in the Postgres at
+    `database_url`, or in a file in `directory` where that is empty.
     """
 
-    def __init__(self, directory: Path, kind: type[N], solve: Solve[N], *, scope: str = "") -> None:
+    def __init__(
+        self, directory: Path, kind: type[N], solve: Solve[N], *, scope: str = "", database_url: str = ""
+    ) -> None:
         self._kind = kind
         self._solve = solve
         self._loop: asyncio.AbstractEventLoop
         self._outcomes: dict[str, Future[N]] = {}
         self._journals: dict[str, DurableJournal] = {}
-        database = directory / "journal.db"
-        _prefer_wal(database)
         config = DBOSConfig(
             name="agent-fix",
-            system_database_url=f"sqlite:///{database}",
+            system_database_url=database_url or _journal_file(directory),
+            sys_db_pool_size=POOL,
             executor_id=this_process(),
             application_version=f"{WORKFLOW_VERSION}.{scope}" if scope else WORKFLOW_VERSION,
             serializer=JsonSerializer(),
@@ -166,8 +171,9 @@ class Engine(Generic[N]):
         return result.model_dump(mode="json")
 
 
-def _prefer_wal(database: Path) -> None:
-    """Write-ahead logging, set before DBOS opens the file: with SQLite's default an enqueue takes 25 times as long."""
+def _journal_file(directory: Path) -> str:
+    """Its address, in write-ahead mode before DBOS opens it: with SQLite's default an enqueue takes 25 times as long."""
+    database = directory / "journal.db"
     try:
         connection = sqlite3.connect(database)
         connection.execute("PRAGMA journal_mode=WAL")
@@ -175,3 +181,4 @@ def _prefer_wal(database: Path) -> None:
     except sqlite3.Error as error:
         message = f"The state directory cannot be used: {database.parent} ({error})."
         raise AgentFixError(message, code=ExitCode.OUTPUT, hint="Pass another one with --state DIR.") from error
+    return f"sqlite:///{database}"

@@ -65,7 +65,7 @@ commissions = sa.Table(
 """A server's side of a job. `living` is its place while it is not final, so that one place has one living job.
 
 `ready`: its base commit can be had. `due`: not to be begun before. `crashes`: processes that died on it since a step
-was finished. `handed_over`: the work is done, and what is wished for has been written down. Times in seconds since 1970.
+was finished. `handed_over`: the work is done, and what is wished for is written down. Times in seconds since 1970.
 """
 
 messages = sa.Table(

@@ -1,9 +1,13 @@
 """Everything a pull request's text is made of: facts in, words out (`app.publish.comments`)."""
 
+from pathlib import PurePath
+
 from app.gitformat import FileStat
+from app.job import Job
 from app.model.budget import Totals
 from app.noun import Noun
 from app.plan import Plan
+from app.result import Result
 from app.task import Task
 from app.verify.facts import Verification
 
@@ -29,3 +33,30 @@ class PullRequestFacts(Noun):
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+
+def facts_of(job: Job, result: Result, verification: Verification) -> PullRequestFacts:
+    """What a job's pull request is made of; a recorded model is named without the path of its file."""
+    return PullRequestFacts(
+        task=job.task,
+        job=job.id,
+        branch=result.branch,
+        commit=result.commit,
+        verification=verification,
+        plan=result.plan,
+        summary=result.summary,
+        changes=result.changes,
+        usage=result.usage,
+        model=shown_model(job.model),
+        recorded=job.model.startswith("recorded/"),
+        runner=job.runner,
+        turns=result.turns,
+        seconds=result.seconds,
+        notes=result.notes,
+        warnings=result.warnings,
+    )
+
+
+def shown_model(model: str) -> str:
+    """The model's name; of a recording without the path of its file."""
+    return f"recorded/{PurePath(model).name}" if model.startswith("recorded/") else model
