@@ -12,6 +12,7 @@ from app.tree import Entry
 
 GITLINK = "160000"
 NOTHING = "0" * 40
+_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _FULL_ID = re.compile(r"[0-9a-f]{40}")
 _STATUS: Mapping[str, Literal["added", "modified", "deleted", "renamed"]] = {
     "A": "added",
@@ -42,6 +43,17 @@ class Listing(NamedTuple):
 def is_full_id(text: str) -> bool:
     """Whether this is a complete SHA-1 object id and not a name that git would have to interpret."""
     return _FULL_ID.fullmatch(text) is not None
+
+
+def base_ref(commit: str) -> str:
+    """Our own ref to a commit of which everything is there."""
+    return f"refs/agent-fix/base/{commit}"
+
+
+def parents_of(commit: bytes) -> list[str]:
+    """The parents that a commit object names, whether or not they are here."""
+    head, _, _ = commit.partition(b"\n\n")
+    return [line[7:].decode("ascii") for line in head.splitlines() if line.startswith(b"parent ")]
 
 
 def path_text(raw: bytes) -> str:
@@ -155,6 +167,16 @@ def _is_dot_git(component: str) -> bool:
     visible = "".join(char for char in plain if unicodedata.category(char) not in {"Cf", "Cc", "Mn"})
     name = visible.casefold().partition(":")[0].rstrip(". ")
     return name in {".git", "git~1"}
+
+
+def unsafe_branch(name: str) -> str:
+    """Why no branch may have this name though git would take it, or an empty text."""
+    rules = (
+        (name.startswith("-"), "it looks like an option"),
+        (name in {"HEAD", "@"} or name.startswith("refs/") or is_full_id(name), "it means something else to git"),
+        (any(unicodedata.category(each) in _UNSEEN for each in name), "it holds characters that cannot be seen"),
+    )
+    return next((reason for broken, reason in rules if broken), "")
 
 
 def free_name(branch: str, commit: str, taken: Mapping[str, str]) -> tuple[str, bool]:

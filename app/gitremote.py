@@ -8,13 +8,17 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import NamedTuple
 
-from app.gitformat import is_full_id
-from app.gitstore import LONG, QUICK, Git, GitError, GitStore
+from app.gitcommand import LONG, QUICK, Git, GitError, check_branch, own_words
+from app.gitformat import base_ref, is_full_id
+from app.gitstore import GitStore
 
 PUSH = 240.0
 """Seconds; less than a publisher holds an intent for."""
+HISTORY = 120.0
+_NOT_THERE = re.compile(r"not our ref|unadvertised object|no such remote ref|couldn't find remote ref", re.IGNORECASE)
 _QUIET_LINE = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60", "-c", "http.followRedirects=false")
 
 
@@ -53,21 +57,40 @@ class RemoteError(GitError):
     """The remote did not answer as one; the text is git's own words."""
 
 
-def fetch(store: GitStore, remote: Remote, commit: str) -> None:
-    """Bring one commit with its files into the store, without its history. Nothing is asked where it is there."""
+def fetch(store: GitStore, remote: Remote, commit: str, *, ref: str = "") -> None:
+    """Bring one commit with its files into the store, without its history. Nothing is asked where it is there.
+
+    `ref` is where the remote shows the commit, such as `refs/pull/7/head`: asked where the bare id is refused, as the
+    head of a fork may be. RemoteError where that ref has moved on to another commit.
+    """
     if not is_full_id(commit):
         raise ValueError(f"{commit!r} is not a full commit id")
-    git = Git(f"--git-dir={store.path}")
-    ref = f"refs/agent-fix/base/{commit}"
-    if git.attempt("rev-parse", "-q", "--verify", ref)[0] == 0:
+    if store.keeps(commit):
         return
-    words = ("fetch", "-q", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
-    with store.lock("fetch"):
-        status, _, error = git.attempt(
-            *_transport(remote), *words, "--", remote.url, f"+{commit}:{ref}", secret=remote.secret, timeout=LONG
-        )
-    if status:
-        raise RemoteError(_last_words(error))
+    with store.lock("fetch") as held:
+        if store.keeps(commit):
+            return
+        store.clear_up_after_the_dead(commit)
+        refused = _fetch(store, remote, "--depth=1", f"+{commit}:{base_ref(commit)}", held=held, timeout=LONG)
+        if refused and ref and _NOT_THERE.search(refused):
+            refused = _fetch_shown(store, remote, commit, ref, held)
+    if refused:
+        raise RemoteError(refused)
+
+
+def fetch_history(store: GitStore, remote: Remote, commit: str, *, since: datetime) -> bool:
+    """Bring the commits up to this one, without their files, for `store.log`. Best effort: whether it is there now.
+
+    A server that cannot leave files out would send them all, so the time for it is short.
+    """
+    past = store.history
+    past.ensure()
+    if past.keeps(commit):
+        return True
+    words = ("--filter=blob:none", f"--shallow-since={since.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
+    with past.lock("fetch") as held:
+        past.clear_up_after_the_dead(commit)
+        return not _fetch(past, remote, *words, f"+{commit}:{base_ref(commit)}", held=held, timeout=HISTORY)
 
 
 def branch_tips(store: GitStore, remote: Remote, prefix: str) -> dict[str, str]:
@@ -87,7 +110,7 @@ def branch_tips(store: GitStore, remote: Remote, prefix: str) -> dict[str, str]:
 
 def push(store: GitStore, remote: Remote, branch: str, commit: str, *, expected: str | None) -> Push:
     """Make `commit` the branch's tip if the branch is at `expected` (None: does not exist), or at `commit` already."""
-    Git()("check-ref-format", f"refs/heads/{branch}")
+    check_branch(branch)
     if not is_full_id(commit):
         raise ValueError(f"{commit!r} is not a full commit id")
     ref = f"refs/heads/{branch}"
@@ -105,6 +128,33 @@ def push(store: GitStore, remote: Remote, branch: str, commit: str, *, expected:
         raise RemoteError(_last_words(error))
     why = f"{refused['why'].strip('()')} {_remote_words(error)}".strip()
     return Push(refused=why or refused["who"], stale="stale info" in refused["why"])
+
+
+def _fetch_shown(store: GitStore, remote: Remote, commit: str, ref: str, held: int) -> str:
+    """Fetch what a ref shows, under a name that counts for nothing until it proves to be the commit; or why not."""
+    Git()("check-ref-format", ref)
+    arrived = f"refs/agent-fix/arrived/{commit}"
+    if refused := _fetch(store, remote, "--depth=1", f"+{ref}:{arrived}", held=held, timeout=LONG):
+        return refused
+    git = Git(f"--git-dir={store.path}")
+    tip = git.text("rev-parse", arrived)
+    if tip == commit:
+        store.keep(commit)
+    git("update-ref", "-d", arrived)
+    return "" if tip == commit else f"{ref} is at {tip} by now, and {commit} cannot be had by itself"
+
+
+def _fetch(store: GitStore, remote: Remote, *words: str, held: int, timeout: float) -> str:
+    """Returns why it failed, in git's words."""
+    status, _, error = Git(f"--git-dir={store.path}").attempt(
+        *(*_transport(remote), "-c", "fetch.unpackLimit=1"),
+        *("fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
+        *(*words[:-1], "--", remote.url, words[-1]),
+        secret=remote.secret,
+        holding=held,
+        timeout=timeout,
+    )
+    return _last_words(own_words(error)) if status else ""
 
 
 def _transport(remote: Remote) -> tuple[str, ...]:

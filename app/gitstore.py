@@ -4,30 +4,30 @@
                       ▲ └──deliver─► a new branch in the user's repository
                     commit ◄── Patch (bytes, never a work tree or `.git` that an agent could write)
 
-Everything here blocks; callers use `asyncio.to_thread`. This is the only file that knows GitPython, and of that
-only the executor: plumbing with list arguments in a clean environment (SECURITY S14, S15, S18 to S20).
+Everything here blocks; callers use `asyncio.to_thread`. Git itself is started by `app.gitcommand`.
 """
 
-import errno
 import fcntl
 import os
-import shlex
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from app.errors import AgentFixError, ExitCode, OutputError
-from app.gitclean import ATTRIBUTES, ENVIRONMENT, SETTINGS, identity_variables, secret_variables
+from app.errors import OutputError
+from app.gitclean import ATTRIBUTES, identity_variables
+from app.gitcommand import LONG, UPLOAD_PACK, Git, GitError, check_branch, full_disk_is_told, own_words
 from app.gitformat import (
     NOTHING,
     FileStat,
+    base_ref,
     free_name,
     index_info,
     is_full_id,
+    parents_of,
     parse_stat,
     path_text,
     unsafe_change,
@@ -36,108 +36,14 @@ from app.gittree import GitTree
 from app.patch import Patch
 from app.task import Person
 
-try:
-    import git
-except ImportError as missing:  # GitPython refuses to be imported where there is no git
-    raise AgentFixError("git is not installed", hint="Install git 2.34 or newer and try again.") from missing
+__all__ = ["GitError", "GitStore", "UnsafePathError"]
 
-_NO_SPACE = "No space left on device"
-QUICK = 60.0
-LONG = 1_800.0
-"""Seconds a command may take: a look into a repository, and one that copies a large one."""
-
-_GIT = shutil.which("git") or "git"
-_ENV = shutil.which("env") or "/usr/bin/env"
-_PATH = f"{Path(_GIT).parent}:/usr/local/bin:/usr/bin:/bin"
-_OPTIONS = tuple(part for setting in SETTINGS for part in ("-c", setting))
-_UPLOAD_PACK = shlex.join((_GIT, *_OPTIONS, "upload-pack"))
-
-
-class GitError(Exception):
-    """A git command failed that should not have; the text is the command's name and git's own words."""
+CHUNK = 1 << 20
+"""Bytes of a pack that are handed on at a time."""
 
 
 class UnsafePathError(GitError):
     """A patch names a path that git must never get."""
-
-
-class Git:
-    """Executes git in one repository: clean environment, no hooks, no configured commands, a time limit.
-
-    `where` are global options such as `--git-dir=…` or `-C …`. With `owner` a command that writes is executed as
-    that user (when we are root), so that a user's repository never receives files that its owner cannot change.
-    """
-
-    def __init__(self, *where: str, owner: os.stat_result | None = None) -> None:
-        self._where = where
-        self._owner = owner
-
-    def __call__(
-        self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None, timeout: float = QUICK
-    ) -> bytes:
-        """Standard output of a command that must succeed."""
-        status, output, error = self.attempt(*arguments, stdin=stdin, env=env, timeout=timeout)
-        if status == 0:
-            return output
-        if _NO_SPACE in error:
-            raise _disk_full(error)
-        name = next(word for word in arguments if word[0] != "-" and "=" not in word)
-        raise GitError(f"git {name} ended with {status}: {error.strip()}")
-
-    def text(self, *arguments: str) -> str:
-        """Standard output as one line of text."""
-        return self(*arguments).decode("utf-8", "surrogateescape").removesuffix("\n")
-
-    def attempt(
-        self,
-        *arguments: str,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-        secret: Mapping[str, str] | None = None,
-        timeout: float = QUICK,
-    ) -> tuple[int, bytes, str]:
-        """Exit code, standard output, standard error. `secret`, in the place of `stdin`, are variables to be hidden."""
-        variables = [f"{name}={value}" for name, value in {**ENVIRONMENT, "PATH": _PATH, **(env or {})}.items()]
-        launcher, stdin = secret_variables(secret) if secret else ((), stdin)
-        command = [_ENV, "-i", *variables, *launcher, _GIT, *_OPTIONS, "--literal-pathspecs", *self._where, *arguments]
-        identity: dict[str, Any] = {}
-        if self._owner is not None and os.geteuid() == 0 and self._owner.st_uid != 0:
-            identity = {"user": self._owner.st_uid, "group": self._owner.st_gid, "extra_groups": []}
-        with ExitStack() as stack:
-            status, output, error = git.Git("/").execute(
-                command,
-                istream=stack.enter_context(_file_of(stdin)) if stdin else None,
-                with_extended_output=True,
-                with_exceptions=False,
-                stdout_as_string=False,
-                strip_newline_in_stdout=False,
-                kill_after_timeout=timeout,
-                **identity,
-            )
-        return status, output, error
-
-
-@contextmanager
-def _file_of(content: bytes) -> Iterator[BinaryIO]:
-    with tempfile.TemporaryFile() as file:
-        file.write(content)
-        file.seek(0)
-        yield file
-
-
-@contextmanager
-def _full_disk_is_told() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise _disk_full(error.strerror or "") from error
-
-
-def _disk_full(words: str) -> OutputError:
-    hint = "Free some space, then give the same command again: it goes on where it stood."
-    return OutputError(f"The disk is full: {words.strip()}", code=ExitCode.DISK_FULL, hint=hint)
 
 
 class GitStore:
@@ -147,7 +53,7 @@ class GitStore:
         self.path = path
         self._git = Git(f"--git-dir={path}")
 
-    @_full_disk_is_told()
+    @full_disk_is_told()
     def ensure(self) -> None:
         """Create the mirror unless it stands; a crash half-way leaves nothing that would be taken for one."""
         if (self.path / "info" / "attributes").is_file():
@@ -163,26 +69,27 @@ class GitStore:
             (fresh / "info" / "attributes").write_text(ATTRIBUTES)
             fresh.rename(self.path)
 
-    @_full_disk_is_told()
+    @full_disk_is_told()
     def fetch(self, source: Path | str, commit_or_ref: str) -> str:
         """Bring a commit here from a repository on this machine; returns its full id.
 
         Without its history, which no step of the story reads and which can be a thousand times the size.
         """
-        if is_full_id(commit_or_ref) and self._keeps(commit_or_ref):
+        if is_full_id(commit_or_ref) and self.keeps(commit_or_ref):
             return commit_or_ref
         theirs = Git("-C", str(source))
         commit = theirs.text("rev-parse", "--verify", "--end-of-options", f"{commit_or_ref}^{{commit}}")
-        with self.lock("fetch"):
-            if not self._keeps(commit):
-                self._fetch(Path(source).resolve(), commit)
+        with self.lock("fetch") as held:
+            if not self.keeps(commit):
+                self.clear_up_after_the_dead(commit)
+                self._fetch(Path(source).resolve(), commit, held)
         return commit
 
     def tree(self, commit: str) -> GitTree:
         """A view of one commit's files; nothing is read before it is asked for."""
         return GitTree(self._git, _full(commit))
 
-    @_full_disk_is_told()
+    @full_disk_is_told()
     def checkout(self, commit: str, directory: Path) -> None:
         """Write a commit's files into an empty directory: exact bytes, modes and symlinks, and no `.git`."""
         with self._index(commit) as env:
@@ -200,24 +107,74 @@ class GitStore:
         """The changed files with their modes and line counts, by path."""
         return parse_stat(self._diff_tree(base, head, "-M", "--raw", "--numstat", "-z", "--no-abbrev"))
 
-    @_full_disk_is_told()
-    def commit(self, patch: Patch, *, message: str, author: Person, date: datetime) -> str:
-        """Make the patch a commit on its base. The same arguments give the same id, on any machine, ever."""
+    @full_disk_is_told()
+    def commit(self, patch: Patch, *, message: str, author: Person, date: datetime, parents: Sequence[str] = ()) -> str:
+        """Make the patch a commit on its base, or with other `parents`: the files are built on the base all the same.
+
+        The same arguments give the same id, on any machine, ever.
+        """
         for change in patch.changes:
             if reason := unsafe_change(change):
                 raise UnsafePathError(f"refusing to commit {reason}: {change.path!r}")
+        contents = {change.path: change.content for change in patch.changes if change.content is not None}
         with self._index(patch.base) as env:
-            lines = index_info(patch.changes, self._write_blobs(patch))
+            lines = index_info(patch.changes, self.write_blobs(contents))
             self._git("update-index", "-z", "--index-info", stdin=lines, env=env)
             tree = self._git("write-tree", env=env).decode("ascii").strip()
         touched = self._git("diff-tree", "-r", "-z", "--name-only", "--no-renames", patch.base, tree).split(b"\0")
         if implied := {path_text(name) for name in touched if name} - set(patch.paths()):
             raise GitError(f"the patch would also change {sorted(implied)[:3]}, which it does not name")
-        identity = identity_variables(author, date)
-        output = self._git("commit-tree", tree, "-p", patch.base, stdin=message.encode(), env=identity)
+        return self.commit_tree(tree, parents or (patch.base,), message=message, author=author, date=date)
+
+    def commit_tree(self, tree: str, parents: Sequence[str], *, message: str, author: Person, date: datetime) -> str:
+        """A commit of a tree that is in the store already."""
+        descent = [word for parent in parents for word in ("-p", _full(parent))]
+        output = self._git("commit-tree", tree, *descent, stdin=message.encode(), env=identity_variables(author, date))
         return output.decode("ascii").strip()
 
-    @_full_disk_is_told()
+    def write_blobs(self, contents: Mapping[str, bytes]) -> dict[str, str]:
+        """Store contents as they are, in one process; returns the blob ids by path."""
+        with tempfile.TemporaryDirectory(prefix="agent-fix-blobs-") as scratch:
+            for number, content in enumerate(contents.values()):
+                (Path(scratch) / str(number)).write_bytes(content)
+            names = "".join(f"{scratch}/{number}\n" for number in range(len(contents)))
+            output = self._git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=names.encode())
+        return dict(zip(contents, output.decode("ascii").split(), strict=True))
+
+    @full_disk_is_told()
+    def pack(self, commit: str) -> Iterator[bytes]:
+        """One commit with its files, without its history, in pieces of a megabyte: what `unpack` takes."""
+        objects = self._git("rev-list", "--objects", "--no-walk", _full(commit), timeout=LONG)
+        file = tempfile.TemporaryFile(dir=self.path.parent)  # noqa: SIM115  # the pieces outlive this function
+        self._git("pack-objects", "-q", "--stdout", "--delta-base-offset", stdin=objects, into=file, timeout=LONG)
+        file.seek(0)
+        return _pieces(file)
+
+    @full_disk_is_told()
+    def unpack(self, commit: str, pieces: Iterable[bytes]) -> None:
+        """Have a commit from what `pack` gave elsewhere; GitError, and it is not there, where that is not whole."""
+        if self.keeps(commit):
+            return
+        with tempfile.TemporaryFile(dir=self.path.parent) as file:
+            file.writelines(pieces)
+            file.seek(0)
+            with self.lock("fetch") as held:
+                self.clear_up_after_the_dead(commit)
+                self._git("index-pack", "--stdin", stdin=file, holding=held, timeout=LONG)
+                self._cut_off(commit)
+                self._git("rev-list", "--objects", "--quiet", commit, timeout=LONG)
+                self.keep(commit)
+
+    def log(self, commit: str, most: int) -> bytes:
+        """What the newest commits up to this one changed, for `app.context.history`; empty where nothing is known."""
+        return log(Git(f"--git-dir={self.history.path}"), _full(commit), most)
+
+    @property
+    def history(self) -> "GitStore":
+        """The commits' history without any file, in a repository beside: here, nothing that is there lacks anything."""
+        return GitStore(self.path.with_name(f".{self.path.name}.history"))
+
+    @full_disk_is_told()
     def deliver(self, repository: Path, branch: str, commit: str) -> str:
         """Leave `commit` as a new branch in a user's repository; its work tree, index and HEAD are not touched.
 
@@ -226,7 +183,7 @@ class GitStore:
         does not take it.
         """
         plain = Git("-C", str(repository))
-        _check_branch(branch)
+        check_branch(branch)
         theirs = _as_owner(repository)
         for _ in range(8):  # another process may take the name between the look and the leap
             name, delivered = free_name(branch, commit, _branches(plain))
@@ -242,32 +199,53 @@ class GitStore:
         """Whether a user's repository has a local branch of this name."""
         return branch in _branches(Git("-C", str(repository)))
 
-    def _fetch(self, source: Path, commit: str) -> None:
-        self._clear_up_after_the_dead(commit)
+    def _fetch(self, source: Path, commit: str, held: int) -> None:
         self._git(
             *("-c", "protocol.file.allow=always", "-c", "protocol.version=2", "-c", "fetch.unpackLimit=1"),
             *("fetch", "-q", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
-            *(f"--upload-pack={_UPLOAD_PACK}", "--", str(source), f"+{commit}:refs/agent-fix/base/{commit}"),
+            *(f"--upload-pack={UPLOAD_PACK}", "--", str(source), f"+{commit}:{base_ref(commit)}"),
+            holding=held,
             timeout=LONG,
         )
 
-    def _clear_up_after_the_dead(self, commit: str) -> None:
-        """Remove what a killed fetch left; ours is the lock that counts, and it is held."""
-        for lock in ("shallow.lock", f"refs/agent-fix/base/{commit}.lock"):
+    def clear_up_after_the_dead(self, commit: str) -> None:
+        """Remove what a killed fetch left; the lock `fetch` is the one that counts, and the caller holds it."""
+        for lock in ("shallow.lock", f"{base_ref(commit)}.lock"):
             (self.path / lock).unlink(missing_ok=True)
         for unfinished in (self.path / "objects" / "pack").glob("tmp_*"):
-            unfinished.unlink()
+            unfinished.unlink(missing_ok=True)
+
+    def _cut_off(self, commit: str) -> None:
+        """Note, in git's own file and in git's own way, that the commits before this one are not here."""
+        before = parents_of(self._git("cat-file", "commit", _full(commit)))
+        shallow, fresh = self.path / "shallow", self.path / "shallow.lock"
+        known = set(shallow.read_text("ascii").split()) if shallow.exists() else set()
+        if commit in known or all(map(self.keeps, before)):
+            return
+        with fresh.open("x", encoding="ascii") as file:
+            file.writelines(f"{each}\n" for each in sorted({*known, commit}))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.rename(shallow)
 
     @contextmanager
-    def lock(self, purpose: str) -> Iterator[None]:
-        """One process at a time, in a file beside the mirror; the kernel gives it back, whatever becomes of us."""
+    def lock(self, purpose: str) -> Iterator[int]:
+        """One process at a time, in a file beside the mirror; the kernel gives it back, whatever becomes of us.
+
+        Yields the descriptor for a git that is to hold the lock as well: it outlives us where we are killed.
+        """
         with self.path.with_name(f".{self.path.name}.{purpose}.lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+            yield file.fileno()
 
-    def _keeps(self, commit: str) -> bool:
+    def keeps(self, commit: str) -> bool:
         """Our own ref says more than the object's presence: everything that the commit needs arrived too."""
-        return self._git.attempt("rev-parse", "-q", "--verify", f"refs/agent-fix/base/{commit}")[0] == 0
+        status, output, _ = self._git.attempt("rev-parse", "-q", "--verify", base_ref(_full(commit)))
+        return status == 0 and output.decode("ascii").strip() == commit
+
+    def keep(self, commit: str) -> None:
+        """Let it count as being here; said by whoever knows that everything it needs is."""
+        self._git("update-ref", base_ref(_full(commit)), commit)
 
     @contextmanager
     def _index(self, commit: str) -> Iterator[Mapping[str, str]]:
@@ -277,16 +255,6 @@ class GitStore:
             self._git("read-tree", _full(commit), env=env)
             yield env
 
-    def _write_blobs(self, patch: Patch) -> dict[str, str]:
-        """Store every new content as it is, in one process; returns the blob ids by path."""
-        contents = [(change.path, change.content) for change in patch.changes if change.content is not None]
-        with tempfile.TemporaryDirectory(prefix="agent-fix-blobs-") as scratch:
-            for number, (_, content) in enumerate(contents):
-                (Path(scratch) / str(number)).write_bytes(content)
-            names = "".join(f"{scratch}/{number}\n" for number in range(len(contents)))
-            output = self._git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=names.encode())
-        return dict(zip((path for path, _ in contents), output.decode("ascii").split(), strict=True))
-
     def _transfer(self, commit: str, theirs: Git) -> str:
         """Copy what a repository lacks of a commit, without a remote, a URL or a hook; returns why that failed."""
         _, *parents = self._git.text("rev-list", "--no-walk", "--parents", commit).split()
@@ -294,11 +262,32 @@ class GitStore:
         revisions = "\n".join([commit, *(f"^{parent}" for parent in there), ""]).encode("ascii")
         pack = self._git("pack-objects", "-q", "--revs", "--stdout", stdin=revisions, timeout=LONG)
         status, _, error = theirs.attempt("unpack-objects", "-q", "--strict", stdin=pack, timeout=LONG)
-        return _words(error) if status else ""
+        return own_words(error) if status else ""
 
     def _diff_tree(self, base: str, head: str, *options: str, paths: Iterable[str] | None = None) -> bytes:
         fixed = ("-r", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", "--submodule=short")
         return self._git("diff-tree", *fixed, *options, _full(base), _full(head), "--", *(paths or ()))
+
+
+def log(repository: Git, commit: str, most: int) -> bytes:
+    """Subjects and changed files of the newest commits up to this one, merges left out; empty where it is not known.
+
+    By plumbing, which no setting of a repository can make execute anything; renames are not looked for.
+    """
+    status, commits, _ = repository.attempt(
+        "rev-list", "--no-merges", f"--max-count={most}", "--end-of-options", commit
+    )
+    if status:
+        return b""
+    words = ("diff-tree", "--stdin", "-r", "-z", "--name-only", "--no-renames", "--format=%x01%s")
+    status, output, _ = repository.attempt(*words, stdin=commits, timeout=LONG)
+    return output if status == 0 else b""
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while piece := file.read(CHUNK):
+            yield piece
 
 
 def _full(commit: str) -> str:
@@ -316,20 +305,7 @@ def _create(repository: Git, branch: str, commit: str) -> str:
     """Make a new branch, never move one; returns why that failed."""
     words = ("update-ref", "-m", "agent-fix: new branch", f"refs/heads/{branch}", commit, NOTHING)
     status, _, error = repository.attempt(*words)
-    return _words(error) if status else ""
-
-
-def _words(error: str) -> str:
-    """What git said, raising OutputError at once where that is a full disk."""
-    if _NO_SPACE in error:
-        raise _disk_full(error)
-    return error.strip() or "git gave no reason"
-
-
-def _check_branch(branch: str) -> None:
-    if branch.startswith("-") or branch in {"HEAD", "@"}:  # refs that git can hold and nobody can name
-        raise GitError(f"{branch!r} is no name for a branch")
-    Git()("check-ref-format", f"refs/heads/{branch}")
+    return own_words(error) if status else ""
 
 
 def _as_owner(repository: Path) -> Git:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.errors import ExitCode, RepositoryError
-from app.gitstore import Git, GitError, GitStore
+from app.gitcommand import Git, GitError
+from app.gitstore import GitStore
 from app.gittree import GitTree
 
 SLUG_LENGTH = 40

@@ -22,7 +22,8 @@ from typing import Any
 from app.context.history import MAX_COMMITS, Change, read_log
 from app.context.index import Index
 from app.context.rank import locate
-from app.gitstore import Git, GitError, GitStore
+from app.gitcommand import Git, GitError
+from app.gitstore import GitStore
 
 TOPS = (1, 5, 10, 20)
 _FOLDER = r"(?<![\w.@-])(?:[\w.@+~-]*[/\\])+[\w.@+~-]*"

@@ -30,7 +30,8 @@ LAYERS = (
     ),
     ("app.job", "app.issue", "app.settings"),
     ("app.config", "app.config_rules", "app.config_messages"),
-    ("app.gitclean", "app.gitformat", "app.gitremote", "app.gitstore", "app.gittree", "app.repository"),
+    ("app.gitclean", "app.gitcommand", "app.gitformat", "app.gitmerge", "app.gitremote", "app.gitstore", "app.gittree"),
+    ("app.repository",),
     ("app.model", "app.sandbox", "app.workspaces", "app.context"),
     ("app.agent", "app.planner"),
     ("app.runners", "app.verify"),
@@ -52,7 +53,7 @@ HOMES = {
     "dbos": {"app.jobs"},
     "e2b": {"app.sandbox.e2b"},
     "fastapi": {"app.entrypoints", "app.web"},
-    "git": {"app.gitstore"},
+    "git": {"app.gitcommand"},
     "githubkit": {"app.forge.github"},
     "httpx": {"app.forge.github", "app.model.litellm"},
     "jwt": {"app.forge.github"},
@@ -71,7 +72,7 @@ HOMES = {
 }
 MODEL_LIBRARIES = {"litellm", "openai", "tiktoken"}
 # Who may start a process of the machine. Project code is executed through a sandbox only.
-STARTS_PROCESSES = {"app.entrypoints", "app.gitstore", "app.sandbox", "app.syntax_process", "app.verify.gates"}
+STARTS_PROCESSES = {"app.entrypoints", "app.gitcommand", "app.sandbox", "app.syntax_process", "app.verify.gates"}
 # Scripts that are executed inside a sandbox, where the environment is the sandbox's own.
 RUN_INSIDE = {"app.sandbox.probe_inside"}
 IMPLEMENTATIONS = {
@@ -198,7 +199,7 @@ def test_the_agent_cannot_reach_what_publishes(room: str) -> None:
         for module in modules()
         if within(module, {room})
         for target in reached_from(module)
-        if within(target, {"app.forge", "app.publish", "app.gitstore"})
+        if within(target, {"app.forge", "app.publish", "app.gitcommand", "app.gitstore"})
     ]
     assert not reached, reached
 

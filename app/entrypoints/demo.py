@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.entrypoints.local import FixOptions, fix
 from app.errors import AgentFixError, ExitCode, OutputError
-from app.gitstore import Git
+from app.gitcommand import Git
 from app.settings import read_settings
 from app.task import Person
 
