@@ -1,11 +1,13 @@
 """A job's desk: the rooms of one job in one process, whatever door it came through."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
 from app.agent.prompts import render_brief
+from app.asking import AskBench, answer
 from app.bootstrap.sandboxes import make_provider
 from app.config import RepoConfig
 from app.context.instructions import instructions
@@ -13,7 +15,7 @@ from app.context.map import describe_repository
 from app.errors import AgentFixError
 from app.failpoints import failpoint
 from app.gitstore import GitStore
-from app.job import Job, Journal, Progress
+from app.job import Answers, Job, Journal, Progress, Silence, Steering
 from app.jobs.store import JobBlobs, JobStore
 from app.model.budget import Totals
 from app.model.meter import Meter
@@ -24,6 +26,7 @@ from app.pipeline import Bench, Published, solve
 from app.plan import Plan
 from app.plan_text import parse_plan_file
 from app.planner import make_plan
+from app.questions import nobody_answers
 from app.result import Result
 from app.runners.base import Runner
 from app.runners.native import Surroundings
@@ -77,12 +80,17 @@ class Desk(ABC):
         self.blobs = JobBlobs(ground.store.engine, ground.job.id)
         self.provider = make_provider(ground.job.sandbox, ground.settings)
         self.workspaces = self._workspaces()
+        self.steering: Steering = Silence()
         self.runner: Runner | None = None
         self.plan: Plan | None = None
 
     @abstractmethod
     async def approve(self, plan: Plan) -> Plan:
         """The plan as people want it; raises Parked where they have to be waited for."""
+
+    async def answer(self, questions: tuple[str, ...], after: int) -> Answers:
+        """What people said to a plan's questions; raises Parked where they have to be waited for."""
+        return await nobody_answers(questions, after)
 
     @abstractmethod
     async def publish(self, patch: Patch, summary: str) -> Published:
@@ -96,7 +104,10 @@ class Desk(ABC):
         """The whole job on its bench; its final state is kept before the workflow ends."""
         job = self.ground.job
         try:
-            result = await solve(job, self.bench(), journal)
+            if job.aim == "ask":
+                result = await answer(job, self.ask_bench(), journal)
+            else:
+                result = await solve(job, self.bench(), journal)
         except AgentFixError as error:
             if not error.final:
                 raise
@@ -135,9 +146,6 @@ class Desk(ABC):
             progress=self.progress,
             limits=TimeLimits.within(job.budget.minutes),
         )
-        warnings = []
-        if job.sandbox == "none":
-            warnings.append("The work was done without a sandbox (--sandbox none).")
         return Bench(
             progress=self.progress,
             plan=self._plan,
@@ -149,9 +157,26 @@ class Desk(ABC):
             verifier=verifier,
             publish=self.publish,
             totals=self._totals,
+            answer=self.answer,
             notes=self.ground.notes,
-            warnings=warnings,
+            warnings=self._warnings,
         )
+
+    def ask_bench(self) -> AskBench:
+        return AskBench(
+            progress=self.progress,
+            brief=partial(self._brief, None, Known()),
+            open_work=self.workspaces.work,
+            runner=self._runner,
+            totals=self._totals,
+            notes=self.ground.notes,
+            warnings=self._warnings,
+        )
+
+    @property
+    def _warnings(self) -> tuple[str, ...]:
+        unprotected = "The work was done without a sandbox (--sandbox none)."
+        return (unprotected,) if self.ground.job.sandbox == "none" else ()
 
     def _totals(self) -> Totals:
         return self.meter.totals()
@@ -185,7 +210,7 @@ class Desk(ABC):
             self.progress.say("note", f"set-up: {note}")
         return setup
 
-    async def _plan(self, journal: Journal) -> Plan:
+    async def _plan(self, journal: Journal, answers: Sequence[Answers] = ()) -> Plan:
         job = self.ground.job
         if job.plan_file:
             self.plan = parse_plan_file(job.plan_file)
@@ -193,15 +218,15 @@ class Desk(ABC):
         # Not in a thread: the steps of a job are numbered in the order in which they begin.
         repository_map, rules = self._repository
         self.plan = await make_plan(
-            self.meter, journal, job=job.id, issue=job.task.issue, repository_map=repository_map, instructions=rules
+            self.meter, journal, job, answers=answers, repository_map=repository_map, instructions=rules
         )
         return self.plan
 
     @cached_property
     def _repository(self) -> tuple[str, list[tuple[str, str]]]:
         """The map and the rules of the repository, as the model is shown them; the same for the same base."""
-        issue = self.ground.job.task.issue
-        text = f"{issue.title}\n\n{issue.body}"
+        task = self.ground.job.task
+        text = "\n\n".join(filter(None, (task.issue.title, task.request, task.issue.body)))
         described = describe_repository(
             self.ground.tree, text, cache=self.ground.settings.state / "caches" / "index", budget_tokens=MAP_TOKENS
         )
@@ -210,14 +235,15 @@ class Desk(ABC):
             rules.insert(0, (".github/agent-fix.yml", self.ground.config.instructions))
         return described, rules
 
-    def _brief(self, plan: Plan | None, known: Known) -> str:
+    def _brief(self, plan: Plan | None, known: Known, answers: Sequence[Answers] = ()) -> str:
         job = self.ground.job
         repository_map, rules = self._repository
+        on_the_branch = job.task.follows_up and job.aim == "fix"  # its diff says better where to look
         return render_brief(
-            job=job.id,
-            issue=job.task.issue,
+            job,
             plan=plan,
-            repository_map=repository_map,
+            answers=answers,
+            repository_map="" if on_the_branch else repository_map,
             instructions=rules,
             suite=known.brief,
         )
@@ -232,6 +258,7 @@ class Desk(ABC):
             blobs=self.blobs,
             progress=self.progress,
             budget=job.budget,
+            steering=self.steering,
         )
         self.runner = find_runner(job.runner)(around)
         return self.runner

@@ -69,6 +69,14 @@ class Queue:
         Empty where the trigger was decided before. The id of the job that lives at this place already where one does:
         then nothing was written, and the trigger still has to be decided.
         """
+        for _ in range(8):
+            try:
+                return self._admit(job, commission, trigger, priority=priority, ready=ready)
+            except IntegrityError:  # another was admitted at this very moment: now it is there to be seen
+                continue
+        raise RuntimeError(f"job {job.id} could be admitted neither as the first nor as a second")
+
+    def _admit(self, job: Job, commission: Commission, trigger: Trigger, *, priority: int, ready: bool) -> str:
         now = self._clock()
         place = commission.place
         with writing(self.engine) as db:

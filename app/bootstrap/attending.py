@@ -1,0 +1,181 @@
+"""A server's job at its desk: people are asked through messages, and the change goes to the publisher as intents."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from app.bootstrap.desk import Desk, Ground, make_meter
+from app.bootstrap.premises import Premises
+from app.commission import Commission
+from app.errors import AgentFixError, ExitCode
+from app.failpoints import failpoint
+from app.gitstore import GitStore
+from app.job import Answers, Heard, Job, Journal, Parked, Progress
+from app.jobs.progress import KeptProgress
+from app.jobs.queue import Claim
+from app.jobs.roster import Commissioned
+from app.jobs.spending import spent
+from app.jobs.store import JobStore
+from app.model.sql_ledger import SqlLedger
+from app.patch import Patch
+from app.pipeline import Published
+from app.plan import Plan
+from app.plan_text import parse_plan_file
+from app.publish.comments import commit_message, pull_request_body, pull_request_title
+from app.publish.facts import facts_of
+from app.publish.intent import Intent, OpenDraftPullRequest, PushCommits, Recipe
+from app.result import Result
+from app.verify.facts import Verification
+
+if TYPE_CHECKING:
+    from app.jobs.engine import Engine
+
+A_DAY = 24 * 3600.0
+
+
+class LostBaseError(AgentFixError):
+    """The base commit is not on this machine; the publisher brings it."""
+
+    @property
+    def final(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What people say to one job, as the agent hears it (`app.job.Steering`)."""
+
+    premises: Premises
+    job: str
+
+    async def since(self, seq: int) -> tuple[Heard, ...]:
+        said = await asyncio.to_thread(self.premises.messages.since, self.job, seq, "steer")
+        return tuple(Heard(seq=each.seq, who=each.who, text=each.text) for each in said)
+
+
+class ServerDesk(Desk):
+    """A job whose change is published by somebody else, who holds what this process never does."""
+
+    def __init__(self, office: "Office", commission: Commission, ground: Ground, progress: Progress) -> None:
+        super().__init__(ground, progress, make_meter(ground, progress))
+        self.steering = Spoken(office.premises, ground.job.id)
+        self._premises = office.premises
+        self._commission = commission
+        self._claim = office.claim
+
+    async def approve(self, plan: Plan) -> Plan:
+        """The plan as it was approved, with its edits; Parked while nobody has."""
+        said = await asyncio.to_thread(self._premises.messages.since, self.ground.job.id, 0, "approve")
+        if not said:
+            raise Parked("awaiting_approval", "The plan waits for approval.", code=ExitCode.AWAITING_APPROVAL)
+        return parse_plan_file(said[-1].text) if said[-1].text else plan
+
+    async def answer(self, questions: tuple[str, ...], after: int) -> Answers:
+        """What people answered since they were asked; Parked while nobody has."""
+        said = await asyncio.to_thread(self._premises.messages.since, self.ground.job.id, after, "answer")
+        if not said:
+            raise Parked("needs_input", "The plan needs an answer first.", code=ExitCode.NEEDS_INPUT)
+        heard = tuple(Heard(seq=each.seq, who=each.who, text=each.text) for each in said)
+        return Answers(questions=questions, heard=heard)
+
+    async def publish(self, patch: Patch, summary: str) -> Published:
+        """Make the commit, so that its id is known, and keep the bytes from which the publisher makes it again."""
+        job, mirror = self.ground.job, self.ground.mirror
+        recipe = self._recipe(self.blobs.put(patch.model_dump_json().encode()), summary)
+        commit = await asyncio.to_thread(make_commit, mirror, patch, recipe)
+        failpoint("publish.committed")
+        changes = await asyncio.to_thread(mirror.diff_stat, job.task.base, commit)
+        return Published(branch=job.branch, commit=commit, changes=changes, patch=recipe.patch)
+
+    def keep(self, result: Result) -> None:
+        """Wish for what the result calls for, and hand the job over; or end it where nothing is to be published."""
+        store, job = self.ground.store, self.ground.job
+        if result.exit_status != "pr_opened" or result.verification is None:
+            store.finish(job.id, result.exit_status, result.reason, result.model_dump(mode="json"))
+            return
+        if self._commission.goal == "same_branch":
+            result = result.model_copy(update={"exit_status": "pr_updated"})
+        intent = self._intent(result, result.verification)
+        self._premises.intents.want(job.id, self._claim.epoch, self._commission.place, intent)
+        failpoint("publish.wanted")
+        self._premises.queue.hand_over(self._claim, result.model_dump(mode="json"))
+
+    def _intent(self, result: Result, verification: Verification) -> Intent:
+        job, commission = self.ground.job, self._commission
+        recipe = self._recipe(result.patch, result.summary)
+        if commission.goal == "same_branch":
+            return PushCommits(branch=job.branch, commit=result.commit, expected=commission.expected, recipe=recipe)
+        return OpenDraftPullRequest(
+            branch=job.branch,
+            commit=result.commit,
+            base=commission.base_ref,
+            title=pull_request_title(job.task, commission.config),
+            body=pull_request_body(facts_of(job, result, verification)),
+            recipe=recipe,
+        )
+
+    def _recipe(self, patch: str, summary: str) -> Recipe:
+        job, commission = self.ground.job, self._commission
+        manual = commission.config.ci == "manual"
+        return Recipe(
+            patch=patch,
+            message=commit_message(job.task, summary, skip_ci=manual),
+            author=commission.author,
+            date=job.created_at,
+            parents=commission.parents,
+        )
+
+
+def make_commit(mirror: GitStore, patch: Patch, recipe: Recipe) -> str:
+    """The same bytes make the same commit in every mirror."""
+    how = {"message": recipe.message, "author": recipe.author, "date": recipe.date, "parents": recipe.parents}
+    return mirror.commit(patch, **how)
+
+
+class Office:
+    """Where one process of a server works on one claimed job."""
+
+    def __init__(self, premises: Premises, claim: Claim) -> None:
+        self.premises = premises
+        self.claim = claim
+        self.store: JobStore = premises.store(fence=claim.epoch)
+
+    def desk(self, watcher: Progress) -> ServerDesk:
+        """The job's desk. LostBaseError where the base commit is not here. Blocking."""
+        found = self.premises.roster.get(self.claim.job)
+        if found is None:
+            raise AgentFixError(f"There is no job {self.claim.job}.", code=ExitCode.INTERNAL)
+        commission, mirror = found.commission, self.premises.mirror(found.commission.place.repository)
+        job = self._within_the_day(found)
+        if not mirror.keeps(job.task.base):
+            raise LostBaseError("The base commit is not on this machine yet.")
+        progress = KeptProgress(self.store, job.id, watcher)
+        ground = Ground(
+            job=job,
+            config=commission.config,
+            tree=mirror.tree(job.task.base),
+            mirror=mirror,
+            store=self.store,
+            settings=self.premises.settings,
+            notes=commission.notes,
+        )
+        return ServerDesk(self, commission, ground, progress)
+
+    def engine(self, work: Callable[[str, Journal], Awaitable[Result]]) -> "Engine[Result]":
+        from app.jobs.engine import Engine  # noqa: PLC0415  # 0.3 s of imports, after everything that may refuse
+
+        settings = self.premises.settings
+        return Engine(settings.state, Result, work, scope=self.claim.job, database_url=settings.database_url)
+
+    def _within_the_day(self, found: Commissioned) -> Job:
+        """The job with what it may spend today, where its repository has a cap for a day."""
+        job, cap = found.job, found.commission.config.budget.usd_per_day
+        if cap is None:
+            return job
+        since = self.premises.clock().timestamp() - A_DAY
+        with self.premises.engine.connect() as db:
+            left = round(cap * 1_000_000) - spent(db, found.commission.place.repository, since)
+        own = SqlLedger(self.premises.engine, job.id, 0).totals().cost
+        usd = max(min(job.budget.usd, own + left), 0)
+        return job.model_copy(update={"budget": job.budget.model_copy(update={"usd": usd})})

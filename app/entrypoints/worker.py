@@ -1,0 +1,168 @@
+"""The worker: claims jobs, gives each a process of its own, keeps their leases, and ends them when they are to end.
+
+It holds the model keys and the database. It never imports a model library itself: its processes do.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Protocol
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.bootstrap.premises import Premises
+from app.errors import ExitCode
+from app.jobs.owner import this_process
+from app.jobs.queue import Claim
+from app.settings import Settings
+
+LOOK_SECONDS = 0.5
+HEARTBEAT_SECONDS = 15.0
+STOP_SECONDS = 5.0
+"""A process that is to stop and has not ended by itself is killed after it."""
+DRAIN_SECONDS = 25.0
+_ENDED_WELL = frozenset(ExitCode) - {ExitCode.INTERNAL}
+
+logger = logging.getLogger(__name__)
+
+
+class Process(Protocol):
+    """A process that works on a job."""
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    async def wait(self) -> int: ...
+
+
+Start = Callable[[Claim], Awaitable[Process]]
+
+
+@dataclass(slots=True)
+class Attended:
+    """A claimed job and its process. `stopping_since`: when the job was first seen to have been stopped."""
+
+    claim: Claim
+    process: Process
+    stopping_since: float | None = None
+    beat_at: float = field(default_factory=monotonic)
+
+
+class Worker:
+    """Claims while there is room, until it is told to drain."""
+
+    def __init__(self, premises: Premises, start: Start, *, owner: str = "") -> None:
+        self._premises = premises
+        self._start = start
+        self._owner = owner or this_process()
+        self._attended: dict[str, Attended] = {}
+        self.draining = asyncio.Event()
+
+    async def work(self) -> None:
+        """Until drained. A database that is away is waited for: the leases decide what becomes of the jobs."""
+        while not self.draining.is_set():
+            try:
+                await self._look_after()
+                await self._claim()
+            except SQLAlchemyError as error:
+                logger.warning("the database did not answer: %s", type(error).__name__)
+            await _either(self.draining.wait(), LOOK_SECONDS)
+        await self._drain()
+
+    async def _claim(self) -> None:
+        queue = self._premises.queue
+        while len(self._attended) < self._premises.limits.jobs:
+            claim = await asyncio.to_thread(queue.claim, self._owner, self._premises.limits)
+            if claim is None:
+                return
+            self._attended[claim.job] = Attended(claim, await self._start(claim))
+            logger.info("job %s taken up (epoch %s)", claim.job, claim.epoch)
+
+    async def _look_after(self) -> None:
+        for attended in list(self._attended.values()):
+            if attended.process.returncode is not None:
+                await self._reap(attended)
+            elif monotonic() - attended.beat_at >= HEARTBEAT_SECONDS:
+                await self._beat(attended)
+            await self._stop_if_told(attended)
+
+    async def _reap(self, attended: Attended) -> None:
+        """Give the job back. What ended by a signal or an error of our own died on it."""
+        code = attended.process.returncode
+        crashed = code not in _ENDED_WELL
+        if crashed:
+            logger.error("the process of job %s ended with %s", attended.claim.job, code)
+        await asyncio.to_thread(self._premises.queue.release, attended.claim, crashed=crashed)
+        del self._attended[attended.claim.job]
+
+    async def _beat(self, attended: Attended) -> None:
+        attended.beat_at = monotonic()
+        if not await asyncio.to_thread(self._premises.queue.heartbeat, attended.claim):
+            logger.warning("job %s was taken over by another worker", attended.claim.job)
+            attended.process.kill()
+
+    async def _stop_if_told(self, attended: Attended) -> None:
+        if not await asyncio.to_thread(self._premises.store().stop_requested, attended.claim.job):
+            return
+        attended.stopping_since = attended.stopping_since or monotonic()
+        if monotonic() - attended.stopping_since >= STOP_SECONDS and attended.process.returncode is None:
+            logger.warning("job %s did not stop by itself", attended.claim.job)
+            attended.process.kill()
+
+    async def _drain(self) -> None:
+        """Let each job finish the step it is at, then give all of them back."""
+        for attended in self._attended.values():
+            if attended.process.returncode is None:
+                attended.process.terminate()
+        ending = asyncio.gather(*(attended.process.wait() for attended in self._attended.values()))
+        await _either(ending, DRAIN_SECONDS)
+        for attended in list(self._attended.values()):
+            if attended.process.returncode is None:
+                attended.process.kill()
+                await attended.process.wait()
+            await asyncio.to_thread(self._premises.queue.release, attended.claim)
+        self._attended.clear()
+
+
+async def _either(work: Awaitable[object], seconds: float) -> None:
+    """Until it is done, or the time is over."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(work, seconds)
+
+
+def start_process(environment: Mapping[str, str]) -> Start:
+    """How a job's process is started: isolated from the directory it is started in, with the worker's environment."""
+
+    async def start(claim: Claim) -> Process:
+        words = (sys.executable, "-I", "-m", "app.entrypoints.attend", claim.job, str(claim.epoch), claim.owner)
+        return await asyncio.create_subprocess_exec(
+            *words, env=dict(environment), cwd="/", stdin=asyncio.subprocess.DEVNULL
+        )
+
+    return start
+
+
+def run_worker(settings: Settings) -> int:
+    """The worker's process, until SIGTERM or SIGINT."""
+    premises = Premises(settings)
+    premises.prepare()
+    return asyncio.run(_run(premises, settings))
+
+
+async def _run(premises: Premises, settings: Settings) -> int:
+    worker = Worker(premises, start_process(settings.environment))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, worker.draining.set)
+    logger.info("worker ready, at most %s jobs at once, process %s", settings.jobs, os.getpid())
+    await worker.work()
+    return ExitCode.OK
