@@ -1,6 +1,6 @@
 """The page that tells the story: plan, work, verification, publication; each step kept as soon as it is done.
 
-plan ∥ suite on base ─► approval ─► work ⇄ review ─► publish ─► Result
+plan ∥ suite on base ─► questions? ─► approval? ─► work ⇄ review ─► publish ─► Result
 """
 
 import asyncio
@@ -8,18 +8,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from app.errors import ExitCode
 from app.gitformat import FileStat
-from app.job import Job, Journal, Parked, Progress
+from app.job import Answers, Job, Journal, Parked, Progress
 from app.model.budget import Totals
 from app.noun import Noun
 from app.patch import Patch
 from app.plan import Plan
 from app.plan_text import render_plan
+from app.questions import Answerer, Planner, nobody_answers, settle
 from app.result import Result
-from app.runners.base import Assignment, Ending, Review, Runner, Submission
+from app.runners.base import Aim, Assignment, Ending, Review, Runner, Submission
 from app.sandbox.base import Sandbox
 from app.verify.facts import Known, Unanswered, Verification, Verified
 
@@ -61,61 +62,77 @@ class Bench:
     """One job's rooms, put together in `bootstrap`; everything that touches the world is behind one of these."""
 
     progress: Progress
-    plan: Callable[[Journal], Awaitable[Plan]]
+    plan: Planner
     """Keeps its own steps."""
     approve: Callable[[Plan], Awaitable[Plan]]
-    brief: Callable[[Plan | None, Known], str]
+    brief: Callable[[Plan | None, Known, Sequence[Answers]], str]
     open_work: Callable[[], Awaitable[Sandbox]]
     export: Callable[[Sandbox], Awaitable[Patch]]
     runner: Callable[[Sandbox, Journal], Runner]
     verifier: Verifies
     publish: Callable[[Patch, str], Awaitable[Published]]
     totals: Callable[[], Totals]
+    answer: Answerer = nobody_answers
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
 
 
 async def solve(job: Job, bench: Bench, journal: Journal) -> Result:
     """One job from plan to result. Raises Parked where people have to decide something."""
+    if job.aim == "ask":
+        raise ValueError(f"job {job.id} asks a question: that is another story, `app.asking`")
     begun = monotonic()
-    plan, known = await _prepare(job, bench, journal)
-    result = Result(exit_status="answered", plan=plan, model=job.model, notes=tuple(bench.notes))
+    ready = await _prepare(job, bench, journal)
+    result = Result(exit_status="answered", plan=ready.plan, model=job.model, notes=tuple(bench.notes))
     result = result.model_copy(update={"warnings": tuple(bench.warnings)})
     if job.plan_mode != "only":
-        result = await _work(job, bench, journal, result, known)
+        result = await _work(job, bench, journal, result, ready)
     return result.model_copy(update={"usage": bench.totals(), "seconds": round(monotonic() - begun, 3)})
 
 
-async def _prepare(job: Job, bench: Bench, journal: Journal) -> tuple[Plan | None, Known]:
+class Ready(NamedTuple):
+    """What the work begins with."""
+
+    plan: Plan | None
+    known: Known
+    answers: Sequence[Answers] = ()
+
+
+async def _prepare(job: Job, bench: Bench, journal: Journal) -> Ready:
     """The plan people agreed to and what is known of the base; the model thinks while the suite is executed."""
     baseline = partial(journal.step, "baseline", Known, bench.verifier.baseline)
     if job.plan_mode == "none":
-        return None, await baseline()
+        return Ready(None, await baseline())
     bench.progress.say("state", "planning")
     if job.plan_mode == "only":
-        plan, known = await bench.plan(journal), Known()
-    else:
-        plan, known = await asyncio.gather(bench.plan(journal), baseline())
+        plan = await bench.plan(journal, ())
+        bench.progress.say("plan", render_plan(plan))
+        return Ready(plan, Known())
+    plan, known = await asyncio.gather(bench.plan(journal, ()), baseline())
     bench.progress.say("plan", render_plan(plan))
+    answers: Sequence[Answers] = ()
+    if not job.plan_file:
+        plan, answers = await settle(plan, bench.plan, bench.answer, journal, bench.progress)
     if job.plan_mode == "approve":
         approval = await journal.step("approval", Approval, partial(_approve, bench, plan))
         plan = approval.plan
-    return plan, known
+    return Ready(plan, known, answers)
 
 
 async def _approve(bench: Bench, plan: Plan) -> Approval:
     return Approval(plan=await bench.approve(plan))
 
 
-async def _work(job: Job, bench: Bench, journal: Journal, result: Result, known: Known) -> Result:
+async def _work(job: Job, bench: Bench, journal: Journal, result: Result, ready: Ready) -> Result:
     """The agent works until its submission is accepted; then what was verified, and nothing else, is published."""
     bench.progress.say("state", "working")
-    if known.brief:
-        bench.progress.say("note", known.brief)
+    if ready.known.brief:
+        bench.progress.say("note", ready.known.brief)
     sandbox = await bench.open_work()
     try:
-        reviews = Reviews(bench, journal, sandbox, known)
-        assignment = Assignment(brief=bench.brief(result.plan, known), plan=result.plan)
+        reviews = Reviews(bench, journal, sandbox, ready.known)
+        aim: Aim = "merge" if job.conflicts else "change"
+        assignment = Assignment(brief=bench.brief(*ready), plan=ready.plan, aim=aim)
         ending = await bench.runner(sandbox, journal).work(assignment, reviews.review)
         result = _ended(result, ending, reviews.last)
         if result.exit_status == "pr_opened" and reviews.last is not None:

@@ -7,7 +7,7 @@ from typing import Any
 from app.agent.asks import Asks
 from app.agent.calls import MalformedError, read_object
 from app.agent.prompts import render, render_brief
-from app.job import Journal
+from app.job import Answers, Job, Journal
 from app.model.base import Answer, Message, Request
 from app.model.errors import ModelError
 from app.plan import Plan
@@ -28,38 +28,49 @@ from app.text import one_line, plain
 
 __all__ = ["make_plan", "parse_plan_file", "render_plan", "render_plan_file", "render_plan_markdown"]
 
+MAX_ROUNDS = 2
+"""How often people are asked the questions of a plan; after that it is assumed what is likeliest."""
+MAX_QUESTIONS = 3
 _LARGEST_PLAN = 4_096
 """Tokens of the answer."""
+_NO_MORE_QUESTIONS = (
+    "No more questions can be asked: leave `questions` empty, assume what is likeliest, and say in `summary` what you "
+    "assumed."
+)
 
 
 async def make_plan(
     meter: Asks,
     journal: Journal,
+    job: Job,
     *,
-    job: str,
-    issue: Issue,
+    answers: Sequence[Answers] = (),
     repository_map: str = "",
     instructions: Sequence[tuple[str, str]] = (),
     suite: str = "",
 ) -> Plan:
-    """The model's plan for an issue; its calls are durable steps (`plan.answer`, `plan.repair.answer`).
+    """The model's plan; its calls are durable steps (`plan.answer`, `plan.repair.answer`; with answers `plan.2.…`).
 
     A plan that cannot be read twice never fails the job: its summary is then the issue's title. What makes every
     call fail (no key, no budget) is raised.
     """
-    brief = partial(render_brief, job=job, issue=issue)
-    full = brief(repository_map=repository_map, instructions=instructions, suite=suite)
-    try:
-        return await _plan(meter, journal, "plan", full) or _minimal(issue)
-    except ModelError as error:
-        if error.kind != "shrink":
-            raise
-    try:
-        return await _plan(meter, journal, "plan.small", brief()) or _minimal(issue)
-    except ModelError as error:
-        if error.kind != "shrink":
-            raise
-    return _minimal(issue)
+    key = f"plan.{len(answers) + 1}" if answers else "plan"
+    briefs = {
+        key: render_brief(job, answers=answers, repository_map=repository_map, instructions=instructions, suite=suite),
+        f"{key}.small": render_brief(_without_sections(job), answers=answers),
+    }
+    for name, brief in briefs.items():
+        try:
+            text = f"{brief}\n\n{_NO_MORE_QUESTIONS}" if len(answers) >= MAX_ROUNDS else brief
+            return await _plan(meter, journal, name, text) or _minimal(job.task.issue)
+        except ModelError as error:
+            if error.kind != "shrink":
+                raise
+    return _minimal(job.task.issue)
+
+
+def _without_sections(job: Job) -> Job:
+    return job.model_copy(update={"task": job.task.model_copy(update={"sections": ()})})
 
 
 def parse_plan(text: str) -> Plan:
@@ -72,7 +83,7 @@ def parse_plan(text: str) -> Plan:
         values = values["plan"]
     fields: Fields = {"summary": one_line(_text(values.get("summary")))}
     for name in LISTS:
-        fields[name] = _texts(values.get(name))
+        fields[name] = _texts(values.get(name))[: MAX_QUESTIONS if name == "questions" else None]
     for name in COMMANDS:
         fields[name] = plain(" && ".join(_texts(values.get(name), split=False))).strip()
     return plan_of(fields)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.errors import ExitCode
-from app.job import Budget, Job, Journal, Parked
+from app.job import Answers, Budget, Job, Journal, Parked
 from app.model.budget import Totals
 from app.patch import FileChange, Patch
 from app.pipeline import MAX_REVIEWS, Bench, Published, is_acceptable, solve
@@ -106,7 +106,7 @@ class World:
             progress=self.progress,
             plan=self.plan,
             approve=self.approve,
-            brief=lambda plan, known: f"{plan} {known.brief}",
+            brief=lambda plan, known, answers: f"{plan} {known.brief} {answers}",
             open_work=self.open_work,
             export=self.export,
             runner=lambda sandbox, journal: self.agent,
@@ -115,7 +115,7 @@ class World:
             totals=Totals,
         )
 
-    async def plan(self, journal: Journal) -> Plan:
+    async def plan(self, journal: Journal, answers: Sequence[Answers]) -> Plan:
         return await journal.step("plan.answer", Plan, self._plan)
 
     async def _plan(self) -> Plan:

@@ -34,7 +34,7 @@ def budget_note(steps: Sequence[Step], budget: Budget) -> str:
     used = max(zip(now, ("turns", "money", "time"), strict=True))
     return (
         f"Four fifths of the {used[1]} for this job are used ({len(steps)} of {budget.steps} turns). "
-        "Bring the change to a state that can be submitted, and submit it."
+        "Bring the work to a state that can be submitted, and submit it."
     )
 
 

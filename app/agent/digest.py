@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from app.agent.turn import Checkpoint, Observation, Step
+from app.agent.words import remembered
 from app.model.base import ToolCall
 
 _LONGEST_TARGET = 160
@@ -30,7 +31,8 @@ def digest(steps: Sequence[Step], room: int) -> str:
     """The old turns in at most `room` characters; where they do not fit, the oldest lines are left out and counted."""
     facts = "\n\n".join(part for part in (_changed(steps), _failing(steps), _mentions(steps)) if part)
     lines = [line for step in steps for line in _lines(step)]
-    left = room - len(facts) - 200
+    said = remembered(steps, room // 2)
+    left = room - len(facts) - len(said) - 200
     kept: list[str] = []
     for line in reversed(lines):
         left -= len(line) + 1
@@ -40,7 +42,7 @@ def digest(steps: Sequence[Step], room: int) -> str:
     dropped = len(lines) - len(kept)
     head = [f"(… the first {dropped:,} lines are left out)"] if dropped else []
     turns = "Turns until now, one line for each call:\n" + "\n".join([*head, *reversed(kept)])
-    return f"{turns}\n\n{facts}"[: max(room, 0)]
+    return "\n\n".join(filter(None, (said, turns, facts)))[: max(room, 0)]
 
 
 def _lines(step: Step) -> Iterable[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from app.agent.digest import digest
 from app.agent.turn import Step
+from app.agent.words import told
 from app.model.base import Message, ModelInfo, Request, ToolSpec
 
 _TARGET_SHARE = 0.4
@@ -94,7 +95,7 @@ class History:
 
 
 def messages_of(step: Step) -> list[Message]:
-    """An answer, one message for each of its calls, and what the harness had to say."""
+    """An answer, one message for each of its calls, and what the harness and people had to say."""
     calls = step.turn.calls
     content = step.answer.content.encode("utf-8", "replace").decode()
     if not calls and not content.strip():
@@ -104,8 +105,9 @@ def messages_of(step: Step) -> list[Message]:
         Message(role="tool", content=observation.text, tool_call_id=observation.call_id)
         for observation in step.turn.observations
     ]
-    if step.turn.notes:
-        messages.append(Message(role="user", content="\n\n".join(step.turn.notes)))
+    said = [*step.turn.notes, *([told(step.turn.words)] if step.turn.words else [])]
+    if said:
+        messages.append(Message(role="user", content="\n\n".join(said)))
     return messages
 
 

@@ -1,7 +1,7 @@
 """The native agent's loop: ask, act, remember; one append-only list of steps, and an outcome ends it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from time import monotonic
@@ -16,12 +16,13 @@ from app.agent.digest import last_checkpoint
 from app.agent.history import History
 from app.agent.observe import LIMIT
 from app.agent.outcomes import Ended, Failed, Submitted
-from app.agent.submitting import Hearing, hear
+from app.agent.submitting import Hearing, hear, put_off
 from app.agent.tools import Allowance, Toolbox
 from app.agent.turn import Asked, Checkpoint, Observation, Step, Turn
-from app.job import Budget, Journal, Progress
+from app.agent.words import last_heard, unread
+from app.job import Budget, Heard, Journal, Progress, Silence, Steering
 from app.model.errors import ModelError
-from app.runners.base import Ending, Reviewer
+from app.runners.base import Aim, Ending, Reviewer
 from app.text import one_line
 
 _TURN_LIMIT = 4 * LIMIT
@@ -46,6 +47,8 @@ class Loop:
     budget: Budget
     history: History
     review: Reviewer
+    aim: Aim = "change"
+    steering: Steering = field(default_factory=Silence)
     clock: Callable[[], float] = monotonic
     compactions: int = 0
 
@@ -59,7 +62,8 @@ class Loop:
                 self._remember(Step(asked, turn))
                 if turn.fate == "accepted" and turn.submission:
                     raise Submitted(turn.submission.summary)
-                conduct.judge(self.steps)
+                if not turn.words:  # whoever was just spoken to has another chance
+                    conduct.judge(self.steps)
         except Ended as outcome:
             return self._ending(outcome)
         raise AssertionError("the count of turns has no end")
@@ -99,7 +103,9 @@ class Loop:
     async def _query(self, name: str) -> Asked:
         begun = self.clock()
         answer = await self.meter.ask(name, self.history.request())
-        return Asked(answer=answer, seconds=self.clock() - begun)
+        seconds = self.clock() - begun
+        waiting = await self.steering.since(last_heard(self.steps))
+        return Asked(answer=answer, seconds=seconds, words_waiting=bool(waiting))
 
     def _compact(self) -> None:
         if self.compactions >= _COMPACTIONS or not self.history.compact():
@@ -115,7 +121,8 @@ class Loop:
         calls = () if answer.finish_reason in {"length", "content_filter"} else admit(answer.tool_calls, number)
         hearing = None
         if len(calls) == 1 and isinstance(calls[0].action, Submit):
-            hearing = await hear(calls[0].action, self.steps, self.review)
+            submit, late = calls[0].action, asked.words_waiting
+            hearing = put_off(submit) if late else await hear(submit, self.steps, self.review, self.aim)
         scene = _Scene(number, asked, calls, hearing, begun)
         return await self.journal.step(f"turn.{number}.act", Turn, partial(self._carry_out, scene))
 
@@ -124,7 +131,11 @@ class Loop:
         if self.journal.recovering:
             await self.checkpoints.restore(self._tree())
         self.progress.say("step", f"turn {scene.number} of at most {self.budget.steps}")
+        if scene.hearing is not None:
+            scene = await self._listen(scene)
         observations = [await self._observe(scene, index) for index in range(len(scene.calls))]
+        if scene.hearing is None:
+            scene = await self._listen(scene)
         touched = any(
             call.action is not None and call.action.changes_files and seen.outcome == "ok"
             for call, seen in zip(scene.calls, observations, strict=True)
@@ -133,12 +144,21 @@ class Loop:
             number=scene.number,
             calls=tuple(admitted.call for admitted in scene.calls),
             observations=tuple(observations),
+            words=scene.words,
             checkpoint=await self.checkpoints.take() if touched else None,
             submission=scene.hearing.submission if scene.hearing else None,
             fate=scene.hearing.fate if scene.hearing else None,
             seconds=self.clock() - scene.begun,
         )
         return turn.model_copy(update={"notes": self._notes(Step(scene.asked, turn))})
+
+    async def _listen(self, scene: "_Scene") -> "_Scene":
+        """Once a turn: before a submission is taken, or else when the calls are done."""
+        words = await unread(self.steering, self.steps)
+        if words:
+            self.progress.say("note", f"heard: {', '.join(one_line(said.who) for said in words)}")
+        hearing = scene.hearing.interrupted() if scene.hearing and words else scene.hearing
+        return scene._replace(words=words, hearing=hearing)
 
     async def _observe(self, scene: "_Scene", index: int) -> Observation:
         admitted = scene.calls[index]
@@ -193,3 +213,4 @@ class _Scene(NamedTuple):
     calls: tuple[Admitted, ...]
     hearing: Hearing | None
     begun: float
+    words: tuple[Heard, ...] = ()

@@ -7,12 +7,17 @@ from importlib import resources
 from string import Template
 from typing import Literal
 
+from app.job import Answers, Job
 from app.model.base import Message
 from app.plan import Plan
 from app.plan_text import render_plan
-from app.task import Issue
+from app.runners.base import Aim
+from app.text import one_line
 
-Name = Literal["system", "brief", "plan", "repair"]
+Name = Literal["system", "ask", "brief", "follow_up", "conflicts", "question", "plan", "repair"]
+
+_SAID = "What is wanted now, in the words of the person who asked, who may"
+_UNSAID = "What is wrong with it stands below: put that right."
 
 
 @cache
@@ -28,16 +33,17 @@ def render(name: Name, **fields: str) -> str:
     return template.substitute(fields).strip()
 
 
-def head(brief: str) -> tuple[Message, ...]:
-    """The two messages every conversation of the agent begins with; the first never changes."""
-    return (Message(role="system", content=render("system")), Message(role="user", content=brief))
+def head(brief: str, aim: Aim = "change") -> tuple[Message, ...]:
+    """The two messages every conversation of the agent begins with; the first is one of two that never change."""
+    system = render("ask" if aim == "answer" else "system")
+    return (Message(role="system", content=system), Message(role="user", content=brief))
 
 
 def render_brief(
+    job: Job,
     *,
-    job: str,
-    issue: Issue,
     plan: Plan | None = None,
+    answers: Sequence[Answers] = (),
     repository_map: str = "",
     instructions: Sequence[tuple[str, str]] = (),
     suite: str = "",
@@ -46,15 +52,40 @@ def render_brief(
 
     `suite` says how the test suite does before any change. The same job always gets the same bytes.
     """
-    mark = _delimiter(job, issue.title, issue.body, repository_map, *(text for _, text in instructions))
+    task = job.task
+    texts = (task.issue.title, task.issue.body, repository_map, *(text for _, text in instructions))
+    mark = _delimiter(job.id, *texts, *job.conflicts, *(part for s in task.sections for part in (s.title, s.text)))
+    name = _opening(job)
+    said_first = name in {"follow_up", "question"}
     sections = [
+        (_SAID, "" if said_first else task.request),
+        ("Files with conflicts", _data(mark, "\n".join(map(one_line, job.conflicts)))),
+        ("Questions, and what people answered", "\n\n".join(map(_exchange, answers))),
         ("Plan", render_plan(plan) if plan else ""),
         ("The test suite before any change", suite),
+        *((one_line(section.title), _data(mark, section.text)) for section in task.sections),
         ("Map of the repository", _data(mark, repository_map)),
         *((f"The repository's rules, from {path}", _data(mark, text)) for path, text in instructions),
     ]
     shown = "".join(f"\n# {title}\n\n{text.strip()}\n" for title, text in sections if text.strip())
-    return render("brief", delimiter=mark, title=issue.title, body=issue.body.strip(), sections=shown)
+    fields = {"delimiter": mark, "title": task.issue.title, "body": task.issue.body.strip(), "sections": shown}
+    if said_first:
+        fields["wanted"] = f"{_SAID}:\n\n{task.request.strip()}" if task.request.strip() else _UNSAID
+    return render(name, **fields)
+
+
+def _opening(job: Job) -> Name:
+    """Which prompt a job's brief begins with."""
+    if job.aim == "ask":
+        return "question"
+    if job.conflicts:
+        return "conflicts"
+    return "follow_up" if job.task.follows_up else "brief"
+
+
+def _exchange(answers: Answers) -> str:
+    asked = "\n".join(f"- {question}" for question in answers.questions)
+    return "\n\n".join([f"Asked:\n{asked}", *(f"{one_line(said.who)} answered: {said.text}" for said in answers.heard)])
 
 
 def _data(mark: str, text: str) -> str:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from app.agent.actions import Submit
 from app.agent.digest import last_checkpoint
 from app.agent.turn import Step, SubmissionFate
-from app.runners.base import Reviewer, Submission
+from app.runners.base import Aim, Reviewer, Submission
 
 _NOTHING_CHANGED = (
     "Not submitted: /workspace is as it was in the beginning (ignored files do not count). If nothing is to be "
@@ -19,6 +19,12 @@ _NO_REPRODUCTION = (
 )
 
 
+_WORDS_FIRST = (
+    "Not taken yet: people said something while you worked, which stands below. Take it into account, then submit "
+    "again."
+)
+
+
 class Hearing(NamedTuple):
     """A submission, what became of it, and what the model is told."""
 
@@ -26,19 +32,37 @@ class Hearing(NamedTuple):
     fate: SubmissionFate
     text: str
 
+    def interrupted(self) -> "Hearing":
+        """The same where people have said something that the agent has not read: its work does not end with that."""
+        if self.fate not in {"accepted", "nothing_changed"}:
+            return self
+        return self._replace(fate="words_first", text=_WORDS_FIRST)
 
-async def hear(action: Submit, steps: Sequence[Step], review: Reviewer) -> Hearing:
+
+async def hear(action: Submit, steps: Sequence[Step], review: Reviewer, aim: Aim) -> Hearing:
     """Send back what cannot be verified; review the rest, but nothing twice that was rejected just so before."""
     fates = [step.turn.fate for step in steps]
     asked = "asked_for_reproduction" in fates
     submission = Submission(summary=action.summary, reproduction=action.reproduction.strip(), asked=asked)
+    if aim == "answer":
+        return await _reviewed(submission, review)
     tree = last_checkpoint(steps)
     if tree is None or tree.clean:
         return Hearing(submission, "nothing_changed", _NOTHING_CHANGED)
-    if not submission.reproduction and not asked:
+    if not submission.reproduction and not asked and aim == "change":
         return Hearing(submission, "asked_for_reproduction", _NO_REPRODUCTION)
     if before := _rejected_as_it_stands(submission, steps):
         return Hearing(submission, "rejected", f"Nothing has changed since this was rejected:\n{before}")
+    return await _reviewed(submission, review)
+
+
+def put_off(action: Submit) -> Hearing:
+    """A submission that is not even looked at, because people had said something before it was made."""
+    submission = Submission(summary=action.summary, reproduction=action.reproduction.strip())
+    return Hearing(submission, "words_first", _WORDS_FIRST)
+
+
+async def _reviewed(submission: Submission, review: Reviewer) -> Hearing:
     verdict = await review(submission)
     fate: SubmissionFate = "accepted" if verdict.accepted else "rejected" if verdict.broken else "returned"
     return Hearing(submission, fate, verdict.text or f"The submission was {fate}.")

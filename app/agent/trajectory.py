@@ -32,6 +32,7 @@ def record(step: Step) -> Mapping[str, Any]:
             for call, seen in zip(turn.calls, turn.observations, strict=True)
         ],
         "notes": list(turn.notes),
+        "words": [said.model_dump() for said in turn.words],
         "usage": {**answer.usage.model_dump(exclude={"cost"}), "cost": _dollars(answer.usage.cost)},
         "seconds": {"model": round(step.asked.seconds, 3), "actions": round(turn.seconds, 3)},
     }

@@ -2,6 +2,7 @@
 
 from typing import Literal, NamedTuple
 
+from app.job import Heard
 from app.model.base import Answer, ToolCall
 from app.noun import Noun
 from app.patch import Mode, Refusal
@@ -10,8 +11,10 @@ from app.runners.base import Submission
 Outcome = Literal["ok", "failed", "refused", "not_executed"]
 """`ok`: carried out. `failed`: tried, had no effect. `refused`: malformed or unknown. `not_executed`: never tried."""
 
-SubmissionFate = Literal["accepted", "rejected", "returned", "asked_for_reproduction", "nothing_changed"]
-"""`rejected`: something is broken. `returned`: nothing is, but it is not proved; the same again is accepted."""
+SubmissionFate = Literal["accepted", "rejected", "returned", "asked_for_reproduction", "nothing_changed", "words_first"]
+"""`rejected`: something is broken. `returned`: nothing is, but it is not proved; the same again is accepted.
+`words_first`: not taken, because people said something that the agent had not read.
+"""
 
 
 class Observation(Noun):
@@ -53,22 +56,28 @@ class Checkpoint(Noun):
 
 
 class Asked(Noun):
-    """A model answer and the seconds it took, retries included."""
+    """A model answer and the seconds it took, retries included.
+
+    `words_waiting`: people had said something by then that the model did not know when it answered.
+    """
 
     answer: Answer
     seconds: float = 0.0
+    words_waiting: bool = False
 
 
 class Turn(Noun):
     """What became of an answer: its calls as the history shows them, and one observation for each.
 
-    `notes` are what the harness said of its own accord. `checkpoint` is None where the tree cannot have changed.
+    `notes` are what the harness said of its own accord, `words` what people said, until the end of this turn.
+    `checkpoint` is None where the tree cannot have changed.
     """
 
     number: int
     calls: tuple[ToolCall, ...] = ()
     observations: tuple[Observation, ...] = ()
     notes: tuple[str, ...] = ()
+    words: tuple[Heard, ...] = ()
     checkpoint: Checkpoint | None = None
     submission: Submission | None = None
     fate: SubmissionFate | None = None

@@ -1,7 +1,7 @@
 """The native runner: our own loop over any model, with the six tools."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.agent.actions import specs
 from app.agent.asks import Asks
@@ -12,7 +12,7 @@ from app.agent.prompts import head
 from app.agent.tools import Toolbox
 from app.agent.trajectory import lines
 from app.agent.turn import Step
-from app.job import Blobs, Budget, Journal, Progress
+from app.job import Blobs, Budget, Journal, Progress, Silence, Steering
 from app.patch import Patch
 from app.runners.base import Assignment, Ending, Reviewer
 from app.sandbox.base import Sandbox
@@ -30,6 +30,7 @@ class Surroundings:
     blobs: Blobs
     progress: Progress
     budget: Budget
+    steering: Steering = field(default_factory=Silence)
 
 
 class SandboxTree:
@@ -62,7 +63,7 @@ class NativeRunner:
 
     async def work(self, assignment: Assignment, review: Reviewer) -> Ending:
         around = self._around
-        history = History(head(assignment.brief), specs(), around.meter.info)
+        history = History(head(assignment.brief, assignment.aim), specs(), around.meter.info)
         self._steps = history.steps
         loop = Loop(
             meter=around.meter,
@@ -73,6 +74,8 @@ class NativeRunner:
             budget=around.budget,
             history=history,
             review=review,
+            aim=assignment.aim,
+            steering=around.steering,
         )
         return await loop.work()
 
