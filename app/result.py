@@ -21,6 +21,8 @@ class Result(Noun):
     summary: str = ""
     branch: str = ""
     commit: str = ""
+    url: str = ""
+    """Of the pull request."""
     changes: tuple[FileStat, ...] = ()
     patch: str = ""
     """Digest of the patch among the job's blobs."""

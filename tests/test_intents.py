@@ -23,6 +23,7 @@ from app.publish.intent import (
     LEASE,
     MOST_ATTEMPTS,
     AnswerThread,
+    DressPullRequest,
     Fail,
     Intent,
     Label,
@@ -31,7 +32,9 @@ from app.publish.intent import (
     PushCommits,
     React,
     Receipt,
+    Recipe,
     StatusComment,
+    TellFollowUp,
     WriteCheck,
     after_failure,
     after_success,
@@ -41,15 +44,21 @@ from app.publish.intent import (
 )
 from app.publish.intents import Intents, StaleEpoch, receipts
 from app.publish.publisher import Publisher
+from app.task import Person
 from tests.databases import DIALECTS, database
 from tests.fakes.conversations import FolderConversation
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PLACE = Place(installation=1, repository=2, owner="ada", name="sample", number=3)
-DRAFT = OpenDraftPullRequest(branch="agent-fix/issue-3", commit="a" * 40, base="main", title="Fix", body="Fixes #3")
+RECIPE = Recipe(patch="c" * 64, message="Fix\n", author=Person(name="bot", email="bot@forge.example"), date=NOW)
+DRAFT = OpenDraftPullRequest(
+    branch="agent-fix/issue-3", commit="a" * 40, recipe=RECIPE, base="main", title="Fix", body="Fixes #3"
+)
 ALL: tuple[Intent, ...] = (
     DRAFT,
-    PushCommits(branch="agent-fix/issue-3", commit="b" * 40, expected="a" * 40),
+    PushCommits(branch="agent-fix/issue-3", commit="b" * 40, recipe=RECIPE, expected="a" * 40),
+    DressPullRequest(branch="agent-fix/issue-3", labels=("bot",), reviewers=("grace",)),
+    TellFollowUp(section="## Follow-up"),
     StatusComment(body="working"),
     Label(add=("agent-in-progress",), remove=("agent-fix",)),
     React(target=Target(kind="issue", id=3), content="eyes"),

@@ -4,7 +4,7 @@ Every method is safe to say twice and after a crash: it looks first, and returns
 There is nothing here to approve, to merge or to take a pull request out of draft.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -63,8 +63,21 @@ class Forge(Protocol):
 class Conversation(Forge, Protocol):
     """A forge where people talk: one issue or pull request with its labels, reactions and threads."""
 
+    @property
+    def page(self) -> str:
+        """The address that people look at it by."""
+        ...
+
     async def advance_branch(self, name: str, commit: str, expected: str) -> str:
         """Move our branch from `expected` to `commit`; refuses where anybody else has been on it."""
+        ...
+
+    async def ensure_dress(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
+        """Add labels to our open pull request of that branch and ask people to review it; returns its address."""
+        ...
+
+    async def amend_pull_request(self, amend: Callable[[str], str]) -> str:
+        """Change the body of this pull request, which has to be ours; returns its address."""
         ...
 
     async def ensure_reaction(self, target: Target, content: Reaction) -> None: ...

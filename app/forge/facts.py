@@ -40,6 +40,14 @@ class IssueFacts(Noun):
     updated_at: datetime
 
 
+class Account(Noun):
+    """Who did something; `id` is 0 where the account is gone. `kind` is the forge's own word."""
+
+    id: int
+    login: str
+    kind: str = "User"
+
+
 class CommentFacts(Noun):
     """A comment on an issue or pull request."""
 
@@ -50,6 +58,62 @@ class CommentFacts(Noun):
     body: str
     created_at: datetime
     url: str
+    updated_at: datetime | None = None
+    kind: str = "User"
+    """Of the author's account."""
+    number: int = 0
+    """Of the issue or pull request it is on; 0 where that was known before."""
+    app: int | None = None
+    """The App through which it was written."""
+    node: str = ""
+
+    @property
+    def edited(self) -> bool:
+        return self.updated_at is not None and self.updated_at > self.created_at
+
+
+class InlineFacts(CommentFacts):
+    """A comment on lines of a pull request. `root` is the comment that opened its thread."""
+
+    root: int
+    path: str
+    start: int | None
+    end: int | None
+    side: str
+    hunk: str
+    review: int | None
+
+
+class HappenedFacts(Noun):
+    """Something that happened to an issue: `event` is the forge's word (labeled, unlabeled, closed, reopened …)."""
+
+    event: str
+    actor: Account
+    at: datetime
+    label: str = ""
+
+
+class LinkedFacts(Noun):
+    """An open pull request that will close an issue; `author` is 0 where the account is gone."""
+
+    number: int
+    author: int
+
+
+class EditFacts(Noun):
+    """A comment as it stands, and who edited it last; None where nobody did."""
+
+    body: str
+    editor: Account | None
+    edited_at: datetime | None
+
+
+class CommitFacts(Noun):
+    """A commit of a pull request; `author` is a name, as the commit says."""
+
+    id: str
+    author: str
+    message: str
 
 
 class ReviewFacts(Noun):
@@ -62,6 +126,7 @@ class ReviewFacts(Noun):
     body: str
     commit: str
     submitted_at: datetime
+    kind: str = "User"
 
 
 class ThreadComment(Noun):
@@ -71,6 +136,8 @@ class ThreadComment(Noun):
     author_name: str
     body: str
     created_at: datetime
+    review: int | None = None
+    """The review that it was submitted with."""
 
 
 class ThreadFacts(Noun):
@@ -103,6 +170,8 @@ class PullRequestFacts(Noun):
     url: str
     title: str
     body: str
+    author: int
+    author_name: str
     open: bool
     merged: bool
     draft: bool
@@ -112,11 +181,18 @@ class PullRequestFacts(Noun):
     base_branch: str
     base: str
     mergeable: bool | None
+    author: int | None = None
+    updated_at: datetime | None = None
 
 
 class CheckFacts(Noun):
-    """A check or commit status that has ended or not; `log` is the end of its output where it failed."""
+    """A check or commit status that has ended or not; `log` is the end of its output where it failed.
 
+    `id` and `app` are a check run's; a status has none.
+    """
+
+    id: int = 0
+    app: int | None = None
     name: str
     source: str
     conclusion: str

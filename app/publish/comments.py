@@ -19,6 +19,8 @@ from app.verify.facts import Gate, Verdict
 
 MAX_TITLE = 200
 MAX_SUBJECT = 72
+SKIP_CI = "[skip ci]"
+"""Heard by push and pull_request triggers where it stands in the head commit, not by `pull_request_target`."""
 MAX_BODY = 60_000
 """Characters; GitHub refuses a body of more than 65,536."""
 
@@ -36,11 +38,13 @@ def pull_request_title(task: Task, config: RepoConfig | None = None) -> str:
     return title if len(title) <= MAX_TITLE else f"{title[: MAX_TITLE - 1]}…"
 
 
-def commit_message(task: Task, summary: str = "", requester: Person | None = None) -> str:
-    """Subject, the model's summary as plain text, and a trailer for who asked."""
+def commit_message(task: Task, summary: str = "", requester: Person | None = None, *, skip_ci: bool = False) -> str:
+    """Subject, the model's summary as plain text, the mark that keeps CI from starting, a trailer for who asked."""
     paragraphs = [_subject(task, MAX_SUBJECT)]
     if body := harmless_text(summary, 2_000):
         paragraphs.append(body)
+    if skip_ci:
+        paragraphs.append(SKIP_CI)
     person = requester or task.requester
     if person is not None:
         paragraphs.append(f"Co-authored-by: {_ident(person.name)} <{_ident(person.email)}>")

@@ -1,9 +1,13 @@
 """From an intent to its effect on a forge: each looks first, so that one that was interrupted is simply done again."""
 
+from functools import partial
+
 from app.failpoints import failpoint
 from app.forge.base import CheckRun, Conversation
+from app.publish.follow_up import with_section
 from app.publish.intent import (
     AnswerThread,
+    DressPullRequest,
     Fail,
     Intent,
     Label,
@@ -12,11 +16,12 @@ from app.publish.intent import (
     React,
     Receipt,
     StatusComment,
+    TellFollowUp,
     WriteCheck,
 )
 
 
-async def carry_out(forge: Conversation, job: str, intent: Intent) -> Receipt:  # noqa: PLR0911  # one case for each kind
+async def carry_out(forge: Conversation, job: str, intent: Intent) -> Receipt:  # noqa: C901, PLR0911  # one case a kind
     """Make it so, whatever is there already; returns where it is to be seen."""
     match intent:
         case OpenDraftPullRequest():
@@ -24,7 +29,12 @@ async def carry_out(forge: Conversation, job: str, intent: Intent) -> Receipt:  
             failpoint("branch.made")
             return Receipt(url=await forge.ensure_pull_request(intent.pull_request(branch)), branch=branch)
         case PushCommits():
-            return Receipt(branch=await forge.advance_branch(intent.branch, intent.commit, intent.expected))
+            branch = await forge.advance_branch(intent.branch, intent.commit, intent.expected)
+            return Receipt(url=forge.page, branch=branch)
+        case DressPullRequest():
+            return Receipt(url=await forge.ensure_dress(intent.branch, intent.labels, intent.reviewers))
+        case TellFollowUp():
+            return Receipt(url=await forge.amend_pull_request(partial(with_section, key=job, section=intent.section)))
         case StatusComment():
             return Receipt(url=await forge.ensure_comment(job, intent.body))
         case Label():

@@ -13,6 +13,7 @@ from app.errors import AgentFixError
 from app.forge.base import Conclusion, PullRequest, Reaction, Target
 from app.forge.errors import WaitUntil
 from app.noun import Noun
+from app.task import Person
 
 
 class Place(Noun):
@@ -25,12 +26,25 @@ class Place(Noun):
     number: int
 
 
+class Recipe(Noun):
+    """What suffices to make a commit again: the same recipe gives the same id on any machine."""
+
+    patch: str
+    """Digest of the patch (`Patch.model_dump_json()`) among the job's blobs."""
+    message: str
+    author: Person
+    date: datetime
+    parents: tuple[str, ...] = ()
+    """Where these are not just the patch's base: of a merge."""
+
+
 class OpenDraftPullRequest(Noun):
     """Publish a commit on a new branch and open the draft for it."""
 
     kind: Literal["open_draft_pr"] = "open_draft_pr"
     branch: str
     commit: str
+    recipe: Recipe
     base: str
     title: str
     body: str
@@ -45,7 +59,25 @@ class PushCommits(Noun):
     kind: Literal["push_commits"] = "push_commits"
     branch: str
     commit: str
+    recipe: Recipe
     expected: str
+
+
+class DressPullRequest(Noun):
+    """What the house puts on a pull request of ours: labels that are added, people who are asked for a review."""
+
+    kind: Literal["dress_pr"] = "dress_pr"
+    branch: str
+    labels: tuple[str, ...] = ()
+    reviewers: tuple[str, ...] = ()
+    """Logins, and teams as `org/team`."""
+
+
+class TellFollowUp(Noun):
+    """A section of our own pull request's body about what was done to it later; the rest of the body stays."""
+
+    kind: Literal["follow_up"] = "follow_up"
+    section: str
 
 
 class StatusComment(Noun):
@@ -101,7 +133,16 @@ class Fail(Noun):
 
 
 Intent = Annotated[
-    OpenDraftPullRequest | PushCommits | StatusComment | Label | React | WriteCheck | AnswerThread | Fail,
+    OpenDraftPullRequest
+    | PushCommits
+    | DressPullRequest
+    | TellFollowUp
+    | StatusComment
+    | Label
+    | React
+    | WriteCheck
+    | AnswerThread
+    | Fail,
     Field(discriminator="kind"),
 ]
 INTENT: TypeAdapter[Intent] = TypeAdapter(Intent)
@@ -131,7 +172,7 @@ def key_of(job: str, intent: Intent) -> str:
 
 def _names(intent: Intent) -> tuple[str, ...]:
     match intent:
-        case OpenDraftPullRequest():
+        case OpenDraftPullRequest() | DressPullRequest():
             return (_short(intent.branch),)
         case PushCommits():
             return (intent.commit[:20],)

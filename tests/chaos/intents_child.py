@@ -8,16 +8,29 @@ from pathlib import Path
 from app import failpoints
 from app.forge.base import Target
 from app.jobs.tables import sqlite_engine
-from app.publish.intent import LEASE, Label, OpenDraftPullRequest, Place, React, StatusComment
+from app.publish.intent import LEASE, Label, OpenDraftPullRequest, Place, React, Recipe, StatusComment
 from app.publish.intents import Intents
 from app.publish.publisher import Publisher
+from app.task import Person
 from tests.fakes.conversations import FolderConversation
 
 PLACE = Place(installation=1, repository=2, owner="ada", name="sample", number=3)
 WISHES = (
     React(target=Target(kind="issue", id=3), content="eyes"),
     Label(add=("agent-in-progress",), remove=("agent-fix",)),
-    OpenDraftPullRequest(branch="agent-fix/issue-3", commit="a" * 40, base="main", title="Fix", body="Fixes #3"),
+    OpenDraftPullRequest(
+        branch="agent-fix/issue-3",
+        commit="a" * 40,
+        recipe=Recipe(
+            patch="c" * 64,
+            message="Fix\n",
+            author=Person(name="bot", email="bot@forge.example"),
+            date=datetime(2026, 11, 21, tzinfo=UTC),
+        ),
+        base="main",
+        title="Fix",
+        body="Fixes #3",
+    ),
     StatusComment(body="done"),
 )
 

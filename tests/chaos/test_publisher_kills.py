@@ -11,10 +11,11 @@ import pytest
 from app.forge.markers import says
 from app.gitremote import Remote, fetch
 from app.gitstore import GitStore
+from app.jobs.store import JobBlobs
 from app.jobs.tables import jobs, sqlite_engine
 from app.jobs.tables import metadata as job_tables
 from app.patch import FileChange, Patch
-from app.publish.intent import OpenDraftPullRequest, Place, StatusComment
+from app.publish.intent import OpenDraftPullRequest, Place, Recipe, StatusComment
 from app.publish.intents import Intents
 from app.task import Person
 from tests.fakes.github.faults import Fault
@@ -38,16 +39,18 @@ def prepare(ground: Ground, address: str, directory: Path) -> Path:
     base = ground.repo.branches["main"]
     token, _ = ground.github.gate.mint(ground.installation, {"permissions": {"contents": "read"}})
     fetch(store, Remote(f"{address}/ada/sample.git", token), base)
-    change = FileChange(path="app/money.py", mode="100644", content=b"half = 0.25\n")
+    patch = Patch(base=base, changes=(FileChange(path="app/money.py", mode="100644", content=b"half = 0.25\n"),))
     author = Person(name="bot", email="bot@users.noreply.example")
-    commit = store.commit(Patch(base=base, changes=(change,)), message="Fix\n", author=author, date=NOW)
+    commit = store.commit(patch, message="Fix\n", author=author, date=NOW)
+    kept = JobBlobs(engine, "j1").put(patch.model_dump_json().encode())
+    recipe = Recipe(patch=kept, message="Fix\n", author=author, date=NOW)
     intents = Intents(engine, lambda: NOW)
     intents.create_tables()
     number = ground.issue.number
     place = Place(
         installation=ground.installation.id, repository=ground.repo.id, owner="ada", name="sample", number=number
     )
-    draft = OpenDraftPullRequest(branch=BRANCH, commit=commit, base="main", title="Fix", body="Fixes #1")
+    draft = OpenDraftPullRequest(branch=BRANCH, commit=commit, recipe=recipe, base="main", title="Fix", body="Fixes #1")
     intents.want("j1", 1, place, draft)
     intents.want("j1", 1, place, StatusComment(body="opened"))
     spec = {"address": address, "app_id": APP_ID, "key": app_key()[0], "database": str(directory / "state.db")}

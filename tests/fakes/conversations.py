@@ -1,6 +1,6 @@
 """A conversation on a forge kept in a directory of files, so that processes that die can share it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from app.errors import AgentFixError
@@ -42,6 +42,16 @@ class FolderConversation:
 
     async def ensure_comment(self, key: str, body: str) -> str:
         return self._make(f"comment-{key.replace('/', '-')}", body)
+
+    @property
+    def page(self) -> str:
+        return "https://forge.example/page"
+
+    async def ensure_dress(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
+        return self._make("dress", f"{branch} {' '.join(labels)} {' '.join(reviewers)}")
+
+    async def amend_pull_request(self, amend: Callable[[str], str]) -> str:
+        return self._make("pull-request-body", " ".join(amend("").split()))
 
     async def ensure_reaction(self, target: Target, content: Reaction) -> None:
         self._make("reaction", f"{target.kind} {target.id} {content}")

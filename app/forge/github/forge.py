@@ -1,6 +1,6 @@
 """GitHub as `app.forge.base.Forge`: what becomes of an issue there, each effect looked for before it is made."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from app.forge.base import CheckRun, PullRequest, Reaction, Target
@@ -10,6 +10,7 @@ from app.forge.github.branches import Branches
 from app.forge.github.checks import Checks
 from app.forge.github.connection import App, RepositoryId
 from app.forge.github.door import PROPOSE, TALK, Door, quoted
+from app.forge.github.proposals import Proposals
 from app.forge.github.reads import Reader
 from app.forge.github.registration import Registration
 from app.forge.github.threads import Threads
@@ -47,7 +48,15 @@ class GitHubForge:
         self.checks = Checks(door)
         self.threads = Threads(door, bot.login)
         self.branches = Branches(door, store, bot.person.email)
+        self._proposals = Proposals(door, self.reads, bot.login)
         self._door = door
+
+    @property
+    def page(self) -> str:
+        """Where people look at it; GitHub leads from an issue's address to a pull request's."""
+        repository = self._door.repository
+        site = self._door.app.host.server_url.rstrip("/")
+        return f"{site}/{repository.owner}/{repository.name}/pull/{self.number}"
 
     async def ensure_branch(self, name: str, commit: str) -> str:
         return await self.branches.ensure(name, commit)
@@ -67,6 +76,12 @@ class GitHubForge:
             body = {"title": wanted.title, "body": wanted.body}
             await self._door.change(wire.PullRequest, "PATCH", f"/pulls/{there.number}", grant=PROPOSE, body=body)
         return there.url
+
+    async def ensure_dress(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
+        return await self._proposals.dress(branch, labels, reviewers)
+
+    async def amend_pull_request(self, amend: Callable[[str], str]) -> str:
+        return await self._proposals.amend(self.number, amend)
 
     async def ensure_comment(self, key: str, body: str) -> str:
         text = marked(body, key)

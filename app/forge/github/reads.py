@@ -15,6 +15,7 @@ from app.forge.facts import (
 from app.forge.github import wire
 from app.forge.github.documents import EDITED_SINCE, EditedAnswer
 from app.forge.github.door import READ, Door, quoted
+from app.forge.github.registration import Registration
 from app.task import Person
 
 _PERMISSIONS: dict[str, Permission] = {"admin": "admin", "write": "write", "read": "read"}
@@ -37,6 +38,12 @@ class Reader:
             private=found.private,
             archived=found.archived,
         )
+
+    async def installation(self) -> int | None:
+        """The installation that this repository is in, as GitHub says; None where there is none, or it is suspended."""
+        repository = self._door.repository
+        found = await Registration(self._door.app).installation_of(repository.owner, repository.name)
+        return found.id if found is not None and found.suspended_at is None else None
 
     async def actor(self, user: int) -> Actor:
         """What an account may do here, asked by its number: a login can change hands between two requests."""
@@ -142,6 +149,8 @@ def pull_request_facts(found: wire.PullRequest) -> PullRequestFacts:
         url=found.html_url,
         title=found.title,
         body=found.body or "",
+        author=(found.user or GHOST).id,
+        author_name=(found.user or GHOST).login,
         open=found.state == "open",
         merged=found.merged_at is not None,
         draft=found.draft,

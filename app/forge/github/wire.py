@@ -26,7 +26,12 @@ class Label(Wire):
 
 
 class AppIdentity(Wire):
+    id: int = 0
     slug: str
+
+
+class Numbered(Wire):
+    id: int
 
 
 class Installation(Wire):
@@ -41,6 +46,10 @@ class Repository(Wire):
     default_branch: str
     private: bool
     archived: bool = False
+
+
+class Repositories(Wire):
+    repositories: list[Repository]
 
 
 class Collaborator(Wire):
@@ -63,12 +72,33 @@ class Issue(Wire):
 
 class Comment(Wire):
     id: int
+    node_id: str = ""
     body: str | None = None
     user: Account | None = None
     created_at: datetime
     updated_at: datetime
     html_url: str
+    issue_url: str = ""
     in_reply_to_id: int | None = None
+    performed_via_github_app: Numbered | None = None
+
+
+class ReviewComment(Comment):
+    path: str = ""
+    line: int | None = None
+    original_line: int | None = None
+    start_line: int | None = None
+    side: str | None = None
+    diff_hunk: str = ""
+    pull_request_url: str = ""
+    pull_request_review_id: int | None = None
+
+
+class IssueEvent(Wire):
+    event: str
+    actor: Account | None = None
+    created_at: datetime
+    label: Label | None = None
 
 
 class Review(Wire):
@@ -92,15 +122,27 @@ class Side(Wire):
 
 class PullRequest(Wire):
     number: int
+    user: Account | None = None
+    updated_at: datetime | None = None
     html_url: str
     title: str
     body: str | None = None
+    user: Account | None = None
     state: str
     draft: bool = False
     merged_at: datetime | None = None
     mergeable: bool | None = None
     head: Side
     base: Side
+
+
+class Team(Wire):
+    slug: str
+
+
+class RequestedReviewers(Wire):
+    users: list[Account] = []
+    teams: list[Team] = []
 
 
 class File(Wire):
@@ -121,15 +163,22 @@ class Reference(Wire):
 
 
 class Signature(Wire):
+    name: str | None = None
     email: str | None = None
 
 
 class CommitBody(Wire):
     author: Signature | None = None
+    message: str = ""
 
 
 class Commit(Wire):
+    sha: str = ""
     commit: CommitBody
+
+
+class Comparison(Wire):
+    merge_base_commit: GitObject
 
 
 class CheckOutput(Wire):
