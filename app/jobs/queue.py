@@ -216,11 +216,11 @@ class Queue:
         return may
 
     def _end_stopped(self, db: Connection, now: datetime, reason: str) -> list[str]:
-        """End the jobs that are to be stopped and that no living process works on; those being published go on."""
+        """End the jobs that are to be stopped and that no living process works on, unless they were handed over."""
         unheld = sa.or_(jobs.c.owner.is_(None), _lapsed(now))
-        stoppable = (jobs.c.stop_requested.is_(True), unheld, jobs.c.state.not_in((*FINAL, "publishing")))
-        commissioned = sa.exists().where(commissions.c.job == jobs.c.id)
-        stopped = jobs.update().where(*stoppable, commissioned).returning(jobs.c.id)
+        stoppable = (jobs.c.stop_requested.is_(True), unheld, jobs.c.state.not_in(FINAL))
+        still_here = sa.exists().where(commissions.c.job == jobs.c.id, commissions.c.handed_over.is_(False))
+        stopped = jobs.update().where(*stoppable, still_here).returning(jobs.c.id)
         values = {"state": "stopped", "reason": reason, "owner": None, "updated_at": now}
         ended = list(db.execute(stopped.values(values)).scalars())
         if ended:

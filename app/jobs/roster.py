@@ -26,6 +26,7 @@ class Commissioned:
     commission: Commission
     ready: bool
     crashes: int
+    handed_over: bool = False
     told: str = ""
     """The state that people were told of last."""
     told_at: float = 0.0
@@ -111,6 +112,7 @@ def _commissioned(row: Mapping[Any, Any]) -> Commissioned:
         commission=Commission.model_validate(row["commission"]),
         ready=row["ready"],
         crashes=row["crashes"],
+        handed_over=row["handed_over"],
         told=row["told"],
         told_at=row["told_at"],
     )
