@@ -146,7 +146,7 @@ class Queue:
     def hand_over(self, claim: Claim, result: dict[str, Any]) -> bool:
         """The work is done and everything is wished for: from here on it is the publisher's. False for a lost claim."""
         with writing(self.engine) as db:
-            mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch)
+            mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.state.not_in(FINAL))
             values = {"state": "publishing", "result": result, "reason": "", "updated_at": self._clock()}
             if db.execute(jobs.update().where(*mine).values(values)).rowcount != 1:
                 return False
