@@ -17,12 +17,9 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from app.entrypoints.signature import webhook_secrets
 from app.entrypoints.webhook import LATE, receiver
-from app.errors import AgentFixError
 from app.jobs.database import open_database
 from app.jobs.inbox import deliveries
-from app.settings import port, read_settings
 from tests import deliveries as made
 from tests.published_payloads import COUNT, published
 from tests.receiving import FullDisk, Reception, reception
@@ -173,47 +170,6 @@ async def test_nothing_else_is_served(door: Reception, path: str) -> None:
 
 async def test_a_webhook_is_posted(door: Reception) -> None:
     assert (await door.client.get("/webhook")).status_code == 405
-
-
-@pytest.mark.parametrize(("value", "secrets"), [("a", ("a",)), (" a , b ", ("a", "b"))])
-def test_secrets_are_one_or_two(value: str, secrets: tuple[str, ...]) -> None:
-    assert webhook_secrets(value) == secrets
-
-
-@pytest.mark.parametrize("value", ["", " ", ",", "a,", ",a", "a,b,hunter2"])
-def test_other_secrets_are_refused_and_not_shown(value: str) -> None:
-    with pytest.raises(AgentFixError) as error:
-        webhook_secrets(value)
-    assert "hunter2" not in str(error.value)
-
-
-@pytest.mark.parametrize("value", ["http", "-1", "65536", "8080.0", "\u0668"])
-def test_what_is_no_port(value: str) -> None:
-    with pytest.raises(AgentFixError):
-        port(value)
-    assert port("0") == 0
-
-
-def test_the_environment_tells_where_to_listen_and_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {
-        "HOST": "127.0.0.2",
-        "PORT": "9000",
-        "WEBHOOK_SECRET": "hunter2,b",
-        "DATABASE_URL": "postgresql://u:hunter3@h/d",
-    }
-    for name, value in values.items():
-        monkeypatch.setenv(f"AGENT_FIX_{name}", value)
-    found = read_settings()
-    assert (found.host, found.port, found.webhook_secret, found.database_url) == (
-        "127.0.0.2",
-        9000,
-        "hunter2,b",
-        "postgresql://u:hunter3@h/d",
-    )
-    assert "hunter" not in repr(found)
-    for name in values:
-        monkeypatch.delenv(f"AGENT_FIX_{name}")
-    assert (read_settings().host, read_settings().port) == ("127.0.0.1", 8080)
 
 
 SERVER = """

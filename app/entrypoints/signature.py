@@ -5,10 +5,7 @@ import hmac
 import re
 from collections.abc import Sequence
 
-from app.errors import AgentFixError, ExitCode
-
 _SHA256 = re.compile(r"sha256=([0-9a-f]{64})")
-MOST_SECRETS = 2
 
 
 class Signature:
@@ -29,15 +26,3 @@ class Signature:
         for digest in self._digests:
             right |= hmac.compare_digest(digest.hexdigest(), given)
         return right
-
-
-def webhook_secrets(value: str) -> tuple[str, ...]:
-    """The secrets in `AGENT_FIX_WEBHOOK_SECRET`: one, or two with a comma while they are being changed."""
-    secrets = tuple(secret.strip() for secret in value.split(","))
-    if not all(secrets) or len(secrets) > MOST_SECRETS:
-        raise AgentFixError(
-            "AGENT_FIX_WEBHOOK_SECRET must hold one secret, or two with a comma between them while rotating.",
-            code=ExitCode.USAGE,
-            hint="Set it to the webhook secret of the GitHub App.",
-        )
-    return secrets
