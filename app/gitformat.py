@@ -33,6 +33,28 @@ class FileStat(Noun):
     old_path: str = ""
 
 
+class Stage(NamedTuple):
+    """What one side of a merge has at a path."""
+
+    mode: str
+    oid: str
+
+
+class Sides(NamedTuple):
+    """What the three sides of a merge have at a path; None is nothing."""
+
+    base: Stage | None
+    ours: Stage | None
+    theirs: Stage | None
+
+
+class Gone(NamedTuple):
+    """Paths that one side of a merge no longer has: those that it renamed with their new names, and the others."""
+
+    renamed: dict[str, str]
+    deleted: set[str]
+
+
 class Listing(NamedTuple):
     """A commit's files, and apart from them its gitlinks (submodules), which are not files."""
 
@@ -65,6 +87,12 @@ def path_bytes(path: str) -> bytes:
     return path.encode("utf-8", "surrogateescape")
 
 
+def shown_path(path: str) -> str:
+    """A path on one line of text that can be stored: what is no character, or cannot be seen, is escaped."""
+    text = path_bytes(path).decode("utf-8", "backslashreplace")
+    return "".join(ascii(each)[1:-1] if unicodedata.category(each) in _UNSEEN else each for each in text)
+
+
 def parse_listing(output: bytes) -> Listing:
     """`git ls-tree -r -l -z`."""
     entries: dict[str, Entry] = {}
@@ -79,6 +107,33 @@ def parse_listing(output: bytes) -> Listing:
         else:
             entries[path_text(name)] = Entry(mode, oid, int(size))
     return Listing(entries, tuple(gitlinks))
+
+
+def parse_stages(output: bytes) -> tuple[dict[str, Stage], dict[str, Sides]]:
+    """`git ls-files -s -z`: the entries that stand, and those of which a merge left up to three."""
+    entries: dict[str, Stage] = {}
+    unmerged: dict[str, dict[str, Stage]] = {}
+    for record in filter(None, output.split(b"\0")):
+        head, _, name = record.partition(b"\t")
+        mode, oid, number = head.decode("ascii").split()
+        if number == "0":
+            entries[path_text(name)] = Stage(mode, oid)
+        else:
+            unmerged.setdefault(path_text(name), {})[number] = Stage(mode, oid)
+    return entries, {path: Sides(found.get("1"), found.get("2"), found.get("3")) for path, found in unmerged.items()}
+
+
+def parse_gone(output: bytes) -> Gone:
+    """`git diff-tree -M -z --diff-filter=DR --name-status`."""
+    fields = map(path_text, output.split(b"\0"))
+    gone = Gone({}, set())
+    for status in filter(None, fields):
+        if status[0] == "R":
+            old = next(fields)
+            gone.renamed[old] = next(fields)
+        else:
+            gone.deleted.add(next(fields))
+    return gone
 
 
 def parse_batch(output: bytes) -> Iterator[bytes]:
