@@ -1,6 +1,5 @@
-"""Git over HTTP: `git http-backend` behind the fake's own tokens, over the real bare repositories."""
+"""Git over HTTP behind the fake's own tokens, over the real bare repositories."""
 
-import asyncio
 from collections.abc import Callable
 
 from starlette.requests import Request
@@ -9,7 +8,7 @@ from starlette.routing import Route
 
 from tests.fakes.github.gate import Refusal
 from tests.fakes.github.server import FakeGitHub
-from tests.repositories import ENVIRONMENT
+from tests.loopback import git_over_http
 
 
 def git_route(github: Callable[[], FakeGitHub]) -> Route:
@@ -34,31 +33,4 @@ async def _served(fake: FakeGitHub, request: Request) -> Response:
     fake.gate.enter(request.headers.get("authorization", ""), repo, "contents", "write" if writes else "read")
     if repo.moved:
         return Response(status_code=301, headers={"location": f"/moved/{rest}"})
-    environment = {
-        **ENVIRONMENT,
-        "GIT_PROJECT_ROOT": str(repo.path),
-        "GIT_HTTP_EXPORT_ALL": "1",
-        "GIT_PROTOCOL": request.headers.get("git-protocol", ""),
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": "safe.directory",
-        "GIT_CONFIG_VALUE_0": "*",
-        "PATH_INFO": f"/{rest}",
-        "QUERY_STRING": request.url.query,
-        "REQUEST_METHOD": request.method,
-        "CONTENT_TYPE": request.headers.get("content-type", ""),
-        "HTTP_CONTENT_ENCODING": request.headers.get("content-encoding", ""),
-        "REMOTE_USER": "x-access-token",
-    }
-    child = await asyncio.create_subprocess_exec(
-        "git",
-        "http-backend",
-        env=environment,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    output, _ = await child.communicate(await request.body())
-    head, _, body = output.partition(b"\r\n\r\n")
-    headers = dict(line.split(": ", 1) for line in head.decode().splitlines())
-    status = int(headers.pop("Status", "200").split()[0])
-    return Response(body, status, headers)
+    return await git_over_http(request, repo.path, rest)

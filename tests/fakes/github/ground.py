@@ -1,26 +1,24 @@
 """Assembles the fake: in this process for what speaks HTTP by hand, on a loopback port for git."""
 
-import socket
-import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import uvicorn
 
 from app.forge.github.connection import App, Credentials, Host, RepositoryId
 from app.forge.github.door import Door
-from tests.fakes.github import checks, issues, pulls, repos
+from tests.fakes.github import checks, issues, pulls, repos, talk
 from tests.fakes.github.apps import app_routes
 from tests.fakes.github.gate import APP_ID, app_key
 from tests.fakes.github.git_http import git_route
 from tests.fakes.github.graphql import graphql_route
 from tests.fakes.github.server import FakeGitHub
 from tests.fakes.github.world import Installation, Issue, Repo, User, World
+from tests.loopback import listening, serving
 
-ROOMS = (checks, issues, pulls, repos)
+ROOMS = (checks, issues, pulls, repos, talk)
 """Imported for the routes that they register."""
 API, SITE = "http://api.github.example", "http://github.example"
 
@@ -77,13 +75,5 @@ def make_ground(directory: Path) -> Ground:
 @contextmanager
 def served(github: FakeGitHub) -> Iterator[str]:
     """The fake on a loopback port, for programs that need one; its address."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(github, log_level="critical", lifespan="off"))
-    thread = threading.Thread(target=server.run, args=([listening],))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"  # who connects before it is ready waits in the backlog
-    finally:
-        server.should_exit = True
-        thread.join(30)
-        listening.close()
+    with listening() as door, serving(github, door) as address:
+        yield address

@@ -1,0 +1,95 @@
+"""Who is who: installation tokens and their end, accounts by number, roles in GitHub's words, the App's deliveries."""
+
+from datetime import datetime
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+from tests.emulate.front import IN_REPO, Answer, Ask, answers
+from tests.emulate.memory import Token, stamp
+from tests.emulate.relay import Delivery
+from tests.fakes.github.gate import Refusal
+
+_ROLES = {"pull": "read", "triage": "read", "push": "write", "maintain": "write", "admin": "admin"}
+
+
+@answers("POST", "/app/installations/{id:int}/access_tokens")
+async def mint(ask: Ask) -> Answer:
+    status, made = await ask.passed_on()
+    made.pop("repositories", None)
+    chosen = ask.body.get("repository_ids")
+    ask.front.memory.tokens[made["token"]] = Token(
+        text=made["token"],
+        login=ask.front.memory.bot,
+        permissions=made["permissions"],
+        repositories=frozenset(chosen) if chosen else None,
+        expires_at=datetime.fromisoformat(made["expires_at"]),
+    )
+    return status, made
+
+
+@answers("DELETE", "/installation/token")
+async def revoke(ask: Ask) -> Answer:
+    if ask.token is None or ask.token.permissions is None:
+        raise Refusal(403, "You must authenticate with an installation access token in order to revoke it.")
+    ask.token.revoked = True
+    return 204, None
+
+
+@answers("GET", "/user/{id:int}")
+async def account(ask: Ask) -> Answer:
+    """Emulate knows accounts by login only."""
+    for known in await ask.front.look("/users"):
+        if known["id"] == ask.params["id"]:
+            return 200, await ask.front.look(f"/users/{known['login']}")
+    raise Refusal(404, "Not Found")
+
+
+@answers("GET", IN_REPO + "/collaborators/{login}/permission")
+async def permission(ask: Ask) -> Answer:
+    """Of anybody; GitHub tells `read` of strangers where the repository is public, and `none` elsewhere."""
+    user = await ask.front.look(f"/users/{ask.params['login']}")
+    try:
+        _, found = await ask.passed_on()
+    except Refusal as refusal:
+        if refusal.status != 404:
+            raise
+        repository = await ask.emulate("GET", ask.within.api)
+        found = {"permission": "none" if repository["private"] else "pull", "role_name": "", "user": user}
+    return 200, {**found, "permission": _ROLES.get(found["permission"], "none")}
+
+
+@answers("GET", "/app/hook/deliveries")
+async def deliveries(ask: Ask) -> Answer:
+    await ask.emulate("GET", "/app")
+    newest = sorted(ask.front.relay.deliveries, key=lambda delivery: -delivery.id)
+    query = ask.request.query_params
+    size, start = int(query.get("per_page", 30)), int(query.get("cursor", 0))
+    following = ask.request.url.include_query_params(cursor=start + size)
+    headers = {"link": f'<{following}>; rel="next"'} if start + size < len(newest) else {}
+    return JSONResponse([_view(delivery) for delivery in newest[start : start + size]], headers=headers)
+
+
+@answers("POST", "/app/hook/deliveries/{id:int}/attempts")
+async def attempt(ask: Ask) -> Answer:
+    await ask.emulate("GET", "/app")
+    if not ask.front.relay.again(ask.params["id"]):
+        raise Refusal(404, "Not Found")
+    return 202, {}
+
+
+def _view(delivery: Delivery) -> dict[str, Any]:
+    return {
+        "id": delivery.id,
+        "guid": delivery.guid,
+        "delivered_at": stamp(delivery.at),
+        "redelivery": delivery.redelivery,
+        "duration": 0.1,
+        "status": "OK" if delivery.ok else "failed to connect to host",
+        "status_code": delivery.status,
+        "event": delivery.event,
+        "action": delivery.action,
+        "installation_id": (delivery.payload.get("installation") or {}).get("id"),
+        "repository_id": (delivery.payload.get("repository") or {}).get("id"),
+        "throttled_at": None,
+    }
