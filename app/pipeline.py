@@ -130,7 +130,7 @@ async def _work(job: Job, bench: Bench, journal: Journal, result: Result, ready:
         bench.progress.say("note", ready.known.brief)
     sandbox = await bench.open_work()
     try:
-        reviews = Reviews(bench, journal, sandbox, ready.known)
+        reviews = Reviews(bench, journal, sandbox, ready.known, merging=bool(job.conflicts))
         aim: Aim = "merge" if job.conflicts else "change"
         assignment = Assignment(brief=bench.brief(*ready), plan=ready.plan, aim=aim)
         ending = await bench.runner(sandbox, journal).work(assignment, reviews.review)
@@ -174,11 +174,14 @@ _CONTINUE = "The same command with a higher limit (--budget, --max-steps, --max-
 class Reviews:
     """The harness's side of `submit`: each submission is verified from its patch alone, once, and the last is kept."""
 
-    def __init__(self, bench: Bench, journal: Journal, sandbox: Sandbox, known: Known) -> None:
+    def __init__(
+        self, bench: Bench, journal: Journal, sandbox: Sandbox, known: Known, *, merging: bool = False
+    ) -> None:
         self._bench = bench
         self._journal = journal
         self._sandbox = sandbox
         self._known = known
+        self._merging = merging
         self._verified: list[Verified] = []
         self.last: Verified | None = None
 
@@ -190,7 +193,7 @@ class Reviews:
         self._verified.append(self.last)
         verification = self.last.verification
         self._bench.progress.say("verification", f"{verification.verdict}: {' '.join(verification.reasons)}")
-        if is_acceptable(verification, before, asked=submission.asked):
+        if is_acceptable(verification, before, asked=submission.asked or self._merging):
             return Review(accepted=True, text=self.last.feedback)
         broken = verification.verdict == "broken"
         text = self.last.feedback if broken else f"{self.last.feedback}\n\n{_RETURNED}"
@@ -228,7 +231,7 @@ def is_acceptable(now: Verification, before: Sequence[Verified], *, asked: bool)
 
     What is proved is taken at once, and so is red→green where only the suite has nothing to say: the agent could not
     do better. What else broke nothing goes back once with the facts, so that a better reproduction may be found
-    (unless one was asked for already). What is broken goes back while there are reviews left.
+    (unless one was asked for already, or the work is a merge). What is broken goes back while there are reviews left.
     """
     if now.verdict == "proved" or len(before) + 1 >= MAX_REVIEWS:
         return True

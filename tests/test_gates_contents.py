@@ -3,8 +3,9 @@
 import pytest
 
 from app.verify.facts import Gate
-from app.verify.gates import Candidate
+from app.verify.gates import Candidate, static_gates
 from app.verify.gates.bandit import security_scan
+from app.verify.gates.conflicts import conflicts
 from app.verify.gates.hidden import hidden_characters
 from app.verify.gates.manifests import manifests
 from app.verify.gates.parses import syntax
@@ -260,3 +261,30 @@ class TestSecurityScan:
 
     async def test_what_does_not_parse_is_no_error_here(self) -> None:
         assert (await security_scan(candidate({"a.py": "def f(:\n"}))).outcome == "passed"
+
+
+CONFLICT = "a = 0\n<<<<<<< agent-fix/issue-7\na = 1\n=======\na = 2\n>>>>>>> main\n"
+
+
+class TestConflicts:
+    def test_a_marker_that_is_left_blocks_with_its_line(self) -> None:
+        left = candidate({"a.py": "a = 0\na = 1\n>>>>>>> main\n"}, {"a.py": CONFLICT})
+        gate = conflicts(left, ["a.py"])
+        assert (gate.outcome, gate.details) == ("blocked", ("a.py:3: a conflict marker is left",))
+
+    def test_a_file_that_was_not_touched_blocks_too(self) -> None:
+        untouched = candidate({"b.py": "b = 1\n"}, {"a.py": CONFLICT, "b.py": "b = 0\n"})
+        assert conflicts(untouched, ["a.py", "b.py"]).details == ("a.py:2: a conflict marker is left",)
+
+    @pytest.mark.parametrize("resolved", ["a = 1\n", None])
+    def test_what_is_resolved_or_deleted_passes(self, resolved: str | None) -> None:
+        assert conflicts(candidate({"a.py": resolved}, {"a.py": CONFLICT}), ["a.py", "gone.py"]).outcome == "passed"
+
+    def test_other_files_may_be_about_markers(self) -> None:
+        about = candidate({"docs.md": CONFLICT, "a.py": "a = 1\n"}, {"a.py": CONFLICT})
+        assert conflicts(about, ["a.py"]).outcome == "passed"
+
+    def test_it_is_one_of_the_gates_where_there_are_conflicts(self) -> None:
+        subject = candidate({"a.py": "a = 1\n"}, {"a.py": CONFLICT})
+        assert "conflicts" not in {gate.name for gate in static_gates(subject)}
+        assert "conflicts" in {gate.name for gate in static_gates(subject, (), ["a.py"])}

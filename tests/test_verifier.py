@@ -493,3 +493,36 @@ async def test_a_job_that_is_stopped_leaves_no_sandbox(trial: Callable[..., Tria
     with pytest.raises(asyncio.CancelledError):
         await work
     assert subject.workspaces.alive == set()
+
+
+BEFORE = textwrap.dedent(UNITTEST["money.py"])
+MARKED = f"<<<<<<< branch\n{BEFORE}=======\nZERO = 0\n>>>>>>> main\n"
+
+
+async def test_a_resolved_merge_is_compared_with_the_branch_before_it(trial: Callable[..., Trial]) -> None:
+    """On the merge itself nothing can be run: its markers are no code."""
+    before = patch_of({"money.py": BEFORE})
+    subject = trial(UNITTEST | {"money.py": MARKED}, conflicts=("money.py",), before=lambda: before)
+    known = await subject.verifier.baseline()
+    assert "2 passed, 1 failed" in known.brief
+    resolved = await subject.verify({"money.py": f"{BEFORE}\nZERO = 0\n"}, known=known)
+    assert resolved.verdict == "tested"
+    wrong = await subject.verify({"money.py": f"{BEFORE}\nZERO = 0\n".replace("a + a", "a")}, known=known)
+    assert wrong.verdict == "broken"
+    assert "tests.test_money.TestMoney.test_twice" in wrong.reasons[0]
+
+
+async def test_a_reproduction_of_a_merge_runs_on_the_branch_before_it(trial: Callable[..., Trial]) -> None:
+    before = patch_of({"money.py": BEFORE})
+    subject = trial(UNITTEST | {"money.py": MARKED}, conflicts=("money.py",), before=lambda: before)
+    found = await subject.verify({"money.py": FIXED, "tests/test_add.py": NEW_TEST}, REPRODUCTION)
+    assert found.verdict == "proved"
+
+
+async def test_nothing_is_run_while_a_conflict_is_left(trial: Callable[..., Trial]) -> None:
+    subject = trial(UNITTEST | {"money.py": MARKED}, conflicts=("money.py",))
+    known = await subject.verifier.baseline()
+    opened = len(subject.workspaces.opened)
+    found = await subject.verify({"tests/test_add.py": NEW_TEST}, REPRODUCTION, known)
+    assert found.reasons == ("conflicts: money.py:1: a conflict marker is left",)
+    assert len(subject.workspaces.opened) == opened

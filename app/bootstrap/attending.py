@@ -25,8 +25,10 @@ from app.plan_text import parse_plan_file
 from app.publish.comments import commit_message, pull_request_body, pull_request_title
 from app.publish.facts import facts_of
 from app.publish.intent import Intent, OpenDraftPullRequest, PushCommits, Recipe
+from app.questions import unanswered
 from app.result import Result
 from app.verify.facts import Verification
+from app.verify.overlay import difference
 
 if TYPE_CHECKING:
     from app.jobs.engine import Engine
@@ -75,9 +77,14 @@ class ServerDesk(Desk):
         """What people answered since they were asked; Parked while nobody has."""
         said = await asyncio.to_thread(self._premises.messages.since, self.ground.job.id, after, "answer")
         if not said:
-            raise Parked("needs_input", "The plan needs an answer first.", code=ExitCode.NEEDS_INPUT)
+            raise unanswered(questions)
         heard = tuple(Heard(seq=each.seq, who=each.who, text=each.text) for each in said)
         return Answers(questions=questions, heard=heard)
+
+    def before(self) -> Patch:
+        """The branch without the merge, where this machine has its commit."""
+        tree, mirror, ours = self.ground.tree, self.ground.mirror, self._commission.parents[:1]
+        return difference(tree, mirror.tree(ours[0])) if ours and mirror.keeps(ours[0]) else super().before()
 
     async def publish(self, patch: Patch, summary: str) -> Published:
         """Make the commit, so that its id is known, and keep the bytes from which the publisher makes it again."""

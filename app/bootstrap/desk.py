@@ -92,6 +92,10 @@ class Desk(ABC):
         """What people said to a plan's questions; raises Parked where they have to be waited for."""
         return await nobody_answers(questions, after)
 
+    def before(self) -> Patch:
+        """Where the job is to resolve the conflicts of a merge: what makes its base into the branch as it was."""
+        return Patch(base=self.ground.tree.commit)
+
     @abstractmethod
     async def publish(self, patch: Patch, summary: str) -> Published:
         """Make the commit and have it where it belongs; twice is the same as once."""
@@ -143,6 +147,8 @@ class Desk(ABC):
             test=config.test,
             lint=config.lint,
             protected_paths=config.protected_paths,
+            conflicts=job.conflicts,
+            before=self.before if job.conflicts else None,
             progress=self.progress,
             limits=TimeLimits.within(job.budget.minutes),
         )

@@ -1,10 +1,34 @@
-"""The tree as it will be: a commit with a patch on top, without writing either anywhere."""
+"""The tree as it will be, a commit with a patch on top; and the patch that makes one tree another. All in memory."""
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import cast
 
-from app.patch import Patch
+from app.patch import FileChange, Mode, Patch
 from app.tree import Entry, Tree
+
+
+def difference(base: Tree, other: Tree) -> Patch:
+    """The changes that make the files of `base` those of `other`."""
+    before, after = base.entries(), other.entries()
+    changed = [path for path, entry in after.items() if path not in before or _differs(before[path], entry)]
+    contents = other.read_many(changed)
+    changes = [FileChange(path=path, mode=cast("Mode", after[path].mode), content=contents[path]) for path in changed]
+    gone = [path for path in before if path not in after]
+    changes += [FileChange(path=path, mode=cast("Mode", before[path].mode), content=None) for path in gone]
+    return Patch(base=base.commit, changes=tuple(sorted(changes, key=lambda change: change.path)))
+
+
+def on_top(before: Patch | None, patch: Patch | None) -> Patch | None:
+    """Two patches of one base as one; where both change a path, the second has it."""
+    if before is None or patch is None:
+        return patch or before
+    changes = {change.path: change for change in (*before.changes, *patch.changes)}
+    return patch.model_copy(update={"changes": tuple(changes[path] for path in sorted(changes))})
+
+
+def _differs(before: Entry, after: Entry) -> bool:
+    return (before.mode, before.oid) != (after.mode, after.oid)
 
 
 class Overlay:

@@ -16,6 +16,7 @@ from app.verify.facts import Reproduction
 from app.verify.frameworks import SuiteCommand, narrow
 from app.verify.lines import read_cargo, read_unittest
 from app.verify.looking import only_looks
+from app.verify.overlay import on_top
 from app.verify.paths import is_test_file, is_test_path
 from app.verify.redness import LOOKED_AT, Attempt, redness, rightly_failing, words_of
 from app.verify.reports import Report, read_junit
@@ -74,13 +75,15 @@ async def reproduce(
     *,
     timeout: float,
     failing_before: frozenset[str] = frozenset(),
+    beneath: Patch | None = None,
 ) -> Reproduction:
     """Run on head and on base plus the changed tests, each in a fresh sandbox.
 
     `failing_before` are tests of the suite known to fail on base: among changed tests they do not make the head red.
+    `beneath` makes the base that sandboxes are filled with into `base`, where that is another.
     """
     existing = Existing(base)
-    tests = with_tests_only(patch, subject.command, base)
+    tests = on_top(beneath, with_tests_only(patch, subject.command, base))
     head = await _attempt(subject, borrow, "reproduction-head", patch, timeout)
     before = await _attempt(subject, borrow, "reproduction-base", tests, timeout)
     result = _judge(subject, before, head, existing, failing_before)

@@ -1,7 +1,7 @@
 """The proof engine: base and patch go in, what was really run comes out, each run in a fresh sandbox."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -52,7 +52,11 @@ class TimeLimits:
 
 
 class Verifier:
-    """Verifies patches of one base. Every method can be executed again after a crash, with the same result."""
+    """Verifies patches of one base. Every method can be executed again after a crash, with the same result.
+
+    `conflicts` are the paths in which conflicts of a merge are to be resolved. `before` then gives the changes that
+    make the base, on which nothing can be run, into the branch as it was: that is what the head is compared with.
+    """
 
     def __init__(
         self,
@@ -63,6 +67,8 @@ class Verifier:
         test: str | None = None,
         lint: str | None = None,
         protected_paths: tuple[str, ...] = (),
+        conflicts: tuple[str, ...] = (),
+        before: Callable[[], Patch] | None = None,
         limits: TimeLimits | None = None,
     ) -> None:
         self._workspaces = workspaces
@@ -71,13 +77,24 @@ class Verifier:
         self._test = test
         self._lint = lint
         self._protected = protected_paths
+        self._conflicts = conflicts
+        self._find_before = before
         self._limits = limits or TimeLimits()
         self._isolated = True
 
     @cached_property
+    def _before(self) -> Patch | None:
+        return self._find_before() if self._find_before else None
+
+    @cached_property
+    def _reference(self) -> Tree:
+        """What is called the base: the head is compared with it."""
+        return Overlay(self._tree, self._before) if self._before else self._tree
+
+    @cached_property
     def suite(self) -> SuiteCommand | None:
         """The repository's own suite, as its base commit has it: a patch does not choose its judge."""
-        return find_suite(self._tree, self._test)
+        return find_suite(self._reference, self._test)
 
     async def baseline(self) -> Known:
         """The suite on the base, before the first step."""
@@ -95,6 +112,7 @@ class Verifier:
         `earlier` are the agent's own reproductions that failed on base and head before.
         """
         self._isolated = True
+        await asyncio.to_thread(lambda: self.suite)
         gates = await self._static(patch)
         reproduction, suite = None, None
         if any(gate.outcome == "blocked" for gate in gates):
@@ -119,7 +137,7 @@ class Verifier:
 
     async def _static(self, patch: Patch) -> tuple[Gate, ...]:
         candidate = Candidate(self._tree, patch)
-        gates = await asyncio.to_thread(static_gates, candidate, self._protected)
+        gates = await asyncio.to_thread(static_gates, candidate, self._protected, self._conflicts)
         if any(gate.outcome == "blocked" for gate in gates):
             return gates
         return (*gates, await security_scan(candidate))
@@ -152,8 +170,15 @@ class Verifier:
     async def _reproduce(self, subject: Subject, patch: Patch, known: Known) -> Reproduction:
         self._progress.say("verification", f"reproduction on head and base: {subject.command}")
         failing = frozenset((known.suite.failing or ()) if known.suite else ())
-        limit = self._limits.reproduction
-        return await reproduce(subject, patch, self._tree, self.borrow, timeout=limit, failing_before=failing)
+        return await reproduce(
+            subject,
+            patch,
+            self._reference,
+            self.borrow,
+            timeout=self._limits.reproduction,
+            failing_before=failing,
+            beneath=self._before,
+        )
 
     def _narrowable(self, patch: Patch) -> SuiteCommand | None:
         """A command that can run chosen test files: the suite's, else what base or head speak for by themselves."""
@@ -164,15 +189,15 @@ class Verifier:
     async def _suite(self, patch: Patch, base: SuiteResult | None) -> Suite:
         if self.suite is None:
             return Suite(command="", not_run="No test command was found in the repository.")
-        return await self._runner(self.suite).both(patch, self._tree, base)
+        return await self._runner(self.suite).both(patch, self._reference, base)
 
     def _runner(self, suite: SuiteCommand) -> SuiteRunner:
         return SuiteRunner(suite, self.borrow, self._progress, self._limits.suite)
 
     @asynccontextmanager
     async def borrow(self, name: str, patch: Patch | None) -> AsyncIterator[Sandbox]:
-        """A fresh sandbox, destroyed afterwards, also when the job is stopped in the middle."""
-        sandbox = await self._workspaces.fresh(name, patch)
+        """A fresh sandbox, destroyed afterwards, also when the job is stopped in the middle. No patch: the base."""
+        sandbox = await self._workspaces.fresh(name, self._before if patch is None else patch)
         self._isolated = self._isolated and sandbox.isolated
         try:
             yield sandbox

@@ -1,9 +1,10 @@
 """The gates: what a patch must not be, checked without executing any of it."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from app.verify.facts import Gate
 from app.verify.gates.candidate import Candidate
+from app.verify.gates.conflicts import conflicts
 from app.verify.gates.hidden import hidden_characters
 from app.verify.gates.kinds import file_kinds
 from app.verify.gates.manifests import manifests
@@ -16,10 +17,16 @@ from app.verify.gates.weaker_tests import weaker_tests
 __all__ = ["Candidate", "static_gates"]
 
 
-def static_gates(candidate: Candidate, protected: Iterable[str] = ()) -> tuple[Gate, ...]:
-    """Every gate that needs nothing but the bytes; those that read contents only where the size allows it."""
+def static_gates(
+    candidate: Candidate, protected: Iterable[str] = (), conflicting: Collection[str] = ()
+) -> tuple[Gate, ...]:
+    """Every gate that needs nothing but the bytes; those that read contents only where the size allows it.
+
+    `conflicting` are the paths of the base in which conflicts are to be resolved.
+    """
     first = (size(candidate), refused_files(candidate), protected_paths(candidate, protected), file_kinds(candidate))
     if first[0].outcome == "blocked":
         return first
     rest = (syntax, secret_lines, hidden_characters, manifests, weaker_tests)
-    return (*first, *(examine(candidate) for examine in rest))
+    resolved = (conflicts(candidate, conflicting),) if conflicting else ()
+    return (*first, *resolved, *(examine(candidate) for examine in rest))
