@@ -1,5 +1,6 @@
 """The planning call: a structured answer becomes a Plan; one repair, and then an honest minimal plan."""
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -33,6 +34,8 @@ MAX_ROUNDS = 2
 MAX_QUESTIONS = 3
 _LARGEST_PLAN = 4_096
 """Tokens of the answer."""
+_NOTHING = re.compile(r"(?:none|no|nothing|n/a|-|no (?:more )?questions)[.!]?", re.IGNORECASE)
+"""How models write an empty list of questions."""
 _NO_MORE_QUESTIONS = (
     "No more questions can be asked: leave `questions` empty, assume what is likeliest, and say in `summary` what you "
     "assumed."
@@ -69,10 +72,6 @@ async def make_plan(
     return _minimal(job.task.issue)
 
 
-def _without_sections(job: Job) -> Job:
-    return job.model_copy(update={"task": job.task.model_copy(update={"sections": ()})})
-
-
 def parse_plan(text: str) -> Plan:
     """The plan in a model's answer: a JSON object, perhaps in a code fence or among other text. Raises PlanError."""
     try:
@@ -83,7 +82,8 @@ def parse_plan(text: str) -> Plan:
         values = values["plan"]
     fields: Fields = {"summary": one_line(_text(values.get("summary")))}
     for name in LISTS:
-        fields[name] = _texts(values.get(name))[: MAX_QUESTIONS if name == "questions" else None]
+        fields[name] = _texts(values.get(name))
+    fields["questions"] = [text for text in fields["questions"] if not _NOTHING.fullmatch(text)][:MAX_QUESTIONS]
     for name in COMMANDS:
         fields[name] = plain(" && ".join(_texts(values.get(name), split=False))).strip()
     return plan_of(fields)
@@ -118,6 +118,10 @@ def _request(messages: Sequence[Message]) -> Request:
     return Request(
         messages=tuple(messages), schema_name="plan", response_schema=plan_schema(), max_tokens=_LARGEST_PLAN
     )
+
+
+def _without_sections(job: Job) -> Job:
+    return job.model_copy(update={"task": job.task.model_copy(update={"sections": ()})})
 
 
 def _minimal(issue: Issue) -> Plan:

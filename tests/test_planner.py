@@ -1,6 +1,8 @@
 """A plan comes out of any answer and any edited file, or the person is told which line is wrong."""
 
 import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import ExitCode
+from app.job import Answers, Budget, Heard, Job
 from app.model.errors import BudgetError, ModelError
 from app.plan import Plan
 from app.plan_text import PlanError
@@ -20,7 +23,7 @@ from app.planner import (
     render_plan_file,
     render_plan_markdown,
 )
-from app.task import Issue
+from app.task import Issue, Section, Task
 from tests.fakes.agent_desk import Unmetered, say
 from tests.fakes.memory_journal import Died, MemoryJournal
 from tests.fakes.scripted_model import ScriptedModel, Turn
@@ -38,10 +41,21 @@ ANSWER = PLAN.model_dump_json()
 SHRINK = ModelError("too long", kind="shrink", reason="does_not_fit")
 
 
-async def plan_from(*turns: Turn, journal: MemoryJournal | None = None) -> tuple[Plan, ScriptedModel]:
+SECTION = Section(title="Failing check", text="1 failed, 2 passed")
+
+
+def job() -> Job:
+    task = Task(repository="r", issue=ISSUE, base="0" * 40, base_ref="main", slug="s", sections=(SECTION,))
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    return Job(id="j", task=task, branch="b", budget=Budget(), model="m", created_at=now)
+
+
+async def plan_from(
+    *turns: Turn, journal: MemoryJournal | None = None, answers: Sequence[Answers] = ()
+) -> tuple[Plan, ScriptedModel]:
     model = ScriptedModel(turns)
     made = await make_plan(
-        Unmetered(model), journal or MemoryJournal(), job="j", issue=ISSUE, repository_map="app/money.py", suite="ok"
+        Unmetered(model), journal or MemoryJournal(), job(), answers=answers, repository_map="app/money.py", suite="ok"
     )
     assert model.left == 0
     return made, model
@@ -54,6 +68,7 @@ async def test_one_call_with_a_schema() -> None:
     assert model.requests[0].response_schema == plan_schema()
     assert "They are 1 cent off." in model.requests[0].messages[1].content
     assert "app/money.py" in model.requests[0].messages[1].content
+    assert SECTION.text in model.requests[0].messages[1].content
 
 
 async def test_a_useless_answer_is_repaired_once() -> None:
@@ -74,6 +89,7 @@ async def test_what_does_not_fit_is_asked_with_the_issue_alone() -> None:
     assert made == PLAN
     assert "They are 1 cent off." in model.requests[1].messages[1].content
     assert "app/money.py" not in model.requests[1].messages[1].content
+    assert SECTION.text not in model.requests[1].messages[1].content
 
 
 async def test_an_issue_that_never_fits_has_a_minimal_plan() -> None:
@@ -93,9 +109,45 @@ async def test_an_answer_is_not_bought_twice() -> None:
     model = ScriptedModel([say("useless"), say(ANSWER)])
     journal = MemoryJournal(die_at="plan.repair.answer", moment="after")
     with pytest.raises(Died):
-        await make_plan(Unmetered(model), journal, job="j", issue=ISSUE)
-    assert await make_plan(Unmetered(model), journal.resumed(), job="j", issue=ISSUE) == PLAN
+        await make_plan(Unmetered(model), journal, job())
+    assert await make_plan(Unmetered(model), journal.resumed(), job()) == PLAN
     assert model.calls == 2
+
+
+def answered(text: str) -> Answers:
+    return Answers(questions=("Which currency?",), heard=(Heard(seq=1, who="octocat", text=text),))
+
+
+async def test_it_is_planned_again_with_what_people_answered() -> None:
+    made, model = await plan_from(say(ANSWER), answers=[answered("Euro, please.")])
+    assert made == PLAN
+    assert model.keys == ["plan.2"]
+    brief = model.requests[0].messages[1].content
+    assert "- Which currency?\n\noctocat answered: Euro, please." in brief
+    assert "No more questions" not in brief
+
+
+async def test_after_the_last_round_no_more_can_be_asked() -> None:
+    _, model = await plan_from(SHRINK, say(ANSWER), answers=[answered("Hm."), answered("Hm!")])
+    assert model.keys == ["plan.3", "plan.3.small"]
+    for request in model.requests:
+        assert "No more questions can be asked" in request.messages[1].content
+
+
+@pytest.mark.parametrize("nothing", [[], None, "", "None", ["none."], ["N/A", "No questions."]])
+def test_no_question_in_many_words_is_no_question(nothing: object) -> None:
+    assert parse_plan(json.dumps({"summary": "x", "questions": nothing})).questions == ()
+
+
+def test_at_most_three_questions_are_asked() -> None:
+    many = [f"Question {number}?" for number in range(9)]
+    assert parse_plan(json.dumps({"summary": "x", "questions": many})).questions == tuple(many[:3])
+
+
+def test_a_plan_that_was_kept_before_there_were_questions() -> None:
+    kept = PLAN.model_dump(mode="json")
+    del kept["questions"]
+    assert Plan.model_validate(kept) == PLAN
 
 
 def test_the_schema_is_strict() -> None:
@@ -160,6 +212,7 @@ LINES = st.lists(TEXT.filter(str.strip), max_size=4).map(tuple)
         hypotheses=LINES,
         candidate_files=LINES,
         steps=LINES,
+        questions=LINES,
         reproduce=st.text(max_size=80),
         verify=TEXT,
     )
@@ -180,6 +233,7 @@ ITEMS = st.lists(WORDS, max_size=4).map(tuple)
         hypotheses=ITEMS,
         candidate_files=ITEMS,
         steps=ITEMS,
+        questions=ITEMS,
         reproduce=st.one_of(st.just(""), WORDS, st.just("cat <<'X'\n```\n# no heading\nX\npytest")),
         verify=WORDS,
     )
@@ -198,6 +252,7 @@ def test_the_bundled_shapes_are_read_by_people() -> None:
         "Verify: pytest -q tests",
     ]
     assert render_plan(Plan(summary="x")) == "x"
+    assert render_plan(Plan(summary="x", questions=("a?", "b?"))) == "x\n\nQuestions:\n- a?\n- b?"
 
 
 @pytest.mark.parametrize(
