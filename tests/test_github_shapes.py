@@ -1,6 +1,7 @@
 """The fake tells no tales: what it answers on every route passes githubkit's own models of GitHub's answers."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,9 @@ async def answers(ground: Ground, pull: Issue) -> AsyncIterator[Any]:
     yield await app.rest.apps.async_get_authenticated()
     yield await app.rest.apps.async_get_repo_installation(*OWN)
     yield await app.rest.apps.async_create_installation_access_token(ground.installation.id)
+    yield await app.rest.apps.async_list_installations()
+    ground.world.apps["other"] = 77
+    yield await api.apps.async_get_by_slug("other")
     yield await app.rest.apps.async_list_webhook_deliveries()
     yield await app.rest.apps.async_redeliver_webhook_delivery(9)
     yield await api.users.async_get_by_username("ada")
@@ -82,6 +86,17 @@ async def answers(ground: Ground, pull: Issue) -> AsyncIterator[Any]:
     yield await api.pulls.async_list_reviews(*OWN, pull.number)
     yield await api.pulls.async_list_review_comments(*OWN, pull.number)
     yield await api.pulls.async_create_reply_for_review_comment(*OWN, pull.number, inline, body="because")
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    review = ground.world.review(pull, ground.owner, "please").id
+    yield await api.issues.async_list_comments_for_repo(*OWN, since=since)
+    yield await api.issues.async_get_comment(*OWN, comment)
+    yield await api.issues.async_list_events(*OWN, n)
+    yield await api.pulls.async_list_review_comments_for_repo(*OWN, since=since)
+    yield await api.pulls.async_get_review_comment(*OWN, inline)
+    yield await api.pulls.async_get_review(*OWN, pull.number, review)
+    yield await api.pulls.async_list_commits(*OWN, pull.number)
+    yield await api.repos.async_compare_commits(*OWN, "main...topic")
+    yield await api.apps.async_list_repos_accessible_to_installation(per_page=100, page=1)
     pull.state = "closed"
     yield await api.pulls.async_create(*OWN, title="Again", head="topic", base="main", draft=True)
     check = await api.checks.async_create(*OWN, data={"name": "agent-fix", "head_sha": head, "status": "in_progress"})
@@ -100,7 +115,7 @@ async def test_every_answer_passes_githubkits_models(ground: Ground, pull: Issue
             assert answer.parsed_data is not None
         asked += 1
     routes = {(method, path) for method, path, *_ in ROUTES} - {("GET", "/actions/jobs/{id:int}/logs")}
-    assert asked >= len(routes) + 8, "a route is not asked here"
+    assert asked >= len(routes) + 11, "a route is not asked here"
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,8 @@ class ThreadFacts(Noun):
     """An inline review thread with its place; `line` is None where the place is outdated."""
 
     id: str
+    root: int = 0
+    """The number of the comment that opened it."""
     path: str
     line: int | None
     start_line: int | None
@@ -181,7 +183,6 @@ class PullRequestFacts(Noun):
     base_branch: str
     base: str
     mergeable: bool | None
-    author: int | None = None
     updated_at: datetime | None = None
 
 

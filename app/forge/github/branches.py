@@ -50,12 +50,12 @@ class Branches:
         self.store = store
         self._address = address
 
-    async def bring(self, commit: str) -> None:
-        """Have a commit of the repository in the store, without its history."""
+    async def bring(self, commit: str, *, ref: str = "") -> None:
+        """Have a commit of the repository in the store, without its history; `ref` shows it where it is a fork's."""
         await asyncio.to_thread(self.store.ensure)
         token = await self._door.token(_FETCH)
         try:
-            await asyncio.to_thread(fetch, self.store, self._remote(token), commit)
+            await asyncio.to_thread(fetch, self.store, self._remote(token), commit, ref=ref)
         except GitError as error:
             raise self._told(error) from None
         finally:

@@ -42,6 +42,14 @@ class Checks:
         ]
         return tuple(checks)
 
+    async def failed(self, commit: str) -> tuple[CheckFacts, ...]:
+        """The check runs of a commit that ended badly, without their logs; none while any is still going."""
+        found = await self._listed(f"/commits{quoted(commit)}", {"filter": "latest"})
+        if any(item.conclusion is None for item in found):
+            return ()
+        bad = (item for item in found if item.conclusion in FAILED)
+        return tuple([await self._facts(item, "", log=False) for item in bad])
+
     async def ensure(self, wanted: CheckRun) -> str:
         """Write our check run, or bring it up to date; returns its address."""
         body = {
@@ -76,10 +84,12 @@ class Checks:
         query: dict[str, str | int] = {**params, "per_page": 100}
         return (await self._door.read(wire.CheckRuns, f"{path}/check-runs", grant=READ_CHECKS, params=query)).check_runs
 
-    async def _facts(self, item: wire.CheckRun, source: str) -> CheckFacts:
-        failed = item.conclusion in FAILED
+    async def _facts(self, item: wire.CheckRun, source: str, *, log: bool = True) -> CheckFacts:
+        failed = log and item.conclusion in FAILED
         summary = "\n".join(part for part in (item.output.title, item.output.summary, item.output.text) if part)
         return CheckFacts(
+            id=item.id,
+            app=item.app.id if item.app else None,
             name=item.name,
             source=source,
             conclusion=item.conclusion or item.status,

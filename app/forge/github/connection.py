@@ -15,6 +15,7 @@ from githubkit import AppAuthStrategy, GitHub
 from githubkit.auth.app import AppAuth
 from githubkit.cache import MemCacheStrategy
 from githubkit.config import Config, get_config
+from githubkit.utils import UNSET
 
 from app.forge.pace import Pace, utc_now
 
@@ -115,11 +116,11 @@ class App:
     def as_bearer(self, token: str) -> GitHub[Any]:
         return GitHub(token, config=self._config)
 
-    def as_installation(self, installation: int, repository: int, grant: Grant) -> GitHub[Any]:
-        """A client whose tokens open one repository, for what `grant` says."""
+    def as_installation(self, installation: int, repository: int | None, grant: Grant) -> GitHub[Any]:
+        """A client whose tokens open one repository, for what `grant` says; None to list all of them."""
         auth = self._strategy().as_installation(
             installation,
-            repository_ids=[repository],
+            repository_ids=UNSET if repository is None else [repository],
             permissions=dict(grant),  # type: ignore[arg-type]  # githubkit's TypedDict is closed, and newer than servers
         )
         return GitHub(auth, config=self._config)

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from app.forge.github.wire import Wire
@@ -39,7 +39,15 @@ query ReviewThreads($owner: String!, $name: String!, $number: Int!, $after: Stri
           line
           startLine
           comments(first: 50) {
-            nodes { databaseId body createdAt lastEditedAt diffHunk author { login } }
+            nodes {
+              databaseId
+              body
+              createdAt
+              lastEditedAt
+              diffHunk
+              author { login }
+              pullRequestReview { databaseId }
+            }
           }
         }
       }
@@ -60,7 +68,36 @@ mutation ResolveThread($id: ID!) {
 }
 """
 
-DOCUMENTS = (EDITED_SINCE, REVIEW_THREADS, THREAD_STATE, RESOLVE_THREAD)
+LINKED_PULL_REQUESTS = """
+query LinkedPullRequests($owner: String!, $name: String!, $number: Int!) {
+  repository(owner: $owner, name: $name) {
+    issue(number: $number) {
+      closedByPullRequestsReferences(first: 20, includeClosedPrs: false) {
+        nodes {
+          number
+          state
+          author { __typename login ... on User { databaseId } ... on Bot { databaseId } }
+        }
+      }
+    }
+  }
+}
+"""
+
+COMMENT_EDIT = """
+query CommentEdit($id: ID!) {
+  node(id: $id) {
+    __typename
+    ... on IssueComment {
+      body
+      lastEditedAt
+      editor { __typename login ... on User { databaseId } ... on Bot { databaseId } }
+    }
+  }
+}
+"""
+
+DOCUMENTS = (EDITED_SINCE, REVIEW_THREADS, THREAD_STATE, RESOLVE_THREAD, LINKED_PULL_REQUESTS, COMMENT_EDIT)
 
 
 class Node(Wire):
@@ -90,6 +127,10 @@ class Login(Node):
     login: str
 
 
+class ReviewNode(Node):
+    database_id: int | None
+
+
 class ThreadCommentNode(Node):
     database_id: int | None
     body: str
@@ -97,6 +138,7 @@ class ThreadCommentNode(Node):
     last_edited_at: datetime | None
     diff_hunk: str
     author: Login | None
+    pull_request_review: ReviewNode | None = None
 
 
 class ThreadComments(Node):
@@ -141,3 +183,41 @@ class ThreadStateNode(Node):
 
 class ThreadStateAnswer(Node):
     node: ThreadStateNode | None
+
+
+class AccountNode(Node):
+    typename: str = Field(alias="__typename")
+    login: str
+    database_id: int | None = None
+
+
+class LinkedNode(Node):
+    number: int
+    state: str
+    author: AccountNode | None
+
+
+class LinkedNodes(Node):
+    nodes: list[LinkedNode]
+
+
+class LinkedIssue(Node):
+    closed_by_pull_requests_references: LinkedNodes
+
+
+class LinkedRepository(Node):
+    issue: LinkedIssue | None
+
+
+class LinkedAnswer(Node):
+    repository: LinkedRepository | None
+
+
+class CommentEditNode(Node):
+    body: str
+    last_edited_at: datetime | None
+    editor: AccountNode | None
+
+
+class CommentEditAnswer(Node):
+    node: CommentEditNode | None

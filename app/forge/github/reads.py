@@ -15,7 +15,8 @@ from app.forge.facts import (
 from app.forge.github import wire
 from app.forge.github.documents import EDITED_SINCE, EditedAnswer
 from app.forge.github.door import READ, Door, quoted
-from app.forge.github.registration import Registration
+from app.forge.github.line import Missing
+from app.forge.github.registration import Registration, repository_facts
 from app.task import Person
 
 _PERMISSIONS: dict[str, Permission] = {"admin": "admin", "write": "write", "read": "read"}
@@ -29,14 +30,12 @@ class Reader:
         self._door = door
 
     async def repository(self) -> RepositoryFacts:
-        found = await self._door.read(wire.Repository, "")
-        return RepositoryFacts(
-            id=found.id,
-            owner=found.owner.login,
-            name=found.name,
-            default_branch=found.default_branch,
-            private=found.private,
-            archived=found.archived,
+        return repository_facts(await self._door.read(wire.Repository, ""))
+
+    async def whereabouts(self) -> RepositoryFacts:
+        """The repository by its number, whatever it is called by now."""
+        return repository_facts(
+            await self._door.read_account(wire.Repository, f"/repositories/{self._door.repository.id}")
         )
 
     async def installation(self) -> int | None:
@@ -54,6 +53,13 @@ class Reader:
         address = f"{user}+{account.login}@{self._door.app.host.noreply}"
         person = Person(name=account.name or account.login, email=address)
         return Actor(id=user, login=account.login, kind=account.type, permission=permission, person=person)
+
+    async def application(self, slug: str) -> int | None:
+        """The number of another App; None where it is somebody's private one, or gone."""
+        try:
+            return (await self._door.read_account(wire.AppIdentity, f"/apps{quoted(slug)}")).id
+        except Missing:
+            return None
 
     async def issue(self, number: int) -> IssueFacts | None:
         found = await self._door.find(wire.Issue, f"/issues/{int(number)}")
@@ -160,6 +166,7 @@ def pull_request_facts(found: wire.PullRequest) -> PullRequestFacts:
         base_branch=found.base.ref,
         base=found.base.sha,
         mergeable=found.mergeable,
+        updated_at=found.updated_at,
     )
 
 

@@ -1,8 +1,10 @@
 """What the App asks about itself: its account, where it is installed, and which webhooks were not received."""
 
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
+from app.forge.facts import RepositoryFacts
 from app.forge.github import wire
 from app.forge.github.connection import App
 from app.forge.github.line import Line, Missing, parsed
@@ -28,6 +30,24 @@ class Registration:
         except Missing:
             return None
 
+    async def installations(self) -> tuple[wire.Installation, ...]:
+        """Where the App is installed, suspended ones included."""
+        return tuple(await self._pages(wire.Installation, "/app/installations"))
+
+    async def repositories(self, installation: int) -> tuple[RepositoryFacts, ...]:
+        """What an installation opens, by a token that may list repositories and nothing else."""
+        client = self._app.as_installation(installation, None, {"metadata": "read"})
+        found: list[wire.Repository] = []
+        line = Line(self._app, self._app.pace(installation))
+        for page in range(1, MOST_PAGES + 1):
+            params = {"per_page": 100, "page": page}
+            path = "/installation/repositories"
+            answer = line.in_place(await line.patiently(partial(line.ask, client, "GET", path, params=params)))
+            found += parsed(wire.Repositories, answer).repositories
+            if "next" not in answer.links:
+                break
+        return tuple(repository_facts(item) for item in found)
+
     async def deliveries(self, since: datetime) -> tuple[wire.Delivery, ...]:
         """Every webhook sent since, the newest first. GitHub keeps them for three days."""
         found: list[wire.Delivery] = []
@@ -47,6 +67,15 @@ class Registration:
         path = f"/app/hook/deliveries/{int(delivery)}/attempts"
         await self._line.ask(self._app.as_app(), "POST", path, mutation=True)
 
+    async def _pages(self, kind: type[T], path: str) -> list[T]:
+        found: list[T] = []
+        for page in range(1, MOST_PAGES + 1):
+            answer = await self._asked(path, {"per_page": 100, "page": page})
+            found += parsed(list[kind], answer)  # type: ignore[valid-type]
+            if "next" not in answer.links:
+                break
+        return found
+
     async def _read(self, kind: type[T], path: str) -> T:
         return parsed(kind, await self._asked(path, None))
 
@@ -54,6 +83,17 @@ class Registration:
         client = self._app.as_app()
         answer = await self._line.patiently(lambda: self._line.ask(client, "GET", path, params=params))
         return self._line.in_place(answer)
+
+
+def repository_facts(found: wire.Repository) -> RepositoryFacts:
+    return RepositoryFacts(
+        id=found.id,
+        owner=found.owner.login,
+        name=found.name,
+        default_branch=found.default_branch,
+        private=found.private,
+        archived=found.archived,
+    )
 
 
 def missed(deliveries: tuple[wire.Delivery, ...]) -> tuple[wire.Delivery, ...]:

@@ -1,5 +1,6 @@
 """Inline review threads: read with their place in the diff, answered once, resolved."""
 
+from collections.abc import Collection
 from datetime import datetime
 
 from app.forge.errors import TryAgain
@@ -27,8 +28,11 @@ class Threads:
         self._door = door
         self._login = login
 
-    async def of(self, number: int, before: datetime) -> tuple[ThreadFacts, ...]:
-        """Threads that began before that moment, each with the comments that stood then in these words."""
+    async def of(self, number: int, before: datetime, *, asking: Collection[int] = ()) -> tuple[ThreadFacts, ...]:
+        """Threads that began before that moment, each with the comments that stood then in these words.
+
+        A thread that holds one of the comments `asking` is told even if nothing else stood in it then.
+        """
         repository = self._door.repository
         variables = {"owner": repository.owner, "name": repository.name, "number": number}
         nodes: list[ThreadNode] = []
@@ -43,7 +47,9 @@ class Threads:
             after = page.page_info.end_cursor
             if not page.page_info.has_next_page:
                 break
-        return tuple(facts for node in nodes if (facts := _facts(node, before)).comments)
+        asks = [bool({item.database_id for item in node.comments.nodes} & set(asking)) for node in nodes]
+        threads = zip((_facts(node, before) for node in nodes), asks, strict=True)
+        return tuple(facts for facts, asked_in in threads if facts.comments or asked_in)
 
     async def ensure_reply(self, number: int, comment: int, key: str, body: str) -> str:
         """Answer a thread once; `comment` is the number of any of its comments. Returns the answer's address."""
@@ -77,6 +83,7 @@ def _facts(node: ThreadNode, before: datetime) -> ThreadFacts:
         path=node.path,
         line=node.line,
         start_line=node.start_line,
+        root=(node.comments.nodes[0].database_id or 0) if node.comments.nodes else 0,
         resolved=node.is_resolved,
         outdated=node.is_outdated,
         diff=node.comments.nodes[0].diff_hunk if node.comments.nodes else "",
@@ -86,6 +93,7 @@ def _facts(node: ThreadNode, before: datetime) -> ThreadFacts:
                 author_name=item.author.login if item.author else "ghost",
                 body=item.body,
                 created_at=item.created_at,
+                review=item.pull_request_review.database_id if item.pull_request_review else None,
             )
             for item in comments
         ),

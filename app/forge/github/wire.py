@@ -122,7 +122,6 @@ class Side(Wire):
 
 class PullRequest(Wire):
     number: int
-    user: Account | None = None
     updated_at: datetime | None = None
     html_url: str
     title: str

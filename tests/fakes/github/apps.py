@@ -4,13 +4,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from githubkit_schemas.latest import models
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from tests.fakes.github.gate import Refusal
 from tests.fakes.github.server import FakeGitHub
-from tests.fakes.github.views import account_view, app_view, delivery_view, installation_view, token_view
+from tests.fakes.github.shapes import shaped
+from tests.fakes.github.views import account_view, app_view, delivery_view, installation_view, repo_view, token_view
 
 Handler = Callable[[FakeGitHub, Request, dict[str, Any]], tuple[int, Any]]
 
@@ -19,6 +21,10 @@ def app_routes(github: Callable[[], FakeGitHub]) -> list[Route]:
     table: tuple[tuple[str, str, Handler], ...] = (
         ("GET", "/app", _identity),
         ("GET", "/repos/{owner}/{name}/installation", _installation),
+        ("GET", "/app/installations", _installations),
+        ("GET", "/apps/{slug}", _application),
+        ("GET", "/installation/repositories", _repositories),
+        ("GET", "/repositories/{id:int}", _repository),
         ("POST", "/app/installations/{id:int}/access_tokens", _mint),
         ("GET", "/app/hook/deliveries", _deliveries),
         ("POST", "/app/hook/deliveries/{id:int}/attempts", _redeliver),
@@ -45,7 +51,7 @@ def _route(github: Callable[[], FakeGitHub], method: str, path: str, handler: Ha
         raw = await request.json() if method == "POST" and await request.body() else {}
         header = request.headers.get("authorization", "")
         try:
-            if path.startswith(("/app", "/repos")):
+            if path == "/app" or path.startswith(("/app/", "/repos/")):
                 fake.gate.app(header)
             else:
                 fake.gate.token(header)
@@ -67,6 +73,37 @@ def _installation(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> 
         if repo is not None and repo.id in installation.repositories:
             return 200, installation_view(installation)
     raise Refusal(404, "Not Found")
+
+
+def _installations(fake: FakeGitHub, _request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
+    return 200, [installation_view(installation) for installation in fake.world.installations.values()]
+
+
+def _application(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
+    slug = request.path_params["slug"]
+    if slug not in fake.world.apps:
+        raise Refusal(404, "Not Found")
+    return 200, shaped(models.Integration, id=fake.world.apps[slug], slug=slug, name=slug)
+
+
+def _repositories(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
+    """All that the token opens; a page at a time, inside an object."""
+    token = fake.gate.token(request.headers["authorization"])
+    installation = fake.world.installations[token.installation]
+    if installation.suspended:
+        raise Refusal(403, "This installation has been suspended")
+    opened = sorted(token.repositories & installation.repositories)
+    size, page = int(request.query_params["per_page"]), int(request.query_params["page"])
+    shown = [repo_view(fake.world.repos[number]) for number in opened[(page - 1) * size : page * size]]
+    return 200, {"total_count": len(opened), "repositories": shown}
+
+
+def _repository(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
+    repo = fake.world.repos.get(request.path_params["id"])
+    if repo is None:
+        raise Refusal(404, "Not Found")
+    fake.gate.enter(request.headers["authorization"], repo, "metadata", "read")
+    return 200, repo_view(repo)
 
 
 def _mint(fake: FakeGitHub, request: Request, body: dict[str, Any]) -> tuple[int, Any]:

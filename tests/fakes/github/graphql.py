@@ -12,7 +12,7 @@ from starlette.routing import Route
 from tests.fakes.github.gate import Refusal
 from tests.fakes.github.server import FakeGitHub
 from tests.fakes.github.views import when
-from tests.fakes.github.world import Issue, Repo, Thread
+from tests.fakes.github.world import Issue, Repo, Thread, User
 
 SCHEMA = build_schema("""
 scalar DateTime
@@ -21,17 +21,27 @@ type Query { repository(owner: String!, name: String!): Repository  node(id: ID!
 type Mutation { resolveReviewThread(input: ResolveReviewThreadInput!): ResolveReviewThreadPayload }
 input ResolveReviewThreadInput { threadId: ID! clientMutationId: String }
 type ResolveReviewThreadPayload { thread: PullRequestReviewThread }
-type Repository { issueOrPullRequest(number: Int!): IssueOrPullRequest  pullRequest(number: Int!): PullRequest }
+type Repository {
+  issueOrPullRequest(number: Int!): IssueOrPullRequest
+  pullRequest(number: Int!): PullRequest
+  issue(number: Int!): Issue
+}
 union IssueOrPullRequest = Issue | PullRequest
 enum IssueTimelineItemsItemType { RENAMED_TITLE_EVENT }
 enum PullRequestTimelineItemsItemType { RENAMED_TITLE_EVENT }
 type IssueTimelineItemsConnection { filteredCount: Int! }
 type PullRequestTimelineItemsConnection { filteredCount: Int! }
+enum PullRequestState { OPEN CLOSED MERGED }
+type PullRequestConnection { nodes: [PullRequest] }
 type Issue {
+  closedByPullRequestsReferences(first: Int, includeClosedPrs: Boolean): PullRequestConnection
   lastEditedAt: DateTime
   timelineItems(first: Int, since: DateTime, itemTypes: [IssueTimelineItemsItemType!]): IssueTimelineItemsConnection!
 }
 type PullRequest {
+  number: Int!
+  state: PullRequestState!
+  author: Actor
   lastEditedAt: DateTime
   timelineItems(first: Int, since: DateTime, itemTypes: [PullRequestTimelineItemsItemType!]):
     PullRequestTimelineItemsConnection!
@@ -45,10 +55,14 @@ type PullRequestReviewThread implements Node {
 }
 type PullRequestReviewCommentConnection { nodes: [PullRequestReviewComment] }
 interface Actor { login: String! }
-type User implements Actor { login: String! }
+type User implements Actor { login: String! databaseId: Int }
+type Bot implements Actor { login: String! databaseId: Int }
+type PullRequestReview { databaseId: Int }
 type PullRequestReviewComment {
   databaseId: Int body: String! createdAt: DateTime! lastEditedAt: DateTime diffHunk: String! author: Actor
+  pullRequestReview: PullRequestReview
 }
+type IssueComment implements Node { id: ID! body: String! lastEditedAt: DateTime editor: Actor }
 """)
 
 
@@ -93,9 +107,11 @@ class Root:
             issue = repo.issues.get(number)
             return _issue(repo, issue) if issue else None
 
-        return {"issueOrPullRequest": found, "pullRequest": found}
+        return {"issueOrPullRequest": found, "pullRequest": found, "issue": found}
 
     def node(self, _info: Any, id: str) -> dict[str, Any] | None:  # noqa: A002  # GitHub's name
+        if id.startswith("IC_"):
+            return next((_comment(repo, int(id[3:])) for repo in self._repos if int(id[3:]) in repo.comments), None)
         found = self._thread(id)
         return _thread(*found) if found else None
 
@@ -125,8 +141,16 @@ def _issue(repo: Repo, issue: Issue) -> dict[str, Any]:
         page = {"hasNextPage": end < len(found), "endCursor": str(end)}
         return {"pageInfo": page, "nodes": [_thread(repo, thread) for thread in found[start:end]]}
 
+    def closers(_info: Any, **_rest: Any) -> dict[str, Any]:
+        linked = [pull for pull in repo.pulls if pull.closes == issue.number and pull.state == "open"]
+        return {"nodes": [_issue(repo, pull) for pull in linked]}
+
     return {
         "__typename": "PullRequest" if issue.pull else "Issue",
+        "number": issue.number,
+        "state": issue.state.upper(),
+        "author": _account(issue.user),
+        "closedByPullRequestsReferences": closers,
         "lastEditedAt": when(issue.edited_at) if issue.edited_at else None,
         "timelineItems": timeline,
         "reviewThreads": threads,
@@ -142,7 +166,8 @@ def _thread(repo: Repo, thread: Thread) -> dict[str, Any]:
             "createdAt": when(comment.created_at),
             "lastEditedAt": when(comment.updated_at) if comment.updated_at > comment.created_at else None,
             "diffHunk": "@@ -1 +1 @@",
-            "author": {"__typename": "User", "login": comment.user.login},
+            "author": _account(comment.user),
+            "pullRequestReview": {"databaseId": comment.review} if comment.review else None,
         }
         for comment in comments
     ]
@@ -155,6 +180,21 @@ def _thread(repo: Repo, thread: Thread) -> dict[str, Any]:
         "line": thread.line,
         "startLine": None,
         "comments": {"nodes": nodes},
+    }
+
+
+def _account(user: User) -> dict[str, Any]:
+    return {"__typename": user.type, "login": user.login, "databaseId": user.id}
+
+
+def _comment(repo: Repo, number: int) -> dict[str, Any]:
+    comment = repo.comments[number]
+    return {
+        "__typename": "IssueComment",
+        "id": f"IC_{number}",
+        "body": comment.body,
+        "lastEditedAt": when(comment.updated_at) if comment.editor else None,
+        "editor": _account(comment.editor) if comment.editor else None,
     }
 
 

@@ -71,7 +71,9 @@ def list_labels(ask: Ask) -> Answer:
 
 @rest("POST", "/issues/{number:int}/labels", "issues", "write")
 def add_labels(ask: Ask) -> Answer:
-    ask.issue.labels += [name for name in ask.body["labels"] if name not in ask.issue.labels]
+    for name in ask.body["labels"]:
+        if name not in ask.issue.labels:
+            ask.world.label(ask.issue, ask.world.bot, name)
     return 200, [label_view(name) for name in ask.issue.labels]
 
 
@@ -79,7 +81,7 @@ def add_labels(ask: Ask) -> Answer:
 def remove_label(ask: Ask) -> Answer:
     if ask.params["label"] not in ask.issue.labels:
         raise Refusal(404, "Label does not exist")
-    ask.issue.labels.remove(ask.params["label"])
+    ask.world.label(ask.issue, ask.world.bot, ask.params["label"], off=True)
     return 200, [label_view(name) for name in ask.issue.labels]
 
 

@@ -11,6 +11,10 @@ def list_pulls(ask: Ask) -> Answer:
     state, head = ask.query.get("state", "open"), ask.query.get("head", "")
     owner, _, branch = head.partition(":")
     found = [pull for pull in ask.repo.pulls if state in {"all", pull.state}]
+    if base := ask.query.get("base"):
+        found = [pull for pull in found if pull.pull and pull.pull.base == base]
+    if ask.query.get("sort") == "updated":
+        found.sort(key=lambda pull: pull.updated_at, reverse=ask.query.get("direction") == "asc")
     if head:
         found = [pull for pull in found if pull.pull and (owner, branch) == (ask.repo.owner.login, pull.pull.head)]
     return 200, [simple_pull_view(ask.repo, pull) for pull in reversed(found)]

@@ -70,7 +70,7 @@ def issue_view(repo: Repo, issue: Issue) -> dict[str, Any]:
         state=issue.state,
         locked=issue.locked,
         labels=[label_view(name) for name in issue.labels],
-        assignees=[],
+        assignees=[user_view(user) for user in issue.assignees],
         comments=len(issue.comments),
         html_url=f"{SITE}/{repo.full_name}/issues/{issue.number}",
         created_at=when(issue.updated_at),
@@ -83,25 +83,38 @@ def label_view(name: str) -> dict[str, Any]:
     return shaped(models.Label, name=name, color="ededed")
 
 
+def _via(comment: Comment) -> dict[str, Any]:
+    if comment.app is None:
+        return {}
+    return {"performed_via_github_app": shaped(models.Integration, id=comment.app, slug="an-app", name="an app")}
+
+
 def comment_view(repo: Repo, issue: Issue, comment: Comment) -> dict[str, Any]:
     return shaped(
         models.IssueComment,
         id=comment.id,
+        node_id=f"IC_{comment.id}",
+        issue_url=f"{SITE}/api/repos/{repo.full_name}/issues/{issue.number}",
         body=comment.body,
         user=user_view(comment.user),
         created_at=when(comment.created_at),
         updated_at=when(comment.updated_at),
         html_url=f"{SITE}/{repo.full_name}/issues/{issue.number}#issuecomment-{comment.id}",
+        **_via(comment),
     )
 
 
 def inline_view(repo: Repo, number: int, comment: Comment) -> dict[str, Any]:
-    optional = {"in_reply_to_id": comment.in_reply_to} if comment.in_reply_to else {}
+    optional: dict[str, Any] = {"in_reply_to_id": comment.in_reply_to} if comment.in_reply_to else {}
+    optional |= {"line": comment.line} if comment.line else {}
     return shaped(
         models.PullRequestReviewComment,
         id=comment.id,
         body=comment.body,
         path=comment.path,
+        diff_hunk="@@ -1 +1 @@",
+        pull_request_review_id=comment.review,
+        pull_request_url=f"{SITE}/api/repos/{repo.full_name}/pulls/{number}",
         user=user_view(comment.user),
         created_at=when(comment.created_at),
         updated_at=when(comment.updated_at),
@@ -130,6 +143,7 @@ def _pull_values(repo: Repo, issue: Issue, pull: Pull) -> dict[str, Any]:
         "state": issue.state,
         "draft": pull.draft,
         "user": user_view(issue.user),
+        "updated_at": when(issue.updated_at),
         "merged_at": when(pull.merged_at) if pull.merged_at else None,
         "html_url": f"{SITE}/{repo.full_name}/pull/{issue.number}",
     }
@@ -145,7 +159,8 @@ def pull_view(repo: Repo, issue: Issue) -> dict[str, Any]:
     head = _side(models.PullRequestPropHead, models.Repository, repo, issue.pull.head, issue.pull.fork)
     base = _side(models.PullRequestPropBase, models.Repository, repo, issue.pull.base)
     values = _pull_values(repo, issue, issue.pull)
-    return shaped(models.PullRequest, head=head, base=base, merged=issue.pull.merged_at is not None, **values)
+    values |= {"merged": issue.pull.merged_at is not None, "mergeable": issue.pull.mergeable}
+    return shaped(models.PullRequest, head=head, base=base, **values)
 
 
 def simple_pull_view(repo: Repo, issue: Issue) -> dict[str, Any]:

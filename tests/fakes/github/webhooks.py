@@ -49,7 +49,7 @@ class Hooks:
         return delivery
 
     async def labeled(self, repo: Repo, installation: Installation, sender: User, issue: Issue, label: str) -> Delivery:
-        issue.labels.append(label)
+        self._world.label(issue, sender, label)
         content = {"issue": issue_view(repo, issue), "label": {"name": label}}
         return await self.send("issues", "labeled", repo, installation, sender, **content)
 

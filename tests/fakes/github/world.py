@@ -48,6 +48,11 @@ class Comment:
     updated_at: datetime
     path: str = ""
     in_reply_to: int | None = None
+    line: int | None = None
+    review: int | None = None
+    app: int | None = None
+    """The App through which it was written."""
+    editor: User | None = None
 
 
 @dataclass
@@ -75,8 +80,19 @@ class Pull:
     base: str
     draft: bool
     merged_at: datetime | None = None
+    mergeable: bool | None = None
     fork: int = 0
     """The number of the repository that the head is in, where it is another one."""
+
+
+@dataclass
+class Happened:
+    """An entry of an issue's events."""
+
+    event: str
+    user: User
+    at: datetime
+    label: str = ""
 
 
 @dataclass
@@ -94,6 +110,10 @@ class Issue:
     renamed: list[datetime] = field(default_factory=list)
     pull: Pull | None = None
     reviews: list[Review] = field(default_factory=list)
+    assignees: list[User] = field(default_factory=list)
+    events: list[Happened] = field(default_factory=list)
+    closes: int | None = None
+    """Of a pull request: the issue that it is linked to."""
 
 
 @dataclass
@@ -198,6 +218,8 @@ class World:
         self.tokens: dict[str, Token] = {}
         self.deliveries: list[Delivery] = []
         self.long_tokens = False
+        self.apps: dict[str, int] = {}
+        """Other Apps, by slug."""
         self._numbers = itertools.count(1_001)
         self.bot = self.add_user("agent-fix-test[bot]", kind="Bot")
         self.actions = self.add_user("github-actions[bot]", kind="Bot")
@@ -250,20 +272,45 @@ class World:
         repo.issues[issue.number] = issue
         return issue
 
+    def label(self, issue: Issue, user: User, label: str, *, off: bool = False) -> None:
+        """Put a label on or take it off, as the issue's events tell."""
+        if off:
+            issue.labels.remove(label)
+        else:
+            issue.labels.append(label)
+        issue.updated_at = self.now
+        issue.events.append(Happened("unlabeled" if off else "labeled", user, self.now, label))
+
+    def turn(self, issue: Issue, user: User, state: str) -> None:
+        """Close or reopen it."""
+        issue.state = state
+        issue.updated_at = self.now
+        issue.events.append(Happened("closed" if state == "closed" else "reopened", user, self.now))
+
+    def review(self, issue: Issue, user: User, body: str, state: str = "CHANGES_REQUESTED") -> Review:
+        review = Review(self.number(), user, body, state, self.now)
+        issue.reviews.append(review)
+        issue.updated_at = self.now
+        return review
+
     def comment(self, repo: Repo, issue: Issue, user: User, body: str) -> Comment:
         comment = Comment(self.number(), user, body, self.now, self.now)
+        issue.updated_at = self.now
         repo.comments[comment.id] = comment
         issue.comments.append(comment.id)
         return comment
 
-    def edit(self, thing: Issue | Comment, body: str) -> None:
+    def edit(self, thing: Issue | Comment, body: str, by: User | None = None) -> None:
         thing.body = body
         thing.updated_at = self.now
         if isinstance(thing, Issue):
             thing.edited_at = self.now
+        else:
+            thing.editor = by or thing.user
 
     def start_thread(self, repo: Repo, issue: Issue, user: User, *, path: str, line: int, body: str) -> Thread:
-        comment = Comment(self.number(), user, body, self.now, self.now, path=path)
+        comment = Comment(self.number(), user, body, self.now, self.now, path=path, line=line)
+        issue.updated_at = self.now
         repo.comments[comment.id] = comment
         thread = Thread(f"PRRT_{comment.id}", issue.number, path, line, [comment.id])
         repo.threads.append(thread)

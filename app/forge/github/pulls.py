@@ -1,0 +1,52 @@
+"""Pull requests of a repository: the open ones, those that will close an issue, their commits, where two part."""
+
+from app.forge.facts import CommitFacts, LinkedFacts, PullRequestFacts
+from app.forge.github import wire
+from app.forge.github.documents import LINKED_PULL_REQUESTS, LinkedAnswer
+from app.forge.github.door import READ, Door, quoted
+from app.forge.github.reads import pull_request_facts
+
+
+class Pulls:
+    """The pull requests of one repository."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    async def open(self, *, base: str = "") -> tuple[PullRequestFacts, ...]:
+        """All open ones, the newest change first, or those against one branch."""
+        params = {"state": "open", "sort": "updated", "direction": "desc", **({"base": base} if base else {})}
+        return tuple(
+            pull_request_facts(item) for item in await self._door.pages(wire.PullRequest, "/pulls", params=params)
+        )
+
+    async def linked(self, issue: int) -> tuple[LinkedFacts, ...]:
+        """Open pull requests that will close this issue when they are merged."""
+        repository = self._door.repository
+        variables = {"owner": repository.owner, "name": repository.name, "number": issue}
+        answer = await self._door.graphql(LinkedAnswer, LINKED_PULL_REQUESTS, variables, grant=READ)
+        if answer.repository is None or answer.repository.issue is None:
+            return ()
+        nodes = answer.repository.issue.closed_by_pull_requests_references.nodes
+        return tuple(
+            LinkedFacts(number=node.number, author=(node.author.database_id or 0) if node.author else 0)
+            for node in nodes
+            if node.state == "OPEN"
+        )
+
+    async def commits(self, number: int) -> tuple[CommitFacts, ...]:
+        """The commits of a pull request, the oldest first; GitHub tells at most 250."""
+        found = await self._door.pages(wire.Commit, f"/pulls/{int(number)}/commits")
+        return tuple(
+            CommitFacts(
+                id=item.sha,
+                author=(item.commit.author.name if item.commit.author else None) or "",
+                message=item.commit.message,
+            )
+            for item in found
+        )
+
+    async def merge_base(self, base: str, head: str) -> str:
+        """The commit that two commits have in common; NeedsHuman or Missing where they have none."""
+        path = f"/compare{quoted(f'{base}...{head}')}"
+        return (await self._door.read(wire.Comparison, path)).merge_base_commit.sha
