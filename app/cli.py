@@ -5,6 +5,7 @@ import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import indent
 
 from app import __version__
 from app.entrypoints.streams import make_streams_safe
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AgentFixError as error:
         print(f"agent-fix: {error.message}", file=sys.stderr)
         if error.hint:
-            print(f"           {error.hint}", file=sys.stderr)
+            print(indent(error.hint, " " * 11), file=sys.stderr)
         return int(error.code)
     except KeyboardInterrupt:
         print("agent-fix: interrupted.", file=sys.stderr)
@@ -67,6 +68,10 @@ def _dispatch(arguments: argparse.Namespace) -> int:
             from app.entrypoints.doctor import doctor_command  # noqa: PLC0415
 
             return doctor_command(arguments)
+        case "serve":
+            from app.entrypoints.serve import serve_command  # noqa: PLC0415
+
+            return serve_command(arguments)
         case _:
             from app.entrypoints.jobs import jobs_command  # noqa: PLC0415
 
@@ -84,6 +89,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=f"agent-fix {__version__}")
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_fix(commands)
+    _add_serve(commands)
     _add_demo(commands)
     _add_doctor(commands)
     _add_jobs(commands)
@@ -122,6 +128,22 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
     plan.add_argument("--plan", type=Path, metavar="FILE", help="use this (edited) plan")
     plan.add_argument("--approve", action="store_true", help="show the plan and ask before work begins")
     plan.add_argument("--no-plan", action="store_true", help="begin without a plan")
+
+
+def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
+    serve = commands.add_parser(
+        "serve",
+        help="be the GitHub App: webhooks, jobs, pull requests, dashboard",
+        description="Starts receiver, worker and publisher, each with only what it may hold, and keeps them alive. "
+        "Everything is set in the environment; what is missing is told at once.",
+    )
+    serve.add_argument(
+        "--role", choices=("receiver", "worker", "publisher"), help="only this one; the others are started elsewhere"
+    )
+    serve.add_argument("--setup", action="store_true", help="make the GitHub App in a browser, and keep its key")
+    serve.add_argument("--prepare", action="store_true", help=argparse.SUPPRESS)
+    serve.add_argument("--listening", type=int, metavar="FD", help=argparse.SUPPRESS)
+    _add_state(serve)
 
 
 def _add_demo(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -168,3 +190,7 @@ def _add_state(to: argparse.ArgumentParser, default: object = None) -> None:
     to.add_argument(
         "--state", type=Path, default=default, metavar="DIR", help="where jobs are kept (default: the user's state)"
     )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
