@@ -8,8 +8,9 @@ from app.noun import Noun
 from app.publish.intent import Place
 from app.task import Person
 
-CommissionAim = Literal["fix", "plan", "ask", "follow_up", "mend", "conflicts"]
-"""`mend` (failing checks) and `conflicts` are begun by the bot itself and counted as rounds."""
+CommissionAim = Literal["fix", "plan", "ask", "follow_up", "mend", "conflicts", "ci"]
+"""`mend` (failing checks) and `conflicts` may be begun by the bot itself, and are counted as rounds then. `ci` and a
+merge without conflicts are done by the publisher alone."""
 OWN_INITIATIVE: frozenset[CommissionAim] = frozenset({"mend", "conflicts"})
 
 Goal = Literal["new_branch", "same_branch", "sibling", "nowhere"]

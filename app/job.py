@@ -1,7 +1,8 @@
 """One durable attempt at a task, and the ports through which it is kept, watched and spoken to."""
 
+import secrets
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal, Protocol, TypeVar
 
 from app.errors import AgentFixError, ExitCode
@@ -89,6 +90,16 @@ class Job(Noun):
     conflicts: tuple[str, ...] = ()
     """Paths of the base that have conflict markers in them: to resolve these is what the job is about."""
     created_at: datetime
+
+
+def new_job_id() -> str:
+    """Sorts by time, easy to type: seconds in base 36 and four random characters."""
+    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
+    seconds, text = int(datetime.now(UTC).timestamp()), ""
+    while seconds:
+        seconds, digit = divmod(seconds, 36)
+        text = digits[digit] + text
+    return text + "".join(secrets.choice(digits) for _ in range(4))
 
 
 N = TypeVar("N", bound=Noun)

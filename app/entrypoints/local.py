@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import hashlib
 import json
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from app.entrypoints.carry import carry_out
 from app.errors import AgentFixError, ExitCode
 from app.failpoints import failpoint
 from app.issue import read_issue
-from app.job import Budget, Job
+from app.job import Budget, Job, new_job_id
 from app.model.budget import parse_usd
 from app.plan_text import parse_plan_file
 from app.repository import Inspected, inspect, note_about, slug, top_level
@@ -195,16 +194,6 @@ class Draft:
         if not model:
             raise AgentFixError("No model was named.", hint=MODEL_HINT, code=ExitCode.MODEL)
         return model
-
-
-def new_job_id() -> str:
-    """Sorts by time, easy to type: seconds in base 36 and four random characters."""
-    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
-    seconds, text = int(datetime.now(UTC).timestamp()), ""
-    while seconds:
-        seconds, digit = divmod(seconds, 36)
-        text = digits[digit] + text
-    return text + "".join(secrets.choice(digits) for _ in range(4))
 
 
 def _read_plan(path: Path | None) -> str:
