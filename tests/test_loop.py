@@ -145,6 +145,19 @@ async def test_the_reproduction_that_had_to_be_asked_for_is_marked(tmp_path: Pat
     assert [submission.asked for submission in desk.submissions] == [True]
 
 
+async def test_a_merge_needs_no_reproduction(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, [FIX, BARE_SUBMIT], aim="merge")
+    assert (await desk.work()).exit_status == "submitted"
+    assert [submission.reproduction for submission in desk.submissions] == [""]
+
+
+async def test_an_answer_needs_no_change(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, [LOOK, act(("submit", {"summary": "It subtracts."}))], aim="answer")
+    ending = await desk.work()
+    assert (ending.exit_status, ending.reason) == ("submitted", "It subtracts.")
+    assert desk.model.requests[0].messages[0].content.startswith("You are a software engineer who answers a question")
+
+
 async def test_a_submission_among_other_calls_is_not_reviewed(tmp_path: Path) -> None:
     desk = Desk(tmp_path, TRANSCRIPTS["submission among other calls"][0])
     await desk.work()

@@ -7,17 +7,18 @@ from datetime import UTC, datetime
 import pytest
 
 from app.errors import ExitCode
-from app.job import Answers, Budget, Job, Journal, Parked
+from app.job import Answers, Budget, Heard, Job, Journal, Parked
 from app.model.budget import Totals
 from app.patch import FileChange, Patch
 from app.pipeline import MAX_REVIEWS, Bench, Published, is_acceptable, solve
 from app.plan import Plan
+from app.questions import nobody_answers, unanswered
 from app.result import Result
 from app.runners.base import Assignment, Ending, Review, Reviewer, Submission
 from app.sandbox.base import Completed, Sandbox
 from app.task import Issue, Task
 from app.verify.facts import Known, Redness, Reproduction, Unanswered, Verdict, Verification, Verified
-from tests.fakes.memory_journal import MemoryJournal
+from tests.fakes.memory_journal import Died, MemoryJournal, Moment
 from tests.fakes.progress import ListProgress
 
 PLAN = Plan(summary="Round half up.")
@@ -75,9 +76,11 @@ class Agent:
     submissions: list[Submission]
     ending: Ending
     reviews: list[Review] = field(default_factory=list)
+    assignments: list[Assignment] = field(default_factory=list)
     name: str = "scripted"
 
     async def work(self, assignment: Assignment, review: Reviewer) -> Ending:
+        self.assignments.append(assignment)
         for submission in self.submissions:
             self.reviews.append(await review(submission))
             if self.reviews[-1].accepted:
@@ -100,6 +103,9 @@ class World:
     sandbox: Untouched = field(default_factory=Untouched)
     published: list[Patch] = field(default_factory=list)
     progress: ListProgress = field(default_factory=ListProgress)
+    plans: list[Plan] = field(default_factory=list)
+    said: list[Heard] = field(default_factory=list)
+    answered: list[tuple[str, ...]] = field(default_factory=list)
 
     def bench(self) -> Bench:
         return Bench(
@@ -113,13 +119,22 @@ class World:
             verifier=self,
             publish=self.publish,
             totals=Totals,
+            answer=self.answer,
         )
 
     async def plan(self, journal: Journal, answers: Sequence[Answers]) -> Plan:
-        return await journal.step("plan.answer", Plan, self._plan)
+        self.answered.append(tuple(said.text for answer in answers for said in answer.heard))
+        return await journal.step(f"plan.{len(answers)}", Plan, self._plan)
 
     async def _plan(self) -> Plan:
-        return PLAN
+        return self.plans.pop(0) if self.plans else PLAN
+
+    async def answer(self, questions: tuple[str, ...], after: int) -> Answers:
+        """What people have said since; a real one keeps them all, too."""
+        heard = tuple(said for said in self.said if said.seq > after)
+        if not heard:
+            raise unanswered(questions)
+        return Answers(questions=questions, heard=heard[:1])
 
     async def approve(self, plan: Plan) -> Plan:
         raise Parked("awaiting_approval", "waits", code=ExitCode.AWAITING_APPROVAL)
@@ -244,3 +259,105 @@ async def test_approval_comes_before_work() -> None:
     with pytest.raises(Parked):
         await work(world, plan_mode="approve")
     assert world.executed == 0
+
+
+# questions
+
+
+def asks(*questions: str) -> Plan:
+    return Plan(summary="It depends.", questions=questions)
+
+
+def says(seq: int, text: str) -> Heard:
+    return Heard(seq=seq, who="octocat", text=text)
+
+
+def willing(plans: list[Plan], *said: Heard) -> World:
+    return World(Agent([SUBMISSION], SUBMITTED), [verification("proved")], [patch()], plans=plans, said=list(said))
+
+
+async def test_a_plan_with_questions_waits_for_people_and_is_made_again_with_what_they_said() -> None:
+    world, journal = willing([asks("Which currency?")]), MemoryJournal()
+    with pytest.raises(Parked) as parked:
+        await solve(job(), world.bench(), journal)
+    assert (parked.value.state, parked.value.code) == ("needs_input", ExitCode.NEEDS_INPUT)
+    assert "(1) Which currency?" in parked.value.message
+    assert any("Which currency?" in text for kind, text in world.progress.said if kind == "plan")
+    assert not world.agent.assignments
+
+    world.said.append(says(7, "Euro."))
+    resumed = journal.resumed()
+    result = await solve(job(), world.bench(), resumed)
+    assert (result.exit_status, result.plan) == ("pr_opened", PLAN)
+    assert world.answered[-1] == ("Euro.",)
+    assert "Euro." in world.agent.assignments[0].brief
+    assert resumed.executed == ["answers.1", "plan.1", "verify.1", "publish"]
+
+
+async def test_nobody_is_asked_a_third_time() -> None:
+    plans = [asks("One?"), asks("Two?"), asks("Three?")]
+    world = willing(plans, says(3, "Yes."), says(5, "No."), says(9, "Enough."))
+    result = await work(world)
+    assert world.answered == [(), ("Yes.",), ("Yes.", "No.")]
+    assert result.exit_status == "pr_opened"
+    assert result.plan == asks("Three?")
+
+
+async def test_an_answer_counts_for_one_round_only() -> None:
+    world = willing([asks("One?"), asks("Two?")], says(3, "Yes."))
+    with pytest.raises(Parked) as parked:
+        await work(world)
+    assert "Two?" in parked.value.message
+
+
+@pytest.mark.parametrize("step", ["plan.0", "baseline", "answers.1", "plan.1", "answers.2", "plan.2"])
+@pytest.mark.parametrize("moment", ["before", "during", "after"])
+async def test_a_crash_while_asking_asks_nothing_twice(step: str, moment: Moment) -> None:
+    world = willing([], says(3, "Yes."), says(5, "No."))
+    world.plans = [asks("One?"), asks("Two?"), PLAN]
+    if moment == "during" and step.startswith("plan"):  # that plan was made and lost: the next process makes it again
+        number = int(step.partition(".")[2])
+        world.plans.insert(number, world.plans[number])
+    journal = MemoryJournal(die_at=step, moment=moment)
+    with pytest.raises(Died):
+        await solve(job(), world.bench(), journal)
+    result = await solve(job(), world.bench(), journal.resumed())
+    assert (result.exit_status, result.plan) == ("pr_opened", PLAN)
+    assert world.answered[-1] == ("Yes.", "No.")
+
+
+async def test_a_plan_of_peoples_own_is_not_asked_about() -> None:
+    result = await work(willing([asks("Which currency? Euro.")]), plan_file="summary: x")
+    assert result.exit_status == "pr_opened"
+
+
+async def test_plan_only_shows_its_questions_and_waits_for_nobody() -> None:
+    result = await work(willing([asks("Which currency?")]), plan_mode="only")
+    assert (result.exit_status, result.plan) == ("answered", asks("Which currency?"))
+
+
+async def test_without_anybody_to_ask_the_hint_says_what_to_do() -> None:
+    with pytest.raises(Parked) as parked:
+        await nobody_answers(("Which currency?",), 0)
+    assert (parked.value.state, parked.value.code) == ("needs_input", ExitCode.NEEDS_INPUT)
+    assert "--no-plan" in parked.value.hint
+
+
+# other assignments
+
+
+async def test_a_resolved_merge_is_not_sent_back_for_a_reproduction() -> None:
+    merged = Submission(summary="Both sides kept.")
+    ending = Ending(exit_status="submitted", submission=merged)
+    world = World(Agent([merged], ending), [verification("tested", "not_run", "not_run")], [patch()])
+    result = await work(world, conflicts=("a",), plan_mode="none")
+    assert result.exit_status == "pr_opened"
+    assert world.agent.assignments[0].aim == "merge"
+
+
+async def test_a_question_never_comes_near_what_publishes() -> None:
+    world = World(Agent([SUBMISSION], SUBMITTED), [verification("proved")], [patch()])
+    with pytest.raises(ValueError, match="asks a question"):
+        await work(world, aim="ask")
+    assert not world.agent.assignments
+    assert not world.published

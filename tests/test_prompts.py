@@ -20,8 +20,15 @@ PULL = Origin(installation=1, repository=2, number=9, is_pull_request=True, acto
 
 def job(issue: Issue = ISSUE, *, job_id: str = "job-1", **more: object) -> Job:
     """Keys of a task go into the task, all others into the job."""
-    of_task = {name: more.pop(name) for name in ("request", "sections", "origin") if name in more}
-    task = {"repository": "o/r", "issue": issue, "base": "0" * 40, "base_ref": "main", "slug": "s", **of_task}
+    of_task: dict[str, object] = {name: more.pop(name) for name in ("request", "sections", "origin") if name in more}
+    task: dict[str, object] = {
+        "repository": "o/r",
+        "issue": issue,
+        "base": "0" * 40,
+        "base_ref": "main",
+        "slug": "s",
+        **of_task,
+    }
     now = datetime(2026, 1, 1, tzinfo=UTC)
     fields: dict[str, object] = {"id": job_id, "branch": "b", "budget": Budget(), "model": "m", "created_at": now}
     return Job.model_validate({"task": Task.model_validate(task), **fields, **more})

@@ -13,9 +13,9 @@ from app.agent.loop import Loop
 from app.agent.prompts import head
 from app.agent.tools import Toolbox
 from app.agent.turn import Step
-from app.job import Budget
+from app.job import Budget, Heard
 from app.model.base import Answer, FinishReason, ModelInfo, Request, ToolCall, Usage
-from app.runners.base import Ending, Review, Submission
+from app.runners.base import Aim, Ending, Review, Submission
 from tests.fakes.local_sandbox import LocalSandbox
 from tests.fakes.local_tree import LocalTree
 from tests.fakes.memory_journal import MemoryBlobs, MemoryJournal
@@ -71,7 +71,7 @@ class Desk:
     """One job's surroundings. `work()` is one process; after it died, `work()` again is the next one."""
 
     root: Path
-    turns: Sequence[Turn]
+    turns: Sequence[Turn] = ()
     reviews: Iterable[Review] = (Review(accepted=True),)
     budget: Budget = field(default_factory=Budget)
     info: ModelInfo = INFO
@@ -82,12 +82,14 @@ class Desk:
     submissions: list[Submission] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     clock: Callable[[], float] = lambda: 0.0
+    aim: Aim = "change"
+    said: list[Heard] = field(default_factory=list)
     model: ScriptedModel = field(init=False)
     sandbox: LocalSandbox = field(init=False)
     tree: LocalTree = field(init=False)
 
     def __post_init__(self) -> None:
-        self.model = ScriptedModel(self.turns, info=self.info)
+        self.plays(*self.turns)
         self.sandbox = LocalSandbox(self.root, self.files)
         self.tree = LocalTree(self.sandbox, self.files)
         self.reviews = list(self.reviews)
@@ -103,8 +105,19 @@ class Desk:
 
         return await self.journal.step(f"verify.{number + 1}", Review, once)
 
+    def plays(self, *turns: Turn) -> None:
+        """What the model answers from now on."""
+        self.model = ScriptedModel(turns, info=self.info)
+
+    def say(self, text: str, who: str = "octocat") -> None:
+        """People speak to the agent; from anywhere, also while a model answers."""
+        self.said.append(Heard(seq=10 * len(self.said) + 10, who=who, text=text))
+
+    async def since(self, seq: int) -> tuple[Heard, ...]:
+        return tuple(said for said in self.said if said.seq > seq)
+
     async def work(self, brief: str = "Fix it.") -> Ending:
-        history = History(head(brief), specs(), self.info)
+        history = History(head(brief, self.aim), specs(), self.info)
         self.steps = history.steps
         loop = Loop(
             meter=Unmetered(self.model),
@@ -115,6 +128,8 @@ class Desk:
             budget=self.budget,
             history=history,
             review=self.review,
+            aim=self.aim,
+            steering=self,
             clock=self.clock,
         )
         return await loop.work()
