@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
@@ -22,11 +22,6 @@ from app.jobs.owner import this_process
 from app.jobs.queue import Claim
 from app.settings import Settings
 
-LOOK_SECONDS = 0.5
-HEARTBEAT_SECONDS = 15.0
-STOP_SECONDS = 5.0
-"""A process that is to stop and has not ended by itself is killed after it."""
-DRAIN_SECONDS = 25.0
 _ENDED_WELL = frozenset(ExitCode) - {ExitCode.INTERNAL}
 
 logger = logging.getLogger(__name__)
@@ -48,6 +43,20 @@ class Process(Protocol):
 Start = Callable[[Claim], Awaitable[Process]]
 
 
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """Seconds: between two looks, between two heartbeats of a lease (which is four times as long), until a process
+    that does not stop by itself is killed, and until one that is to finish its step is."""
+
+    look: float = 0.5
+    heartbeat: float = 15.0
+    stop: float = 5.0
+    drain: float = 25.0
+
+
+RHYTHM = Rhythm()
+
+
 @dataclass(slots=True)
 class Attended:
     """A claimed job and its process. `stopping_since`: when the job was first seen to have been stopped."""
@@ -61,10 +70,11 @@ class Attended:
 class Worker:
     """Claims while there is room, until it is told to drain."""
 
-    def __init__(self, premises: Premises, start: Start, *, owner: str = "") -> None:
+    def __init__(self, premises: Premises, start: Start, *, owner: str = "", rhythm: Rhythm = RHYTHM) -> None:
         self._premises = premises
         self._start = start
         self._owner = owner or this_process()
+        self._rhythm = rhythm
         self._attended: dict[str, Attended] = {}
         self.draining = asyncio.Event()
 
@@ -76,7 +86,7 @@ class Worker:
                 await self._claim()
             except SQLAlchemyError as error:
                 logger.warning("the database did not answer: %s", type(error).__name__)
-            await _either(self.draining.wait(), LOOK_SECONDS)
+            await _either(self.draining.wait(), self._rhythm.look)
         await self._drain()
 
     async def _claim(self) -> None:
@@ -92,7 +102,7 @@ class Worker:
         for attended in list(self._attended.values()):
             if attended.process.returncode is not None:
                 await self._reap(attended)
-            elif monotonic() - attended.beat_at >= HEARTBEAT_SECONDS:
+            elif monotonic() - attended.beat_at >= self._rhythm.heartbeat:
                 await self._beat(attended)
             await self._stop_if_told(attended)
 
@@ -115,7 +125,7 @@ class Worker:
         if not await asyncio.to_thread(self._premises.store().stop_requested, attended.claim.job):
             return
         attended.stopping_since = attended.stopping_since or monotonic()
-        if monotonic() - attended.stopping_since >= STOP_SECONDS and attended.process.returncode is None:
+        if monotonic() - attended.stopping_since >= self._rhythm.stop and attended.process.returncode is None:
             logger.warning("job %s did not stop by itself", attended.claim.job)
             attended.process.kill()
 
@@ -125,7 +135,7 @@ class Worker:
             if attended.process.returncode is None:
                 attended.process.terminate()
         ending = asyncio.gather(*(attended.process.wait() for attended in self._attended.values()))
-        await _either(ending, DRAIN_SECONDS)
+        await _either(ending, self._rhythm.drain)
         for attended in list(self._attended.values()):
             if attended.process.returncode is None:
                 attended.process.kill()
@@ -140,14 +150,14 @@ async def _either(work: Awaitable[object], seconds: float) -> None:
         await asyncio.wait_for(work, seconds)
 
 
-def start_process(environment: Mapping[str, str]) -> Start:
+def start_process(settings: Settings) -> Start:
     """How a job's process is started: isolated from the directory it is started in, with the worker's environment."""
+
+    environment = {**settings.environment, "AGENT_FIX_STATE_DIR": str(settings.state)}
 
     async def start(claim: Claim) -> Process:
         words = (sys.executable, "-I", "-m", "app.entrypoints.attend", claim.job, str(claim.epoch), claim.owner)
-        return await asyncio.create_subprocess_exec(
-            *words, env=dict(environment), cwd="/", stdin=asyncio.subprocess.DEVNULL
-        )
+        return await asyncio.create_subprocess_exec(*words, env=environment, cwd="/", stdin=asyncio.subprocess.DEVNULL)
 
     return start
 
@@ -160,7 +170,7 @@ def run_worker(settings: Settings) -> int:
 
 
 async def _run(premises: Premises, settings: Settings) -> int:
-    worker = Worker(premises, start_process(settings.environment))
+    worker = Worker(premises, start_process(settings))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, worker.draining.set)
     logger.info("worker ready, at most %s jobs at once, process %s", settings.jobs, os.getpid())
