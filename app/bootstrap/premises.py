@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import SQLAlchemyError
 
 from app.errors import OutputError
 from app.gitstore import GitStore
@@ -14,10 +13,10 @@ from app.jobs.inbox import Inbox
 from app.jobs.messages import Messages
 from app.jobs.queue import Limits, Queue
 from app.jobs.roster import Roster
+from app.jobs.schema import prepare_tables
 from app.jobs.spending import spent
 from app.jobs.store import JobStore
 from app.jobs.triggers import Triggers
-from app.model.sql_ledger import metadata as ledger_tables
 from app.publish.intents import Intents
 from app.settings import Settings
 
@@ -44,14 +43,7 @@ class Premises:
         except OSError as error:
             message = f"The state directory {self.settings.state} cannot be made: {error.strerror}."
             raise OutputError(message, hint="Set AGENT_FIX_STATE_DIR to another one.") from error
-        try:
-            self.store().create_tables()
-            self.inbox.create_tables()
-            self.intents.create_tables()
-            ledger_tables.create_all(self.engine)
-        except SQLAlchemyError as error:  # its text may show the password
-            message = f"The database cannot be used: {type(error).__name__}."
-            raise OutputError(message, hint="Is AGENT_FIX_DATABASE_URL right, and is the server there?") from None
+        prepare_tables(self.engine)
 
     def store(self, fence: int | None = None) -> JobStore:
         return JobStore(self.engine, self.clock, fence=fence)

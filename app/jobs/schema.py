@@ -1,0 +1,86 @@
+"""The tables of a server, made and brought up to date in one place, by whoever comes first.
+
+Only additions are ever made: a table, a column with a default, an index. So an older program goes on working beside
+a newer one while the roles are exchanged one after the other; what neither can do is refused with a sentence.
+"""
+
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.schema import CreateColumn
+
+from app.errors import AgentFixError, ExitCode, OutputError
+from app.jobs.inbox import metadata as inbox_tables
+from app.jobs.tables import metadata as job_tables
+from app.jobs.tables import writing
+from app.model.sql_ledger import metadata as ledger_tables
+from app.publish.intents import metadata as intent_tables
+
+ALL: Final = (job_tables, inbox_tables, intent_tables, ledger_tables)
+_ONE_AT_A_TIME = 0x61676673
+"""An advisory lock on Postgres; SQLite has one writer anyway."""
+
+
+def prepare_tables(engine: Engine) -> None:
+    """Make what is missing. OutputError where the database cannot be used, AgentFixError where its shape is unknown."""
+    try:
+        with writing(engine) as db:
+            if db.dialect.name == "postgresql":
+                db.execute(sa.select(sa.func.pg_advisory_xact_lock(_ONE_AT_A_TIME)))
+            for tables in ALL:
+                tables.create_all(db)
+                for table in tables.sorted_tables:
+                    _bring_up_to_date(db, table)
+    except SQLAlchemyError as error:
+        message = f"The database cannot be used: {_reason(engine, error)}."
+        raise OutputError(message, hint="Is AGENT_FIX_DATABASE_URL right, and is the server there?") from None
+
+
+def _reason(engine: Engine, error: SQLAlchemyError) -> str:
+    """What the driver said, in one line and without the password."""
+    cause = error.orig if isinstance(error, DBAPIError) else None
+    said = str(cause or "").partition("\n")[0].strip().rstrip(".")
+    secret = engine.url.password
+    return type(cause or error).__name__ if not said or (secret and str(secret) in said) else said[:300]
+
+
+def _bring_up_to_date(db: Connection, table: sa.Table) -> None:
+    found = sa.inspect(db)
+    there = {column["name"]: column for column in found.get_columns(table.name)}
+    unknown = [
+        name
+        for name, column in there.items()
+        if name not in table.columns and not column["nullable"] and column["default"] is None
+    ]
+    if unknown:
+        raise AgentFixError(
+            f"The database was made by another version of agent-fix: {table.name}.{unknown[0]} is not known here.",
+            code=ExitCode.USAGE,
+            hint="Use the version that made it, or a newer one.",
+        )
+    for column in table.columns:
+        if column.name not in there:
+            db.exec_driver_sql(_addition(db, table, column))
+    indexes = {index["name"] for index in found.get_indexes(table.name)}
+    for index in table.indexes:
+        if index.name not in indexes:
+            index.create(db, checkfirst=True)
+
+
+def _addition(db: Connection, table: sa.Table, column: sa.Column[object]) -> str:
+    """`ALTER TABLE … ADD COLUMN …`; what must not be empty gets its default in the rows that are there."""
+    made = str(CreateColumn(column).compile(dialect=db.dialect))
+    if not column.nullable:
+        made += f" DEFAULT {_literal(db, column)}"
+    return f"ALTER TABLE {db.dialect.identifier_preparer.format_table(table)} ADD COLUMN {made}"
+
+
+def _literal(db: Connection, column: sa.Column[object]) -> str:
+    default = column.default
+    if not isinstance(default, sa.ColumnDefault) or not default.is_scalar:
+        message = f"The table {column.table.name} cannot be given its column {column.name}."
+        raise AgentFixError(message, hint="Begin with an empty database.")
+    value = sa.literal(default.arg, column.type)
+    return str(value.compile(dialect=db.dialect, compile_kwargs={"literal_binds": True}))
