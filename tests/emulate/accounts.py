@@ -5,8 +5,9 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from tests.emulate.front import IN_REPO, Answer, Ask, answers
-from tests.emulate.memory import Token, stamp
+from tests.emulate.dressing import dressed
+from tests.emulate.front import IN_REPO, Answer, Ask, answers, paged
+from tests.emulate.memory import ACTIONS, Token, stamp
 from tests.emulate.relay import Delivery
 from tests.fakes.github.gate import Refusal
 
@@ -43,6 +44,24 @@ async def account(ask: Ask) -> Answer:
         if known["id"] == ask.params["id"]:
             return 200, await ask.front.look(f"/users/{known['login']}")
     raise Refusal(404, "Not Found")
+
+
+@answers("GET", "/apps/{slug}")
+async def application(ask: Ask) -> Answer:
+    """Ours, and the one that workflows run as."""
+    for app in (ask.front.memory.app, ACTIONS):
+        if app["slug"] == ask.params["slug"]:
+            return 200, app
+    raise Refusal(404, "Not Found")
+
+
+@answers("GET", "/installation/repositories")
+async def repositories(ask: Ask) -> Answer:
+    if ask.token is None or ask.token.permissions is None:
+        raise Refusal(403, "You must authenticate with an installation access token in order to list repositories.")
+    opened = [repo for repo in ask.front.memory.repos.values() if ask.token.opens(repo.id)]
+    shown = [dressed(await ask.front.look(repo.api), ask.front.memory, repo) for repo in opened]
+    return paged(ask, shown, within="repositories")
 
 
 @answers("GET", IN_REPO + "/collaborators/{login}/permission")

@@ -7,16 +7,15 @@ from starlette.responses import PlainTextResponse, Response
 
 from tests.emulate.dressing import dressed
 from tests.emulate.front import IN_REPO, Answer, Ask, answers
-from tests.emulate.memory import Check
+from tests.emulate.memory import ACTIONS, Check
 from tests.fakes.github.gate import Refusal
 
-ACTIONS = {"id": 15_368, "slug": "github-actions", "name": "GitHub Actions"}
-"""Check runs that a person's token makes are taken for a workflow's: on GitHub a person can make none."""
 _WORST = ("failure", "error", "pending", "success")
 
 
 @answers("POST", IN_REPO + "/check-runs")
 async def create(ask: Ask) -> Answer:
+    """What a person's token makes is taken for a workflow's: on GitHub a person can make none."""
     status, made = await ask.passed_on()
     ours = ask.token is not None and ask.token.permissions is not None
     ask.within.checks[made["id"]] = Check(ask.front.memory.app if ours else ACTIONS)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.emulate.diffs import followed, hunk
-from tests.emulate.memory import Memory, Repo
+from tests.emulate.memory import Memory, Repo, stamp
 
 _MILLISECONDS = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.\d{3}Z")
 _SAME = (
@@ -52,6 +52,9 @@ def _dress_pull(view: View, _memory: Memory, repo: Repo) -> None:
     if pull is None:
         return
     view["head"]["sha"] = pull.head
+    touched = repo.touched.get(pull.number)
+    if touched is not None:
+        view["updated_at"] = max(view["updated_at"], stamp(touched))
     if pull.merged is not None:
         view.update(pull.merged)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tests.emulate.dressing import dressed
-from tests.emulate.memory import Call, Memory, Repo, Token
+from tests.emulate.memory import Call, Memory, Repo, Token, now
 from tests.emulate.relay import Relay
 from tests.fakes.github.gate import Refusal
 
@@ -52,6 +53,10 @@ class Ask:
     @property
     def params(self) -> dict[str, Any]:
         return dict(self.request.path_params)
+
+    @property
+    def login(self) -> str:
+        return self.token.login if self.token is not None else ""
 
     @property
     def within(self) -> Repo:
@@ -150,6 +155,7 @@ class Front:
         if ask.request.method in _MUTATIONS:
             async with self.turn:
                 answer = await handler(ask)
+                _touch(ask)
                 return answer if isinstance(answer, Response) else await self._told(answer, ask.repo)
         answer = await handler(ask)
         return answer if isinstance(answer, Response) else await self._told(answer, ask.repo)
@@ -205,6 +211,23 @@ class Front:
             repo = self.memory.repos.get((payload.get("repository") or {}).get("full_name", ""))
             whole: dict[str, Any] = await asyncio.to_thread(dressed, payload, self.memory, repo)
             return whole
+
+
+def paged(ask: Ask, items: list[Any], *, within: str = "") -> Response:
+    """One page of a list, with the link to the next; `within` names the list in a larger answer."""
+    query = ask.request.query_params
+    size, page = int(query.get("per_page", 30)), int(query.get("page", 1))
+    following = ask.request.url.include_query_params(page=page + 1)
+    headers = {"link": f'<{following}>; rel="next"'} if page * size < len(items) else {}
+    shown = items[(page - 1) * size : page * size]
+    return JSONResponse({"total_count": len(items), within: shown} if within else shown, headers=headers)
+
+
+def _touch(ask: Ask) -> None:
+    """Whatever changes on an issue or a pull request makes it the newest."""
+    named = re.search(r"/(?:issues|pulls)/(\d+)", ask.request.url.path)
+    if named is not None and ask.repo is not None:
+        ask.repo.touched[int(named[1])] = now()
 
 
 async def _everything_else(ask: Ask) -> Answer:

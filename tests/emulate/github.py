@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import httpx
 import jwt
 
-from tests.emulate import accounts, checks, gitside, pulls, talk, threads
+from tests.emulate import accounts, checks, gitside, issues, pulls, talk, threads
 from tests.emulate.front import Front
 from tests.emulate.memory import Call, Memory, Repo, Token
 from tests.emulate.person import Person
@@ -34,7 +34,7 @@ from tests.fakes.github.gate import app_key
 from tests.loopback import address_of, listening, serving
 from tests.repositories import git, make_repository
 
-ROOMS = (accounts, checks, gitside, pulls, talk, threads)
+ROOMS = (accounts, checks, gitside, issues, pulls, talk, threads)
 """Imported for the paths that they answer."""
 APP: Mapping[str, Any] = {"id": 4_711, "slug": "agent-fix-test", "name": "agent-fix test"}
 INSTALLATION = 8_001

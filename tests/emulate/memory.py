@@ -9,6 +9,9 @@ from typing import Any
 
 from tests.repositories import git
 
+ACTIONS = {"id": 15_368, "slug": "github-actions", "name": "GitHub Actions"}
+"""The App that workflows run as."""
+
 
 def now() -> datetime:
     return datetime.now(UTC)
@@ -81,6 +84,17 @@ class Check:
 
 
 @dataclass
+class Event:
+    """Something that happened to a pull request: labeled, unlabeled, closed, reopened."""
+
+    id: int
+    event: str
+    login: str
+    label: str = ""
+    at: datetime = field(default_factory=now)
+
+
+@dataclass
 class Repo:
     """One repository, with its bare git side at `path`."""
 
@@ -93,8 +107,12 @@ class Repo:
     """Git objects that emulate has."""
     pulls: dict[int, Pull] = field(default_factory=dict)
     inline: dict[int, Inline] = field(default_factory=dict)
-    edited: dict[str, datetime] = field(default_factory=dict)
-    """By `issues/1` or the path of a comment."""
+    edited: dict[str, tuple[datetime, str]] = field(default_factory=dict)
+    """When and by whom, by `issues/1` or the path of a comment."""
+    touched: dict[int, datetime] = field(default_factory=dict)
+    """When anything last changed on an issue or a pull request."""
+    events: dict[int, list[Event]] = field(default_factory=dict)
+    """Of pull requests; those of issues are emulate's."""
     renamed: dict[int, list[datetime]] = field(default_factory=dict)
     resolved: set[int] = field(default_factory=set)
     """The first comments of threads."""

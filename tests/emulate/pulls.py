@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from tests.emulate.front import IN_REPO, Answer, Ask, answers
+from tests.emulate.dressing import dressed
+from tests.emulate.front import IN_REPO, Answer, Ask, answers, paged
 from tests.emulate.gitside import merge_commit, moved
+from tests.emulate.issues import patch_pull
 from tests.emulate.memory import Inline, Pull, now, stamp
-from tests.emulate.talk import patch_pull
 from tests.fakes.github.gate import Refusal
 from tests.repositories import git
 
@@ -35,9 +36,23 @@ async def files(ask: Ask) -> Answer:
     """Emulate's comparison of the two commits."""
     ask.needs("pull_requests")
     pull = _pull(ask)
-    compared = await ask.front.look(f"{ask.within.api}/compare/{pull.base_sha}...{pull.head}", per_page=100)
-    page, size = (int(ask.request.query_params.get(key, default)) for key, default in (("page", 1), ("per_page", 30)))
-    return 200, compared["files"][(page - 1) * size : page * size]
+    compared = await ask.front.look(f"{ask.within.api}/compare/{pull.base_sha}...{pull.head}")
+    return paged(ask, compared["files"])
+
+
+@answers("GET", PULL + "/commits")
+async def commits(ask: Ask) -> Answer:
+    """Emulate's list begins with the base."""
+    ask.needs("pull_requests")
+    pull = _pull(ask)
+    compared = await ask.front.look(f"{ask.within.api}/compare/{pull.base_sha}...{pull.head}")
+    return paged(ask, dressed(compared["commits"], ask.front.memory, ask.within))
+
+
+@answers("GET", PULL + "/requested_reviewers")
+async def requested_reviewers(ask: Ask) -> Answer:
+    view = await ask.emulate("GET", f"{ask.within.api}/pulls/{_pull(ask).number}")
+    return 200, {"users": view["requested_reviewers"], "teams": view["requested_teams"]}
 
 
 @answers("POST", PULL + "/comments")

@@ -1,5 +1,7 @@
-"""GraphQL over emulate: who edited what, review threads and their resolving, in a part of GitHub's own schema."""
+"""GraphQL over emulate, in a part of GitHub's own schema: edits, review threads and resolving, what closes an issue."""
 
+import base64
+import re
 from datetime import datetime
 from typing import Any
 
@@ -12,12 +14,14 @@ from tests.fakes.github.gate import Refusal
 from tests.fakes.github.graphql import SCHEMA
 
 View = dict[str, Any]
+_COMMENT = re.compile(rb"0:IssueComment(\d+)")
+"""What emulate's node ids say."""
+_CLOSES = r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?):? #{}\b"
 
 
 @answers("POST", "/graphql")
 async def ask_graphql(ask: Ask) -> Answer:
-    root = _Root(ask)
-    result = await graphql(SCHEMA, ask.body["query"], root, variable_values=ask.body.get("variables"))
+    result = await graphql(SCHEMA, ask.body["query"], _Root(ask), variable_values=ask.body.get("variables"))
     answer: View = {"data": result.data}
     if result.errors:
         kinds = ((error.extensions or {}).get("type", "") for error in result.errors)
@@ -33,30 +37,23 @@ class _Root:
         self._ask = ask
 
     async def repository(self, _info: Any, owner: str, name: str) -> View:
-        repo = self._opened(self._ask.front.memory.repos.get(f"{owner}/{name}"))
+        repo = next((repo for repo in self._opened() if repo.full_name == f"{owner}/{name}"), None)
         if repo is None:
             raise _refused("NOT_FOUND", f"Could not resolve to a Repository with the name '{owner}/{name}'.")
 
-        async def found(_info: Any, number: int) -> View | None:
-            if number in repo.pulls:
-                return {
-                    "__typename": "PullRequest",
-                    **_history(repo, number),
-                    "reviewThreads": self._page(repo, number),
-                }
-            try:
-                await self._ask.front.look(f"{repo.api}/issues/{number}")
-            except Refusal:
-                return None
-            return {"__typename": "Issue", **_history(repo, number)}
+        async def either(_info: Any, number: int) -> View | None:
+            return await (self._pull if number in repo.pulls else self._issue)(repo, number)
 
-        async def pull(info: Any, number: int) -> View | None:
-            return await found(info, number) if number in repo.pulls else None
+        async def issue(_info: Any, number: int) -> View | None:
+            return None if number in repo.pulls else await self._issue(repo, number)
 
-        return {"issueOrPullRequest": found, "pullRequest": pull}
+        async def pull(_info: Any, number: int) -> View | None:
+            return await self._pull(repo, number) if number in repo.pulls else None
+
+        return {"issueOrPullRequest": either, "issue": issue, "pullRequest": pull}
 
     async def node(self, _info: Any, id: str) -> View | None:  # noqa: A002  # GitHub's name
-        return await self._thread(id)
+        return await (self._thread(id) if id.startswith("PRRT_") else self._comment(id))
 
     async def resolveReviewThread(self, _info: Any, input: dict[str, str]) -> View:  # noqa: A002
         token = self._ask.token
@@ -68,55 +65,89 @@ class _Root:
         repo.resolved.add(first)
         return {"thread": await self._thread(input["threadId"])}
 
-    def _opened(self, repo: Repo | None) -> Repo | None:
+    def _opened(self) -> list[Repo]:
+        """What whoever asks may see."""
         token = self._ask.token
-        return repo if repo is not None and token is not None and token.opens(repo.id) else None
+        return [repo for repo in self._ask.front.memory.repos.values() if token is not None and token.opens(repo.id)]
 
-    def _page(self, repo: Repo, number: int) -> Any:
+    async def _look(self, repo: Repo, path: str) -> Any:
+        """None where there is nothing."""
+        try:
+            found = await self._ask.front.look(f"{repo.api}{path}")
+        except Refusal:
+            return None
+        return dressed(found, self._ask.front.memory, repo)
+
+    async def _issue(self, repo: Repo, number: int) -> View | None:
+        found = await self._look(repo, f"/issues/{number}")
+        if found is None:
+            return None
+
+        async def closers(_info: Any, **_rest: Any) -> View:
+            closes = re.compile(_CLOSES.format(number), re.IGNORECASE)
+            pulls = [pull for pull in await self._look(repo, "/pulls") if closes.search(pull["body"] or "")]
+            return {"nodes": [await self._pull(repo, pull["number"]) for pull in pulls]}
+
+        return {"__typename": "Issue", **_history(repo, number), "closedByPullRequestsReferences": closers}
+
+    async def _pull(self, repo: Repo, number: int) -> View:
+        found = await self._look(repo, f"/pulls/{number}")
+
         async def threads(_info: Any, first: int = 50, after: str | None = None) -> View:
-            found, start = await self._threads(repo, number), int(after or 0)
-            page = {"hasNextPage": start + first < len(found), "endCursor": str(start + first)}
-            return {"pageInfo": page, "nodes": found[start : start + first]}
+            nodes, start = await self._threads(repo, number), int(after or 0)
+            page = {"hasNextPage": start + first < len(nodes), "endCursor": str(start + first)}
+            return {"pageInfo": page, "nodes": nodes[start : start + first]}
 
-        return threads
+        state = "MERGED" if found["merged_at"] else found["state"].upper()
+        about = {"number": number, "state": state, "author": _account(found["user"])}
+        return {"__typename": "PullRequest", **about, **_history(repo, number), "reviewThreads": threads}
 
     async def _threads(self, repo: Repo, number: int) -> list[View]:
-        comments = await self._ask.front.look(f"{repo.api}/pulls/{number}/comments")
-        shown = dressed(comments, self._ask.front.memory, repo)
-        firsts = [comment for comment in shown if comment["in_reply_to_id"] is None]
-        return [_thread(repo, [item for item in shown if first["id"] in _line(item)]) for first in firsts]
+        comments = await self._look(repo, f"/pulls/{number}/comments")
+        firsts = [comment for comment in comments if comment["in_reply_to_id"] is None]
+        return [_thread(repo, [item for item in comments if first["id"] in _ends(item)]) for first in firsts]
 
     async def _thread(self, ident: str) -> View | None:
-        try:
-            repo, first = self._place(ident)
-            comment = await self._ask.front.look(f"{repo.api}/pulls/comments/{first}")
-        except Refusal:
+        repo, first = self._place(ident)
+        comment = await self._look(repo, f"/pulls/comments/{first}")
+        if comment is None:
             return None
         number = int(comment["pull_request_url"].rpartition("/")[2])
         return next((found for found in await self._threads(repo, number) if found["id"] == ident), None)
 
     def _place(self, ident: str) -> tuple[Repo, int]:
-        """The repository of a thread that whoever asks may see, and its first comment."""
+        """The repository of a thread and its first comment."""
         _, repository, first = ident.split("_")
-        wanted = (repo for repo in self._ask.front.memory.repos.values() if str(repo.id) == repository)
-        repo = self._opened(next(wanted, None))
+        repo = next((repo for repo in self._opened() if str(repo.id) == repository), None)
         if repo is None:
-            raise Refusal(404, "Not Found")
+            raise _refused("NOT_FOUND", "Could not resolve to a node with the global id.")
         return repo, int(first)
 
+    async def _comment(self, ident: str) -> View | None:
+        """A comment on a conversation, by emulate's node id, with who edited it last."""
+        told = _COMMENT.fullmatch(base64.b64decode(ident + "=" * (-len(ident) % 4)))
+        path = f"issues/comments/{int(told[1])}" if told else ""
+        for repo in self._opened() if path else ():
+            if found := await self._look(repo, f"/{path}"):
+                at, login = repo.edited.get(path, (None, ""))
+                editor = _account(await self._ask.front.user(login)) if login else None
+                edit = {"lastEditedAt": stamp(at) if at else None, "editor": editor}
+                return {"__typename": "IssueComment", "id": ident, "body": found["body"], **edit}
+        return None
 
-def _line(comment: View) -> tuple[int, int | None]:
+
+def _ends(comment: View) -> tuple[int, int | None]:
     return comment["id"], comment["in_reply_to_id"]
 
 
 def _history(repo: Repo, number: int) -> View:
-    edited = repo.edited.get(f"issues/{number}")
+    at, _ = repo.edited.get(f"issues/{number}", (None, ""))
 
     def timeline(_info: Any, since: str = "", **_rest: Any) -> dict[str, int]:
         moment = datetime.fromisoformat(since) if since else None
         return {"filteredCount": sum(moment is None or at >= moment for at in repo.renamed.get(number, ()))}
 
-    return {"lastEditedAt": stamp(edited) if edited else None, "timelineItems": timeline}
+    return {"lastEditedAt": stamp(at) if at else None, "timelineItems": timeline}
 
 
 def _thread(repo: Repo, comments: list[View]) -> View:
@@ -129,20 +160,27 @@ def _thread(repo: Repo, comments: list[View]) -> View:
         "path": first["path"],
         "line": first["line"],
         "startLine": first["start_line"],
-        "comments": {"nodes": [_comment(repo, comment) for comment in comments]},
+        "comments": {"nodes": [_inline(repo, comment) for comment in comments]},
     }
 
 
-def _comment(repo: Repo, comment: View) -> View:
-    edited = repo.edited.get(f"pulls/comments/{comment['id']}")
+def _inline(repo: Repo, comment: View) -> View:
+    at, _ = repo.edited.get(f"pulls/comments/{comment['id']}", (None, ""))
+    review = comment["pull_request_review_id"]
     return {
         "databaseId": comment["id"],
         "body": comment["body"],
         "createdAt": comment["created_at"],
-        "lastEditedAt": stamp(edited) if edited else None,
+        "lastEditedAt": stamp(at) if at else None,
         "diffHunk": comment["diff_hunk"],
-        "author": {"__typename": "User", "login": comment["user"]["login"].removesuffix("[bot]")},  # as GraphQL says it
+        "author": _account(comment["user"]),
+        "pullRequestReview": {"databaseId": review} if review else None,
     }
+
+
+def _account(user: View) -> View:
+    """GraphQL tells a bot's login without the ending that REST gives it."""
+    return {"__typename": user["type"], "login": user["login"].removesuffix("[bot]"), "databaseId": user["id"]}
 
 
 def _refused(kind: str, message: str) -> GraphQLError:
