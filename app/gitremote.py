@@ -65,6 +65,10 @@ def fetch(store: GitStore, remote: Remote, commit: str, *, ref: str = "") -> Non
     """
     if not is_full_id(commit):
         raise ValueError(f"{commit!r} is not a full commit id")
+    if ref and not ref.startswith("refs/"):
+        raise ValueError(f"{ref!r} is not the full name of a ref")
+    if ref:
+        Git()("check-ref-format", ref)
     if store.keeps(commit):
         return
     with store.lock("fetch") as held:
@@ -132,7 +136,6 @@ def push(store: GitStore, remote: Remote, branch: str, commit: str, *, expected:
 
 def _fetch_shown(store: GitStore, remote: Remote, commit: str, ref: str, held: int) -> str:
     """Fetch what a ref shows, under a name that counts for nothing until it proves to be the commit; or why not."""
-    Git()("check-ref-format", ref)
     arrived = f"refs/agent-fix/arrived/{commit}"
     if refused := _fetch(store, remote, "--depth=1", f"+{ref}:{arrived}", held=held, timeout=LONG):
         return refused

@@ -109,7 +109,7 @@ class Parcels:
         ]
 
     def fill(self, repository: int, commit: str, chunks: Iterable[bytes]) -> None:
-        """Keep what `GitStore.pack` gave, whole or not at all. ParcelError, and it is refused, where it is too large."""
+        """Keep what `GitStore.pack` gave, whole or not at all. ParcelError, and refused, where it is too large."""
         filling, whole = uuid4().hex, False
         try:
             count, digest = self._write(filling, commit, chunks)

@@ -10,7 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from app.errors import OutputError
-from app.gitstore import GitError, GitStore, UnsafePathError
+from app.gitcommand import Git
+from app.gitstore import GitError, GitStore, UnsafePathError, log
 from app.patch import FileChange, Patch
 from app.repository import inspect
 from app.task import Person
@@ -78,6 +79,7 @@ def poisoned_settings(wires: Tripwires) -> Mapping[str, str]:
         "alias.rev-parse": f"!{wires.script('alias-rev-parse')}",
         "filter.evil.required": "true",
         "commit.gpgSign": "true",
+        "log.showSignature": "true",
         "fetch.recurseSubmodules": "true",
         "gc.auto": "1",
         f"url.ext::{wires.script('ext-url')} .insteadOf": "/",
@@ -130,6 +132,7 @@ def test_the_whole_way_through_a_poisoned_repository(poisoned: Path, wires: Trip
     head = store.commit(patch, message="fix", author=BOT, date=WHEN)
     store.diff(seen.base_commit, head)
     store.diff_stat(seen.base_commit, head)
+    assert b"change" in log(Git("-C", str(poisoned)), seen.base_commit, 100)
     assert store.deliver(poisoned, "agent-fix/a", head) == "agent-fix/a"
     assert store.fetch(poisoned, "refs/heads/agent-fix/a") == head
     assert store.tree(head).read("a.txt") == b"fixed\r\n"
