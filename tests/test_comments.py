@@ -12,8 +12,9 @@ from app.config import RepoConfig
 from app.gitformat import FileStat
 from app.model.budget import Totals
 from app.plan import Plan
-from app.publish.comments import MAX_BODY, MAX_TITLE, commit_message, pull_request_body, pull_request_title
+from app.publish.comments import commit_message, pull_request_body, pull_request_title
 from app.publish.facts import PullRequestFacts
+from app.publish.intent import MAX_BODY, MAX_TITLE
 from app.publish.plaintext import count, duration, harmless_line
 from app.task import Person
 from app.verify.facts import Execution, Gate, Suite, SuiteResult, Verdict

@@ -46,7 +46,7 @@ from app.publish.intents import Intents, StaleEpoch, receipts
 from app.publish.publisher import Publisher
 from app.task import Person
 from tests.databases import DIALECTS, database
-from tests.fakes.conversations import FolderConversation
+from tests.fakes.conversations import FolderConversation, as_wished
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PLACE = Place(installation=1, repository=2, owner="ada", name="sample", number=3)
@@ -97,7 +97,7 @@ class Desk:
         async def open_forge(_place: Place) -> FolderConversation:
             return self.forge
 
-        publisher, count = Publisher(self.intents, open_forge, owner), 0
+        publisher, count = Publisher(self.intents, open_forge, as_wished, owner), 0
         while await publisher.publish_next():
             count += 1
         return count

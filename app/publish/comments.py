@@ -11,19 +11,16 @@ from app.gitformat import FileStat
 from app.model.budget import price
 from app.plan import Plan
 from app.publish.facts import PullRequestFacts
+from app.publish.intent import MAX_BODY, MAX_TITLE
 from app.publish.markdown import cell, code_cell, code_span, details, inline, quoted, table
 from app.publish.plaintext import count, duration, harmless_line, harmless_text
 from app.publish.proof import MEANING, Caps, bullets, clip, known_failures, test_list, verification_section
 from app.task import Person, Task
 from app.verify.facts import Gate, Verdict
 
-MAX_TITLE = 200
 MAX_SUBJECT = 72
 SKIP_CI = "[skip ci]"
 """Heard by push and pull_request triggers where it stands in the head commit, not by `pull_request_target`."""
-MAX_BODY = 60_000
-"""Characters; GitHub refuses a body of more than 65,536."""
-
 _LEVELS = (Caps(4_000, 50, 2_000), Caps(1_500, 20, 1_000), Caps(500, 8, 400), Caps(100, 3, 120))
 """The most that is shown, and what is shown of a body that would be too long so."""
 

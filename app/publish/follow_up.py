@@ -2,7 +2,7 @@
 
 import re
 
-from app.publish.comments import MAX_BODY
+from app.publish.intent import MAX_BODY
 
 _FOOTER = "\n---\n\n<sub>agent-fix · "
 _LEFT_OUT = "## An earlier follow-up\n\nIt is left out here, because the description would be too long; see its commit."

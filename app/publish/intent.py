@@ -15,6 +15,15 @@ from app.forge.errors import WaitUntil
 from app.noun import Noun
 from app.task import Person
 
+MAX_TITLE = 200
+MAX_BODY = 60_000
+"""Characters; GitHub refuses a body of more than 65,536."""
+MAX_COMMENT = 8_000
+Title = Annotated[str, Field(max_length=MAX_TITLE)]
+Body = Annotated[str, Field(max_length=MAX_BODY)]
+Comment = Annotated[str, Field(max_length=MAX_COMMENT)]
+"""What is longer cannot even be wished for, so that nothing can be carried out of the house in bulk."""
+
 
 class Place(Noun):
     """The issue or pull request that a job belongs to. The repository's number decides, not its name."""
@@ -31,7 +40,7 @@ class Recipe(Noun):
 
     patch: str
     """Digest of the patch (`Patch.model_dump_json()`) among the job's blobs."""
-    message: str
+    message: Comment
     author: Person
     date: datetime
     parents: tuple[str, ...] = ()
@@ -46,8 +55,8 @@ class OpenDraftPullRequest(Noun):
     commit: str
     recipe: Recipe
     base: str
-    title: str
-    body: str
+    title: Title
+    body: Body
 
     def pull_request(self, branch: str) -> PullRequest:
         return PullRequest(branch=branch, base=self.base, title=self.title, body=self.body)
@@ -77,14 +86,14 @@ class TellFollowUp(Noun):
     """A section of our own pull request's body about what was done to it later; the rest of the body stays."""
 
     kind: Literal["follow_up"] = "follow_up"
-    section: str
+    section: Body
 
 
 class StatusComment(Noun):
     """The one comment that tells how the job stands; a newer wish takes the place of one not yet fulfilled."""
 
     kind: Literal["status_comment"] = "status_comment"
-    body: str
+    body: Comment
 
 
 class Label(Noun):
@@ -109,8 +118,8 @@ class WriteCheck(Noun):
     kind: Literal["check_run"] = "check_run"
     name: str
     commit: str
-    title: str
-    summary: str
+    title: Title
+    summary: Body
     conclusion: Conclusion | None = None
 
 
@@ -119,7 +128,7 @@ class AnswerThread(Noun):
 
     kind: Literal["thread_reply"] = "thread_reply"
     comment: int
-    body: str
+    body: Comment
     thread: str = ""
 
 
@@ -127,7 +136,7 @@ class Fail(Noun):
     """The visible end of a job that did not end well: a comment of its own, and the labels."""
 
     kind: Literal["fail"] = "fail"
-    body: str
+    body: Comment
     add: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
 

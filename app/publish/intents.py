@@ -8,7 +8,8 @@ A worker whose job was taken over has an old epoch: it can neither wish nor have
 granting are one transaction that holds the job's row.
 """
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -43,6 +44,7 @@ intents = sa.Table(
     sa.Column("key", sa.String(160), nullable=False, unique=True),
     sa.Column("job", sa.String(40), nullable=False, index=True),
     sa.Column("epoch", sa.Integer, nullable=False),
+    sa.Column("installation", sa.BigInteger, nullable=False),
     sa.Column("place", sa.JSON, nullable=False),
     sa.Column("intent", sa.JSON, nullable=False),
     sa.Column("digest", sa.String(64), nullable=False),
@@ -52,6 +54,7 @@ intents = sa.Table(
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("owner", sa.String(80), nullable=False, default=""),
     sa.Column("reason", sa.Text, nullable=False, default=""),
+    sa.Column("error", sa.JSON),
     sa.Index("ix_intents_state_due", "state", "due"),
 )
 """`due`, in seconds since 1970: when a wanted one may be claimed, when the lease of a claimed one ends."""
@@ -70,6 +73,10 @@ _jobs = sa.table("jobs", sa.column("id", sa.String), sa.column("epoch", sa.Integ
 """The table of `app.jobs`, of which only the fence is known here."""
 
 _OPEN = ("wanted", "claimed")
+NO_JOB = "d-"
+"""How the names begin under which answers are wished for that belong to no job (`name_without_job`)."""
+MOST_WISHES = 60
+"""Different things that one job may wish for in its life, so that no job floods a repository."""
 
 
 class StaleEpoch(AgentFixError):  # noqa: N818  # a fact about the caller
@@ -77,6 +84,13 @@ class StaleEpoch(AgentFixError):  # noqa: N818  # a fact about the caller
 
     def __init__(self, job: str) -> None:
         super().__init__(f"Job {job} is another process's by now.", code=ExitCode.BUSY)
+
+
+class TooManyWishes(AgentFixError):  # noqa: N818  # a limit
+    """The job has wished for more than a job may."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(f"Job {job} wishes for more than {MOST_WISHES} things.", code=ExitCode.LIMIT_REACHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +115,8 @@ class Standing:
     state: State
     reason: str
     receipt: Receipt | None
+    error: AgentFixError | None = None
+    """Why it failed, where it did."""
 
 
 class Intents:
@@ -121,7 +137,10 @@ class Intents:
                 raise StaleEpoch(job)
             row = _row(db, key)
             values: dict[str, Any] = {"epoch": epoch, "place": place.model_dump(mode="json")}
+            values |= {"installation": place.installation}
             if row is None:
+                if _count(db, job) >= MOST_WISHES:
+                    raise TooManyWishes(job)
                 values |= {"key": key, "job": job, "revision": 1, "digest": digest, "owner": "", "reason": ""}
                 values |= {"intent": intent.model_dump(mode="json"), **_columns(Next("wanted", now, 0))}
                 db.execute(intents.insert().values(values))
@@ -143,12 +162,13 @@ class Intents:
             mine = intents.update().where(intents.c.job == job, intents.c.state.in_(_OPEN))
             return db.execute(mine.values(epoch=epoch)).rowcount
 
-    def claim(self, owner: str) -> Claim | None:
+    def claim(self, owner: str, busy: Collection[int] = ()) -> Claim | None:
         """The next intent that is due and whose epoch is its job's, for this publisher alone; None where there is none.
 
-        One whose publisher died is due when its lease ends, and given up when that has happened too often.
+        Those of `busy` installations wait. One whose publisher died is due when its lease ends, and given up when that
+        has happened too often.
         """
-        for key, job, epoch in self._due():
+        for key, job, epoch in self._due(busy):
             with self._engine.begin() as db:
                 if not _holds(db, job, epoch):
                     continue
@@ -183,7 +203,7 @@ class Intents:
         then = after_failure(error, claim.attempts, self._now())
         ours = (intents.c.key == claim.key, intents.c.state == "claimed")
         with self._engine.begin() as db:
-            values = {**_columns(then), "owner": "", "reason": error.message}
+            values = {**_columns(then), "owner": "", "reason": error.message, "error": error.to_json()}
             db.execute(intents.update().where(*ours, intents.c.attempts == claim.attempts).values(values))
         return then
 
@@ -199,12 +219,13 @@ class Intents:
     def standing(self, key: str) -> Standing | None:
         with self._engine.connect() as db:
             row = _row(db, key)
-            if row is None:
-                return None
-            newest = sa.select(receipts.c.receipt).where(receipts.c.key == key).order_by(receipts.c.revision.desc())
-            kept = db.execute(newest.limit(1)).scalar()
-        receipt = Receipt.model_validate(kept) if kept is not None else None
-        return Standing(key, INTENT.validate_python(row["intent"]), row["state"], row["reason"], receipt)
+            return _standing(db, row) if row is not None else None
+
+    def of(self, job: str) -> tuple[Standing, ...]:
+        """Everything that was wished for a job, in the order in which it was."""
+        query = intents.select().where(intents.c.job == job).order_by(intents.c.seq)
+        with self._engine.connect() as db:
+            return tuple(_standing(db, row) for row in db.execute(query).mappings().all())
 
     def next_due(self) -> datetime | None:
         """When the next intent may be claimed; None where none is open."""
@@ -213,9 +234,10 @@ class Intents:
             found = db.execute(soonest).scalar()
         return None if found is None else _moment(found)
 
-    def _due(self) -> list[tuple[str, str, int]]:
+    def _due(self, busy: Collection[int]) -> list[tuple[str, str, int]]:
+        due = (intents.c.state.in_(_OPEN), intents.c.due <= self._now().timestamp())
         query = sa.select(intents.c.key, intents.c.job, intents.c.epoch).where(
-            intents.c.state.in_(_OPEN), intents.c.due <= self._now().timestamp()
+            *due, intents.c.installation.not_in(list(busy))
         )
         with self._engine.connect() as db:
             found = db.execute(query.order_by(intents.c.due, intents.c.seq).limit(50)).all()
@@ -227,14 +249,42 @@ class Intents:
         db.execute(intents.update().where(intents.c.key == row["key"]).values(values))
 
     def _leave(self, db: Connection, row: RowMapping, then: Next, reason: str) -> None:
-        values = {**_columns(then), "owner": "", "reason": reason}
+        values = {**_columns(then), "owner": "", "reason": reason, "error": None}
         db.execute(intents.update().where(intents.c.key == row["key"]).values(values))
 
 
+def name_without_job(trigger: str) -> str:
+    """For what answers a trigger and no job: a name that is the same for the same trigger. Its epoch is 0."""
+    return NO_JOB + hashlib.sha256(trigger.encode()).hexdigest()[:12]
+
+
 def _holds(db: Connection, job: str, epoch: int) -> bool:
-    """Whether the job is at this epoch, holding its row until the transaction ends, on SQLite the whole database."""
+    """Whether the job is at this epoch, holding its row until the transaction ends, on SQLite the whole database.
+
+    What belongs to no job is nobody's to take over: its own rows are held.
+    """
+    if job.startswith(NO_JOB):
+        db.execute(intents.update().where(intents.c.job == job).values(job=job))
+        return epoch == 0
     held = sa.update(_jobs).where(_jobs.c.id == job, _jobs.c.epoch == epoch).values(epoch=epoch)
     return db.execute(held).rowcount == 1
+
+
+def _count(db: Connection, job: str) -> int:
+    return int(db.execute(sa.select(sa.func.count()).where(intents.c.job == job)).scalar_one())
+
+
+def _standing(db: Connection, row: RowMapping) -> Standing:
+    newest = sa.select(receipts.c.receipt).where(receipts.c.key == row["key"]).order_by(receipts.c.revision.desc())
+    kept = db.execute(newest.limit(1)).scalar()
+    return Standing(
+        key=row["key"],
+        intent=INTENT.validate_python(row["intent"]),
+        state=row["state"],
+        reason=row["reason"],
+        receipt=Receipt.model_validate(kept) if kept is not None else None,
+        error=AgentFixError.from_json(row["error"]) if row["error"] and row["state"] == "failed" else None,
+    )
 
 
 def _row(db: Connection, key: str) -> RowMapping | None:

@@ -12,7 +12,7 @@ from app.publish.intent import LEASE, Label, OpenDraftPullRequest, Place, React,
 from app.publish.intents import Intents
 from app.publish.publisher import Publisher
 from app.task import Person
-from tests.fakes.conversations import FolderConversation
+from tests.fakes.conversations import FolderConversation, as_wished
 
 PLACE = Place(installation=1, repository=2, owner="ada", name="sample", number=3)
 WISHES = (
@@ -43,7 +43,7 @@ async def main(directory: Path, epoch: int) -> None:
     async def open_forge(_place: Place) -> FolderConversation:
         return FolderConversation(directory)
 
-    publisher = Publisher(intents, open_forge, f"p{epoch}")
+    publisher = Publisher(intents, open_forge, as_wished, f"p{epoch}")
     intents.adopt("j1", epoch)
     for wish in WISHES:
         intents.want("j1", epoch, PLACE, wish)

@@ -11,10 +11,15 @@ from app import failpoints
 from app.forge.github.connection import App, Credentials, Host, RepositoryId
 from app.forge.github.forge import GitHubForge, open_forge
 from app.gitstore import GitStore
+from app.jobs.roster import Roster
+from app.jobs.store import JobBlobs
 from app.jobs.tables import sqlite_engine
+from app.publish.granting import Granting
 from app.publish.intent import LEASE, Place
 from app.publish.intents import Intents
 from app.publish.publisher import Publisher
+from app.publish.quarantine import Quarantine
+from app.redact import Redactor
 
 
 class Clock:
@@ -35,7 +40,8 @@ async def main(spec: dict[str, Any]) -> None:
     host = Host(spec["address"], spec["address"])
     credentials = Credentials(spec["app_id"], spec["key"])
     late = LEASE + timedelta(seconds=1) if spec["late"] else timedelta()
-    intents = Intents(sqlite_engine(Path(spec["database"])), lambda: datetime.now(UTC) + late)
+    engine = sqlite_engine(Path(spec["database"]))
+    intents = Intents(engine, lambda: datetime.now(UTC) + late)
     store = GitStore(Path(spec["store"]))
     async with App(host, credentials, now=clock.now, sleep=clock.sleep) as app:
 
@@ -43,7 +49,9 @@ async def main(spec: dict[str, Any]) -> None:
             repository = RepositoryId(place.repository, place.owner, place.name)
             return await open_forge(app, place.installation, repository, store, place.number)
 
-        publisher = Publisher(intents, forge_of, "late" if spec["late"] else "early")
+        roster, nothing = Roster(engine, clock.now), Quarantine(Redactor())
+        granting = Granting(roster, lambda job: JobBlobs(engine, job), nothing, clock.now)
+        publisher = Publisher(intents, forge_of, granting.grant, "late" if spec["late"] else "early")
         while await publisher.publish_next():
             pass
 

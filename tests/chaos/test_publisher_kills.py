@@ -1,61 +1,38 @@
 """The publisher dies in the middle of real pushes and requests; GitHub ends with one branch, one draft, one comment."""
 
+import asyncio
 import json
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from app.forge.github.forge import who_we_are
 from app.forge.markers import says
-from app.gitremote import Remote, fetch
-from app.gitstore import GitStore
-from app.jobs.store import JobBlobs
-from app.jobs.tables import jobs, sqlite_engine
-from app.jobs.tables import metadata as job_tables
-from app.patch import FileChange, Patch
-from app.publish.intent import OpenDraftPullRequest, Place, Recipe, StatusComment
-from app.publish.intents import Intents
-from app.task import Person
+from app.jobs.tables import sqlite_engine
+from app.publish.intent import StatusComment
 from tests.fakes.github.faults import Fault
 from tests.fakes.github.gate import APP_ID, app_key
 from tests.fakes.github.ground import Ground, make_ground, served
+from tests.publishing import Desk
 
-NOW = datetime.now(UTC)
 BRANCH = "agent-fix/issue-1-totals"
 ROOT = Path(__file__).parents[2]
 
 
-def prepare(ground: Ground, address: str, directory: Path) -> Path:
-    """A job with a commit of ours and two wishes; returns what the child is told."""
-    engine = sqlite_engine(directory / "state.db")
-    job_tables.create_all(engine)
-    row = {"id": "j1", "key": "k", "state": "working", "job": {}, "epoch": 1, "created_at": NOW, "updated_at": NOW}
-    with engine.begin() as db:
-        db.execute(jobs.insert().values(row))
-    store = GitStore(directory / "store.git")
-    store.ensure()
-    base = ground.repo.branches["main"]
-    token, _ = ground.github.gate.mint(ground.installation, {"permissions": {"contents": "read"}})
-    fetch(store, Remote(f"{address}/ada/sample.git", token), base)
-    patch = Patch(base=base, changes=(FileChange(path="app/money.py", mode="100644", content=b"half = 0.25\n"),))
-    author = Person(name="bot", email="bot@users.noreply.example")
-    commit = store.commit(patch, message="Fix\n", author=author, date=NOW)
-    kept = JobBlobs(engine, "j1").put(patch.model_dump_json().encode())
-    recipe = Recipe(patch=kept, message="Fix\n", author=author, date=NOW)
-    intents = Intents(engine, lambda: NOW)
-    intents.create_tables()
-    number = ground.issue.number
-    place = Place(
-        installation=ground.installation.id, repository=ground.repo.id, owner="ada", name="sample", number=number
-    )
-    draft = OpenDraftPullRequest(branch=BRANCH, commit=commit, recipe=recipe, base="main", title="Fix", body="Fixes #1")
-    intents.want("j1", 1, place, draft)
-    intents.want("j1", 1, place, StatusComment(body="opened"))
+async def prepare(ground: Ground, address: str, directory: Path) -> Path:
+    """A job whose work is done, with its draft and a comment wished for; returns what the child is told."""
+    async with ground.app(api=address, site=address) as app:
+        engine = sqlite_engine(directory / "state.db")
+        desk = Desk(ground, app, await who_we_are(ground.door(app)), engine, directory)
+        made = await desk.admit(job_changes={"branch": BRANCH})
+        await desk.work(made)
+        desk.intents.want(made.id, 1, desk.place(), StatusComment(body="opened"))
+        engine.dispose()
     spec = {"address": address, "app_id": APP_ID, "key": app_key()[0], "database": str(directory / "state.db")}
     path = directory / "spec.json"
-    path.write_text(json.dumps({**spec, "store": str(store.path), "late": False}))
+    path.write_text(json.dumps({**spec, "store": str(desk.mirror(ground.repo.id).path), "late": False}))
     return path
 
 
@@ -69,7 +46,7 @@ def publish(spec: Path, failpoint: str = "", *, late: bool = False) -> int:
 def test_killed_between_two_effects_github_has_each_once(tmp_path: Path, moment: str) -> None:
     ground = make_ground(tmp_path)
     with served(ground.github) as address:
-        spec = prepare(ground, address, tmp_path)
+        spec = asyncio.run(prepare(ground, address, tmp_path))
         assert publish(spec, moment) == -9
         ground.github.faults.append(Fault("POST .*/comments", after=True))
         assert publish(spec, late=True) == 0

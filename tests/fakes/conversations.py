@@ -5,7 +5,9 @@ from pathlib import Path
 
 from app.errors import AgentFixError
 from app.failpoints import failpoint
-from app.forge.base import CheckRun, PullRequest, Reaction, Target
+from app.forge.base import CheckRun, Conversation, PullRequest, Reaction, Target
+from app.publish.intent import Intent
+from app.publish.intents import Claim
 
 
 class FolderConversation:
@@ -67,3 +69,8 @@ class FolderConversation:
 
     async def ensure_resolved(self, thread: str) -> None:
         self._make("resolved", thread)
+
+
+async def as_wished(claim: Claim, _forge: Conversation) -> Intent:
+    """Grants everything."""
+    return claim.intent
