@@ -113,6 +113,7 @@ class Attendance:
         partly = Result(
             exit_status="limit_reached" if limited else state,
             reason=error.message,
+            hint=error.hint,
             plan=None if state == "awaiting_approval" else self.desk.plan,  # people may have edited that one's file
             error_code=error.code,
             usage=self.meter.totals(),

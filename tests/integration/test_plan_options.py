@@ -1,5 +1,6 @@
 """The plan before the work: shown and asked for, edited, made alone, or left out."""
 
+import json
 import os
 import pty
 import signal
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workshop import ANSWERS, Workshop, ended, wait_until
+from tests.workshop import ANSWERS, PLAN, Said, Workshop, ended, wait_until
 
 KEYS = [said.key for said in ANSWERS]
 
@@ -65,6 +66,46 @@ def test_approval_where_nobody_can_be_asked(workshop: Workshop) -> None:
     assert "split drops the remainder" in (workshop.out / "plan.md").read_text()
     assert workshop.document["exit_status"] == "awaiting_approval"
     assert workshop.branches == []
+
+
+ASKING = PLAN | {"questions": ["Who gets the remainder?"]}
+UNSURE = (Said("plan", json.dumps(ASKING)), *ANSWERS[1:])
+
+
+def test_questions_are_shown_and_waited_for(workshop: Workshop) -> None:
+    workshop.record(UNSURE)
+    for _ in range(2):
+        done = workshop.fix()
+        assert done.code == 25, done.text
+        assert done.text.count("(1) Who gets the remainder?") >= 1
+        assert "Write the answers into the issue file" in done.text
+        assert asked(workshop) == ["plan"], "waiting again costs nothing"
+        assert "needs_input" in workshop.jobs().text
+    assert workshop.document["exit_status"] == "needs_input"
+    assert workshop.document["plan"]["questions"] == ["Who gets the remainder?"]
+    assert "--no-plan" in workshop.document["hint"]
+    assert workshop.branches == []
+
+
+def test_questions_can_be_answered_in_the_plan(workshop: Workshop) -> None:
+    workshop.record(UNSURE)
+    assert workshop.fix().code == 25
+    plan = workshop.directory / "mine.md"
+    plan.write_text((workshop.out / "plan.md").read_text().replace("remainder?", "remainder? The first people."))
+    done = workshop.fix("--plan", str(plan))
+    assert done.code == 0, done.text
+    assert workshop.document["plan"]["questions"] == ["Who gets the remainder? The first people."]
+    assert len(workshop.branches) == 1
+
+
+def test_questions_can_be_answered_in_the_issue(workshop: Workshop) -> None:
+    workshop.record(UNSURE)
+    assert workshop.fix().code == 25
+    workshop.issue.write_text(workshop.issue.read_text() + "\nThe first people get the remainder.\n")
+    workshop.record(ANSWERS)
+    done = workshop.fix()
+    assert done.code == 0, done.text
+    assert workshop.document["verification"]["verdict"] == "proved"
 
 
 class Terminal:
