@@ -12,7 +12,7 @@ from pathlib import Path
 
 from app.errors import ExitCode, RepositoryError
 from app.gitcommand import Git, GitError
-from app.gitstore import GitStore
+from app.gitstore import GitStore, log
 from app.gittree import GitTree
 
 SLUG_LENGTH = 40
@@ -64,6 +64,11 @@ def inspect(path: Path, base: str | None, store: GitStore) -> Inspected:
         tree=tree,
         notes=_notes(path, root, dirty),
     )
+
+
+def past(root: Path, commit: str, most: int) -> bytes:
+    """What the newest commits up to this one changed, as `GitStore.log` tells it; empty where it is gone."""
+    return log(Git("-C", str(root)), commit, most)
 
 
 def note_about(out: Path, repository: Path) -> str:

@@ -23,7 +23,7 @@ from app.context.history import MAX_COMMITS, Change, read_log
 from app.context.index import Index
 from app.context.rank import locate
 from app.gitcommand import Git, GitError
-from app.gitstore import GitStore
+from app.gitstore import GitStore, log
 
 TOPS = (1, 5, 10, 20)
 _FOLDER = r"(?<![\w.@-])(?:[\w.@+~-]*[/\\])+[\w.@+~-]*"
@@ -107,8 +107,7 @@ def _git_dir(path: Path) -> Path:
 
 
 def _history(git_dir: Path, commit: str) -> list[Change]:
-    options = ("--no-merges", f"--max-count={MAX_COMMITS}", "--name-only", "-z", "--format=%x01%s")
-    return list(read_log(Git(f"--git-dir={git_dir}")("log", *options, "--end-of-options", commit)))
+    return list(read_log(log(Git(f"--git-dir={git_dir}"), commit, MAX_COMMITS)))
 
 
 def report(bench: Bench) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from app.agent.prompts import render_brief
 from app.asking import AskBench, answer
 from app.bootstrap.sandboxes import make_provider
 from app.config import RepoConfig
+from app.context.history import MAX_COMMITS, read_log
 from app.context.instructions import instructions
 from app.context.map import describe_repository
 from app.errors import AgentFixError
@@ -95,6 +96,10 @@ class Desk(ABC):
     def before(self) -> Patch:
         """Where the job is to resolve the conflicts of a merge: what makes its base into the branch as it was."""
         return Patch(base=self.ground.tree.commit)
+
+    def past(self) -> bytes:
+        """The log of the commits up to the base, where this machine has it."""
+        return self.ground.mirror.log(self.ground.job.task.base, MAX_COMMITS)
 
     @abstractmethod
     async def publish(self, patch: Patch, summary: str) -> Published:
@@ -233,9 +238,9 @@ class Desk(ABC):
         """The map and the rules of the repository, as the model is shown them; the same for the same base."""
         task = self.ground.job.task
         text = "\n\n".join(filter(None, (task.issue.title, task.request, task.issue.body)))
-        described = describe_repository(
-            self.ground.tree, text, cache=self.ground.settings.state / "caches" / "index", budget_tokens=MAP_TOKENS
-        )
+        cache = self.ground.settings.state / "caches" / "index"
+        history = read_log(self.past())
+        described = describe_repository(self.ground.tree, text, cache=cache, budget_tokens=MAP_TOKENS, history=history)
         rules = [(rule.path, rule.text) for rule in instructions(self.ground.tree, INSTRUCTION_TOKENS)]
         if self.ground.config.instructions:
             rules.insert(0, (".github/agent-fix.yml", self.ground.config.instructions))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from app.bootstrap.desk import Desk, Ground, make_meter
 from app.config import RepoConfig
+from app.context.history import MAX_COMMITS
 from app.errors import OutputError
 from app.failpoints import failpoint
 from app.forge.local import Folder, LocalForge
@@ -29,6 +30,7 @@ from app.patch import Patch
 from app.pipeline import Published
 from app.plan import Plan
 from app.publish.comments import commit_message
+from app.repository import past
 from app.result import Result
 from app.sandbox.workplace import remove_tree
 from app.settings import Settings
@@ -160,6 +162,10 @@ class LocalDesk(Desk):
         failpoint("publish.delivered")
         changes = await asyncio.to_thread(mirror.diff_stat, job.task.base, commit)
         return Published(branch=branch, commit=commit, changes=changes)
+
+    def past(self) -> bytes:
+        """The user's repository has its whole history; the mirror has none."""
+        return past(Path(self.ground.job.task.repository), self.ground.job.task.base, MAX_COMMITS)
 
     def keep(self, result: Result) -> None:
         self.ground.store.finish(self.ground.job.id, result.exit_status, result.reason, result.model_dump(mode="json"))
