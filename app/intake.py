@@ -35,7 +35,10 @@ class Case:
     @property
     def starts(self) -> bool:
         """Whether it would begin work that leads to a pull request."""
-        return self.command.verb in _STARTING and (not self.state.working or self.command.verb == "retry")
+        verb, state = self.command.verb, self.state
+        if verb == "approve":
+            return state.planned and not state.working
+        return verb in _STARTING and (not state.working or verb == "retry")
 
     @property
     def is_our_pull_request(self) -> bool:
@@ -93,6 +96,16 @@ def taken_back(case: Case) -> Decision | None:
     if case.state.gone:
         return Skip(rule="taken_back", reason="the comment was deleted")
     return None
+
+
+def overtaken(case: Case) -> Decision | None:
+    """Deliveries may arrive in any order: what was said to be stopped later is not begun, nor a later wish stopped."""
+    asked, verb = case.state.asked_at, case.command.verb
+    later = {"stop": case.state.begun_at, "status": None}.get(verb, case.state.stopped_at)
+    if asked is None or later is None or asked >= later:
+        return None
+    reason = "work was asked for again after that" if verb == "stop" else "it was said to stop after that"
+    return Skip(rule="overtaken", reason=reason)
 
 
 def archived(case: Case) -> Decision | None:
@@ -169,7 +182,7 @@ def busy(case: Case) -> Decision | None:
 def nothing_to_act_on(case: Case) -> Decision | None:
     """A command that needs a job, where no job is in that state."""
     state, verb = case.state, case.command.verb
-    if verb == "approve" and state.job_state != "awaiting_approval":
+    if verb == "approve" and state.job_state != "awaiting_approval" and not state.planned:
         return Reply(rule="nothing_to_act_on", text="No plan waits for approval.", suggestion="/agent plan")
     if verb == "continue" and state.job_state != "paused":
         return Reply(rule="nothing_to_act_on", text="No job is paused.", suggestion="/agent status")
@@ -199,6 +212,7 @@ RULES: Final[tuple[Callable[[Case], Decision | None], ...]] = (
     taken_back,
     archived,
     no_access,
+    overtaken,
     too_many,
     misread,
     broken_config,

@@ -1,5 +1,6 @@
 """What intake decides with and what it decides: the state it is shown, and an Order, Signal, Reply or Skip."""
 
+from datetime import datetime
 from typing import Literal
 
 from app.commands import Options
@@ -77,6 +78,15 @@ class State(Noun):
     """How often the bot has followed up on this pull request by itself."""
     asked_lately: int = 0
     """How many commands this actor gave in the repository within the hour, without this one."""
+
+    planned: bool = False
+    """The newest job made a plan and nothing else; it may still be approved."""
+    asked_at: datetime | None = None
+    """When this was asked or done, by the forge's clock."""
+    begun_at: datetime | None = None
+    """When work was last asked for here."""
+    stopped_at: datetime | None = None
+    """When it was last said here to stop."""
 
     @property
     def working(self) -> bool:

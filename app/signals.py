@@ -101,7 +101,9 @@ def _turn(event: Turn, state: State, bot: Bot) -> Decision:
 
 def _aim_of_label(event: Unlabelled, state: State) -> SignalAim | None:
     back_on = event.label.casefold() in {label.casefold() for label in state.labels}
-    return "stop" if event.label.casefold() in WORK_LABELS and state.working and not back_on else None
+    asked_again = state.asked_at is not None and state.begun_at is not None and state.asked_at < state.begun_at
+    called_off = event.label.casefold() in WORK_LABELS and not back_on and not asked_again
+    return "stop" if called_off and state.working else None
 
 
 def _aim_of_issue(event: IssueChanged, state: State) -> SignalAim | None:

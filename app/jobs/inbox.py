@@ -147,9 +147,15 @@ class Inbox:
         """It is dealt with; False where somebody else has it by now."""
         return self._change(claimed, state="done", outcome=outcome, owner=None, done_at=self._clock())
 
-    def put_back(self, claimed: Claimed, reason: str, after: timedelta) -> bool:
-        """Try again later, or give it up after the last attempt; False where somebody else has it by now."""
+    def put_back(self, claimed: Claimed, reason: str, after: timedelta, *, counts: bool = True) -> bool:
+        """Try again later, or give it up after the last attempt; False where somebody else has it by now.
+
+        An attempt does not count where the delivery is not to blame: the forge is down, or something is to end first.
+        """
         now = self._clock()
+        if not counts:
+            spared = {"attempts": claimed.attempt - 1, "due_at": now + after}
+            return self._change(claimed, state="waiting", outcome=reason, owner=None, **spared)
         if claimed.attempt >= MOST_ATTEMPTS:
             return self._change(claimed, state="dead", outcome=reason, owner=None, done_at=now)
         return self._change(claimed, state="waiting", outcome=reason, owner=None, due_at=now + after)

@@ -20,7 +20,7 @@ from app.commission import Commission
 from app.job import FINAL, Job, JobState
 from app.jobs.roster import BOTH, WORKED_ON
 from app.jobs.tables import commissions, jobs, writing
-from app.jobs.triggers import Trigger, insert_trigger
+from app.jobs.triggers import Trigger, insert_trigger, is_decided
 from app.model.base import MicroUSD
 
 LEASE = timedelta(seconds=60)
@@ -159,14 +159,17 @@ class Queue:
             mine = commissions.update().where(commissions.c.job == job_id, commissions.c.crashes > 0)
             db.execute(mine.values(crashes=0))
 
-    def resume(self, job_id: str, job: Job | None = None) -> bool:
+    def resume(self, job_id: str, job: Job | None = None, *, trigger: Trigger | None = None, outcome: str = "") -> bool:
         """Set a parked job on its way again, with other limits where `job` is given.
 
-        False where it is not parked, or where another job lives at its place by now.
+        False where it is not parked, where another job lives at its place by now, or where the trigger was decided
+        before; else the trigger is decided with it.
         """
         now = self._clock()
         try:
             with writing(self.engine) as db:
+                if trigger is not None and is_decided(db, trigger.key):
+                    return False
                 values: dict[str, Any] = {"state": "queued", "reason": "", "updated_at": now}
                 if job is not None:
                     values["job"] = job.model_dump(mode="json")
@@ -174,10 +177,22 @@ class Queue:
                 key = db.execute(parked.values(values).returning(jobs.c.key)).scalar()
                 if key is None:
                     return False
+                if trigger is not None:
+                    insert_trigger(db, trigger, outcome, job_id)
                 mine = commissions.update().where(commissions.c.job == job_id)
                 db.execute(mine.values(living=key, crashes=0, due=0.0))
         except IntegrityError:
             return False
+        return True
+
+    def end(self, job_id: str, state: JobState, reason: str) -> bool:
+        """End it over the head of whoever works on it, who is fenced off from here on; False where it has ended."""
+        ended = {"state": state, "reason": reason, "stop_requested": True, "owner": None, "epoch": jobs.c.epoch + 1}
+        with writing(self.engine) as db:
+            mine = jobs.update().where(jobs.c.id == job_id, jobs.c.state.not_in(FINAL))
+            if db.execute(mine.values(updated_at=self._clock(), **ended)).rowcount != 1:
+                return False
+            db.execute(commissions.update().where(commissions.c.job == job_id).values(living=None))
         return True
 
     def stop(self, job_id: str, reason: str) -> bool:

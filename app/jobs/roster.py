@@ -68,7 +68,7 @@ class Roster:
     def rounds(self, repository: int, number: int) -> int:
         """How often the bot followed up on this pull request by itself."""
         place = (commissions.c.repository == repository, commissions.c.number == number)
-        return sum(each.commission.aim in OWN_INITIATIVE for each in self._all(*place))
+        return sum(each.commission.aim in OWN_INITIATIVE and not each.commission.login for each in self._all(*place))
 
     def unstocked(self) -> tuple[Commissioned, ...]:
         """Jobs whose base commit is still to be brought."""

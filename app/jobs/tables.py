@@ -97,6 +97,14 @@ triggers = sa.Table(
 )
 """Everything that was asked, each once however often it is delivered, with what was decided."""
 
+looks = sa.Table(
+    "looks",
+    metadata,
+    sa.Column("repository", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.Double, nullable=False),
+)
+"""Until when what happened in a repository is known without webhooks, in seconds since 1970; 0 is the App itself."""
+
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:

@@ -1,6 +1,6 @@
 """What was asked of the bot, each once: whoever delivers it again, webhook or reconciler, finds it decided."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -9,6 +9,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
 from app.jobs.tables import triggers, writing
+
+NOT_HEEDED = "skip no_access"
+"""How the outcome begins of what was asked by somebody who may not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,18 @@ class Triggers:
         with self._engine.connect() as db:
             row = db.execute(query).mappings().first()
         return _decided(row) if row else None
+
+    def newest_heeded(self, repository: int, number: int, verbs: Collection[str]) -> datetime | None:
+        """When one of these was last asked by somebody who may, whatever became of it."""
+        place = (triggers.c.repository == repository, triggers.c.number == number, triggers.c.verb.in_(verbs))
+        heeded = sa.not_(triggers.c.outcome.like(f"{NOT_HEEDED}%"))
+        with self._engine.connect() as db:
+            at = db.execute(sa.select(sa.func.max(triggers.c.at)).where(*place, heeded)).scalar()
+        return datetime.fromtimestamp(at, UTC) if at is not None else None
+
+
+def is_decided(db: Connection, key: str) -> bool:
+    return db.execute(sa.select(triggers.c.key).where(triggers.c.key == key)).first() is not None
 
 
 def insert_trigger(db: Connection, trigger: Trigger, outcome: str, job: str) -> bool:
