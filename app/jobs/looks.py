@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from datetime import UTC, datetime
 
-import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Engine
 

@@ -1,7 +1,6 @@
 """GitHub as `app.forge.base.Forge`: what becomes of an issue there, each effect looked for before it is made."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from app.forge.base import CheckRun, PullRequest, Reaction, Target
 from app.forge.errors import NeedsHuman, TryAgain
@@ -10,32 +9,14 @@ from app.forge.github.branches import Branches
 from app.forge.github.checks import Checks
 from app.forge.github.connection import App, RepositoryId
 from app.forge.github.door import PROPOSE, TALK, Door, quoted
+from app.forge.github.identity import Bot, who_we_are
 from app.forge.github.proposals import Proposals
 from app.forge.github.reads import Reader
-from app.forge.github.registration import Registration
 from app.forge.github.threads import Threads
 from app.forge.markers import marked, says
 from app.gitstore import GitStore
-from app.task import Person
 
 _REACTED = {"issue": "/issues/{}", "comment": "/issues/comments/{}", "review comment": "/pulls/comments/{}"}
-
-
-@dataclass(frozen=True, slots=True)
-class Bot:
-    """Who we are on this GitHub: the account that comments and commits are from."""
-
-    login: str
-    person: Person
-
-
-async def who_we_are(door: Door) -> Bot:
-    """The App's own account."""
-    identity = await Registration(door.app).identity()
-    login = f"{identity.slug}[bot]"
-    account = await door.read_account(wire.Account, f"/users{quoted(login)}")
-    address = f"{account.id}+{login}@{door.app.host.noreply}"
-    return Bot(login=login, person=Person(name=login, email=address))
 
 
 class GitHubForge:

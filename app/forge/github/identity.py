@@ -1,0 +1,26 @@
+"""Who we are on a GitHub: the App's own account, by which comments, commits and pull requests are known as ours."""
+
+from dataclasses import dataclass
+
+from app.forge.github import wire
+from app.forge.github.door import Door, quoted
+from app.forge.github.registration import Registration
+from app.task import Person
+
+
+@dataclass(frozen=True, slots=True)
+class Bot:
+    """The account that comments and commits are from; `user` is its number."""
+
+    login: str
+    person: Person
+    user: int = 0
+
+
+async def who_we_are(door: Door) -> Bot:
+    """The App's own account."""
+    identity = await Registration(door.app).identity()
+    login = f"{identity.slug}[bot]"
+    account = await door.read_account(wire.Account, f"/users{quoted(login)}")
+    address = f"{account.id}+{login}@{door.app.host.noreply}"
+    return Bot(login=login, person=Person(name=login, email=address), user=account.id)
