@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.forge.github.forge import who_we_are
+from app.forge.github.identity import who_we_are
 from app.forge.markers import says
 from app.jobs.tables import sqlite_engine
 from app.publish.intent import StatusComment
