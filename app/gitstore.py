@@ -215,9 +215,13 @@ class GitStore:
         for unfinished in (self.path / "objects" / "pack").glob("tmp_*"):
             unfinished.unlink(missing_ok=True)
 
+    def parents(self, commit: str) -> list[str]:
+        """What a commit of the store names as its parents, whether or not they are here."""
+        return parents_of(self._git("cat-file", "commit", _full(commit)))
+
     def _cut_off(self, commit: str) -> None:
         """Note, in git's own file and in git's own way, that the commits before this one are not here."""
-        before = parents_of(self._git("cat-file", "commit", _full(commit)))
+        before = self.parents(commit)
         shallow, fresh = self.path / "shallow", self.path / "shallow.lock"
         known = set(shallow.read_text("ascii").split()) if shallow.exists() else set()
         if commit in known or all(map(self.keeps, before)):

@@ -147,3 +147,10 @@ def test_the_secret_launcher_gives_variables_and_nothing_on_standard_input() -> 
     show = [sys.executable, "-c", "import json, os, sys; print(json.dumps([os.environ['A'], sys.stdin.read()]))"]
     done = subprocess.run([*words, *show], input=stdin, capture_output=True, check=True)
     assert json.loads(done.stdout) == ["ü=1", ""]
+
+
+async def test_a_commit_on_top_of_a_persons_is_added_and_theirs_stays(forge: GitHubForge, ground: Ground) -> None:
+    theirs = ground.world.push_as_human(ground.repo, "feature", {"mine.txt": "mine\n"})
+    ours = await commit(forge, ground, "half = 0.25\n", base=theirs)
+    assert await forge.advance_branch("feature", ours, theirs) == "feature"
+    assert git(ground.repo.path, "rev-list", "feature").splitlines()[:2] == [ours, theirs]

@@ -19,6 +19,7 @@ from app.task import Person, Task
 from app.verify.facts import Gate, Verdict
 
 MAX_SUBJECT = 72
+MAX_FOLLOW_UP = 15_000
 SKIP_CI = "[skip ci]"
 """Heard by push and pull_request triggers where it stands in the head commit, not by `pull_request_target`."""
 _LEVELS = (Caps(4_000, 50, 2_000), Caps(1_500, 20, 1_000), Caps(500, 8, 400), Caps(100, 3, 120))
@@ -52,6 +53,29 @@ def pull_request_body(facts: PullRequestFacts) -> str:
     """At most 60,000 characters; where that cuts something off, the text says so."""
     bodies = (_body(facts, caps) for caps in _LEVELS)
     return next((body for body in bodies if len(body) <= MAX_BODY), "") or _body(facts, Caps(0, 1, 60))
+
+
+def follow_up_body(facts: PullRequestFacts, who: str) -> str:
+    """A section of a pull request's body about what was done to it later; at most 15,000 characters."""
+    bodies = (_follow_up(facts, who, caps) for caps in _LEVELS)
+    return next((body for body in bodies if len(body) <= MAX_FOLLOW_UP), "") or _follow_up(facts, who, Caps(0, 1, 60))
+
+
+def _follow_up(facts: PullRequestFacts, who: str, caps: Caps) -> str:
+    asked = clip(facts.task.request, min(caps.text, 600)).strip()
+    by = f" by {code_span(who)}" if who else ""
+    verified = verification_section(facts.verification, facts.task.base, facts.commit, caps)
+    sections = (
+        f"## Follow-up in {facts.commit}",
+        f"Asked for{by}:\n\n{quoted(asked)}" if asked else "",
+        _banner(facts),
+        *_alerts(facts, caps),
+        _summary(facts, caps),
+        _changes(facts, caps),
+        details("Verification of this follow-up", verified),
+        bullets(facts.notes, caps),
+    )
+    return "\n\n".join(section for section in sections if section)
 
 
 def _subject(task: Task, limit: int) -> str:

@@ -44,7 +44,7 @@ intents = sa.Table(
     sa.Column("key", sa.String(160), nullable=False, unique=True),
     sa.Column("job", sa.String(40), nullable=False, index=True),
     sa.Column("epoch", sa.Integer, nullable=False),
-    sa.Column("installation", sa.BigInteger, nullable=False),
+    sa.Column("installation", sa.BigInteger, nullable=False, default=0),
     sa.Column("place", sa.JSON, nullable=False),
     sa.Column("intent", sa.JSON, nullable=False),
     sa.Column("digest", sa.String(64), nullable=False),

@@ -78,7 +78,10 @@ class Branches:
         raise TryAgain(f"No name for the branch {name} could be had.")
 
     async def advance(self, name: str, commit: str, expected: str) -> str:
-        """Move our branch from `expected` to `commit`. NeedsHuman where somebody else moved it, or wrote its tip."""
+        """Move a branch from `expected` to `commit`. NeedsHuman where somebody else moved it meanwhile.
+
+        What others wrote stays below our commit: a tip that is not, is left only where it is our own.
+        """
         token = await self._door.token(PUSH)
         remote = self._remote(token)
         try:
@@ -87,7 +90,7 @@ class Branches:
                 return name
             if tip is None:
                 raise NeedsHuman(f"The branch {name} was deleted.", hint="Ask again to start anew.")
-            if tip != expected or await self._is_foreign(tip):
+            if tip != expected or not await self._may_leave(tip, commit):
                 raise _overtaken(name)
             if self._stale(await self._push(remote, name, commit, expected), name):
                 raise _overtaken(name)
@@ -101,8 +104,10 @@ class Branches:
         async with self._door.pace.turn(mutation=True):
             return await asyncio.to_thread(push, self.store, remote, name, commit, expected=expected)
 
-    async def _is_foreign(self, tip: str) -> bool:
-        return await Reader(self._door).author_address(tip) != self._address
+    async def _may_leave(self, tip: str, commit: str) -> bool:
+        if tip in await asyncio.to_thread(self.store.parents, commit):
+            return True
+        return await Reader(self._door).author_address(tip) == self._address
 
     def _stale(self, pushed: Push, name: str) -> bool:
         """Whether the branch was elsewhere; a refusal is raised."""
