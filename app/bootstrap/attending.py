@@ -136,8 +136,7 @@ class ServerDesk(Desk):
 
 def make_commit(mirror: GitStore, patch: Patch, recipe: Recipe) -> str:
     """The same bytes make the same commit in every mirror."""
-    how = {"message": recipe.message, "author": recipe.author, "date": recipe.date, "parents": recipe.parents}
-    return mirror.commit(patch, **how)
+    return mirror.commit(patch, message=recipe.message, author=recipe.author, date=recipe.date, parents=recipe.parents)
 
 
 class Office:
@@ -155,8 +154,9 @@ class Office:
             raise AgentFixError(f"There is no job {self.claim.job}.", code=ExitCode.INTERNAL)
         commission, mirror = found.commission, self.premises.mirror(found.commission.place.repository)
         job = self._within_the_day(found)
-        if not mirror.keeps(job.task.base):
-            raise LostBaseError("The base commit is not on this machine yet.")
+        if not self.premises.parcels.unpack_into(mirror, commission.place.repository, job.task.base):
+            self.premises.parcels.want(commission.place.repository, job.task.base)
+            raise LostBaseError("The base commit is still on its way to this machine.")
         progress = KeptProgress(self.store, job.id, watcher)
         ground = Ground(
             job=job,

@@ -11,6 +11,7 @@ from app.gitstore import GitStore
 from app.jobs.database import open_database
 from app.jobs.inbox import Inbox
 from app.jobs.messages import Messages
+from app.jobs.parcels import Parcels
 from app.jobs.queue import Limits, Queue
 from app.jobs.roster import Roster
 from app.jobs.schema import prepare_tables
@@ -71,6 +72,10 @@ class Premises:
     @cached_property
     def intents(self) -> Intents:
         return Intents(self.engine, self.clock)
+
+    @cached_property
+    def parcels(self) -> Parcels:
+        return Parcels(self.engine, self.clock)
 
     @property
     def limits(self) -> Limits:
