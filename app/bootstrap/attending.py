@@ -98,12 +98,13 @@ class ServerDesk(Desk):
     def keep(self, result: Result) -> None:
         """Wish for what the result calls for, and hand the job over; or end it where nothing is to be published."""
         store, job = self.ground.store, self.ground.job
-        if result.exit_status != "pr_opened" or result.verification is None:
+        verification = result.verification
+        if result.exit_status != "pr_opened" or verification is None:
             store.finish(job.id, result.exit_status, result.reason, result.model_dump(mode="json"))
             return
         if self._commission.goal == "same_branch":
             result = result.model_copy(update={"exit_status": "pr_updated"})
-        intent = self._intent(result, result.verification)
+        intent = self._intent(result, verification)
         self._premises.intents.want(job.id, self._claim.epoch, self._commission.place, intent)
         failpoint("publish.wanted")
         self._premises.queue.hand_over(self._claim, result.model_dump(mode="json"))
