@@ -70,6 +70,7 @@ class ServerDesk(Desk):
         """The plan as it was approved, with its edits; Parked while nobody has."""
         said = await asyncio.to_thread(self._premises.messages.since, self.ground.job.id, 0, "approve")
         if not said:
+            await asyncio.to_thread(self._show, Result(exit_status="awaiting_approval", plan=plan))
             raise Parked("awaiting_approval", "The plan waits for approval.", code=ExitCode.AWAITING_APPROVAL)
         return parse_plan_file(said[-1].text) if said[-1].text else plan
 
@@ -77,9 +78,15 @@ class ServerDesk(Desk):
         """What people answered since they were asked; Parked while nobody has."""
         said = await asyncio.to_thread(self._premises.messages.since, self.ground.job.id, after, "answer")
         if not said:
+            asked = (self.plan or Plan(summary="")).model_copy(update={"questions": questions})
+            await asyncio.to_thread(self._show, Result(exit_status="needs_input", plan=asked))
             raise unanswered(questions)
         heard = tuple(Heard(seq=each.seq, who=each.who, text=each.text) for each in said)
         return Answers(questions=questions, heard=heard)
+
+    def _show(self, result: Result) -> None:
+        """What people are asked about, where the status comment finds it."""
+        self.ground.store.keep(self.ground.job.id, result.model_dump(mode="json"))
 
     def before(self) -> Patch:
         """The branch without the merge, where this machine has its commit."""

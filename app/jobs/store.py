@@ -151,6 +151,10 @@ class JobStore:
     def finish(self, job_id: str, state: JobState, reason: str, result: dict[str, Any]) -> None:
         self._update(job_id, state=state, reason=reason, result=result)
 
+    def keep(self, job_id: str, result: dict[str, Any]) -> None:
+        """What the job has come to so far, for people who look at it while it waits for them."""
+        self._update(job_id, result=result)
+
     def mark_reported(self, job_id: str) -> None:
         """The result was shown and written out: from now on the same command is a new job."""
         self._update(job_id, reported=True, owner=None)
