@@ -17,6 +17,7 @@ from githubkit.cache import MemCacheStrategy
 from githubkit.config import Config, get_config
 from githubkit.utils import UNSET
 
+from app.forge.github.signing import BY_APP, BY_INSTALLATION, SignedAs
 from app.forge.pace import Pace, utc_now
 
 Access = Literal["read", "write"]
@@ -111,7 +112,7 @@ class App:
         return self._paces.setdefault(installation, Pace(self.now, self.sleep))
 
     def as_app(self) -> GitHub[Any]:
-        return GitHub(self._strategy(), config=self._config)
+        return GitHub(SignedAs(self._strategy(), BY_APP), config=self._config)
 
     def as_bearer(self, token: str) -> GitHub[Any]:
         return GitHub(token, config=self._config)
@@ -123,7 +124,7 @@ class App:
             repository_ids=UNSET if repository is None else [repository],
             permissions=dict(grant),  # type: ignore[arg-type]  # githubkit's TypedDict is closed, and newer than servers
         )
-        return GitHub(auth, config=self._config)
+        return GitHub(SignedAs(auth, BY_INSTALLATION), config=self._config)
 
     def refuse_tokens(self, answered_at: str | None) -> None:
         """Forget every token after a 401; where the server's clock differs from ours, sign by the server's."""
