@@ -83,9 +83,15 @@ class Repository:
     def head_of(self, branch: str) -> str:
         return self.memory.branches()[branch]
 
-    def add_log(self, check: int, text: str) -> None:
-        """What the job of a check run wrote."""
-        self.memory.checks[check].log = text
+    def add_check(self, commit: str, name: str, conclusion: str, *, log: str = "") -> int:
+        """A workflow's job: begun, then ended so; `log` is what it wrote."""
+        return self.as_user(OWNER).run_check(commit, name, conclusion, lambda made: self._keep_log(made, log))
+
+    def add_status(self, commit: str, context: str, state: str) -> None:
+        self.as_user(OWNER).set_status(commit, context, state)
+
+    def _keep_log(self, check: int, log: str) -> None:
+        self.memory.checks[check].log = log
 
 
 class EmulatedGitHub:
@@ -126,6 +132,11 @@ class EmulatedGitHub:
         """Every request that was answered, with its token."""
         return tuple(self._front.memory.calls)
 
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        """Every token that is or was, people's included."""
+        return tuple(self._front.memory.tokens.values())
+
     @contextmanager
     def losing_webhooks(self) -> Iterator[None]:
         """Meanwhile no webhook arrives; GitHub records the attempts as failed."""
@@ -146,7 +157,8 @@ class EmulatedGitHub:
         repo = Repo(whole["id"], OWNER, name, _bare(self._place, name))
         self._front.memory.repos[repo.full_name] = repo
         self._first_commit(repo, make_repository(self._place / f"{name}.first", files))
-        self._introduce_bot(repo)
+        if repo.id == 1:
+            self._introduce_bot(repo)
         site = Site(self._client, f"Bearer {_token(OWNER)}", repo)
         return Repository(repo.id, OWNER, name, repo.path, site, repo, lambda login: self._person(login, repo))
 

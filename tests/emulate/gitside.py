@@ -5,6 +5,7 @@ import base64
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 from starlette.responses import Response
@@ -83,7 +84,7 @@ async def moved(front: Front, repo: Repo, token: Token, before: dict[str, str]) 
 
 async def _replay(front: Front, repo: Repo, token: Token, branch: str, *, old: str | None, new: str | None) -> None:
     asked = _Asked(front.upstream, f"Bearer {token.text}", repo)
-    ref = f"{repo.api}/git/refs/heads/{branch}"
+    ref = f"{repo.api}/git/refs/heads/{quote(branch)}"
     if new is None:
         await asked.json("DELETE", ref)
     else:

@@ -2,7 +2,7 @@
 
 import base64
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,22 @@ class Person:
             work = Path(directory)
             git(work, "init", "-q", "--template=")
             self._git(work, "push", "-q", self._address, f":refs/heads/{branch}")
+
+    def run_check(self, commit: str, name: str, conclusion: str, meanwhile: Callable[[int], None]) -> int:
+        """A check run that is in progress, and then is not."""
+        made = self._id("POST", "/check-runs", head_sha=commit, name=name, status="in_progress")
+        meanwhile(made)
+        self._ask("PATCH", f"/check-runs/{made}", status="completed", conclusion=conclusion)
+        return made
+
+    def set_status(self, commit: str, context: str, state: str) -> None:
+        self._ask("POST", f"/statuses/{commit}", context=context, state=state)
+
+    @property
+    def number(self) -> int:
+        """The account's own, which does not change with its login."""
+        whole = self._client.get("/user", headers={"authorization": f"Bearer {self._token}"}).raise_for_status()
+        return int(whole.json()["id"])
 
     @property
     def _address(self) -> str:
