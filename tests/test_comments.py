@@ -159,7 +159,13 @@ def hostile(text: str) -> PullRequestFacts:
         task=task(title=text, number=None).model_copy(update={"base_ref": text}),
         summary=text,
         plan=Plan(
-            summary=text, hypotheses=(text,), candidate_files=(text,), steps=(text,), reproduce=text, verify=text
+            summary=text,
+            hypotheses=(text,),
+            candidate_files=(text,),
+            steps=(text,),
+            questions=(text,),
+            reproduce=text,
+            verify=text,
         ),
         verification=verification(
             reasons=(text,),
@@ -216,7 +222,7 @@ def test_a_body_is_never_too_long_and_says_what_is_missing(filling: str) -> None
     facts = facts.model_copy(
         update={
             "changes": tuple(stat.model_copy(update={"path": path}) for path in many),
-            "plan": Plan(summary=many[0], steps=many, hypotheses=many, candidate_files=many),
+            "plan": Plan(summary=many[0], steps=many, hypotheses=many, candidate_files=many, questions=many),
             "notes": many,
             "warnings": many,
             "verification": verification(

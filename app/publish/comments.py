@@ -164,7 +164,11 @@ def _plan(plan: Plan | None, caps: Caps) -> str:
     if plan is None:
         return ""
     parts = [f"**Steps**\n\n{bullets(plan.steps, caps, numbered=True)}"] if plan.steps else []
-    lists = (("Likely causes", plan.hypotheses), ("Files to look at", plan.candidate_files))
+    lists = (
+        ("Likely causes", plan.hypotheses),
+        ("Files to look at", plan.candidate_files),
+        ("Questions", plan.questions),
+    )
     parts += [f"**{title}**\n\n{bullets(items, caps)}" for title, items in lists if items]
     commands = (("To reproduce", plan.reproduce), ("To verify", plan.verify))
     parts += [f"**{title}:** {code_span(clip(text, caps.text))}" for title, text in commands if text.strip()]
