@@ -8,7 +8,7 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from app.gitcommand import LONG, QUICK, Git, GitError, check_branch, own_words
@@ -18,6 +18,8 @@ from app.gitstore import GitStore
 PUSH = 240.0
 """Seconds; less than a publisher holds an intent for."""
 HISTORY = 120.0
+SPAN = timedelta(days=730)
+"""Of history: with two years files are found as well as with all of it."""
 _NOT_THERE = re.compile(r"not our ref|unadvertised object|no such remote ref|couldn't find remote ref", re.IGNORECASE)
 _QUIET_LINE = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60", "-c", "http.followRedirects=false")
 
@@ -82,15 +84,17 @@ def fetch(store: GitStore, remote: Remote, commit: str, *, ref: str = "") -> Non
         raise RemoteError(refused)
 
 
-def fetch_history(store: GitStore, remote: Remote, commit: str, *, since: datetime) -> bool:
+def fetch_history(store: GitStore, remote: Remote, commit: str, *, since: datetime | None = None) -> bool:
     """Bring the commits up to this one, without their files, for `store.log`. Best effort: whether it is there now.
 
-    A server that cannot leave files out would send them all, so the time for it is short.
+    Those of the two years before the commit, which has to be in the store then, or those since a date. A server that
+    cannot leave files out would send them all, so the time for it is short.
     """
     past = store.history
     past.ensure()
     if past.keeps(commit):
         return True
+    since = since or store.date(commit) - SPAN
     words = ("--filter=blob:none", f"--shallow-since={since.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
     with past.lock("fetch") as held:
         past.clear_up_after_the_dead(commit)

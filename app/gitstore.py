@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
@@ -164,6 +164,11 @@ class GitStore:
                 self._cut_off(commit)
                 self._git("rev-list", "--objects", "--quiet", commit, timeout=LONG)
                 self.keep(commit)
+
+    def date(self, commit: str) -> datetime:
+        """When a commit was made."""
+        seconds, _ = self._git.text("rev-list", "--no-walk", "--timestamp", _full(commit)).split()
+        return datetime.fromtimestamp(int(seconds), UTC)
 
     def log(self, commit: str, most: int) -> bytes:
         """What the newest commits up to this one changed, for `app.context.history`; empty where nothing is known."""

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from app.context.history import Change, read_log
 from app.gitclean import identity_variables
 from app.gitcommand import Git, GitError
-from app.gitremote import Remote, RemoteError, fetch, fetch_history, push
+from app.gitremote import SPAN, Remote, RemoteError, fetch, fetch_history, push
 from app.gitstore import GitStore
 from app.patch import FileChange, Patch
 from app.task import Person
@@ -218,6 +218,19 @@ def test_history_is_cut_by_its_date(forge: Forge, remote: Remote, store: GitStor
     assert fetch_history(store, remote, newest, since=BEGAN + timedelta(days=2))
     subjects = [change.subject for change in read_log(store.log(newest, 100))]
     assert subjects == ["Fix number 5", "Fix number 4", "Fix number 3"], "of the one where it is cut nothing is known"
+
+
+def test_history_begins_two_years_before_the_commit(forge: Forge, remote: Remote, store: GitStore) -> None:
+    *_, newest = past(forge, 3)
+    date = identity_variables(BOT, BEGAN + SPAN + timedelta(days=1))
+    words = ("commit-tree", f"{newest}^{{tree}}", "-p", newest, "-m", "Much later")
+    later = forge.push("refs/heads/main", Git("-C", str(forge.work))(*words, env=date).decode().strip())
+    fetch(store, remote, later)
+    assert store.date(later) == BEGAN + SPAN + timedelta(days=1)
+    assert fetch_history(store, remote, later)
+    assert git(store.history.path, "log", "--format=%s", later).splitlines() == [
+        *("Much later", "Fix number 2", "Fix number 1")
+    ]
 
 
 def test_history_that_cannot_be_had_is_done_without(forge: Forge, remote: Remote, store: GitStore) -> None:

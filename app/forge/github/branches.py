@@ -9,6 +9,7 @@ from app.forge.errors import ForgeError, NeedsHuman, NoAccess, TryAgain, WaitUnt
 from app.forge.github.connection import Grant
 from app.forge.github.door import PUSH, Door
 from app.forge.github.reads import Reader
+from app.gitcommand import check_branch
 from app.gitformat import free_name
 from app.gitremote import Push, Remote, branch_tips, fetch, push
 from app.gitstore import GitError, GitStore
@@ -26,7 +27,12 @@ class Words(NamedTuple):
 
 
 _TOLD = (
-    Words("check-ref-format", NeedsHuman, "Is the pattern for branches in the configuration a name that git takes?"),
+    Words(
+        "check-ref-format|no name for a branch",
+        NeedsHuman,
+        "Is the pattern for branches in the configuration a name that git takes?",
+    ),
+    Words("is at [0-9a-f]{40} by now", NeedsHuman, "The pull request has moved on; ask again."),
     Words("error: 429|rate limit", WaitUntil),
     Words("error: 40[13]|authentication failed|write access .* not granted", NoAccess, "May the App write contents?"),
     Words("error: 404|repository .* not found|error: 410|error: 451", NoAccess, "Is the App still installed here?"),
@@ -66,6 +72,7 @@ class Branches:
         token = await self._door.token(PUSH)
         remote = self._remote(token)
         try:
+            await asyncio.to_thread(check_branch, name)
             for _ in range(8):  # another may take the name between the look and the leap
                 tips = await asyncio.to_thread(branch_tips, self.store, remote, name.partition("/")[0])
                 free, there = free_name(name, commit, tips)
@@ -85,6 +92,7 @@ class Branches:
         token = await self._door.token(PUSH)
         remote = self._remote(token)
         try:
+            await asyncio.to_thread(check_branch, name)
             tip = (await asyncio.to_thread(branch_tips, self.store, remote, name)).get(name)
             if tip == commit:
                 return name
