@@ -70,6 +70,12 @@ class Roster:
         place = (commissions.c.repository == repository, commissions.c.number == number)
         return sum(each.commission.aim in OWN_INITIATIVE and not each.commission.login for each in self._all(*place))
 
+    def knows(self, repository: int) -> bool:
+        """Whether anything was ever done there."""
+        with self._engine.connect() as db:
+            query = sa.select(commissions.c.job).where(commissions.c.repository == repository).limit(1)
+            return db.execute(query).first() is not None
+
     def unstocked(self) -> tuple[Commissioned, ...]:
         """Jobs whose base commit is still to be brought."""
         return self._all(commissions.c.ready.is_(False), jobs.c.state.in_(WORKED_ON))

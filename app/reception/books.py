@@ -1,0 +1,50 @@
+"""What reception is given: the books it reads and writes, and what the server sets for every job."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from app.gitstore import GitStore
+from app.job import Budget
+from app.jobs.inbox import Inbox
+from app.jobs.looks import Looks
+from app.jobs.messages import Messages
+from app.jobs.queue import Queue
+from app.jobs.roster import Roster
+from app.jobs.store import JobBlobs, JobStore
+from app.jobs.triggers import Triggers
+from app.publish.intents import Intents
+
+Mirror = Callable[[int], GitStore]
+"""The trusted repository for a forge's repository, by its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """Everything in the database, by its table."""
+
+    inbox: Inbox
+    queue: Queue
+    roster: Roster
+    messages: Messages
+    triggers: Triggers
+    intents: Intents
+    store: JobStore
+    looks: Looks
+    clock: Callable[[], datetime]
+
+    def blobs(self, job: str) -> JobBlobs:
+        return JobBlobs(self.store.engine, job)
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What holds where neither a command nor the repository says otherwise. `runners` are those that there are."""
+
+    model: str
+    sandbox: str = "bubblewrap"
+    runner: str = "native"
+    runners: frozenset[str] = frozenset({"native"})
+    budget: Budget = field(default_factory=Budget)
+    allowed_apps: frozenset[int] = frozenset()
+    """Other Apps that may ask, by number."""

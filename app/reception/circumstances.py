@@ -1,0 +1,75 @@
+"""What `app.intake.decide` is to know of an event, put together from the forge's facts and our own tables."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.access import Standing
+from app.config import RepoConfig
+from app.errors import ConfigError
+from app.events import Head, digest
+from app.forge.facts import IssueFacts, PullRequestFacts, RepositoryFacts
+from app.jobs.roster import Commissioned
+from app.orders import Pull, State
+from app.reception.doors import Ourselves, Readers
+from app.task import Person
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A repository that is open to us. `repository` is what it is called now."""
+
+    readers: Readers
+    repository: RepositoryFacts
+    installation: int
+    ours: Ourselves
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A trigger by the name that it has on every way, and when it was asked by the forge's clock."""
+
+    key: str
+    asked_at: datetime
+    taken_back: bool = False
+    """The label was put on again since, by somebody else: theirs counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """How things stand around one event. What was not asked has the value that decides nothing."""
+
+    state: State
+    config: RepoConfig | ConfigError
+    standing: Standing | None = None
+    person: Person | None = None
+    """Who asked, as a commit trailer names them."""
+    pull: PullRequestFacts | None = None
+    job: Commissioned | None = None
+
+
+def pull_of(facts: PullRequestFacts) -> Pull:
+    head = Head(repository=facts.head_repository, ref=facts.head_branch, sha=facts.head)
+    return Pull(number=facts.number, author=facts.author or None, head=head, base_ref=facts.base_branch)
+
+
+def with_job(state: State, job: Commissioned | None) -> State:
+    if job is None:
+        return state
+    planned = job.row.state == "answered" and job.commission.aim == "plan" and bool((job.row.result or {}).get("plan"))
+    return state.model_copy(update={"job": job.job.id, "job_state": job.row.state, "planned": planned})
+
+
+def with_issue(state: State, issue: IssueFacts | None, pull: PullRequestFacts | None) -> State:
+    """An issue that is gone takes back what was asked on it."""
+    if issue is None:
+        return state.model_copy(update={"gone": True, "open": False})
+    now: dict[str, object] = {
+        "open": issue.open,
+        "locked": issue.locked,
+        "labels": issue.labels,
+        "assignees": issue.assignees,
+        "title": issue.title,
+        "body_sha256": digest(issue.body),
+        "pull": pull_of(pull) if pull else None,
+    }
+    return state.model_copy(update=now)

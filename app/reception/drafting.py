@@ -1,0 +1,152 @@
+"""From an order to a job and its commission: who decides what, in one place, and pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from app.commission import Commission, CommissionAim, Goal
+from app.config import RepoConfig
+from app.forge.facts import PullRequestFacts
+from app.job import Budget, Job, new_job_id
+from app.orders import Order
+from app.publish.intent import Place as Spot
+from app.reception.books import Defaults
+from app.reception.circumstances import Place
+from app.reception.material import Material
+from app.repository import slug
+from app.task import Issue, Person, Task
+from app.text import one_line, visible
+
+MEND_WHAT_IS_OPEN = "See to what is open on this pull request: its review threads and its failing checks."
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """All that a new job is made from."""
+
+    order: Order
+    place: Place
+    config: RepoConfig
+    defaults: Defaults
+    base: str
+    """The commit id that the work starts from."""
+    created_at: datetime
+    material: Material
+    pull: PullRequestFacts | None = None
+    person: Person | None = None
+    login: str = ""
+    request: str = ""
+    """In the place of the order's own words."""
+    plan_file: str = ""
+
+    def job(self) -> Job:
+        order, options, config = self.order, self.order.options, self.config
+        task = self._task()
+        return Job(
+            id=new_job_id(),
+            task=task,
+            branch=self._branch(task.slug),
+            budget=self._budget(),
+            model=options.model or config.model or self.defaults.model,
+            runner=options.runner or config.runner or self.defaults.runner,
+            sandbox=self.defaults.sandbox,
+            plan_mode=self._plan_mode(),
+            plan_file=self.plan_file,
+            aim="ask" if order.aim == "ask" else "fix",
+            created_at=self.created_at.replace(microsecond=0),
+        )
+
+    def commission(self) -> Commission:
+        order, repository, pull = self.order, self.place.repository, self.pull
+        goal = self._goal()
+        return Commission(
+            place=Spot(
+                installation=self.place.installation,
+                repository=repository.id,
+                owner=repository.owner,
+                name=repository.name,
+                number=order.origin.number,
+            ),
+            aim=self._aim(),
+            trigger=order.trigger,
+            login=self.login,
+            author=self.place.ours.person,
+            config=self.config,
+            goal=goal,
+            base_ref=pull.base_branch if pull else repository.default_branch,
+            pull=pull.number if pull else None,
+            expected=pull.head if pull and goal == "same_branch" else "",
+            threads=self.material.threads if goal != "nowhere" else (),
+            notes=tuple(self._notes()),
+        )
+
+    def _task(self) -> Task:
+        order, repository = self.order, self.place.repository
+        title, body = visible(order.subject.title), visible(order.subject.body.text)
+        shown = one_line(title.text) or f"#{order.origin.number}"
+        removed = title.removed + body.removed
+        issue = Issue(title=shown, body=body.text.strip(), number=order.origin.number, hidden_characters=removed)
+        on_pull = self.pull is not None
+        return Task(
+            repository=repository_name(self.place),
+            issue=issue,
+            base=self.base,
+            base_ref=self.pull.head_branch if self.pull else repository.default_branch,
+            slug=slug(shown),
+            requester=self.person,
+            origin=order.origin,
+            request=self.request or order.text or (MEND_WHAT_IS_OPEN if on_pull and order.aim != "ask" else ""),
+            sections=tuple(self.material.sections.all),
+        )
+
+    def _branch(self, name: str) -> str:
+        if self.pull is not None and self._goal() == "same_branch":
+            return self.pull.head_branch
+        return self.config.branch_for(slug=name, number=self.order.origin.number)
+
+    def _goal(self) -> Goal:
+        return "nowhere" if self.order.aim in {"ask", "plan"} else self.order.destination
+
+    def _aim(self) -> CommissionAim:
+        match self.order.aim:
+            case "ask" | "plan" | "mend" | "ci":
+                return self.order.aim
+            case "rebase":
+                return "conflicts"
+            case _:
+                return "follow_up" if self.pull is not None else "fix"
+
+    def _budget(self) -> Budget:
+        budget = self.config.budget.over(self.defaults.budget)
+        if self.order.options.budget is not None:
+            return budget.model_copy(update={"usd": self.order.options.budget})
+        return budget.for_a_question() if self.order.aim == "ask" else budget
+
+    def _plan_mode(self) -> Literal["auto", "approve", "only", "none"]:
+        """What was approved is not planned again; a change to a pull request is small, or says itself what to do."""
+        if self.order.aim == "plan":
+            return "only"
+        if self.plan_file:
+            return "auto"
+        return "none" if self.pull is not None or self.order.aim == "ask" else self.config.plan
+
+    def _notes(self) -> list[str]:
+        order, sections = self.order, self.material.sections
+        removed = visible(order.subject.title).removed + visible(order.subject.body.text).removed
+        notes = [_hidden(removed, "the description")] if removed else []
+        notes += [_hidden(sections.hidden, "the conversation")] if sections.hidden else []
+        words = [part for part in order.changed if part != "head"]
+        if words:
+            notes.append(f"Edited after it was asked: {', '.join(words)}. The text as it was then counts.")
+        if "head" in order.changed:
+            notes.append("The branch has moved on since it was asked; the work began from where it stands now.")
+        return [*notes, *sections.notes]
+
+
+def repository_name(place: Place) -> str:
+    return f"{place.repository.owner}/{place.repository.name}"
+
+
+def _hidden(count: int, where: str) -> str:
+    what = "1 hidden character was" if count == 1 else f"{count:,} hidden characters were"
+    return f"{what} removed from {where}, so that the agent saw what you see."
