@@ -200,6 +200,13 @@ class JobStore:
             for row in db.execute(query):
                 yield ProgressRow(row.seq, row.at, cast("ProgressKind", row.kind), row.text)
 
+    def lately(self, job_id: str, limit: int, *kinds: ProgressKind) -> tuple[ProgressRow, ...]:
+        """The last lines of these kinds, in order."""
+        query = progress.select().where(progress.c.job == job_id, progress.c.kind.in_(kinds))
+        with self.engine.connect() as db:
+            rows = db.execute(query.order_by(progress.c.seq.desc()).limit(limit)).all()
+        return tuple(ProgressRow(row.seq, row.at, cast("ProgressKind", row.kind), row.text) for row in reversed(rows))
+
 
 class JobBlobs:
     """Blobs of one job, in the same database as everything else that must survive."""

@@ -68,7 +68,7 @@ def _follow_up(facts: PullRequestFacts, who: str, caps: Caps) -> str:
     sections = (
         f"## Follow-up in {facts.commit}",
         f"Asked for{by}:\n\n{quoted(asked)}" if asked else "",
-        _banner(facts),
+        banner(facts),
         *_alerts(facts, caps),
         _summary(facts, caps),
         _changes(facts, caps),
@@ -93,7 +93,7 @@ def _ident(text: str) -> str:
 def _body(facts: PullRequestFacts, caps: Caps) -> str:
     sections = (
         _opening(facts),
-        _banner(facts),
+        banner(facts),
         *_alerts(facts, caps),
         _section("What changed and why", _summary(facts, caps)),
         _section("Plan", _plan(facts.plan, caps)),
@@ -115,7 +115,7 @@ def _opening(facts: PullRequestFacts) -> str:
     return f"Issue: {title}" if issue.number is None else f"Fixes #{issue.number}: {title}"
 
 
-def _banner(facts: PullRequestFacts) -> str:
+def banner(facts: PullRequestFacts) -> str:
     """The verdict and the few numbers that carry it, as one box."""
     verification = facts.verification
     lines = [f"**{verification.verdict.capitalize()}.** {MEANING[verification.verdict]}"]

@@ -1,0 +1,179 @@
+"""The herald: tells people of every job how it stands, from rows alone, so that whoever says it says the same.
+
+job, log, ledger ─► status comment, labels, reactions, check run ─► as wishes, of which only the newest counts
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from app.forge.base import Conclusion, Reaction
+from app.job import FINAL, JobState, ProgressKind
+from app.jobs.roster import Commissioned, Roster
+from app.jobs.store import JobStore
+from app.model.budget import Totals
+from app.publish.intent import MAX_BODY, Intent, Label, React, StatusComment, WriteCheck
+from app.publish.intents import Intents, StaleEpoch, TooManyWishes
+from app.publish.proof import MEANING, Caps, verification_section
+from app.publish.status import GOOD, View, error_id, render_status
+from app.result import Result
+from app.verify.facts import Verdict
+
+EVERY = timedelta(seconds=10)
+_SLOWER: tuple[tuple[timedelta, timedelta], ...] = (
+    (timedelta(minutes=30), timedelta(minutes=2)),
+    (timedelta(minutes=5), timedelta(minutes=1)),
+    (timedelta(minutes=1), timedelta(seconds=30)),
+)
+"""Of a job that has been in work for so long, news that are no change of state are told so often."""
+_DONE_LATELY: tuple[ProgressKind, ...] = ("command", "verification", "warning", "note")
+_CONCLUSIONS: dict[Verdict, Conclusion] = {
+    "proved": "success",
+    "tested": "success",
+    "unproved": "neutral",
+    "broken": "failure",
+}
+_LEVELS = (Caps(4_000, 50, 2_000), Caps(1_000, 20, 500), Caps(100, 3, 120))
+_TURN = re.compile(r"turn (\d+)")
+CHECK = "agent-fix"
+
+logger = logging.getLogger(__name__)
+
+
+class Account(Protocol):
+    """What a job's model calls have cost so far (`app.model.sql_ledger`)."""
+
+    def totals(self) -> Totals: ...
+
+
+class Herald:
+    """Wishes for what people see. `public_url` is the dashboard's address, where it has one."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        roster: Roster,
+        intents: Intents,
+        account: Callable[[str], Account],
+        now: Callable[[], datetime],
+        *,
+        public_url: str = "",
+    ) -> None:
+        self._store = store
+        self._roster = roster
+        self._intents = intents
+        self._account = account
+        self._now = now
+        self._public_url = public_url.rstrip("/")
+
+    async def tell(self) -> int:
+        """Tell of every job that there is news of; returns of how many."""
+        return await asyncio.to_thread(self._tell_all)
+
+    def _tell_all(self) -> int:
+        due = [each for each in self._roster.untold(EVERY) if self._is_due(each)]
+        return sum(self._tell(each) for each in due)
+
+    def _is_due(self, each: Commissioned) -> bool:
+        """A change of state at once; else ever more rarely, so that a long job is no stream of edits."""
+        now = self._now()
+        if each.told != each.row.state:
+            return True
+        age, since = now - each.job.created_at, now.timestamp() - each.told_at
+        pause = next((pause for longer, pause in _SLOWER if age >= longer), EVERY)
+        return since >= pause.total_seconds()
+
+    def _tell(self, each: Commissioned) -> bool:
+        view = self.view(each)
+        try:
+            for wish in wishes(view, each.told):
+                self._intents.want(each.job.id, each.row.epoch, each.commission.place, wish)
+        except StaleEpoch:  # it changed hands this moment: the next look tells
+            return False
+        except TooManyWishes as error:
+            logger.warning("%s", error.message, extra={"job": each.job.id})
+        if view.state == "error" and each.told != "error":
+            told = {"job": each.job.id, "error": error_id(view), "reason": view.reason}
+            logger.warning("a job ended in an error", extra=told)
+        self._roster.mark_told(each.job.id, each.row.state)
+        return True
+
+    def view(self, each: Commissioned) -> View:
+        """Everything that is known of a job at this moment."""
+        job, row = each.job, each.row
+        steps = self._store.lately(job.id, 1, "step")
+        plans = self._store.lately(job.id, 1, "plan")
+        turn = _TURN.search(steps[-1].text) if steps else None
+        return View(
+            job=job,
+            commission=each.commission,
+            state=row.state,
+            at=_aware(row.updated_at) if row.state in FINAL else self._now(),
+            reason=row.reason,
+            result=Result.model_validate(row.result) if row.result else None,
+            totals=self._account(job.id).totals(),
+            turn=int(turn[1]) if turn else 0,
+            planned=plans[-1].text if plans else "",
+            lately=self._store.lately(job.id, 3, *_DONE_LATELY),
+            job_page=f"{self._public_url}/jobs/{job.id}" if self._public_url else "",
+        )
+
+
+def wishes(view: View, told: str) -> Iterator[Intent]:
+    """What is wished for where people were told of the state `told` last."""
+    yield StatusComment(body=render_status(view))
+    if told == view.state:
+        return
+    if view.job.aim != "ask":
+        yield labels(view.state)
+    target = view.commission.target
+    if target is not None and not told:
+        yield React(target=target, content="eyes")
+    if target is not None and (reaction := end_reaction(view.state)):
+        yield React(target=target, content=reaction)
+    yield from _check(view)
+
+
+def labels(state: JobState) -> Label:
+    """How the issue is to be labelled; whatever else is on it stays."""
+    if state in GOOD:
+        there = "agent-done"
+    elif state in {"stopped", "no_change"}:
+        there = ""
+    elif state in FINAL or state in {"awaiting_approval", "paused"}:
+        there = "agent-needs-human"
+    else:
+        there = "agent-in-progress"
+    ours = ("agent-fix", "agent-in-progress", "agent-done", "agent-needs-human")
+    return Label(add=(there,) if there else (), remove=tuple(name for name in ours if name != there))
+
+
+def end_reaction(state: JobState) -> Reaction | None:
+    """On what asked for the job, once it has ended; a question of ours is no end."""
+    if state not in FINAL or state == "needs_input":
+        return None
+    return "rocket" if state in GOOD else "confused"
+
+
+def _check(view: View) -> Iterator[WriteCheck]:
+    """The verification beside the commit that it is about."""
+    result = view.result
+    if view.state not in {"pr_opened", "pr_updated"} or result is None or result.verification is None:
+        return
+    facts = result.verification
+    sections = (verification_section(facts, view.job.task.base, result.commit, caps) for caps in _LEVELS)
+    yield WriteCheck(
+        name=CHECK,
+        commit=result.commit,
+        title=f"{facts.verdict.capitalize()}. {MEANING[facts.verdict]}"[:200],
+        summary=next((text for text in sections if len(text) <= MAX_BODY), MEANING[facts.verdict]),
+        conclusion=_CONCLUSIONS[facts.verdict],
+    )
+
+
+def _aware(moment: datetime) -> datetime:
+    """SQLite forgets the zone, which is always ours."""
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,299 @@
+"""The status comment: what a job is doing, how far it is, what it costs and what people can do now. Words only.
+
+A reader with five seconds takes the headline; who has thirty sees the stages, and what can be said to the bot. All
+that a model or a command wrote is escaped; links and commands come from here only.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from app.commission import Commission
+from app.job import FINAL, Job, JobState
+from app.jobs.store import ProgressRow
+from app.model.budget import Totals, price, usd
+from app.plan import Plan
+from app.plan_text import render_plan_file
+from app.publish.comments import banner
+from app.publish.facts import facts_of, shown_model
+from app.publish.intent import MAX_COMMENT
+from app.publish.markdown import code_span, details, fenced, inline, prose
+from app.publish.plaintext import count
+from app.publish.proof import Caps, bullets, clip
+from app.result import Result
+
+HEADLINES: Final[dict[JobState, str]] = {
+    "queued": "⏳ Waiting for its turn",
+    "planning": "🧭 Making a plan",
+    "awaiting_approval": "✋ A plan waits for your approval",
+    "working": "🔧 Working on it",
+    "verifying": "🔬 Verifying the change",
+    "publishing": "📤 Publishing",
+    "paused": "⏸️ Paused",
+    "needs_input": "❓ A question first",
+    "pr_opened": "🚀 A draft pull request is open",
+    "pr_updated": "🚀 The pull request is up to date",
+    "answered": "💬 Answer",
+    "no_change": "🤷 Nothing was changed",
+    "verification_failed": "🔴 The change did not pass verification",
+    "limit_reached": "💸 A limit was reached",
+    "stopped": "⏹️ Stopped",
+    "no_access": "🔒 No access",
+    "error": "💥 It did not work out",
+}
+WAITING: Final[frozenset[JobState]] = frozenset({"awaiting_approval", "needs_input", "paused"})
+GOOD: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated", "answered"})
+_PLAN_MARKS = ("<!-- agent-fix:plan -->", "<!-- /agent-fix:plan -->")
+_EMPTY_FIELD = re.compile(r"(?m)^(?:#.*|\w+: (?:\[\]|''))\n")
+MOST_PLAN = 5_500
+"""Characters of a plan that is shown to be edited; a longer one can be approved as it is."""
+_NO_CALLS: Final = Totals()
+
+
+class Level(NamedTuple):
+    """How much is shown; where a comment would be too long, less."""
+
+    caps: Caps
+    lately: int
+    answer: int
+
+
+_LEVELS = (
+    Level(Caps(0, 12, 400), 3, 6_500),
+    Level(Caps(0, 8, 200), 3, 4_500),
+    Level(Caps(0, 4, 120), 1, 2_500),
+    Level(Caps(0, 1, 60), 0, 500),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything that a status comment is made of. `at` is now, or when the job ended."""
+
+    job: Job
+    commission: Commission
+    state: JobState
+    at: datetime
+    reason: str = ""
+    result: Result | None = None
+    totals: Totals = _NO_CALLS
+    turn: int = 0
+    planned: str = ""
+    """The plan as the log has it, where no result does yet."""
+    lately: tuple[ProgressRow, ...] = ()
+    job_page: str = ""
+
+    @property
+    def plan(self) -> Plan | None:
+        return self.result.plan if self.result else None
+
+
+def render_status(view: View) -> str:
+    """The comment's Markdown, at most 8,000 characters."""
+    texts = (_render(view, level) for level in _LEVELS)
+    shortest = _render(view, _LEVELS[-1])
+    return next((text for text in texts if len(text) <= MAX_COMMENT), shortest)[:MAX_COMMENT]
+
+
+def read_plan(comment: str) -> str | None:
+    """The plan that stands in a status comment, as people edited it; None where there is none to be read."""
+    text = comment.replace("\r\n", "\n")
+    begin, end = _PLAN_MARKS
+    _, mark, below = text.partition(begin)
+    if not mark:
+        return None
+    block = re.match(r"\s*(?P<fence>`{3,}|~{3,})[^\n]*\n(?P<plan>.*?)\n(?P=fence)[ \t]*(?:\n|$)", below, re.DOTALL)
+    plan = block["plan"] if block else below.partition(end)[0]
+    return plan.strip("\n") or None
+
+
+def error_id(view: View) -> str:
+    """By which an operator finds in the log what people were told of."""
+    return hashlib.sha256(f"{view.job.id}\0{view.reason}".encode()).hexdigest()[:6]
+
+
+def _render(view: View, level: Level) -> str:
+    parts = (
+        f"### {_headline(view)}",
+        *_middle(view, level),
+        _plan_details(view, level.caps),
+        _lately(view, level),
+        _notes(view, level.caps),
+        _what_now(view),
+        _footer(view),
+    )
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _headline(view: View) -> str:
+    if view.state == "needs_input" and view.plan and len(view.plan.questions) > 1:
+        return "❓ Questions first"
+    if view.state == "answered" and view.job.aim != "ask":
+        return "🧭 The plan"
+    return HEADLINES[view.state]
+
+
+def _middle(view: View, level: Level) -> Iterator[str]:
+    """What this state is about."""
+    result, reason = view.result, clip(view.reason, min(level.caps.text * 2, 800))
+    match view.state:
+        case "answered":
+            yield prose(clip(result.summary, level.answer)) if result and view.job.aim == "ask" else ""
+        case "awaiting_approval":
+            yield _editable(view.plan, view.planned, level.caps)
+        case "needs_input":
+            questions = view.plan.questions if view.plan else ()
+            yield bullets(questions, level.caps, numbered=len(questions) > 1) or inline(reason)
+        case "pr_opened" | "pr_updated":
+            yield _link(view)
+            if result and result.verification:
+                yield banner(facts_of(view.job, result, result.verification))
+        case "error":
+            yield f"{inline(reason)} (error {code_span(error_id(view))})" if reason else ""
+        case _ if view.state in FINAL or view.state in WAITING:
+            yield inline(reason)
+        case _:
+            yield "\n".join(_stages(view))
+            yield inline(reason)
+    if result and result.hint and view.state in FINAL:
+        yield inline(clip(result.hint, 400))
+
+
+def _link(view: View) -> str:
+    """The forge's own address; a forge shows it by number and title."""
+    return view.result.url if view.result else ""
+
+
+def _stages(view: View) -> Iterator[str]:
+    """What is done is ticked, what is at work is bold; nothing is ticked that is not known."""
+    order: tuple[JobState, ...] = ("queued", "planning", "working", "verifying", "publishing")
+    at = order.index(view.state) if view.state in order else 0
+    plan = inline(clip(_plan_summary(view), 200))
+    for name, begins in _stage_names(view):
+        done = bool(plan) and at != 1 if name == "Plan" else at > begins
+        text = f"**{name}**" if at == begins and not done else name
+        told = f": {plan}" if name == "Plan" and plan else ""
+        yield f"- [{'x' if done else ' '}] {text}{told}"
+
+
+def _stage_names(view: View) -> Iterator[tuple[str, int]]:
+    """Stages of this job, each with the place of its state in the order."""
+    if view.job.aim == "ask":
+        yield "Answer", 2
+        return
+    if view.job.plan_mode != "none":
+        yield "Plan", 1
+    if view.job.plan_mode == "only":
+        return
+    yield ("Conflicts resolved" if view.job.conflicts else "Change"), 2
+    yield "Verification", 3
+    yield ("Pull request updated" if view.commission.goal == "same_branch" else "Draft pull request"), 4
+
+
+def _plan_summary(view: View) -> str:
+    return view.plan.summary if view.plan else view.planned.partition("\n\n")[0]
+
+
+def _plan_details(view: View, caps: Caps) -> str:
+    """The steps, folded; where they are to be edited they stand open already."""
+    steps = view.plan.steps if view.plan else _steps_of(view.planned)
+    if not steps or view.state in {"awaiting_approval", "needs_input"}:
+        return ""
+    listed = bullets(steps, caps, numbered=True)
+    return listed if view.state == "answered" else details(f"The plan in {count(len(steps), 'step')}", listed)
+
+
+def _steps_of(planned: str) -> tuple[str, ...]:
+    """The steps in a plan as the log has it (`app.plan_text.render_plan`)."""
+    block = next((part for part in planned.split("\n\n") if part.startswith("Steps:\n")), "")
+    return tuple(line.removeprefix("- ") for line in block.split("\n")[1:])
+
+
+def _editable(plan: Plan | None, planned: str, caps: Caps) -> str:
+    """The plan between hidden marks, where `/agent approve` looks for what people made of it."""
+    text = _EMPTY_FIELD.sub("", render_plan_file(plan)) if plan else ""
+    if not text or len(text) > MOST_PLAN:
+        summary = plan.summary if plan else planned.partition("\n\n")[0]
+        steps = bullets(plan.steps if plan else _steps_of(planned), caps, numbered=True)
+        return "\n\n".join(part for part in (inline(clip(summary, caps.text)), steps) if part)
+    begin, end = _PLAN_MARKS
+    return f"{begin}\n{fenced(text, 'yaml')}\n{end}"
+
+
+def _lately(view: View, level: Level) -> str:
+    """The last things that were done, in a line each."""
+    if view.state in FINAL or view.state in WAITING or not view.lately or not level.lately:
+        return ""
+    return "\n".join(f"- {_done(row)}" for row in view.lately[-level.lately :])
+
+
+def _done(row: ProgressRow) -> str:
+    first = row.text.strip().partition("\n")[0]
+    return code_span(clip(first, 100)) if row.kind == "command" else inline(clip(first, 160))
+
+
+def _notes(view: View, caps: Caps) -> str:
+    notes = view.commission.notes if view.state not in FINAL else ()
+    return bullets(notes, caps)
+
+
+def _what_now(view: View) -> str:
+    """The commands that make sense at this point."""
+    says = " · ".join(f"{code_span(command)} {words}" for command, words in _commands(view))
+    return f"> {says}" if says else ""
+
+
+def _commands(view: View) -> Iterator[tuple[str, str]]:
+    asked = view.job.aim == "ask"
+    match view.state:
+        case "awaiting_approval":
+            edited = ", with the plan above as you edit it in this comment" if _can_edit(view) else ""
+            yield "/agent approve", f"begins{edited}"
+            yield "/agent stop", "drops it"
+        case "needs_input":
+            yield "/agent …", "with your answer, in a comment of its own: the work goes on with it"
+        case "paused":
+            budget = " --budget +3" if "budget" in view.reason.casefold() else ""
+            yield f"/agent continue{budget}", "goes on where it stood"
+            yield "/agent stop", "ends it"
+        case "pr_opened" | "pr_updated":
+            yield "/agent …", "on the pull request asks for changes"
+            if view.commission.config.ci == "manual":
+                yield "/agent ci", "lets CI start"
+        case "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change" if not asked:
+            yield "/agent retry", "begins again from scratch"
+        case "answered" if not asked:
+            yield "/agent fix", "begins the work"
+        case _ if view.state not in FINAL and view.state != "publishing":
+            if not asked:
+                yield "/agent …", "tells the agent more"
+            yield "/agent stop", "ends it"
+
+
+def _can_edit(view: View) -> bool:
+    return _PLAN_MARKS[0] in _editable(view.plan, view.planned, _LEVELS[0].caps)
+
+
+def _footer(view: View) -> str:
+    """Time, turns and money, and where there is more."""
+    turns = view.result.turns if view.result and view.result.turns else view.turn
+    items = [
+        _elapsed(view),
+        f"turn {turns} of {view.job.budget.steps}" if turns and view.state not in FINAL else "",
+        count(turns, "turn") if turns and view.state in FINAL else "",
+        f"{price(view.totals)} of {usd(view.job.budget.usd)}" if view.totals.calls else "",
+        code_span(clip(shown_model(view.job.model), 60)),
+        f"[job {view.job.id}]({view.job_page})" if view.job_page else f"job {code_span(view.job.id)}",
+    ]
+    return f"<sub>{' · '.join(item for item in items if item)}</sub>"
+
+
+def _elapsed(view: View) -> str:
+    """In minutes, so that a comment is not edited for seconds."""
+    minutes = max(0, int((view.at - view.job.created_at).total_seconds())) // 60
+    if minutes < 60:
+        return f"{minutes} min" if minutes else "under a minute"
+    return f"{minutes // 60} h {minutes % 60} min"
