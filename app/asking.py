@@ -57,5 +57,8 @@ async def _take(submission: Submission) -> Review:
 
 
 def _failed(result: Result, ending: Ending) -> Result:
-    failed = {"exit_status": "error", "summary": "", "reason": ending.reason, "error_code": ExitCode.MODEL}
-    return result.model_copy(update=failed)
+    silent = ending.exit_status == "no_change"
+    reason = "The model stopped without submitting an answer." if silent else ending.reason
+    return result.model_copy(
+        update={"exit_status": "error", "summary": "", "reason": reason, "error_code": ExitCode.MODEL}
+    )

@@ -126,6 +126,11 @@ async def test_a_model_that_answers_nothing_is_an_error_with_its_reason(tmp_path
     assert "no answer" in result.reason
 
 
+async def test_words_without_a_submission_are_no_answer(tmp_path: Path) -> None:
+    result = await Desk(tmp_path, [say("It subtracts.")] * 3).work(MemoryJournal())
+    assert (result.exit_status, result.reason) == ("error", "The model stopped without submitting an answer.")
+
+
 @pytest.mark.parametrize("step", ["turn.1.answer", "turn.1.act", "turn.2.answer", "turn.2.act"])
 async def test_a_crash_changes_no_answer(step: str, tmp_path: Path) -> None:
     desk = Desk(tmp_path, [TRY, ANSWER])
