@@ -49,6 +49,8 @@ async def account(ask: Ask) -> Answer:
 @answers("GET", "/apps/{slug}")
 async def application(ask: Ask) -> Answer:
     """Ours, and the one that workflows run as."""
+    if ask.token is None:
+        raise Refusal(401, "A JSON web token is for the App's own routes")
     for app in (ask.front.memory.app, ACTIONS):
         if app["slug"] == ask.params["slug"]:
             return 200, app

@@ -12,12 +12,13 @@ CONTENTS = {"+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"
 
 @answers("GET", IN_REPO + "/{kind}/comments")
 async def comments_since(ask: Ask) -> Answer:
-    """Of all issues, or inline ones of all pull requests; emulate compares times as texts, its own longer."""
+    """Of all issues, or inline ones of all pull requests; emulate takes `comments` for the number of one."""
     ask.needs("issues" if ask.params["kind"] == "issues" else "pull_requests")
-    query = ask.request.query_params
-    found = dressed(
-        await ask.front.look(f"{ask.within.api}/{ask.params['kind']}/comments"), ask.front.memory, ask.within
-    )
+    query, repo, kind = ask.request.query_params, ask.within, ask.params["kind"]
+    numbers = {item["number"] for item in await ask.front.look(f"{repo.api}/{kind}", state="all")} | repo.pulls.keys()
+    found: list[dict[str, Any]] = []
+    for number in sorted(numbers):
+        found += dressed(await ask.front.look(f"{repo.api}/{kind}/{number}/comments"), ask.front.memory, repo)
     kept = [item for item in found if item["updated_at"] >= query.get("since", "")]
     by = "updated_at" if query.get("sort") == "updated" else "created_at"
     kept.sort(key=lambda item: (item[by], item["id"]), reverse=query.get("direction", "asc") == "desc")

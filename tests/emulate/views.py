@@ -45,6 +45,8 @@ class PullRequest:
     draft: bool
     open: bool
     merged: bool
+    reviewers: tuple[str, ...]
+    """Who was asked for a review."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,7 @@ def _pull(item: dict[str, Any]) -> PullRequest:
         draft=item["draft"],
         open=item["state"] == "open",
         merged=item["merged_at"] is not None,
+        reviewers=tuple(account["login"] for account in item["requested_reviewers"]),
     )
 
 
