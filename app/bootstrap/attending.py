@@ -162,9 +162,7 @@ class Office:
             raise AgentFixError(f"There is no job {self.claim.job}.", code=ExitCode.INTERNAL)
         commission, mirror = found.commission, self.premises.mirror(found.commission.place.repository)
         job = self._within_the_day(found)
-        if not self.premises.parcels.unpack_into(mirror, commission.place.repository, job.task.base):
-            self.premises.parcels.want(commission.place.repository, job.task.base)
-            raise LostBaseError("The base commit is still on its way to this machine.")
+        self._have(mirror, commission.place.repository, job.task.base, *commission.parents[:1])
         progress = KeptProgress(self.store, job.id, watcher)
         ground = Ground(
             job=job,
@@ -182,6 +180,15 @@ class Office:
 
         settings = self.premises.settings
         return Engine(settings.state, Result, work, scope=self.claim.job, database_url=settings.database_url)
+
+    def _have(self, mirror: GitStore, repository: int, *commits: str) -> None:
+        """Have commits in the mirror of this machine: they are there, come as parcels, or are waited for."""
+        parcels = self.premises.parcels
+        missing = [commit for commit in commits if not parcels.unpack_into(mirror, repository, commit)]
+        for commit in missing:
+            parcels.want(repository, commit)
+        if missing:
+            raise LostBaseError("The base commit is still on its way to this machine.")
 
     def _within_the_day(self, found: Commissioned) -> Job:
         """The job with what it may spend today, where its repository has a cap for a day."""
