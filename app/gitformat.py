@@ -72,6 +72,11 @@ def base_ref(commit: str) -> str:
     return f"refs/agent-fix/base/{commit}"
 
 
+def log_ref(commit: str) -> str:
+    """Our own ref to what somebody told of a commit's history."""
+    return f"refs/agent-fix/log/{commit}"
+
+
 def parents_of(commit: bytes) -> list[str]:
     """The parents that a commit object names, whether or not they are here."""
     head, _, _ = commit.partition(b"\n\n")

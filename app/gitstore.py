@@ -27,6 +27,7 @@ from app.gitformat import (
     free_name,
     index_info,
     is_full_id,
+    log_ref,
     parents_of,
     parse_stat,
     path_text,
@@ -172,7 +173,13 @@ class GitStore:
 
     def log(self, commit: str, most: int) -> bytes:
         """What the newest commits up to this one changed, for `app.context.history`; empty where nothing is known."""
-        return log(Git(f"--git-dir={self.history.path}"), _full(commit), most)
+        status, output, _ = self._git.attempt("cat-file", "blob", log_ref(_full(commit)))
+        return output if status == 0 else log(Git(f"--git-dir={self.history.path}"), commit, most)
+
+    def keep_log(self, commit: str, told: bytes) -> None:
+        """Remember what a store that has the history told of it."""
+        blob = self._git("hash-object", "-w", "--no-filters", "--stdin", stdin=told).decode("ascii").strip()
+        self._git("update-ref", log_ref(_full(commit)), blob)
 
     @property
     def history(self) -> "GitStore":

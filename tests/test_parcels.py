@@ -8,8 +8,20 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from app.gitstore import GitError, GitStore
-from app.jobs.parcels import ABANDONED, CHUNK, MOST_FAILURES, ParcelError, Parcels, Wanted, parcel_chunks, parcels
+from app.context.history import read_log
+from app.gitcommand import Git
+from app.gitstore import GitError, GitStore, log
+from app.jobs.parcels import (
+    ABANDONED,
+    CHUNK,
+    LARGEST_LOG,
+    MOST_FAILURES,
+    ParcelError,
+    Parcels,
+    Wanted,
+    parcel_chunks,
+    parcels,
+)
 from app.patch import FileChange, Patch
 from app.task import Person
 from tests.databases import DIALECTS, database
@@ -122,6 +134,22 @@ def test_a_commit_of_ours_is_packed_without_its_base(ours: GitStore, theirs: Git
     theirs.unpack(commit, ours.pack(commit))
     theirs.unpack(commit, iter(()))
     assert git(theirs.path, "rev-list", "--count", commit) == "1"
+
+
+def test_what_the_publisher_knows_of_the_past_goes_with_it(
+    post: Parcels, ours: GitStore, theirs: GitStore, source: Path, commit: str
+) -> None:
+    told = log(Git("-C", str(source)), commit, 100)
+    assert [change.subject for change in read_log(told)] == ["change"]
+    post.fill(REPOSITORY, commit, ours.pack(commit), log=told)
+    post.unpack_into(theirs, REPOSITORY, commit)
+    assert theirs.log(commit, 100) == told
+    newer = ours.fetch(source, commit_files(source, {"more.txt": "more\n"}))
+    post.fill(REPOSITORY, newer, ours.pack(newer), log=b"x" * (LARGEST_LOG + 1))
+    assert post.unpack_into(theirs, REPOSITORY, newer)
+    assert theirs.log(newer, 100) == b"", "a log that is too long is done without"
+    assert theirs.fetch(source, "HEAD~2") == git(source, "rev-parse", "HEAD~2")
+    git(theirs.path, "fsck", "--strict", "--no-dangling")
 
 
 def test_nothing_is_read_where_it_is_there(post: Parcels, ours: GitStore, commit: str) -> None:

@@ -39,6 +39,7 @@ parcels = sa.Table(
     sa.Column("reason", sa.Text, nullable=False, default=""),
     sa.Column("asked_at", sa.Float(53), nullable=False),
     sa.Column("used_at", sa.Float(53), nullable=False),
+    sa.Column("log", sa.LargeBinary),
 )
 """`state` is wanted, there or refused; `filling` names the chunks that count."""
 
@@ -54,6 +55,7 @@ parcel_chunks = sa.Table(
 
 CHUNK: Final = 1 << 20
 LARGEST: Final = 2 << 30
+LARGEST_LOG: Final = 4 << 20
 MOST_FAILURES: Final = 3
 ABANDONED: Final = timedelta(minutes=15)
 """Chunks that count for nothing are removed when none was added to them for so long."""
@@ -108,13 +110,18 @@ class Parcels:
             Wanted(row["repository"], row["commit_id"], datetime.fromtimestamp(row["asked_at"], UTC)) for row in rows
         ]
 
-    def fill(self, repository: int, commit: str, chunks: Iterable[bytes]) -> None:
-        """Keep what `GitStore.pack` gave, whole or not at all. ParcelError, and refused, where it is too large."""
+    def fill(self, repository: int, commit: str, chunks: Iterable[bytes], *, log: bytes = b"") -> None:
+        """Keep what `GitStore.pack` gave, whole or not at all. ParcelError, and refused, where it is too large.
+
+        `log` goes with it where the publisher has the commit's history (`GitStore.log`).
+        """
         filling, whole = uuid4().hex, False
         try:
             count, digest = self._write(filling, commit, chunks)
             failpoint("parcel.written")
-            whole = self._close(repository, commit, {"filling": filling, "chunks": count, "digest": digest})
+            told = log if len(log) <= LARGEST_LOG else None
+            values = {"filling": filling, "chunks": count, "digest": digest, "log": told}
+            whole = self._close(repository, commit, values)
         except ParcelError as error:
             self.refuse(repository, commit, error.message, error.hint)
             raise
@@ -148,6 +155,8 @@ class Parcels:
             raise ParcelError(reason, hint=hint)
         try:
             store.unpack(commit, self._read(row["filling"], row["chunks"], row["digest"]))
+            if row["log"]:
+                store.keep_log(commit, bytes(row["log"]))
         except (_DamagedError, GitError) as error:
             self._ask_again(row, str(error))
             return False
