@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +12,27 @@ from sqlalchemy.engine import Engine
 
 from app.commission import Commission
 from app.forge.github.connection import App, RepositoryId
-from app.forge.github.forge import Bot, GitHubForge, open_forge, who_we_are
+from app.forge.github.forge import GitHubForge, open_forge
+from app.forge.github.identity import Bot, who_we_are
 from app.gitstore import GitStore
 from app.job import Job
 from app.jobs.queue import Limits, Queue
 from app.jobs.roster import Commissioned, Roster
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.tables import sqlite_engine
+from app.model.sql_ledger import SqlLedger
 from app.model.sql_ledger import metadata as ledger_tables
 from app.patch import FileChange, Patch
 from app.plan import Plan
 from app.publish.comments import commit_message, pull_request_body, pull_request_title
 from app.publish.facts import facts_of
 from app.publish.granting import Granting
+from app.publish.herald import Herald
 from app.publish.intent import OpenDraftPullRequest, Place, PushCommits, Recipe
 from app.publish.intents import Intents, Standing
 from app.publish.publisher import Publisher
 from app.publish.quarantine import Quarantine
+from app.publish.settling import Settling
 from app.redact import Redactor
 from app.result import Result
 from tests.commissions import commission, job, trigger
@@ -62,6 +67,9 @@ class Desk:
             self.roster, lambda name: JobBlobs(self.engine, name), Quarantine(Redactor(self.secrets)), self.now
         )
         self.publisher = Publisher(self.intents, self.open, self.granting.grant, "p1")
+        self.settling = Settling(self.store, self.roster, self.intents, self.mirror)
+        account = partial(SqlLedger, self.engine, cap=0)
+        self.herald = Herald(self.store, self.roster, self.intents, account, self.now, public_url="https://bot.example")
 
     def now(self) -> datetime:
         return self.ground.world.now
@@ -166,6 +174,20 @@ class Desk:
         while await self.publisher.publish_next():
             count += 1
         return count
+
+    async def everything(self) -> None:
+        """Until nobody has anything to do at this moment."""
+        while await self.herald.tell() + await self.publish() + await self.settling.settle():
+            pass
+
+    def comments(self, number: int = 0) -> list[str]:
+        issue = self.ground.repo.issues[number or self.ground.issue.number]
+        return [self.ground.repo.comments[comment].body for comment in issue.comments]
+
+    def ended(self, name: str) -> tuple[str, Result]:
+        """A job's final state and result."""
+        row = self.commissioned(name).row
+        return row.state, Result.model_validate(row.result)
 
     def standing(self, key: str) -> Standing:
         found = self.intents.standing(key)

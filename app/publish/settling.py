@@ -30,7 +30,7 @@ from app.result import Result
 
 MOST_THREADS = 30
 STOPPED = "It was stopped before anything was published."
-_KEPT = "The change is kept with the job ({job}). `/agent retry` begins anew."
+_KEPT = "The change is kept: `agent-fix jobs show {job}` on the server shows it."
 
 
 class Diffs(Protocol):

@@ -141,7 +141,8 @@ def _middle(view: View, level: Level) -> Iterator[str]:
     result, reason = view.result, clip(view.reason, min(level.caps.text * 2, 800))
     match view.state:
         case "answered":
-            yield prose(clip(result.summary, level.answer)) if result and view.job.aim == "ask" else ""
+            asked = view.job.aim == "ask"
+            yield prose(clip(result.summary, level.answer)) if result and asked else inline(_plan_summary(view))
         case "awaiting_approval":
             yield _editable(view.plan, view.planned, level.caps)
         case "needs_input":
@@ -153,6 +154,9 @@ def _middle(view: View, level: Level) -> Iterator[str]:
                 yield banner(facts_of(view.job, result, result.verification))
         case "error":
             yield f"{inline(reason)} (error {code_span(error_id(view))})" if reason else ""
+        case "verification_failed" if result and result.verification:
+            yield banner(facts_of(view.job, result, result.verification))
+            yield inline(reason)
         case _ if view.state in FINAL or view.state in WAITING:
             yield inline(reason)
         case _:
@@ -173,10 +177,18 @@ def _stages(view: View) -> Iterator[str]:
     at = order.index(view.state) if view.state in order else 0
     plan = inline(clip(_plan_summary(view), 200))
     for name, begins in _stage_names(view):
-        done = bool(plan) and at != 1 if name == "Plan" else at > begins
+        done, told = at > begins, ""
+        if name == "Plan":
+            done, told = bool(plan) and at != begins, f": {plan}" if plan else ""
+        elif name == "Reproduction":
+            done, told = _reproduced(view.result), ""
         text = f"**{name}**" if at == begins and not done else name
-        told = f": {plan}" if name == "Plan" and plan else ""
         yield f"- [{'x' if done else ' '}] {text}{told}"
+
+
+def _reproduced(result: Result | None) -> bool:
+    found = result.verification.reproduction if result and result.verification else None
+    return found is not None and (found.on_base, found.on_head) == ("red", "green")
 
 
 def _stage_names(view: View) -> Iterator[tuple[str, int]]:
@@ -188,6 +200,7 @@ def _stage_names(view: View) -> Iterator[tuple[str, int]]:
         yield "Plan", 1
     if view.job.plan_mode == "only":
         return
+    yield "Reproduction", len(HEADLINES)
     yield ("Conflicts resolved" if view.job.conflicts else "Change"), 2
     yield "Verification", 3
     yield ("Pull request updated" if view.commission.goal == "same_branch" else "Draft pull request"), 4
@@ -224,20 +237,22 @@ def _editable(plan: Plan | None, planned: str, caps: Caps) -> str:
 
 
 def _lately(view: View, level: Level) -> str:
-    """The last things that were done, in a line each."""
+    """The last things that were done, in a line."""
     if view.state in FINAL or view.state in WAITING or not view.lately or not level.lately:
         return ""
-    return "\n".join(f"- {_done(row)}" for row in view.lately[-level.lately :])
+    return f"Lately: {' · '.join(_done(row) for row in view.lately[-level.lately :])}"
 
 
 def _done(row: ProgressRow) -> str:
     first = row.text.strip().partition("\n")[0]
-    return code_span(clip(first, 100)) if row.kind == "command" else inline(clip(first, 160))
+    return code_span(clip(first, 80)) if row.kind == "command" else inline(clip(first, 120))
 
 
 def _notes(view: View, caps: Caps) -> str:
+    """What people are told of how they asked: one paragraph, which joins no list."""
     notes = view.commission.notes if view.state not in FINAL else ()
-    return bullets(notes, caps)
+    shown = [text for note in notes[: caps.items] if (text := inline(clip(note, caps.text)))]
+    return f"ℹ️ {' '.join(shown)}" if shown else ""  # noqa: RUF001  # an emoji
 
 
 def _what_now(view: View) -> str:
