@@ -1,6 +1,11 @@
 """Options of the whole suite."""
 
+import re
+
 import pytest
+
+UNTESTED = re.compile(r"\bNOT (?:TESTED|checked)\b")
+"""In the reason of a test that is skipped for want of a part."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,3 +23,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What could not be had, and so was not tested, is said at the end, once for each reason."""
+    told = {_reason(report) for report in terminalreporter.stats.get("skipped", ())}
+    for reason in sorted(reason for reason in told if UNTESTED.search(reason)):
+        terminalreporter.write_line(reason, yellow=True, bold=True)
+
+
+def _reason(report: pytest.TestReport) -> str:
+    return report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else ""

@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -55,23 +57,18 @@ def _found() -> Programs | str:
         return str(unavailable)
 
 
-def obtain(place: Path) -> Programs:
-    """Both programs, from `place` if they are there already. Several processes may ask at once."""
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        lock = (place / "lock").open("w")
-    except OSError as error:
-        raise Unavailable(f"nothing can be kept in {place}: {error.strerror}") from None
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        node = _machines_node() or _installed(place, (_node_package(),)) / _node_binary()
-        script = _installed(place, EMULATE) / "emulate" / "dist" / "index.js"
-    return Programs(node, script)
+def obtain(place: Path, search: str | None = None) -> Programs:
+    """Both programs, from `place` if they are there already. Several processes may ask at once.
+
+    `search` is where programs of the machine are looked for, if not along PATH.
+    """
+    node = _machines_node(search) or _installed(place, (_node_package(),), search) / _node_binary()
+    return Programs(node, _installed(place, EMULATE, search) / "emulate" / "dist" / "index.js")
 
 
-def _machines_node() -> Path | None:
+def _machines_node(search: str | None) -> Path | None:
     """The machine's own Node, where it is new enough."""
-    found = shutil.which("node")
+    found = shutil.which("node", path=search)
     if found is None:
         return None
     done = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=30, check=False)
@@ -91,15 +88,34 @@ def _node_binary() -> Path:
     return Path(_node_package().partition("@")[0]) / "bin" / "node"
 
 
-def _installed(place: Path, packages: tuple[str, ...]) -> Path:
+def _installed(place: Path, packages: tuple[str, ...], search: str | None) -> Path:
     """The `node_modules` with these packages: whole or not there, whatever dies while they are fetched."""
     target = place / packages[0].replace("@", "-")
-    if target.is_dir():
-        return target / "node_modules"
-    npm = shutil.which("npm")
+    if not target.is_dir():
+        with _alone(place):
+            if not target.is_dir():
+                _fetch(packages, target, search)
+    return target / "node_modules"
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """One process fetches, others wait for it."""
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        lock = (place / "lock").open("w")
+    except OSError as error:
+        raise Unavailable(f"nothing can be kept in {place}: {error.strerror}") from None
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(packages: tuple[str, ...], target: Path, search: str | None) -> None:
+    npm = shutil.which("npm", path=search)
     if npm is None:
         raise Unavailable(f"npm, which would bring {packages[0]}, is not installed")
-    with tempfile.TemporaryDirectory(dir=place, prefix="fetching-") as fresh:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="fetching-") as fresh:
         whole = Path(fresh) / "whole"
         whole.mkdir()
         command = [npm, "install", "--prefix", str(whole), "--ignore-scripts", "--no-audit", "--no-fund", "--no-save"]
@@ -117,4 +133,3 @@ def _installed(place: Path, packages: tuple[str, ...]) -> Path:
         if done.returncode:
             raise Unavailable(f"npm gives no {packages[0]}: {' '.join(done.stderr.split())[:200]}")
         whole.rename(target)
-    return target / "node_modules"
