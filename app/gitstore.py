@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from app.errors import OutputError
+from app.failpoints import failpoint
 from app.gitclean import ATTRIBUTES, identity_variables
 from app.gitcommand import LONG, UPLOAD_PACK, Git, GitError, check_branch, full_disk_is_told, own_words
 from app.gitformat import (
@@ -162,7 +163,9 @@ class GitStore:
             with self.lock("fetch") as held:
                 self.clear_up_after_the_dead(commit)
                 self._git("index-pack", "--stdin", stdin=file, holding=held, timeout=LONG)
+                failpoint("unpack.indexed")
                 self._cut_off(commit)
+                failpoint("unpack.cut")
                 self._git("rev-list", "--objects", "--quiet", commit, timeout=LONG)
                 self.keep(commit)
 
@@ -242,6 +245,7 @@ class GitStore:
             file.writelines(f"{each}\n" for each in sorted({*known, commit}))
             file.flush()
             os.fsync(file.fileno())
+        failpoint("unpack.cutting")
         fresh.rename(shallow)
 
     @contextmanager

@@ -1,6 +1,7 @@
 """Commits over real git and HTTP: heads of forks, history without files, and nothing asked that is there."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -90,6 +91,15 @@ def test_a_commit_comes_with_its_files_and_once(forge: Forge, remote: Remote, st
     forge.asked.clear()
     fetch(store, remote, commit, ref="refs/heads/main")
     assert forge.asked == [], "nothing is asked where it is there"
+
+
+def test_several_processes_fetch_at_once(forge: Forge, remote: Remote, store: GitStore) -> None:
+    commits = [commit_files(forge.work, {f"{number}.txt": "x\n"}) for number in range(5)]
+    forge.push("refs/heads/main", commits[-1])
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(lambda commit: fetch(GitStore(store.path), remote, commit), commits * 2))
+    assert [len(store.tree(commit).entries()) for commit in commits] == [3, 4, 5, 6, 7]
+    git(store.path, "fsck", "--strict")
 
 
 def test_the_head_of_a_fork_comes_by_its_ref(forge: Forge, remote: Remote, store: GitStore) -> None:
