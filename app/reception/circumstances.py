@@ -6,10 +6,13 @@ from datetime import datetime
 from app.access import Standing
 from app.config import RepoConfig
 from app.errors import ConfigError
-from app.events import Head, digest
+from app.events import ChecksFailed, Commented, Head, Labelled, ReviewCommented, Trigger, digest
+from app.forge.base import Target
 from app.forge.facts import IssueFacts, PullRequestFacts, RepositoryFacts
 from app.jobs.roster import Commissioned
+from app.jobs.triggers import Trigger as Asked
 from app.orders import Pull, State
+from app.publish.intent import Place as Spot
 from app.reception.doors import Ourselves, Readers
 from app.task import Person
 
@@ -45,6 +48,68 @@ class Circumstances:
     """Who asked, as a commit trailer names them."""
     pull: PullRequestFacts | None = None
     job: Commissioned | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Matter:
+    """One thing that is to be dealt with, with all that is known of it. `verb` is what it amounts to.
+
+    `login` is who asked, by the name that they have now; empty where the bot begins by itself. `target` is what they
+    wrote, where a reaction can be put on it.
+    """
+
+    place: Place
+    identity: Identity
+    found: Circumstances
+    number: int
+    verb: str
+    actor: int
+    login: str = ""
+    target: Target | None = None
+
+    @property
+    def spot(self) -> Spot:
+        return spot_of(self.place, self.number)
+
+    @property
+    def asked(self) -> Asked:
+        """The trigger as it is kept."""
+        where = {"repository": self.place.repository.id, "number": self.number}
+        return Asked(self.identity.key, **where, actor=self.actor, verb=self.verb, at=self.identity.asked_at)
+
+
+def matter_of(
+    event: Trigger | ChecksFailed, verb: str, place: Place, identity: Identity, found: Circumstances
+) -> Matter:
+    if isinstance(event, ChecksFailed):
+        number = found.pull.number if found.pull else 0
+        return Matter(place, identity, found, number, verb, place.ours.bot.user)
+    login = found.standing.login if found.standing else event.actor.login
+    return Matter(place, identity, found, event.subject.number, verb, event.actor.id, login, _target(event))
+
+
+def _target(event: Trigger) -> Target | None:
+    """A review has no place for a reaction."""
+    match event:
+        case Labelled():
+            return Target(kind="issue", id=event.subject.number)
+        case Commented():
+            return Target(kind="comment", id=event.id)
+        case ReviewCommented():
+            return Target(kind="review comment", id=event.id)
+        case _:
+            return None
+
+
+def spot_of(place: Place, number: int) -> Spot:
+    repository = place.repository
+    return Spot(
+        installation=place.installation,
+        repository=repository.id,
+        owner=repository.owner,
+        name=repository.name,
+        number=number,
+    )
 
 
 def pull_of(facts: PullRequestFacts) -> Pull:

@@ -52,6 +52,11 @@ class Doors:
     def to(self, installation: int, repository: RepositoryId) -> Readers:
         return Readers(Door(self.app, installation, repository))
 
+    @property
+    def known(self) -> Ourselves | None:
+        """Who we are, once that was asked."""
+        return self._ourselves
+
     async def ourselves(self, readers: Readers) -> Ourselves:
         """Asked through any door that is open: accounts are not told to an App without one."""
         if self._ourselves is None:

@@ -9,9 +9,8 @@ from app.config import RepoConfig
 from app.forge.facts import PullRequestFacts
 from app.job import Budget, Job, new_job_id
 from app.orders import Order
-from app.publish.intent import Place as Spot
 from app.reception.books import Defaults
-from app.reception.circumstances import Place
+from app.reception.circumstances import Place, spot_of
 from app.reception.material import Material
 from app.repository import slug
 from app.task import Issue, Person, Task
@@ -38,6 +37,7 @@ class Draft:
     request: str = ""
     """In the place of the order's own words."""
     plan_file: str = ""
+    parents: tuple[str, ...] = ()
 
     def job(self) -> Job:
         order, options, config = self.order, self.order.options, self.config
@@ -60,13 +60,7 @@ class Draft:
         order, repository, pull = self.order, self.place.repository, self.pull
         goal = self._goal()
         return Commission(
-            place=Spot(
-                installation=self.place.installation,
-                repository=repository.id,
-                owner=repository.owner,
-                name=repository.name,
-                number=order.origin.number,
-            ),
+            place=spot_of(self.place, order.origin.number),
             aim=self._aim(),
             trigger=order.trigger,
             login=self.login,
@@ -76,6 +70,7 @@ class Draft:
             base_ref=pull.base_branch if pull else repository.default_branch,
             pull=pull.number if pull else None,
             expected=pull.head if pull and goal == "same_branch" else "",
+            parents=self.parents,
             threads=self.material.threads if goal != "nowhere" else (),
             notes=tuple(self._notes()),
         )
@@ -109,8 +104,8 @@ class Draft:
 
     def _aim(self) -> CommissionAim:
         match self.order.aim:
-            case "ask" | "plan" | "mend" | "ci":
-                return self.order.aim
+            case "ask" | "plan" | "mend" | "ci" as same:
+                return same
             case "rebase":
                 return "conflicts"
             case _:
