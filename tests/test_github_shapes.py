@@ -86,6 +86,10 @@ async def answers(ground: Ground, pull: Issue) -> AsyncIterator[Any]:
     yield await api.pulls.async_list_reviews(*OWN, pull.number)
     yield await api.pulls.async_list_review_comments(*OWN, pull.number)
     yield await api.pulls.async_create_reply_for_review_comment(*OWN, pull.number, inline, body="because")
+    ground.repo.collaborators[ground.world.add_user("grace").id] = "write"
+    people: Any = {"reviewers": ["grace"], "team_reviewers": ["core"]}
+    yield await api.pulls.async_request_reviewers(*OWN, pull.number, data=people)
+    yield await api.pulls.async_list_requested_reviewers(*OWN, pull.number)
     since = datetime(2026, 1, 1, tzinfo=UTC)
     review = ground.world.review(pull, ground.owner, "please").id
     yield await api.issues.async_list_comments_for_repo(*OWN, since=since)

@@ -2,7 +2,14 @@
 
 from tests.fakes.github.gate import Refusal
 from tests.fakes.github.server import Answer, Ask, rest
-from tests.fakes.github.views import files_view, inline_view, pull_view, review_view, simple_pull_view
+from tests.fakes.github.views import (
+    files_view,
+    inline_view,
+    pull_view,
+    requested_view,
+    review_view,
+    simple_pull_view,
+)
 from tests.fakes.github.world import Comment, Pull
 
 
@@ -87,3 +94,20 @@ def reply(ask: Ask) -> Answer:
     ask.repo.comments[comment.id] = comment
     thread.comments.append(comment.id)
     return 201, inline_view(ask.repo, ask.pull.number, comment)
+
+
+@rest("GET", "/pulls/{number:int}/requested_reviewers", "pull_requests")
+def list_requested(ask: Ask) -> Answer:
+    return 200, requested_view(ask.world, ask.pull)
+
+
+@rest("POST", "/pulls/{number:int}/requested_reviewers", "pull_requests", "write")
+def request_reviews(ask: Ask) -> Answer:
+    """People have to be collaborators and not the author; a team has to be the owner's."""
+    logins = {ask.world.users[user].login for user in ask.repo.collaborators if user in ask.world.users}
+    for login in ask.body.get("reviewers", []):
+        if login not in logins or login == ask.pull.user.login:
+            raise Refusal(422, "Reviews may only be requested from collaborators.")
+    wanted = [*ask.body.get("reviewers", []), *(f"team/{slug}" for slug in ask.body.get("team_reviewers", []))]
+    ask.pull.asked += [name for name in wanted if name not in ask.pull.asked]
+    return 201, simple_pull_view(ask.repo, ask.pull)

@@ -134,6 +134,13 @@ def review_view(review: Review) -> dict[str, Any]:
     )
 
 
+def requested_view(world: World, issue: Issue) -> dict[str, Any]:
+    people = [user for user in world.users.values() if user.login in issue.asked]
+    slugs = [name.partition("/")[2] for name in issue.asked if "/" in name]
+    teams = [shaped(models.Team, slug=slug, name=slug) for slug in slugs]
+    return shaped(models.PullRequestReviewRequest, users=[user_view(user) for user in people], teams=teams)
+
+
 def _pull_values(repo: Repo, issue: Issue, pull: Pull) -> dict[str, Any]:
     return {
         "id": issue.number,

@@ -110,6 +110,8 @@ class Issue:
     renamed: list[datetime] = field(default_factory=list)
     pull: Pull | None = None
     reviews: list[Review] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    """Of a pull request: who is asked for a review, people by login and teams as `org/team`."""
     assignees: list[User] = field(default_factory=list)
     events: list[Happened] = field(default_factory=list)
     closes: int | None = None
