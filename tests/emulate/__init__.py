@@ -20,7 +20,7 @@ Emulate's, and put right here, because GitHub does otherwise:
   and for everybody, not for collaborators alone (accounts.py);
 - a pull request is an issue too: read, listed, edited, and marked so in webhooks; its labels are `pull_request` events;
 - its head moves with its branch, its files are those of the comparison, there is one for a branch and none without
-  commits, and a merge merges what is there now (pulls.py, dressing.py);
+  commits, and a merge merges what is there now and closes what it fixes (pulls.py, dressing.py);
 - inline comments have their hunk, ends and age; a review's inline comments have lines and webhooks; replies have their
   own path (pulls.py, dressing.py);
 - check runs have the App that made them and pull requests; annotations are a list; logs of jobs (checks.py).

@@ -12,6 +12,7 @@ _SAME = (
     *("id", "node_id", "number", "title", "body", "user", "labels", "state", "locked", "assignee", "assignees"),
     *("milestone", "created_at", "updated_at", "closed_at", "author_association", "draft", "html_url", "comments"),
 )
+_CLOSES = re.compile(r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?):? #(\d+)\b", re.IGNORECASE)
 View = dict[str, Any]
 
 
@@ -45,6 +46,11 @@ def as_issue(pull: View) -> View:
         "state_reason": None,
         "pull_request": link,
     }
+
+
+def closed_by(text: str | None) -> set[int]:
+    """The issues that a pull request with this text closes when it is merged."""
+    return {int(number) for number in _CLOSES.findall(text or "")}
 
 
 def _dress_pull(view: View, _memory: Memory, repo: Repo) -> None:

@@ -38,7 +38,7 @@ ROOMS = (accounts, checks, gitside, issues, pulls, talk, threads)
 """Imported for the paths that they answer."""
 APP: Mapping[str, Any] = {"id": 4_711, "slug": "agent-fix-test", "name": "agent-fix test"}
 INSTALLATION = 8_001
-SECRET = "it is a secret to everybody"
+SECRET = "known-to-everybody-who-reads-this-test"
 OWNER, WRITER, READER, STRANGER = "ada", "grace", "rob", "mallory"
 """Accounts; the first has every right, the last none."""
 RIGHTLESS = "nobody"
@@ -112,6 +112,17 @@ class EmulatedGitHub:
         self._place = place
         self._client = httpx.Client(base_url=address, timeout=60.0)
         self._repositories = itertools.count(1)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What our product is told of it, by the names of its settings."""
+        return {
+            "AGENT_FIX_APP_ID": str(self.app_id),
+            "AGENT_FIX_PRIVATE_KEY": self.private_key,
+            "AGENT_FIX_WEBHOOK_SECRET": self.webhook_secret,
+            "AGENT_FIX_GITHUB_API_URL": self.api_url,
+            "AGENT_FIX_GITHUB_URL": self.server_url,
+        }
 
     @property
     def receiver(self) -> str | None:

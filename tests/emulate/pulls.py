@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.emulate.dressing import dressed
+from tests.emulate.dressing import closed_by, dressed
 from tests.emulate.front import IN_REPO, Answer, Ask, answers, paged
 from tests.emulate.gitside import merge_commit, moved
 from tests.emulate.issues import patch_pull
@@ -119,6 +119,8 @@ async def merge(ask: Ask) -> Answer:
     await moved(ask.front, repo, token, before)
     ask.body = {"state": "closed"}
     await patch_pull(ask, pull.number)
+    for number in sorted(closed_by(view["body"]) - repo.pulls.keys()):
+        await ask.emulate("PATCH", f"{repo.api}/issues/{number}", json=ask.body)
     return 200, {"sha": commit, "merged": True, "message": "Pull Request successfully merged"}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from graphql import GraphQLError, graphql
 
-from tests.emulate.dressing import dressed
+from tests.emulate.dressing import closed_by, dressed
 from tests.emulate.front import Answer, Ask, answers
 from tests.emulate.memory import Repo, stamp
 from tests.fakes.github.gate import Refusal
@@ -16,7 +16,6 @@ from tests.fakes.github.graphql import SCHEMA
 View = dict[str, Any]
 _COMMENT = re.compile(rb"0:IssueComment(\d+)")
 """What emulate's node ids say."""
-_CLOSES = r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?):? #{}\b"
 
 
 @answers("POST", "/graphql")
@@ -84,8 +83,7 @@ class _Root:
             return None
 
         async def closers(_info: Any, **_rest: Any) -> View:
-            closes = re.compile(_CLOSES.format(number), re.IGNORECASE)
-            pulls = [pull for pull in await self._look(repo, "/pulls") if closes.search(pull["body"] or "")]
+            pulls = [pull for pull in await self._look(repo, "/pulls") if number in closed_by(pull["body"])]
             return {"nodes": [await self._pull(repo, pull["number"]) for pull in pulls]}
 
         return {"__typename": "Issue", **_history(repo, number), "closedByPullRequestsReferences": closers}

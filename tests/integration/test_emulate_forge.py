@@ -9,11 +9,12 @@ import pytest
 
 from app.forge.base import CheckRun, Target
 from app.forge.errors import NeedsHuman, NoAccess
-from app.forge.github.connection import RepositoryId
+from app.forge.github.connection import App, Credentials, Host, RepositoryId
 from app.forge.github.door import Door
 from app.forge.github.forge import GitHubForge
 from app.forge.github.registration import Registration, missed
 from app.gitstore import GitStore
+from app.settings import settings_from
 from tests.emulate.github import OWNER, EmulatedGitHub, emulated_github
 from tests.emulate.person import InlineComment
 from tests.emulate.place import BRANCH, FILES, Place, app_at, later, place_at, repository_id, wanted
@@ -235,6 +236,7 @@ async def test_a_pull_request_that_is_over_stays_over(place: Place, merged: bool
         ada.make_ready(number)
         ada.merge(number)
         assert place.repository.site.file("app/money.py") == b"half = 0.25\nthird = 0.3\n"
+        assert not place.repository.site.issue(place.issue).open, "it said that it fixes it"
     else:
         ada.close(number)
     with pytest.raises(NeedsHuman, match="merged" if merged else "closed"):
@@ -382,28 +384,37 @@ async def test_every_change_was_made_with_a_token_that_could_do_nothing_else(pla
     assert not [token for token in pushed if token.live], "a token that pushed ends with its push"
 
 
-READERS: dict[str, Callable[[GitHubForge], Awaitable[Any]]] = {
-    "repository": lambda forge: forge.reads.repository(),
-    "issue": lambda forge: forge.reads.issue(1),
-    "labelled": lambda forge: forge.reads.labelled("agent-fix"),
-    "comments": lambda forge: forge.reads.comments(1, later()),
-    "pull requests": lambda forge: forge.reads.pull_request_of(BRANCH),
-    "file": lambda forge: forge.reads.file("README.md"),
-    "head": lambda forge: forge.reads.head("main"),
-    "edits": lambda forge: forge.reads.edited_since(1, later()),
+ATTEMPTS: dict[str, Callable[[GitHubForge, str], Awaitable[Any]]] = {
+    "issue": lambda forge, _: forge.reads.issue(1),
+    "labelled": lambda forge, _: forge.reads.labelled("agent-fix"),
+    "comments": lambda forge, _: forge.reads.comments(1, later()),
+    "pull requests": lambda forge, _: forge.reads.pull_request_of(BRANCH),
+    "file": lambda forge, _: forge.reads.file("README.md"),
+    "head": lambda forge, _: forge.reads.head("main"),
+    "edits": lambda forge, _: forge.reads.edited_since(1, later()),
+    "checks": lambda forge, head: forge.checks.of(head),
+    "commit": lambda forge, head: forge.branches.bring(head),
+    "comment": lambda forge, _: forge.ensure_comment("j1", "hello"),
+    "label": lambda forge, _: forge.ensure_labels(add=["agent-in-progress"]),
+    "reaction": lambda forge, _: forge.ensure_reaction(Target(kind="issue", id=1), "eyes"),
+    "draft": lambda forge, _: forge.ensure_pull_request(wanted()),
 }
 
 
-@pytest.mark.parametrize("what", sorted(READERS))
-async def test_another_repositorys_token_opens_nothing_here(place: Place, tmp_path: Path, what: str) -> None:
+async def test_another_repositorys_token_opens_nothing_here(place: Place, tmp_path: Path) -> None:
     """A payload that names a repository with the number of another gets a token for that other one only."""
     other = place.github.add_repository(files=FILES)
     mixed = RepositoryId(other.id, place.repository.owner, place.repository.name)
     door = Door(place.app, place.github.installation_id, mixed)
-    forge = GitHubForge(door, GitStore(tmp_path / "other.git"), place.forge.bot, 1)
-    if what == "repository":  # GitHub itself tells what a token's installation may see; ours compares the number
+    forge = GitHubForge(door, GitStore(tmp_path / "other.git"), place.forge.bot, place.issue)
+    for what, ask in ATTEMPTS.items():
         with pytest.raises(NoAccess):
-            await forge.branches.bring(place.repository.head)
-        return
-    with pytest.raises(NoAccess):
-        await READERS[what](forge)
+            assert await ask(forge, place.repository.head), what
+
+
+async def test_settings_take_us_there(place: Place) -> None:
+    settings = settings_from({**place.github.environment, "AGENT_FIX_MODEL": "openai/m", "HOME": "/nowhere"})
+    settings.check("receiver", "publisher")
+    app = App(Host(settings.github_api_url, settings.github_url), Credentials(settings.app_id, settings.private_key))
+    async with app:
+        assert (await Registration(app).identity()).slug == place.github.app_slug
