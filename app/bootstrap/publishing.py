@@ -1,0 +1,122 @@
+"""The publisher's rooms: everything that talks to the forge, over a server's premises; no model is known here."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+from app.bootstrap.premises import Premises
+from app.forge.github.connection import App, Credentials, Host, RepositoryId
+from app.forge.github.forge import GitHubForge, open_forge
+from app.forge.github.registration import Registration
+from app.job import Budget
+from app.jobs.looks import Looks
+from app.jobs.owner import this_process
+from app.jobs.parcels import Wanted
+from app.jobs.store import JobBlobs
+from app.model.sql_ledger import SqlLedger
+from app.publish.granting import Granting
+from app.publish.herald import Herald
+from app.publish.intent import Place
+from app.publish.publisher import Publisher
+from app.publish.quarantine import Quarantine
+from app.publish.settling import Settling
+from app.reception.books import Books, Defaults
+from app.reception.reception import Reception
+from app.redact import Redactor
+from app.settings import Settings
+
+PARCELS_LIVE = timedelta(days=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Publishing:
+    """What the publisher's process looks after."""
+
+    premises: Premises
+    login: str
+    reception: Reception
+    publisher: Publisher[GitHubForge]
+    settling: Settling
+    herald: Herald
+
+    async def fill_parcels(self) -> int:
+        """Pack base commits for workers on other machines; returns how many."""
+        wanted = await asyncio.to_thread(self.premises.parcels.wanted)
+        return sum([await asyncio.to_thread(self._fill, each) for each in wanted])
+
+    async def prune(self) -> int:
+        """Forget what nobody asks for any more."""
+        await asyncio.to_thread(self.premises.inbox.prune)
+        await asyncio.to_thread(self.premises.parcels.prune, PARCELS_LIVE)
+        return 0
+
+    def _fill(self, wanted: Wanted) -> bool:
+        """One that is not here yet is brought by the stock."""
+        mirror = self.premises.mirror(wanted.repository)
+        mirror.ensure()
+        if not mirror.keeps(wanted.commit):
+            return False
+        self.premises.parcels.fill(wanted.repository, wanted.commit, mirror.pack(wanted.commit))
+        return True
+
+
+@asynccontextmanager
+async def open_publishing(settings: Settings) -> AsyncIterator[Publishing]:
+    """Raises AgentFixError where the App's key is refused: nothing could be done with it."""
+    premises = Premises(settings)
+    premises.prepare()
+    host = Host(settings.github_api_url, settings.github_url, settings.proxy)
+    async with App(host, Credentials(settings.app_id, settings.private_key)) as app:
+        identity = await Registration(app).identity()
+        yield _furnished(premises, app, f"{identity.slug}[bot]")
+
+
+def _furnished(premises: Premises, app: App, login: str) -> Publishing:
+    settings, clock = premises.settings, premises.clock
+
+    async def forge_at(place: Place) -> GitHubForge:
+        repository = RepositoryId(place.repository, place.owner, place.name)
+        return await open_forge(app, place.installation, repository, premises.mirror(place.repository), place.number)
+
+    granting = Granting(
+        premises.roster,
+        partial(JobBlobs, premises.engine),
+        Quarantine(Redactor(settings.secrets)),
+        clock,
+        allowed_apps=settings.allowed_apps,
+    )
+    books = Books(
+        inbox=premises.inbox,
+        queue=premises.queue,
+        roster=premises.roster,
+        messages=premises.messages,
+        triggers=premises.triggers,
+        intents=premises.intents,
+        store=premises.store(),
+        looks=Looks(premises.engine),
+        clock=clock,
+    )
+    defaults = Defaults(
+        model=settings.model,
+        sandbox=settings.sandbox,
+        budget=Budget(usd=settings.budget),
+        allowed_apps=settings.allowed_apps,
+    )
+    return Publishing(
+        premises=premises,
+        login=login,
+        reception=Reception(app, books, premises.mirror, defaults),
+        publisher=Publisher(premises.intents, forge_at, granting.grant, this_process()),
+        settling=Settling(premises.store(), premises.roster, premises.intents, premises.mirror),
+        herald=Herald(
+            premises.store(),
+            premises.roster,
+            premises.intents,
+            lambda job: SqlLedger(premises.engine, job, 0),
+            clock,
+            public_url=settings.public_url,
+        ),
+    )

@@ -1,0 +1,96 @@
+"""The publisher: reads from and writes to the forge, and nothing else does. It holds the App's key and the database.
+
+Each of its tasks is level-triggered: it looks at rows, does what is due and may die at any point. No model library
+is imported here.
+"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.bootstrap.publishing import Publishing, open_publishing
+from app.errors import AgentFixError, ExitCode
+from app.settings import Settings
+
+LONGEST_PAUSE = 60.0
+"""Seconds between two attempts of a task that fails."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """Something that is looked after again and again; `due` returns how much there was to do."""
+
+    name: str
+    due: Callable[[], Awaitable[int]]
+    every: float
+    """Seconds of rest when there was nothing."""
+
+
+def chores(publishing: Publishing) -> tuple[Chore, ...]:
+    reception = publishing.reception
+
+    async def reconcile() -> int:
+        await reception.reconcile()
+        return 0
+
+    async def publish() -> int:
+        return int(await publishing.publisher.publish_next() is not None)
+
+    return (
+        Chore("reception", reception.next, 0.1),
+        Chore("stock", reception.stock, 0.5),
+        Chore("publishing", publish, 0.2),
+        Chore("parcels", publishing.fill_parcels, 2.0),
+        Chore("settling", publishing.settling.settle, 0.5),
+        Chore("herald", publishing.herald.tell, 0.5),
+        Chore("reconciling", reconcile, 300.0),
+        Chore("pruning", publishing.prune, 3_600.0),
+    )
+
+
+async def tend(chore: Chore, draining: asyncio.Event) -> None:
+    """Until draining. A failure is told and tried again, ever more rarely: one chore never takes the others along."""
+    failures = 0
+    while not draining.is_set():
+        (outcome,) = await asyncio.gather(chore.due(), return_exceptions=True)
+        if isinstance(outcome, BaseException):
+            failures += 1
+            _tell(chore.name, outcome)
+        else:
+            failures = 0
+            if outcome:
+                continue
+        pause = min(chore.every + 2.0**failures - 1.0, max(LONGEST_PAUSE, chore.every))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(draining.wait(), pause)
+
+
+def _tell(name: str, error: BaseException) -> None:
+    if isinstance(error, AgentFixError):
+        logger.warning("%s: %s", name, error.message)
+    elif isinstance(error, SQLAlchemyError):
+        logger.warning("%s: the database did not answer (%s)", name, type(error).__name__)
+    else:
+        logger.error("%s failed", name, exc_info=error)
+
+
+def run_publisher(settings: Settings) -> int:
+    """The publisher's process, until SIGTERM or SIGINT."""
+    return asyncio.run(_run(settings))
+
+
+async def _run(settings: Settings) -> int:
+    draining = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, draining.set)
+    async with open_publishing(settings) as publishing:
+        logger.info("publisher ready, as %s at %s", publishing.login, settings.github_url)
+        await asyncio.gather(*(tend(chore, draining) for chore in chores(publishing)))
+    return ExitCode.OK
