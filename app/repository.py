@@ -51,8 +51,7 @@ def inspect(path: Path, base: str | None, store: GitStore) -> Inspected:
     store.ensure()
     store.fetch(root, commit)
     tree = store.tree(commit)
-    _refuse_submodules(root, tree)
-    _refuse_lfs(root, tree)
+    refuse_unusable_files(root, tree)
     dirty = _count_dirty(git)
     return Inspected(
         root=root,
@@ -202,7 +201,13 @@ def _ref_names(git: Git) -> list[str]:
     return git.text("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/remotes", "refs/tags").splitlines()
 
 
-def _refuse_submodules(root: Path, tree: GitTree) -> None:
+def refuse_unusable_files(name: Path | str, tree: GitTree) -> None:
+    """What no work could be done on, whichever way the commit came; `name` is the repository's, for people."""
+    _refuse_submodules(name, tree)
+    _refuse_lfs(name, tree)
+
+
+def _refuse_submodules(root: Path | str, tree: GitTree) -> None:
     if not tree.gitlinks() and ".gitmodules" not in tree.entries():
         return
     names = ", ".join(tree.gitlinks()[:3]) or ".gitmodules"
@@ -213,7 +218,7 @@ def _refuse_submodules(root: Path, tree: GitTree) -> None:
     )
 
 
-def _refuse_lfs(root: Path, tree: GitTree) -> None:
+def _refuse_lfs(root: Path | str, tree: GitTree) -> None:
     """Only attributes and pointers together say Git LFS: a project may well keep pointers as test data."""
     entries = tree.entries()
     attributes = [path for path in entries if path.rpartition("/")[2] == ".gitattributes"]

@@ -37,6 +37,7 @@ class Desk:
         self._admission = Admission(books, defaults, self._replying)
         self._living = Living(books, self._admission, self._replying, defaults.budget)
         self._surroundings = Surroundings(books, self._admission)
+        self._new_installations: set[int] = set()
 
     async def handle(self, event: Event) -> str:
         """What became of it, in a few words. Raises a forge's errors, and NotYet where something has to end first."""
@@ -51,6 +52,11 @@ class Desk:
             except StateChanged:
                 continue
         return await self._look_and_act(event)
+
+    def take_new_installations(self) -> tuple[int, ...]:
+        """Where there is more to be looked at than was told: repositories that were opened to us, or that came back."""
+        taken, self._new_installations = tuple(sorted(self._new_installations)), set()
+        return taken
 
     async def _look_and_act(self, event: Local) -> str:
         place = await self._looking.open(event)
@@ -86,6 +92,8 @@ class Desk:
         return await self._follow(self._decide(event, Circumstances(state, RepoConfig()), nobody), None)
 
     async def _follow(self, decision: Decision, place: Place | None) -> str:
+        if isinstance(decision, Signal) and decision.aim == "reconcile":
+            self._new_installations.add(decision.installation)
         if isinstance(decision, Signal):
             told = await self._surroundings.follow(decision, place)
             return f"{decision.rule}: {told}"

@@ -1,28 +1,38 @@
 """The names of triggers: the same for a thing that was asked, whether a webhook, a redelivery or a look brought it."""
 
 from datetime import UTC, datetime
+from typing import Literal
 
 from app.events import ChecksFailed, Commented, Labelled, ReviewCommented, Trigger
 
 
 def key_of(event: Trigger | ChecksFailed, asked_at: datetime) -> str:
-    """`asked_at` is when a label was put on; the other things have numbers.
-
-    Checks are known by their commit: several fail together, and one job mends them.
-    """
-    place = f"r{event.repository.id}"
+    """`asked_at` is when a label was put on; all else is known by numbers."""
+    repository = event.repository.id
     match event:
         case Labelled():
-            when = asked_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            return f"{place}/issue:{event.subject.number}/labelled@{when}"
+            return label_key(repository, event.subject.number, asked_at)
         case Commented():
-            return f"{place}/comment:{event.id}"
+            return said_key(repository, "comment", event.id)
         case ReviewCommented():
-            return f"{place}/review_comment:{event.id}"
+            return said_key(repository, "review_comment", event.id)
         case ChecksFailed():
-            return f"{place}/checks:{event.head_sha}"
+            return checks_key(repository, event.head_sha)
         case _:
-            return f"{place}/review:{event.id}"
+            return said_key(repository, "review", event.id)
+
+
+def label_key(repository: int, number: int, put_on_at: datetime) -> str:
+    return f"r{repository}/issue:{number}/labelled@{put_on_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def said_key(repository: int, kind: Literal["comment", "review_comment", "review"], number: int) -> str:
+    return f"r{repository}/{kind}:{number}"
+
+
+def checks_key(repository: int, commit: str) -> str:
+    """Several checks of a commit fail together, and one job mends them."""
+    return f"r{repository}/checks:{commit}"
 
 
 def conflict_key(repository: int, number: int, head: str, base: str) -> str:

@@ -6,6 +6,8 @@ from app.reception.books import Books, Defaults, Mirror
 from app.reception.desk import Desk
 from app.reception.doors import Doors
 from app.reception.inflow import Inflow
+from app.reception.reconcile import Reconciling
+from app.reception.stock import Stock
 
 
 class Reception:
@@ -14,8 +16,21 @@ class Reception:
     def __init__(self, app: App, books: Books, mirror: Mirror, defaults: Defaults) -> None:
         doors = Doors(app, defaults.allowed_apps)
         self.desk = Desk(doors, books, defaults)
+        self._reconciling = Reconciling(doors, books, self.desk.handle)
+        self._stock = Stock(doors, books, mirror)
         self._inflow = Inflow(books.inbox, self.desk.handle, books.clock, f"{this_process()}:reception")
 
     async def next(self) -> int:
         """Deal with the deliveries that are due; returns how many."""
-        return await self._inflow.next()
+        dealt_with = await self._inflow.next()
+        for installation in self.desk.take_new_installations():
+            await self._reconciling.installation(installation)
+        return dealt_with
+
+    async def stock(self) -> int:
+        """Bring base commits of admitted jobs; returns of how many jobs."""
+        return await self._stock.bring()
+
+    async def reconcile(self) -> None:
+        """Ask GitHub for what no webhook told; at the start and every few minutes."""
+        await self._reconciling.everything()

@@ -11,7 +11,7 @@ from app.forge.github.door import PUSH, Door
 from app.forge.github.reads import Reader
 from app.gitcommand import check_branch
 from app.gitformat import free_name
-from app.gitremote import Push, Remote, branch_tips, fetch, push
+from app.gitremote import Push, Remote, branch_tips, fetch, fetch_history, push
 from app.gitstore import GitError, GitStore
 from app.redact import mask_tokens
 
@@ -64,6 +64,16 @@ class Branches:
             await asyncio.to_thread(fetch, self.store, self._remote(token), commit, ref=ref)
         except GitError as error:
             raise self._told(error) from None
+        finally:
+            await self._door.give_back(token)
+
+    async def bring_history(self, commit: str) -> bool:
+        """Have what the commits before one changed, for finding places by it; best effort, and whether it is there."""
+        token = await self._door.token(_FETCH)
+        try:
+            return await asyncio.to_thread(fetch_history, self.store, self._remote(token), commit)
+        except GitError:
+            return False
         finally:
             await self._door.give_back(token)
 

@@ -17,10 +17,10 @@ from app.forge.github.documents import EDITED_SINCE, EditedAnswer
 from app.forge.github.door import READ, Door, quoted
 from app.forge.github.line import Missing
 from app.forge.github.registration import Registration, repository_facts
+from app.forge.github.talk import GHOST, review_facts
 from app.task import Person
 
 _PERMISSIONS: dict[str, Permission] = {"admin": "admin", "write": "write", "read": "read"}
-GHOST = wire.Account()
 
 
 class Reader:
@@ -101,22 +101,11 @@ class Reader:
         same.sort(key=lambda item: (item.state == "open", item.number))
         return pull_request_facts(same[-1]) if same else None
 
-    async def reviews(self, number: int, before: datetime) -> tuple[ReviewFacts, ...]:
-        """Reviews submitted before that moment."""
+    async def reviews(self, number: int, before: datetime | None = None) -> tuple[ReviewFacts, ...]:
+        """Reviews submitted before that moment, or all."""
         found = await self._door.pages(wire.Review, f"/pulls/{int(number)}/reviews")
-        return tuple(
-            ReviewFacts(
-                id=item.id,
-                author=(item.user or GHOST).id,
-                author_name=(item.user or GHOST).login,
-                state=item.state.lower(),
-                body=item.body or "",
-                commit=item.commit_id or "",
-                submitted_at=item.submitted_at,
-            )
-            for item in found
-            if item.submitted_at is not None and item.submitted_at < before
-        )
+        submitted = (facts for item in found if (facts := review_facts(item)) is not None)
+        return tuple(facts for facts in submitted if before is None or facts.submitted_at < before)
 
     async def changed_files(self, number: int) -> tuple[ChangedFile, ...]:
         found = await self._door.pages(wire.File, f"/pulls/{int(number)}/files")

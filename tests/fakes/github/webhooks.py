@@ -10,8 +10,21 @@ from typing import Any
 
 import httpx
 
-from tests.fakes.github.views import comment_view, issue_view, pull_view, repo_view, user_view
-from tests.fakes.github.world import Comment, Delivery, Installation, Issue, Repo, User, World
+from tests.fakes.github.views import (
+    check_view,
+    comment_view,
+    inline_view,
+    issue_view,
+    pull_view,
+    repo_view,
+    review_view,
+    user_view,
+)
+from tests.fakes.github.world import Check, Comment, Delivery, Installation, Issue, Repo, Review, User, World
+
+
+def _kind(issue: Issue) -> str:
+    return "pull_request" if issue.pull else "issues"
 
 
 def signature(secret: str, body: bytes) -> str:
@@ -26,6 +39,8 @@ class Hooks:
         self._client = client
         self._secret = secret
         self._down = False
+        self.held = False
+        """While held, webhooks are made and not sent: a test sends them in the order that it likes."""
 
     @contextmanager
     def down(self) -> Iterator[None]:
@@ -34,24 +49,78 @@ class Hooks:
         self._down = False
 
     async def send(
-        self, event: str, action: str, repo: Repo, installation: Installation, sender: User, **content: Any
+        self, event: str, action: str | None, repo: Repo, installation: Installation, sender: User, **content: Any
     ) -> Delivery:
         payload = {
-            "action": action,
+            **({"action": action} if action else {}),
             "repository": repo_view(repo),
             "sender": user_view(sender),
             "installation": {"id": installation.id, "node_id": ""},
             **content,
         }
+        return await self._record(event, action, payload)
+
+    async def _record(self, event: str, action: str | None, payload: dict[str, Any]) -> Delivery:
         delivery = Delivery(self._world.number(), str(uuid.uuid4()), event, action, payload, self._world.now, status=0)
         self._world.deliveries.append(delivery)
-        await self.attempt(delivery)
+        if not self.held:
+            await self.attempt(delivery)
         return delivery
 
     async def labeled(self, repo: Repo, installation: Installation, sender: User, issue: Issue, label: str) -> Delivery:
         self._world.label(issue, sender, label)
-        content = {"issue": issue_view(repo, issue), "label": {"name": label}}
-        return await self.send("issues", "labeled", repo, installation, sender, **content)
+        content = {**self._subject(repo, issue), "label": {"name": label}}
+        return await self.send(_kind(issue), "labeled", repo, installation, sender, **content)
+
+    async def unlabeled(
+        self, repo: Repo, installation: Installation, sender: User, issue: Issue, label: str
+    ) -> Delivery:
+        self._world.label(issue, sender, label, off=True)
+        content = {**self._subject(repo, issue), "label": {"name": label}}
+        return await self.send(_kind(issue), "unlabeled", repo, installation, sender, **content)
+
+    async def turned(self, repo: Repo, installation: Installation, sender: User, issue: Issue, state: str) -> Delivery:
+        """Closed or reopened."""
+        self._world.turn(issue, sender, state)
+        action = "closed" if state == "closed" else "reopened"
+        return await self.send(_kind(issue), action, repo, installation, sender, **self._subject(repo, issue))
+
+    async def edited(self, repo: Repo, installation: Installation, sender: User, issue: Issue, body: str) -> Delivery:
+        self._world.edit(issue, body)
+        return await self.send(_kind(issue), "edited", repo, installation, sender, **self._subject(repo, issue))
+
+    async def reviewed(self, repo: Repo, installation: Installation, issue: Issue, review: Review) -> Delivery:
+        content = {**self._subject(repo, issue), "review": review_view(review)}
+        return await self.send("pull_request_review", "submitted", repo, installation, review.user, **content)
+
+    async def review_commented(
+        self, repo: Repo, installation: Installation, issue: Issue, comment: Comment
+    ) -> Delivery:
+        content = {**self._subject(repo, issue), "comment": inline_view(repo, issue.number, comment)}
+        name = "pull_request_review_comment"
+        return await self.send(name, "created", repo, installation, comment.user, **content)
+
+    async def check_ended(
+        self, repo: Repo, installation: Installation, check: Check, kind: str = "check_run"
+    ) -> Delivery:
+        view = {**check_view(check), "pull_requests": []}
+        view |= {"check_suite": {"head_branch": self._branch(repo, check)}, "head_branch": self._branch(repo, check)}
+        return await self.send(kind, "completed", repo, installation, self._world.actions, **{kind: view})
+
+    async def pushed(self, repo: Repo, installation: Installation, sender: User, branch: str) -> Delivery:
+        after = repo.branches[branch]
+        content = {"ref": f"refs/heads/{branch}", "before": "0" * 40, "after": after}
+        return await self.send("push", None, repo, installation, sender, **content)
+
+    async def installation_changed(self, installation: Installation, action: str, sender: User) -> Delivery:
+        payload = {"action": action, "sender": user_view(sender), "installation": {"id": installation.id}}
+        return await self._record("installation", action, payload)
+
+    def _subject(self, repo: Repo, issue: Issue) -> dict[str, Any]:
+        return {"pull_request": pull_view(repo, issue)} if issue.pull else {"issue": issue_view(repo, issue)}
+
+    def _branch(self, repo: Repo, check: Check) -> str:
+        return next((name for name, commit in repo.branches.items() if commit == check.head_sha), "")
 
     async def commented(
         self, repo: Repo, installation: Installation, sender: User, issue: Issue, comment: Comment

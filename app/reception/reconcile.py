@@ -1,0 +1,142 @@
+"""What no webhook told: at the start and every few minutes GitHub is asked how things stand, and the desk hears of it.
+
+Labels, comments, reviews, failing checks, work called off: each becomes the event that was lost, under the same key, so
+that whatever did arrive is found decided. Requests are bounded; a repository that was not reached keeps its last look.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from app.errors import AgentFixError
+from app.events import Event
+from app.forge.errors import NeedsHuman, NoAccess, WaitUntil
+from app.forge.facts import RepositoryFacts
+from app.forge.github.connection import RepositoryId
+from app.forge.github.registration import missed
+from app.forge.github.wire import Delivery
+from app.jobs.looks import OURSELVES
+from app.jobs.roster import Commissioned
+from app.reception.books import Books
+from app.reception.doors import Doors
+from app.reception.hindsight import Hindsight, lost
+from app.reception.look import Look
+
+MOST_REPOSITORIES = 60
+"""Of one installation in one round; those that were looked at longest ago come first."""
+OVERLAP = timedelta(minutes=2)
+"""Clocks differ; what is seen twice is found decided."""
+DELIVERIES_KEPT = timedelta(days=3)
+FIRST_LOOK_BACK = timedelta(hours=1)
+MOST_ATTEMPTS = 5
+"""At having a webhook sent again."""
+
+logger = logging.getLogger(__name__)
+
+Handle = Callable[[Event], Awaitable[str]]
+
+
+class Reconciling:
+    """Looks, and has what it finds handled."""
+
+    def __init__(self, doors: Doors, books: Books, handle: Handle) -> None:
+        self._doors = doors
+        self._books = books
+        self._handle = handle
+
+    async def everything(self) -> None:
+        """One round. What fails is told and comes again with the next."""
+        for look in (self._lost_webhooks, self._installations):
+            await self._carefully(look(), look.__name__)
+
+    async def installation(self, number: int) -> None:
+        """One installation, as when it is new."""
+        for installation in await self._doors.registration.installations():
+            if installation.id == number and installation.suspended_at is None:
+                await self._carefully(self._look_into(number), f"installation {number}")
+
+    async def _carefully(self, look: Awaitable[None], what: str) -> bool:
+        """False where GitHub wants silence: then nothing else of this installation is asked either."""
+        try:
+            await look
+        except WaitUntil as wait:
+            logger.info("%s: %s", what, wait.message)
+            return False
+        except AgentFixError as error:
+            logger.warning("%s: %s", what, error.message)
+        return True
+
+    async def _lost_webhooks(self) -> None:
+        """Failed deliveries are asked for again: GitHub never tries a second time by itself."""
+        now = self._books.clock()
+        looked = await asyncio.to_thread(self._books.looks.of, (OURSELVES,))
+        since = max(looked.get(OURSELVES, now - FIRST_LOOK_BACK) - OVERLAP, now - DELIVERIES_KEPT)
+        sent = await self._doors.registration.deliveries(since)
+        attempts = Counter(each.guid for each in sent)
+        for each in reversed(missed(sent)):
+            if attempts[each.guid] < MOST_ATTEMPTS and not _under_way(each, now):
+                await self._send_again(each)
+        await asyncio.to_thread(self._books.looks.looked, OURSELVES, now)
+
+    async def _send_again(self, delivery: Delivery) -> None:
+        try:
+            await self._doors.registration.redeliver(delivery.id)
+        except (NoAccess, NeedsHuman) as error:  # too old, or gone
+            logger.info("delivery %s cannot be had again: %s", delivery.guid, error.message)
+
+    async def _installations(self) -> None:
+        found = await self._doors.registration.installations()
+        active = {each.id for each in found if each.suspended_at is None}
+        living = await asyncio.to_thread(self._books.roster.of)
+        for number in {each.commission.place.installation for each in living} - active:
+            await self._handle(lost(number))
+        for number in sorted(active):
+            await self._carefully(self._look_into(number), f"installation {number}")
+
+    async def _look_into(self, installation: int) -> None:
+        opened = await self._doors.registration.repositories(installation)
+        living = await asyncio.to_thread(self._books.roster.of, installation)
+        gone = {each.commission.place.repository for each in living} - {each.id for each in opened}
+        if gone:
+            await self._handle(lost(installation, tuple(sorted(gone))))
+        looks = await asyncio.to_thread(self._books.looks.of, [each.id for each in opened])
+        for repository in _chosen(opened, living, looks):
+            if repository.archived:
+                continue
+            here = [each for each in living if each.commission.place.repository == repository.id]
+            look = self._look_at(installation, repository, looks.get(repository.id), here)
+            if not await self._carefully(look, f"{repository.owner}/{repository.name}"):
+                return
+
+    async def _look_at(
+        self, installation: int, repository: RepositoryFacts, looked: datetime | None, living: list[Commissioned]
+    ) -> None:
+        began = self._books.clock()
+        named = RepositoryId(repository.id, repository.owner, repository.name)
+        readers = self._doors.to(installation, named)
+        us = (await self._doors.ourselves(readers)).bot
+        look = Look(readers, Hindsight(installation, repository), us, looked - OVERLAP if looked else None)
+        async for found in look.found(living):
+            known = await asyncio.to_thread(self._books.triggers.decided, found.key)
+            if known is not None:
+                continue
+            if event := await found.event():
+                logger.info("%s, without a webhook: %s", event.kind, await self._handle(event))
+        await asyncio.to_thread(self._books.looks.looked, repository.id, began)
+
+
+def _under_way(delivery: Delivery, now: datetime) -> bool:
+    """Asked for again or sent just now: its outcome is not known yet."""
+    return now - delivery.delivered_at < timedelta(minutes=1) and (delivery.redelivery or delivery.status_code == 0)
+
+
+def _chosen(
+    opened: Iterable[RepositoryFacts], living: Iterable[Commissioned], looks: Mapping[int, datetime]
+) -> list[RepositoryFacts]:
+    """Where jobs live, then what was looked at longest ago, or never."""
+    busy = {each.commission.place.repository for each in living}
+    never = datetime.min.replace(tzinfo=UTC)
+    ordered = sorted(opened, key=lambda each: (each.id not in busy, looks.get(each.id, never), each.id))
+    return ordered[:MOST_REPOSITORIES]
