@@ -182,6 +182,8 @@ def _may_ask(wish: Wish, now: Now) -> Refused | None:
     asker, allowed = now.asker, {login.casefold() for login in now.config.allowed_actors}
     if asker is None or (asker.kind == "Bot" and now.bots_may_ask):
         return None
+    if asker.kind != "User":
+        return _no_access(f"{asker.login} is no person, and the operator lets no such account ask.")
     if not asker.may_write:
         return _no_access(f"{asker.login} has no write access any more, and so nothing is published for them.")
     if allowed and asker.login.casefold() not in allowed:

@@ -1,0 +1,241 @@
+"""A hostile model owns every word and byte of a job; what reaches the forge is still ours, and holds no secret."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.config import RepoConfig
+from app.forge.facts import Actor, IssueFacts, Permission, RepositoryFacts
+from app.jobs.roster import Commissioned
+from app.jobs.store import JobRow
+from app.patch import FileChange, Patch
+from app.publish.intent import INTENT, OpenDraftPullRequest, Recipe, StatusComment
+from app.publish.quarantine import HELD_BACK, Quarantine, Quarantined
+from app.publish.rules import Now, Wish, refusal_now, refusal_of_change
+from app.redact import Redactor
+from app.task import Person
+from app.verify.gates.candidate import Candidate
+from tests.attacks.test_patch_policy import BASE, FORBIDDEN
+from tests.canaries import canary, forms, sightings
+from tests.commissions import BOT, START, commission, job, place
+from tests.fakes.github.gate import app_key
+from tests.fakes.github.ground import Ground, make_ground
+from tests.fakes.memory_tree import MemoryTree
+from tests.publishing import Desk, desk_at
+from tests.repositories import git
+from tests.test_comments import assert_nothing_active
+from tests.test_comments import hostile as hostile_facts
+from tests.test_markdown import CASES, JOINED
+from tests.test_status import assert_no_more_than_ours
+
+OURS = re.compile(r"http://127\.0\.0\.1:\d+\S*|https?://github\.example/\S*|\[job j\d+\]\(\S+\)")
+CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    return make_ground(tmp_path / "ground")
+
+
+@pytest.fixture
+async def desk(ground: Ground, tmp_path: Path) -> AsyncIterator[Desk]:
+    async with desk_at(ground, tmp_path / "server") as desk:
+        yield desk
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path) -> None:
+    for name in ("ground", "server"):
+        (tmp_path / name).mkdir(exist_ok=True)
+
+
+@pytest.mark.parametrize("case", [JOINED, *CASES[::16]])
+async def test_the_corpus_reaches_github_as_text_only(desk: Desk, ground: Ground, case: str) -> None:
+    """S23 to S25, all the way: title, plan, summary, verification, log, notes, reason."""
+    made = await desk.admit(notes=(case,), login=case)
+    issue = made.task.issue.model_copy(update={"title": case})
+    made = made.model_copy(update={"task": made.task.model_copy(update={"issue": issue})})
+    facts = hostile_facts(case)
+    desk.store.replace(made)
+    for kind in ("plan", "command", "note", "verification", "warning"):
+        desk.store.say(made.id, kind, case)
+    await desk.everything()
+    result = {"plan": facts.plan, "verification": facts.verification, "summary": case, "notes": (case,)}
+    await desk.work(made, result=result)
+    ground.world.tick(11)
+    await desk.everything()
+    ground.world.tick(11)
+    await desk.everything()
+    (pull,) = ground.repo.pulls
+    (check,) = ground.repo.checks
+    (status,) = desk.comments()
+    assert_nothing_active(OURS.sub("", pull.body).replace("Fixes ", "Issue ", 1).replace("Issue #1:", "Issue:", 1))
+    assert_no_more_than_ours(_without_mark(OURS.sub("", status)))
+    assert_nothing_active(check.summary or "")
+    message = git(ground.repo.path, "show", "-s", "--format=%B", ground.repo.branches[made.branch])
+    for text in (pull.title, pull.body, status, check.summary or "", check.title or "", message):
+        assert not CONTROL.search(text.encode())
+        assert "\u202e" not in text
+    subject_and_body = message.partition("Co-authored-by:")[0].replace("[skip ci]", "")
+    assert not re.search(r"(?i)@\w|#\d|gh-\d|://|\[skip", subject_and_body + pull.title)
+
+
+def _without_mark(text: str) -> str:
+    return re.sub(r"\n\n<!-- agent-fix:job:j\d+ -->$", "", text)
+
+
+def wish(patch: Patch, **changes: Any) -> Wish:
+    made = job("j1", **changes.pop("job", {}))
+    row = JobRow(made, "publishing", "", None, False, False, None, 1, START)
+    where = Commissioned(row, commission(**changes), ready=True, crashes=0, handed_over=True)
+    recipe = Recipe(patch="p", message="m\n\n[skip ci]\n", author=BOT, date=START)
+    intent = OpenDraftPullRequest(branch=made.branch, commit="c" * 40, recipe=recipe, base="main", title="t", body="b")
+    return Wish(where, place(), intent, patch)
+
+
+@pytest.mark.parametrize("path", FORBIDDEN)
+def test_what_no_patch_may_touch_is_refused_by_the_publisher_too(path: str) -> None:
+    """S12, S13: whatever a worker was made to believe."""
+    changes: tuple[dict[str, Any], ...] = (
+        {"content": b"x"},
+        {"content": None},
+        {"content": b"../src/app.py", "mode": "120000"},
+        {"content": b"x", "mode": "100755"},
+    )
+    for change in changes:
+        values = {"path": path, "mode": "100644"} | change
+        patch = Patch(base="a" * 40, changes=(FileChange.model_validate(values),))
+        base = MemoryTree({**BASE, path: b"old"})
+        assert refusal_of_change(wish(patch), Candidate(base, patch), RepoConfig()), (path, change)
+
+
+def test_conflict_markers_are_not_published() -> None:
+    marked = b"<<<<<<< ours\na\n=======\nb\n>>>>>>> theirs\n"
+    empty = Patch(base="a" * 40)
+    tree = MemoryTree({"a.py": marked, "b.py": b"fine\n"})
+    resolving = wish(empty, job={"conflicts": ("a.py", "b.py", "gone.py")})
+    refused = refusal_of_change(resolving, Candidate(tree, empty), RepoConfig())
+    assert refused is not None
+    assert "a.py:1: a conflict's marker" in refused.message
+    mended = Patch(base="a" * 40, changes=(FileChange(path="a.py", mode="100644", content=b"both\n"),))
+    resolved = wish(mended, job={"conflicts": ("a.py",)})
+    assert refusal_of_change(resolved, Candidate(tree, mended), RepoConfig()) is None
+
+
+BRANCHES = (
+    "main", "agent-fix", "agent-fix/", "/agent-fix/x", "-x/y", "--upload-pack=x/y", "agent-fix/../main",
+    "agent-fix/a..b", "agent-fix/a b", "agent-fix/a\nb", "agent-fix/a\tb", "agent-fix/a~1", "agent-fix/a^",
+    "agent-fix/a:b", "agent-fix/a?", "agent-fix/a*", "agent-fix/a[b", "agent-fix/a\\b", "agent-fix/@{",
+    "agent-fix/@{u}", "refs/heads/main", "refs/heads/agent-fix/x", "heads/main", "HEAD", "HEAD/x", "@",
+    "origin/main", "agent-fix\u200b/x", "agent-fix/\u202ex", "Agent-Fix/x", "agent-fix/x\0y", "agent-fix/ä",
+    "feature/x", "release/1", "agent-fix//x", "gh-pages", "$(id)/x", "agent-fix/$(id)", "agent-fix/`id`",
+    "agent-fix/x;y",
+)  # fmt: skip
+
+
+def now(**changes: Any) -> Now:
+    values: dict[str, Any] = {
+        "installation": 1,
+        "repository": RepositoryFacts(
+            id=2, owner="ada", name="sample", default_branch="main", private=False, archived=False
+        ),
+        "asker": asker("write"),
+        "issue": IssueFacts(
+            number=3, title="t", body="b", author=7, open=True, locked=False, labels=(), assignees=(),
+            pull_request=False, updated_at=START,
+        ),
+        "pull": None,
+        "config": RepoConfig(),
+    }  # fmt: skip
+    return Now(**(values | changes))
+
+
+def asker(permission: Permission, kind: str = "User") -> Actor:
+    person = Person(name="Ada", email="7+ada@users.noreply.forge.example")
+    return Actor(id=7, login="ada", kind=kind, permission=permission, person=person)
+
+
+def test_forty_names_are_no_branches_of_ours() -> None:
+    """S19."""
+    assert len(set(BRANCHES)) == 40
+    ours = wish(Patch(base="a" * 40))
+    assert refusal_now(ours, now()) is None
+    for name in BRANCHES:
+        named = Wish(ours.where, ours.place, ours.intent.model_copy(update={"branch": name}), ours.patch)
+        refused = refusal_now(named, now())
+        assert refused is not None, name
+    default = now(repository=now().repository.model_copy(update={"default_branch": ours.intent.branch}))
+    assert refusal_now(ours, default) is not None, "also where it is the repository's own by name"
+
+
+@pytest.mark.parametrize("kind", ["User", "Bot", "Organization", "Mannequin"])
+@pytest.mark.parametrize("permission", ["admin", "write", "read", "none"])
+def test_who_may_publish_is_who_may_write(permission: Permission, kind: str) -> None:
+    """S2, S3: people with write access, and bots only while the operator still lets Apps ask."""
+    ours = wish(Patch(base="a" * 40))
+    refused = refusal_now(ours, now(asker=asker(permission, kind)))
+    person = kind == "User" and permission in {"admin", "write"}
+    assert (refused is None) == person
+    let_in = refusal_now(ours, now(asker=asker(permission, kind), bots_may_ask=True))
+    assert (let_in is None) == (person or kind == "Bot")
+    others = now(asker=asker(permission, kind), config=RepoConfig(allowed_actors=("grace",)))
+    assert refusal_now(ours, others) is not None
+
+
+@pytest.mark.parametrize("name", ["text", "path", "content", "message"])
+def test_no_disguise_of_a_secret_leaves(name: str) -> None:
+    """S11: every encoding of a thief, in text, names, bytes and messages."""
+    secret = canary()
+    quarantine = Quarantine(Redactor([secret]))
+    ours = wish(Patch(base="a" * 40)).intent
+    for form in forms(secret):
+        hidden = b"before " + form + b" after"
+        text = hidden.decode("utf-8", "replace")
+        if name == "text":
+            held = quarantine.checked("j1", StatusComment(body=text))
+            assert isinstance(held, StatusComment)
+            assert held.body == HELD_BACK
+            continue
+        recipe = Recipe(patch="p", message=text, author=BOT, date=START)
+        path, content = (text, b"x") if name == "path" else ("a", hidden)
+        change = FileChange(path=path, mode="100644", content=content)
+        leave: Callable[[], object] = partial(quarantine.refuse_patch, "j1", Patch(base="a" * 40, changes=(change,)))
+        if name == "message":
+            leave = partial(quarantine.checked, "j1", ours.model_copy(update={"recipe": recipe}))
+        with pytest.raises(Quarantined) as caught:
+            leave()
+        assert secret not in caught.value.message
+
+
+def test_nothing_can_be_wished_for_in_bulk_or_elsewhere() -> None:
+    """S10, S30: the shapes of wishes are closed and bounded."""
+    for bad in (
+        {"kind": "status_comment", "body": "x" * 8_001},
+        {"kind": "thread_reply", "comment": 1, "body": "x" * 8_001},
+        {"kind": "follow_up", "section": "x" * 60_001},
+        {"kind": "status_comment", "body": "x", "number": 4},
+        {"kind": "dress_pr", "branch": "x", "repository": "other/one"},
+        {"kind": "approve"},
+    ):
+        with pytest.raises(ValueError):
+            INTENT.validate_python(bad)
+
+
+async def test_no_token_and_no_key_is_left_in_any_file(tmp_path: Path, ground: Ground, caplog: Any) -> None:
+    """S37: database, write-ahead log, mirrors, and what was logged."""
+    ground.world.long_tokens = True
+    async with desk_at(ground, tmp_path / "server") as desk:
+        await desk.work(await desk.admit())
+        ground.github.faults.clear()
+        await desk.everything()
+        tokens = {f"token {number}": value for number, value in enumerate(ground.world.tokens)}
+        assert len(tokens) > 5
+        key = app_key()[0].splitlines()[5]
+        found = await asyncio.to_thread(sightings, {**tokens, "key": key}, tmp_path / "server")
+    assert found == []
+    assert not [name for name, value in tokens.items() if value in caplog.text]
