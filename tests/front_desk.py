@@ -22,7 +22,7 @@ from app.jobs.store import JobStore
 from app.jobs.tables import jobs as job_rows
 from app.jobs.tables import triggers as trigger_rows
 from app.jobs.triggers import Triggers
-from app.publish.intent import INTENT, Intent, React, StatusComment
+from app.publish.intent import INTENT, Intent, React, Receipt, StatusComment
 from app.publish.intents import Intents
 from app.publish.intents import intents as intent_rows
 from app.reception.books import Books, Defaults
@@ -73,13 +73,13 @@ class FrontDesk:
     def configure(self, text: str) -> None:
         self.world.push_as_human(self.repo, "main", {".github/agent-fix.yml": text})
 
-    def open_pull(self, by: User | None = None, *, branch: str = "topic", fork: int = 0, **files: str) -> Issue:
-        self.world.push_as_human(self.repo, branch, files or {"app/money.py": "half = 0.6\n"})
+    def open_pull(self, by: User | None = None, *, branch: str = "topic", fork: int = 0) -> Issue:
+        self.world.push_as_human(self.repo, branch, {"app/money.py": "half = 0.6\n"})
         pull = Pull(branch, "main", draft=True, fork=fork)
         return self.world.open_issue(self.repo, by or self.owner, "Round better", "It rounds.", pull=pull)
 
-    def our_pull(self, branch: str = "agent-fix/issue-1-totals", **files: str) -> Issue:
-        return self.open_pull(self.world.bot, branch=branch, **files)
+    def our_pull(self, branch: str = "agent-fix/issue-1-totals") -> Issue:
+        return self.open_pull(self.world.bot, branch=branch)
 
     # What people do, and what follows.
 
@@ -118,6 +118,14 @@ class FrontDesk:
             self.repo.comments[thread.comments[0]].review = review.id
         await self.hooks.reviewed(self.repo, self.ground.installation, pull, review)
         await self.settle()
+
+    async def deliver(self, *order: int) -> None:
+        """Send what was held back, in the order in which it happened or in another."""
+        self.hooks.held = False
+        held = [delivery for delivery in self.world.deliveries if delivery.status == 0]
+        for delivery in [held[place] for place in order] if order else held:
+            await self.hooks.attempt(delivery)
+            await self.settle()
 
     async def settle(self, rounds: int = 50) -> None:
         """Until nothing is due; what waits is waited for by the world's clock."""
@@ -178,6 +186,17 @@ class FrontDesk:
     def put(self, state: str, job: Commissioned | None = None, reason: str = "") -> None:
         """As if a worker had brought the job there."""
         self.books.store.enter((job or self.job).job.id, state, reason)  # type: ignore[arg-type]
+
+    def tell_status(self, job: str, comment: Comment) -> None:
+        """As if the status comment had been published."""
+        row = self.books.store.get(job)
+        commissioned = self.books.roster.get(job)
+        assert row is not None
+        assert commissioned is not None
+        self.books.intents.want(job, row.epoch, commissioned.commission.place, StatusComment(body="…"))
+        while claim := self.books.intents.claim("publisher"):
+            url = f"https://github.example/x#issuecomment-{comment.id}"
+            self.books.intents.done(claim, Receipt(url=url if isinstance(claim.intent, StatusComment) else ""))
 
     def ends(self, state: str, job: Commissioned | None = None, **result: object) -> None:
         row = (job or self.job).job

@@ -7,6 +7,7 @@ from app.commission import Commission
 from app.errors import AgentFixError, ExitCode
 from app.events import Words
 from app.forge.base import Target
+from app.forge.errors import NeedsHuman
 from app.gitformat import is_full_id
 from app.job import Job
 from app.orders import Order
@@ -14,7 +15,7 @@ from app.publish import replies
 from app.publish.intent import React
 from app.publish.intents import StaleEpoch
 from app.reception.books import Books, Defaults
-from app.reception.circumstances import Matter
+from app.reception.circumstances import Matter, Place
 from app.reception.drafting import Draft
 from app.reception.material import Material, material
 from app.reception.replying import Replying
@@ -51,7 +52,7 @@ class Admission:
             words = replies.unknown_runner(runner, self._defaults.runners)
             return await asyncio.to_thread(self._replying.answer, matter, "reply unknown_runner", words)
         pull, place = matter.found.pull, matter.place
-        base = pull.head if pull else await place.readers.facts.head(place.repository.default_branch)
+        base = pull.head if pull else await _tip(place)
         if base is None or not is_full_id(base):
             words = replies.no_commits() if base is None else replies.not_done("Its objects are not SHA-1.")
             return await asyncio.to_thread(self._replying.answer, matter, "reply no_base", words)
@@ -145,6 +146,14 @@ class Admission:
             self._books.intents.want(job.id, 0, commission.place, React(target=target, content="eyes"))
         except StaleEpoch:  # a worker has it already
             return
+
+
+async def _tip(place: Place) -> str | None:
+    """Of the default branch; None where there is no commit yet."""
+    try:
+        return await place.readers.facts.head(place.repository.default_branch)
+    except NeedsHuman:  # GitHub's answer for a repository that is empty
+        return None
 
 
 def _with_description(order: Order, matter: Matter) -> Order:

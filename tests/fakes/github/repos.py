@@ -28,6 +28,8 @@ def get_permission(ask: Ask) -> Answer:
 @rest("GET", "/contents/{path:path}", "contents")
 def get_content(ask: Ask) -> Answer:
     ref, path = ask.query.get("ref", "main"), ask.params["path"]
+    if not ask.repo.branches:
+        raise Refusal(404, "This repository is empty.")
     listed = git(ask.repo.path, "ls-tree", ref, "--", path)
     if not listed:
         raise Refusal(404, "Not Found")
@@ -43,6 +45,8 @@ def get_content(ask: Ask) -> Answer:
 
 @rest("GET", "/git/ref/heads/{branch:path}", "contents")
 def get_ref(ask: Ask) -> Answer:
+    if not ask.repo.branches:
+        raise Refusal(409, "Git Repository is empty.")
     commit = ask.repo.branches.get(ask.params["branch"])
     if commit is None:
         raise Refusal(404, "Not Found")
