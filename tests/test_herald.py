@@ -124,6 +124,20 @@ async def test_a_plan_that_waits_can_be_read_from_the_comment(desk: Desk, ground
     assert reactions(ground) == ["eyes"]
 
 
+async def test_what_people_edit_while_it_waits_stays(desk: Desk, ground: Ground) -> None:
+    made = await desk.admit()
+    desk.store.keep(made.id, Result(exit_status="awaiting_approval", plan=PLAN).model_dump(mode="json"))
+    desk.store.enter(made.id, "awaiting_approval", "The plan waits for approval.")
+    await desk.everything()
+    (number,) = ground.issue.comments
+    comment = ground.repo.comments[number]
+    ground.world.edit(comment, comment.body.replace("Add a test.", "Add two tests."))
+    for _ in range(20):
+        ground.world.tick(25)
+        await desk.everything()
+    assert "Add two tests." in (read_plan(comment.body) or "")
+
+
 async def test_questions_are_told_although_the_job_lives_no_more(desk: Desk, ground: Ground) -> None:
     made = await desk.admit()
     asked = Plan(summary="", questions=("Refunds, too?",))

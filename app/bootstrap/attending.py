@@ -72,7 +72,11 @@ class ServerDesk(Desk):
         if not said:
             await asyncio.to_thread(self._show, Result(exit_status="awaiting_approval", plan=plan))
             raise Parked("awaiting_approval", "The plan waits for approval.", code=ExitCode.AWAITING_APPROVAL)
-        return parse_plan_file(said[-1].text) if said[-1].text else plan
+        if not said[-1].text:
+            return plan
+        edited = parse_plan_file(said[-1].text)
+        await asyncio.to_thread(self._show, Result(exit_status="awaiting_approval", plan=edited))
+        return edited
 
     async def answer(self, questions: tuple[str, ...], after: int) -> Answers:
         """What people answered since they were asked; Parked while nobody has."""

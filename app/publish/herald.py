@@ -18,7 +18,7 @@ from app.model.budget import Totals
 from app.publish.intent import MAX_BODY, Intent, Label, React, StatusComment, WriteCheck
 from app.publish.intents import Intents, StaleEpoch, TooManyWishes
 from app.publish.proof import MEANING, Caps, verification_section
-from app.publish.status import GOOD, View, error_id, render_status
+from app.publish.status import GOOD, WAITING, View, error_id, render_status
 from app.result import Result
 from app.verify.facts import Verdict
 
@@ -111,7 +111,7 @@ class Herald:
             job=job,
             commission=each.commission,
             state=row.state,
-            at=_aware(row.updated_at) if row.state in FINAL else self._now(),
+            at=_aware(row.updated_at) if row.state in FINAL | WAITING else self._now(),
             reason=row.reason,
             result=Result.model_validate(row.result) if row.result else None,
             totals=self._account(job.id).totals(),

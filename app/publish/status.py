@@ -71,7 +71,8 @@ _LEVELS = (
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Everything that a status comment is made of. `at` is now, or when the job ended."""
+    """Everything that a status comment is made of. `at` is now, or since when it waits or has ended: what people may
+    be editing at this moment is not written again."""
 
     job: Job
     commission: Commission
