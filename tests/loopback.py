@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ def address_of(door: socket.socket) -> str:
 @contextmanager
 def serving(app: Any, door: socket.socket, *, lifespan: Literal["on", "off"] = "off") -> Iterator[str]:
     """The application at that port, in a thread of its own; its address."""
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan=lifespan))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan=lifespan))
     thread = threading.Thread(target=server.run, args=([door],))
     thread.start()
     try:
@@ -59,16 +60,13 @@ async def git_over_http(request: Request, repository: Path, rest: str) -> Respon
         "HTTP_CONTENT_ENCODING": request.headers.get("content-encoding", ""),
         "REMOTE_USER": "x-access-token",
     }
-    child = await asyncio.create_subprocess_exec(
-        "git",
-        "http-backend",
-        env=environment,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+    command = ["git", "http-backend"]
+    # Not by asyncio: uvloop cannot write to a child that has not waited for what it is sent.
+    raw = await request.body()
+    done = await asyncio.to_thread(
+        subprocess.run, command, env=environment, input=raw, capture_output=True, check=False
     )
-    output, _ = await child.communicate(await request.body())
-    head, _, body = output.partition(b"\r\n\r\n")
+    head, _, body = done.stdout.partition(b"\r\n\r\n")
     headers = dict(line.split(": ", 1) for line in head.decode().splitlines())
     status = int(headers.pop("Status", "200").split()[0])
     return Response(body, status, headers)

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import subprocess
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -161,20 +162,16 @@ class _Asked:
 
     async def _blob(self, sha: str, turns: asyncio.Semaphore) -> None:
         async with turns:
-            content = await _raw(self._repo.path, sha)
+            content = await asyncio.to_thread(_raw, self._repo.path, sha)
             body = {"content": base64.b64encode(content).decode(), "encoding": "base64"}
             made = await self.json("POST", f"{self._repo.api}/git/blobs", body)
             assert made["sha"] == sha
             self._repo.blobs.add(sha)
 
 
-async def _raw(repository: Path, sha: str) -> bytes:
-    child = await asyncio.create_subprocess_exec(
-        *("git", "-c", "safe.directory=*", "-C", str(repository), "cat-file", "blob", sha),
-        env=dict(ENVIRONMENT),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    return (await child.communicate())[0]
+def _raw(repository: Path, sha: str) -> bytes:
+    command = ["git", "-c", "safe.directory=*", "-C", str(repository), "cat-file", "blob", sha]
+    return subprocess.run(command, env=dict(ENVIRONMENT), capture_output=True, check=True).stdout
 
 
 def _signature(line: str) -> dict[str, str]:
