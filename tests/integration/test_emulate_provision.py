@@ -1,10 +1,18 @@
 """How emulate gets onto a machine: once, whole or not at all, and where it cannot be had that is said."""
 
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests.emulate.provision import EMULATE, Unavailable, obtain
+from tests.emulate.process import StartError, emulate
+from tests.emulate.provision import EMULATE, Unavailable, obtain, programs
+
+pytestmark = pytest.mark.xdist_group("emulate")
 
 NEW, OLD = "echo v22.15.0", "echo v20.20.2"
 INSTALL = """
@@ -59,6 +67,50 @@ def test_what_was_cut_off_is_not_taken_for_whole(tmp_path: Path) -> None:
         obtain(tmp_path / "cache", search)
     (tmp_path / "bin" / "npm").write_text(f"#!/bin/sh\n{INSTALL}")
     assert obtain(tmp_path / "cache", search).emulate.exists()
+
+
+def test_a_start_that_fails_tells_what_emulate_said(tmp_path: Path) -> None:
+    seed = {"github": {"apps": [{"app_id": 1, "slug": "a", "name": "a"}]}}
+    with pytest.raises(StartError, match="private_key"), emulate(programs(), seed, "http://site.invalid", tmp_path):
+        pass
+
+
+OPEN = """
+import sys
+from pathlib import Path
+from tests.emulate.process import emulate
+from tests.emulate.provision import programs
+with emulate(programs(), {"github": {}}, "http://site.invalid", Path(sys.argv[1])) as address:
+    print(address, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_emulate_is_gone_when_we_are(tmp_path: Path, end: signal.Signals) -> None:
+    programs()
+    command = [sys.executable, "-c", OPEN, str(tmp_path)]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as us:
+        assert us.stdout is not None
+        address = us.stdout.readline().decode().strip()
+        assert httpx.get(f"{address}/zen").is_success
+        us.send_signal(end)
+        us.wait(10)
+    assert ends(address)
+
+
+def ends(address: str) -> bool:
+    """Whether nothing answers there any more, before long."""
+    for _ in range(500):
+        try:
+            httpx.get(f"{address}/zen", timeout=1.0)
+        except httpx.TransportError:
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def test_every_package_is_pinned() -> None:
