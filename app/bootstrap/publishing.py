@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 from app.bootstrap.premises import Premises
+from app.context.history import MAX_COMMITS
 from app.forge.github.connection import App, Credentials, Host, RepositoryId
 from app.forge.github.forge import GitHubForge, open_forge
 from app.forge.github.registration import Registration
@@ -59,7 +60,8 @@ class Publishing:
         mirror.ensure()
         if not mirror.keeps(wanted.commit):
             return False
-        self.premises.parcels.fill(wanted.repository, wanted.commit, mirror.pack(wanted.commit))
+        past = mirror.log(wanted.commit, MAX_COMMITS)
+        self.premises.parcels.fill(wanted.repository, wanted.commit, mirror.pack(wanted.commit), log=past)
         return True
 
 
