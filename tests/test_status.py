@@ -187,6 +187,16 @@ def test_the_end_is_told_with_verdict_and_address() -> None:
     assert "`/agent retry` begins again" in made
 
 
+def test_what_was_done_without_a_model_is_told_in_our_words() -> None:
+    told = Result(
+        exit_status="pr_updated", summary="CI may start: an empty commit was pushed.", url="https://x.example"
+    )
+    made = text("pr_updated", where=commission(aim="ci", goal="same_branch"), result=told)
+    assert "\n\nCI may start: an empty commit was pushed.\n\n" in made
+    assert "lets CI start" not in made
+    assert "- [ ] **Pull request updated**\n" in text("publishing", where=commission(aim="ci"))
+
+
 def test_an_error_has_a_short_id() -> None:
     failed = view("error", reason="Somebody pushed.", result=result("error", hint="The change is kept."))
     made = render_status(failed)

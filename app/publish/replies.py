@@ -108,5 +108,10 @@ def plan_edited_by_stranger(login: str) -> str:
     return reply(f"The plan was last edited by {who}, who has no write access here; please edit it yourself.")
 
 
+def in_the_way(message: str, hint: str = "") -> str:
+    """The forge's own words, escaped."""
+    return f"Nothing was started: {prose(message[:500])}\n\n{prose(hint[:500])}".rstrip() + "\n"
+
+
 def no_commits() -> str:
     return not_done("The repository has no commit yet.")

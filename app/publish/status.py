@@ -149,10 +149,8 @@ def _middle(view: View, level: Level) -> Iterator[str]:
         case "needs_input":
             questions = view.plan.questions if view.plan else ()
             yield bullets(questions, level.caps, numbered=len(questions) > 1) or inline(reason)
-        case "pr_opened" | "pr_updated":
-            yield _link(view)
-            if result and result.verification:
-                yield banner(facts_of(view.job, result, result.verification))
+        case "pr_opened" | "pr_updated" if result:
+            yield from _published(view, result, level)
         case "error":
             yield f"{inline(reason)} (error {code_span(error_id(view))})" if reason else ""
         case "verification_failed" if result and result.verification:
@@ -167,9 +165,13 @@ def _middle(view: View, level: Level) -> Iterator[str]:
         yield inline(clip(result.hint, 400))
 
 
-def _link(view: View) -> str:
-    """The forge's own address; a forge shows it by number and title."""
-    return view.result.url if view.result else ""
+def _published(view: View, result: Result, level: Level) -> Iterator[str]:
+    """The forge's own address, which a forge shows by number and title; and the proof, or what was done without one."""
+    yield result.url
+    if result.verification:
+        yield banner(facts_of(view.job, result, result.verification))
+    else:
+        yield prose(clip(result.summary, level.caps.text * 2))
 
 
 def _stages(view: View) -> Iterator[str]:
@@ -196,6 +198,9 @@ def _stage_names(view: View) -> Iterator[tuple[str, int]]:
     """Stages of this job, each with the place of its state in the order."""
     if view.job.aim == "ask":
         yield "Answer", 2
+        return
+    if view.commission.aim == "ci":
+        yield "Pull request updated", 4
         return
     if view.job.plan_mode != "none":
         yield "Plan", 1
@@ -277,7 +282,7 @@ def _commands(view: View) -> Iterator[tuple[str, str]]:
             yield "/agent stop", "ends it"
         case "pr_opened" | "pr_updated":
             yield "/agent …", "on the pull request asks for changes"
-            if view.commission.config.ci == "manual":
+            if view.commission.config.ci == "manual" and view.commission.aim != "ci":
                 yield "/agent ci", "lets CI start"
         case "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change" if not asked:
             yield "/agent retry", "begins again from scratch"

@@ -12,13 +12,16 @@ from app.forge.github.connection import App, Credentials, Host, RepositoryId
 from app.forge.github.forge import GitHubForge, open_forge
 from app.gitstore import GitStore
 from app.jobs.roster import Roster
-from app.jobs.store import JobBlobs
+from app.jobs.store import JobBlobs, JobStore
 from app.jobs.tables import sqlite_engine
+from app.model.sql_ledger import SqlLedger
 from app.publish.granting import Granting
-from app.publish.intent import LEASE, Place
+from app.publish.herald import Herald
+from app.publish.intent import EDITS_APART, LEASE, Place
 from app.publish.intents import Intents
 from app.publish.publisher import Publisher
 from app.publish.quarantine import Quarantine
+from app.publish.settling import Settling
 from app.redact import Redactor
 
 
@@ -41,7 +44,7 @@ async def main(spec: dict[str, Any]) -> None:
     credentials = Credentials(spec["app_id"], spec["key"])
     late = LEASE + timedelta(seconds=1) if spec["late"] else timedelta()
     engine = sqlite_engine(Path(spec["database"]))
-    intents = Intents(engine, lambda: datetime.now(UTC) + late)
+    intents = Intents(engine, lambda: clock.now() + late)
     store = GitStore(Path(spec["store"]))
     async with App(host, credentials, now=clock.now, sleep=clock.sleep) as app:
 
@@ -52,6 +55,13 @@ async def main(spec: dict[str, Any]) -> None:
         roster, nothing = Roster(engine, clock.now), Quarantine(Redactor())
         granting = Granting(roster, lambda job: JobBlobs(engine, job), nothing, clock.now)
         publisher = Publisher(intents, forge_of, granting.grant, "late" if spec["late"] else "early")
+        kept = JobStore(engine, clock.now)
+        settling = Settling(kept, roster, intents, lambda _: GitStore(Path(spec["store"])))
+        herald = Herald(kept, roster, intents, lambda job: SqlLedger(engine, job, 0), clock.now)
+        while await herald.tell() + bool(await publisher.publish_next()) + await settling.settle():
+            pass
+        clock.slept += EDITS_APART
+        await herald.tell()
         while await publisher.publish_next():
             pass
 

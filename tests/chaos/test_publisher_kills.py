@@ -10,8 +10,8 @@ import pytest
 
 from app.forge.github.identity import who_we_are
 from app.forge.markers import says
+from app.jobs.store import JobStore
 from app.jobs.tables import sqlite_engine
-from app.publish.intent import StatusComment
 from tests.fakes.github.faults import Fault
 from tests.fakes.github.gate import APP_ID, app_key
 from tests.fakes.github.ground import Ground, make_ground, served
@@ -22,13 +22,12 @@ ROOT = Path(__file__).parents[2]
 
 
 async def prepare(ground: Ground, address: str, directory: Path) -> Path:
-    """A job whose work is done, with its draft and a comment wished for; returns what the child is told."""
+    """A job whose work is done, with its draft wished for; returns what the child is told."""
     async with ground.app(api=address, site=address) as app:
         engine = sqlite_engine(directory / "state.db")
         desk = Desk(ground, app, await who_we_are(ground.door(app)), engine, directory)
         made = await desk.admit(job_changes={"branch": BRANCH})
         await desk.work(made)
-        desk.intents.want(made.id, 1, desk.place(), StatusComment(body="opened"))
         engine.dispose()
     spec = {"address": address, "app_id": APP_ID, "key": app_key()[0], "database": str(directory / "state.db")}
     path = directory / "spec.json"
@@ -42,7 +41,21 @@ def publish(spec: Path, failpoint: str = "", *, late: bool = False) -> int:
     return subprocess.run(command, cwd=ROOT, timeout=120, check=False).returncode
 
 
-@pytest.mark.parametrize("moment", ["intent.claimed:1", "branch.made:1", "effect.made:1", "effect.made:2"])
+MOMENTS = (
+    "intent.wanted:1",
+    "intent.wanted:4",
+    "intent.claimed:1",
+    "branch.made:1",
+    "effect.made:1",
+    "effect.made:3",
+    "receipt.written:1",
+    "settling.wished:1",
+    "settling.settled:1",
+    "intent.wanted:6",
+)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_between_two_effects_github_has_each_once(tmp_path: Path, moment: str) -> None:
     ground = make_ground(tmp_path)
     with served(ground.github) as address:
@@ -57,3 +70,10 @@ def test_killed_between_two_effects_github_has_each_once(tmp_path: Path, moment:
     assert pull.pull.draft
     bodies = [ground.repo.comments[number].body for number in ground.issue.comments]
     assert [says(body, "j1") for body in bodies] == [True]
+    assert bodies[0].startswith("### 🚀 A draft pull request is open")
+    assert len(ground.repo.checks) == 1
+    assert [content for *_, content in ground.repo.reactions] == ["eyes", "rocket"]
+    assert [name for name in ground.issue.labels if name.startswith("agent-")] == ["agent-done"]
+    row = JobStore(sqlite_engine(tmp_path / "state.db"), lambda: ground.world.now).get("j1")
+    assert row is not None
+    assert row.state == "pr_opened"
