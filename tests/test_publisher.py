@@ -1,0 +1,184 @@
+"""The publisher's turns: several installations side by side, one effect at a time for each, and bad days survived."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from app.errors import AgentFixError
+from app.forge.base import Target
+from app.jobs.tables import jobs
+from app.publish.intent import Place, React, StatusComment
+from app.publish.publisher import Publisher
+from tests.databases import database
+from tests.fakes.conversations import FolderConversation, as_wished
+from tests.fakes.github.faults import Fault
+from tests.fakes.github.ground import Ground, make_ground
+from tests.publishing import Desk, desk_at
+from tests.test_intents import NOW
+from tests.test_intents import Desk as Rows
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    return make_ground(tmp_path)
+
+
+@pytest.fixture
+async def desk(ground: Ground, tmp_path: Path) -> AsyncIterator[Desk]:
+    async with desk_at(ground, tmp_path) as desk:
+        yield desk
+
+
+@dataclass
+class Slow:
+    """A forge at which every effect waits until it is let through; remembers who was there at once."""
+
+    directory: Path
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    crowded: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when three are there."""
+    inside: list[int] = field(default_factory=list)
+    together: list[tuple[int, ...]] = field(default_factory=list)
+
+    async def open(self, place: Place) -> FolderConversation:
+        self.inside.append(place.installation)
+        self.together.append(tuple(sorted(self.inside)))
+        if len(self.inside) == 3:
+            self.crowded.set()
+        await self.gate.wait()
+        self.inside.remove(place.installation)
+        folder = self.directory / str(place.installation)
+        folder.mkdir(exist_ok=True)
+        return FolderConversation(folder)
+
+
+async def test_installations_are_served_side_by_side_and_each_in_order(tmp_path: Path) -> None:
+    with database("sqlite", tmp_path) as engine:
+        rows = Rows(tmp_path, engine)
+        for installation in (1, 2, 3):
+            place = Place(installation=installation, repository=2, owner="ada", name="sample", number=installation)
+            with engine.begin() as db:
+                row = {"id": f"k{installation}", "key": "k", "state": "working", "job": {}, "epoch": 1}
+                db.execute(jobs.insert().values(**row, created_at=NOW, updated_at=NOW))
+            for number in (1, 2):
+                wish = React(target=Target(kind="comment", id=number), content="eyes")
+                rows.intents.want(f"k{installation}", 1, place, wish)
+        slow = Slow(tmp_path)
+        publisher = Publisher(rows.intents, slow.open, as_wished, "p1")
+        turns = [asyncio.create_task(publisher.publish_next()) for _ in range(4)]
+        await slow.crowded.wait()
+        done, working = await asyncio.wait(turns, return_when=asyncio.FIRST_COMPLETED)
+        assert (len(done), len(working)) == (1, 3), "there is no fourth installation"
+        assert slow.together[-1] == (1, 2, 3)
+        slow.gate.set()
+        await asyncio.gather(*turns)
+        while await publisher.publish_next():
+            pass
+    assert all(len(set(who)) == len(who) for who in slow.together), "never two effects in one installation"
+    assert [len((tmp_path / str(n) / "reaction").read_text().splitlines()) for n in (1, 2, 3)] == [2, 2, 2]
+
+
+async def test_an_installation_whose_effect_failed_is_free_again(tmp_path: Path) -> None:
+    with database("sqlite", tmp_path) as engine:
+        rows = Rows(tmp_path, engine, trouble=[AgentFixError("no")])
+        place = Place(installation=1, repository=2, owner="ada", name="sample", number=3)
+        rows.intents.want("j1", 1, place, StatusComment(body="x"))
+        rows.intents.want("j1", 1, place, React(target=Target(kind="issue", id=3), content="eyes"))
+        assert await rows.publish() == 2
+        states = [standing.state for standing in rows.intents.of("j1")]
+        assert states == ["failed", "done"]
+        (failed, _) = rows.intents.of("j1")
+        assert failed.error is not None
+        assert failed.error.message == "no"
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_fifth_of_all_answers_lost_or_broken_changes_nothing_of_the_end(
+    desk: Desk, ground: Ground, seed: int
+) -> None:
+    """R20: 502 pages, answers that break off, effects whose answer is lost; each effect is there once."""
+    chance, met = random.Random(seed), list[str]()
+
+    class Weather:
+        """One request in five meets trouble, of any kind."""
+
+        after = cut = drop = False
+
+        def hits(self, method: str, path: str) -> bool:
+            if not path.startswith("/repos/") or chance.random() > 0.2:
+                return False
+            kind = chance.choice(("after", "cut", "drop", "page"))
+            fault = Fault(".*", after=kind == "after", cut=kind == "cut", drop=kind == "drop")
+            ground.github.faults.insert(0, fault)
+            met.append(kind)
+            return False
+
+    made = await desk.admit()
+    await desk.work(made)
+    ground.github.faults.append(Weather())  # type: ignore[arg-type]
+    for _ in range(40):
+        await desk.everything()
+        if desk.commissioned(made.id).told == "pr_opened" and desk.intents.next_due() is None:
+            break
+        ground.world.tick(12)
+    ground.github.faults.clear()
+    await desk.everything()
+    assert len(met) >= 3, "the weather was fine"
+    assert desk.ended(made.id)[0] == "pr_opened"
+    assert len(ground.repo.pulls) == len(desk.comments()) == len(ground.repo.checks) == 1
+    assert [content for *_, content in ground.repo.reactions] == ["eyes", "rocket"]
+    assert desk.comments()[0].startswith("### 🚀")
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "wait"),
+    [
+        (403, {"retry-after": "90"}, 90),
+        (429, {"retry-after": "90"}, 90),
+        (403, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "RESET"}, 90),
+        (429, {}, 60),
+    ],
+)
+async def test_a_limit_is_obeyed_to_the_second(
+    desk: Desk, ground: Ground, status: int, headers: dict[str, str], wait: int
+) -> None:
+    """R21: nothing at all is asked before the time that GitHub named."""
+    await desk.work(await desk.admit())
+    began = ground.world.now.timestamp()
+    told = {name: value.replace("RESET", str(int(began) + wait)) for name, value in headers.items()}
+    body = '{"message": "You have exceeded a secondary rate limit."}'
+    ground.github.faults.append(Fault("POST .*", status, body, told))
+    await desk.everything()
+    limited = len(ground.github.calls)
+    heard = ground.github.calls[-1].at
+    while ground.world.now.timestamp() < heard + wait - 5:
+        ground.world.tick(4)
+        await desk.publish()
+    assert len(ground.github.calls) == limited, "asked in spite of the limit"
+    for _ in range(3):
+        ground.world.tick(12)
+        await desk.everything()
+    assert desk.ended("j1")[0] == "pr_opened"
+
+
+async def test_at_most_one_change_a_second_reaches_github(desk: Desk, ground: Ground) -> None:
+    await desk.work(await desk.admit())
+    await desk.everything()
+    times = sorted(call.at for call in ground.github.mutations())
+    assert len(times) >= 4
+    assert all(later - earlier >= 1 for earlier, later in pairwise(times))
+
+
+async def test_a_token_that_ends_in_the_middle_is_replaced(desk: Desk, ground: Ground) -> None:
+    """R22."""
+    made = await desk.admit()
+    await desk.work(made)
+    for token in ground.world.tokens.values():
+        token.revoked = True
+    await desk.everything()
+    assert desk.ended(made.id)[0] == "pr_opened"
