@@ -21,14 +21,14 @@ DIALECTS = ("sqlite", "postgresql")
 @contextmanager
 def database(dialect: str, place: Path) -> Iterator[Engine]:
     """An empty database of this dialect."""
-    engine = open_database("" if dialect == "sqlite" else _fresh_postgres(), place)
+    engine = open_database("" if dialect == "sqlite" else fresh_postgres(), place)
     try:
         yield engine
     finally:
         engine.dispose()
 
 
-def _fresh_postgres() -> str:
+def fresh_postgres() -> str:
     """A schema of its own: a database of its own takes a second."""
     server = _server_address()
     name = f"t{uuid4().hex}"

@@ -43,8 +43,9 @@ class Server:
     def webhook(self) -> str:
         return f"{self.url}/webhook"
 
-    def start(self, role: Role, *, failpoint: str = "") -> "subprocess.Popen[bytes]":
-        environment = {**self.settings.for_role(role), "AGENT_FIX_FAILPOINT": failpoint}
+    def start(self, role: Role, *, failpoint: str = "", **changes: str) -> "subprocess.Popen[bytes]":
+        """Start it, with other values of some variables."""
+        environment = {**self.settings.for_role(role), "AGENT_FIX_FAILPOINT": failpoint, **changes}
         words = [sys.executable, "-I", "-m", "app.cli", "serve", "--role", role]
         files = (self.door.fileno(),) if role == "receiver" else ()
         words += ["--listening", str(self.door.fileno())] if files else []
