@@ -2,21 +2,45 @@
 
 import os
 import signal
+from dataclasses import dataclass
 
-_armed: dict[str, int] = {}
+
+@dataclass(slots=True)
+class _Charge:
+    """Goes off at the `left`-th passing from now; with a `fuse`, a file, once for all processes together."""
+
+    left: int
+    fuse: str
+
+
+_armed: dict[str, _Charge] = {}
 
 
 def arm(spec: str) -> None:
-    """Arm from `NAME` or `NAME:N` (die at the N-th passing); several are comma-separated."""
+    """Arm from `NAME`, `NAME:N` (die at the N-th passing) or `NAME:N@FILE` (while FILE exists, which dying removes);
+    several are comma-separated."""
     for item in filter(None, (part.strip() for part in spec.split(","))):
-        name, _, count = item.partition(":")
-        _armed[name] = int(count or 1)
+        place, _, fuse = item.partition("@")
+        name, _, count = place.partition(":")
+        _armed[name] = _Charge(int(count or 1), fuse)
 
 
 def failpoint(name: str) -> None:
     """Die by SIGKILL here, as in a power cut, where a test armed this name."""
-    if name not in _armed:
+    charge = _armed.get(name)
+    if charge is None:
         return
-    _armed[name] -= 1
-    if _armed[name] == 0:
+    charge.left -= 1
+    if charge.left == 0 and _burnt(charge.fuse):
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _burnt(fuse: str) -> bool:
+    """Whether it is this process that is to die."""
+    if not fuse:
+        return True
+    try:
+        os.unlink(fuse)  # noqa: PTH108  # pathlib is not imported by the processes that import this first
+    except FileNotFoundError:
+        return False
+    return True

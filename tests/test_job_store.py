@@ -11,7 +11,7 @@ import pytest
 
 from app.errors import AgentFixError, ExitCode
 from app.job import Budget, Job
-from app.jobs.owner import is_alive, this_process
+from app.jobs.owner import is_alive, is_gone, this_process
 from app.jobs.progress import KeptProgress
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.tables import sqlite_engine
@@ -121,9 +121,22 @@ def test_a_job_of_a_living_process_is_not_taken(store: JobStore) -> None:
 
 def test_a_reused_pid_is_no_living_owner() -> None:
     host, pid, start = this_process().rsplit(":", 2)
+    since, _, world = start.partition("-")
     assert is_alive(f"{host}:{pid}:{start}")
-    assert not is_alive(f"{host}:{pid}:{int(start) + 1}")
+    assert not is_alive(f"{host}:{pid}:{int(since) + 1}-{world}")
     assert is_alive(f"elsewhere:{os.getpid()}:1"), "of other machines nothing is known"
+
+
+def test_only_of_processes_that_can_be_seen_it_is_known_that_they_are_gone() -> None:
+    host, pid, start = this_process().rsplit(":", 2)
+    since, _, world = start.partition("-")
+    assert is_gone(f"{host}:{pid}:{int(since) + 1}-{world}")
+    assert is_gone(f"{host}:{pid}:{int(since) + 1}-{world}:reception"), "a part of a process"
+    assert not is_gone(f"{host}:{pid}:{start}:reception")
+    assert not is_gone(f"{host}:{pid}:{int(since) + 1}-00000000"), "another kernel, or another container's numbering"
+    assert not is_gone(f"elsewhere:{pid}:{int(since) + 1}-{world}")
+    assert not is_gone("somebody")
+    assert len(f"{'h' * 32}:{4_194_304}:{start}:reception") <= 80, "as long as its columns are"
 
 
 def test_find_by_prefix_says_what_is_wrong(store: JobStore) -> None:

@@ -11,6 +11,7 @@ from app.gitstore import GitStore
 from app.jobs.database import open_database
 from app.jobs.inbox import Inbox
 from app.jobs.messages import Messages
+from app.jobs.owner import is_gone
 from app.jobs.parcels import Parcels
 from app.jobs.queue import Limits, Queue
 from app.jobs.roster import Roster
@@ -71,7 +72,7 @@ class Premises:
 
     @cached_property
     def intents(self) -> Intents:
-        return Intents(self.engine, self.clock)
+        return Intents(self.engine, self.clock, is_gone=is_gone)
 
     @cached_property
     def parcels(self) -> Parcels:

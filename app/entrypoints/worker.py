@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.bootstrap.premises import Premises
 from app.errors import ExitCode
+from app.failpoints import failpoint
 from app.jobs.owner import this_process
 from app.jobs.queue import Claim
 from app.settings import Settings
@@ -95,7 +96,9 @@ class Worker:
             claim = await asyncio.to_thread(queue.claim, self._owner, self._premises.limits)
             if claim is None:
                 return
+            failpoint("job.claimed")
             self._attended[claim.job] = Attended(claim, await self._start(claim))
+            failpoint("job.begun")
             logger.info("job %s taken up (epoch %s)", claim.job, claim.epoch)
 
     async def _look_after(self) -> None:
@@ -112,7 +115,9 @@ class Worker:
         crashed = code not in _ENDED_WELL
         if crashed:
             logger.error("the process of job %s ended with %s", attended.claim.job, code)
+        failpoint("job.ended")
         await asyncio.to_thread(self._premises.queue.release, attended.claim, crashed=crashed)
+        failpoint("job.released")
         del self._attended[attended.claim.job]
 
     async def _beat(self, attended: Attended) -> None:

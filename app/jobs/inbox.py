@@ -18,6 +18,8 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.errors import AgentFixError, ExitCode
+from app.failpoints import failpoint
+from app.jobs.owner import is_gone
 
 metadata = sa.MetaData()
 
@@ -120,7 +122,10 @@ class Inbox:
             undone = db.scalar(sa.select(sa.func.count()).where(deliveries.c.state.in_(_UNDONE))) or 0
             if undone + len(arrived) > self._most:
                 raise InboxError(f"{undone} deliveries wait already.")
-            return [self._store(db, delivery) for delivery in arrived]
+            stored = [self._store(db, delivery) for delivery in arrived]
+            failpoint("delivery.storing")
+        failpoint("delivery.stored")
+        return stored
 
     def claim(self, owner: str, limit: int = 10, lease: timedelta = LEASE) -> list[Claimed]:
         """The oldest deliveries that nobody works on, or whose worker let the lease end."""
@@ -129,6 +134,7 @@ class Inbox:
         due = (deliveries.c.state.in_(_UNDONE)) & (deliveries.c.due_at <= now)
         free = sa.select(deliveries.c.seq).where(due).order_by(deliveries.c.seq).limit(limit)
         with self._transaction() as db:
+            self._end_leases_of_the_dead(db, now)
             given_up = {"state": "dead", "outcome": "its worker died each time", "done_at": now}
             db.execute(deliveries.update().where(lapsed, deliveries.c.attempts >= MOST_ATTEMPTS).values(**given_up))
             taken = db.execute(
@@ -137,7 +143,10 @@ class Inbox:
                 .values(state="claimed", owner=owner, due_at=now + lease, attempts=deliveries.c.attempts + 1)
                 .returning(deliveries)
             ).mappings()
-            return sorted((_claimed(row) for row in taken), key=lambda claimed: claimed.seq)
+            found = sorted((_claimed(row) for row in taken), key=lambda claimed: claimed.seq)
+        if found:
+            failpoint("delivery.claimed")
+        return found
 
     def renew(self, claimed: Claimed, lease: timedelta = LEASE) -> bool:
         """Keep it for longer; False where somebody else has it by now."""
@@ -145,7 +154,10 @@ class Inbox:
 
     def finish(self, claimed: Claimed, outcome: str) -> bool:
         """It is dealt with; False where somebody else has it by now."""
-        return self._change(claimed, state="done", outcome=outcome, owner=None, done_at=self._clock())
+        failpoint("delivery.dealt_with")
+        finished = self._change(claimed, state="done", outcome=outcome, owner=None, done_at=self._clock())
+        failpoint("delivery.finished")
+        return finished
 
     def put_back(self, claimed: Claimed, reason: str, after: timedelta, *, counts: bool = True) -> bool:
         """Try again later, or give it up after the last attempt; False where somebody else has it by now.
@@ -181,6 +193,14 @@ class Inbox:
             )
             db.execute(old.values(body=None))
             return db.execute(deliveries.delete().where(over, deliveries.c.done_at < now - KEEP_ROWS)).rowcount
+
+    def _end_leases_of_the_dead(self, db: Connection, now: datetime) -> None:
+        """Who has ended on this very machine is not waited for."""
+        held = (deliveries.c.state == "claimed") & (deliveries.c.due_at > now)
+        owners = db.execute(sa.select(deliveries.c.owner).where(held).distinct()).scalars().all()
+        gone = [owner for owner in owners if owner and is_gone(owner)]
+        if gone:
+            db.execute(deliveries.update().where(held, deliveries.c.owner.in_(gone)).values(due_at=now))
 
     def _store(self, db: Connection, delivery: Delivery) -> Stored:
         now = self._clock()

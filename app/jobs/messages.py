@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Engine
 
+from app.failpoints import failpoint
 from app.jobs.tables import messages, writing
 
 MessageKind = Literal["approve", "answer", "continue", "steer"]
@@ -38,7 +39,9 @@ class Messages:
         with writing(self._engine) as db:
             insert = sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert
             statement = insert(messages).values(values).on_conflict_do_nothing().returning(messages.c.seq)
-            return db.execute(statement).first() is not None
+            added = db.execute(statement).first() is not None
+        failpoint("message.added")
+        return added
 
     def since(self, job: str, seq: int, *kinds: MessageKind) -> tuple[Said, ...]:
         """What was said after a sequence number, of some kinds or of all."""

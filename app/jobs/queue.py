@@ -17,7 +17,9 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
 from app.commission import Commission
+from app.failpoints import failpoint
 from app.job import FINAL, Job, JobState
+from app.jobs.owner import is_gone
 from app.jobs.roster import BOTH, WORKED_ON
 from app.jobs.tables import commissions, jobs, writing
 from app.jobs.triggers import Trigger, insert_trigger, is_decided
@@ -85,11 +87,13 @@ class Queue:
                 return living
             if not insert_trigger(db, trigger, f"job {job.id}", job.id):
                 return ""
+            failpoint("job.admitting")
             row = {"id": job.id, "key": living_key(commission), "state": "queued", "job": job.model_dump(mode="json")}
             db.execute(jobs.insert().values(**row, created_at=now, updated_at=now))
             there = {"repository": place.repository, "number": place.number, "living": living_key(commission)}
             how = {"commission": commission.model_dump(mode="json"), "priority": priority, "ready": ready}
             db.execute(commissions.insert().values(job=job.id, **there, **how, created_at=now.timestamp()))
+        failpoint("job.admitted")
         return job.id
 
     def claim(self, owner: str, limits: Limits, lease: timedelta = LEASE) -> Claim | None:
@@ -98,6 +102,7 @@ class Queue:
         with writing(self.engine) as db:
             if db.dialect.name == "postgresql":
                 db.execute(sa.select(sa.func.pg_advisory_xact_lock(_ONE_CLAIM_AT_A_TIME)))
+            self._end_leases_of_the_dead(db, now)
             self._end_stopped(db, now, STOPPED)
             busy = self._busy(db, now)
             if sum(busy.values()) >= limits.jobs:
@@ -151,6 +156,7 @@ class Queue:
             if db.execute(jobs.update().where(*mine).values(values)).rowcount != 1:
                 return False
             db.execute(commissions.update().where(commissions.c.job == claim.job).values(handed_over=True))
+        failpoint("job.handed_over")
         return True
 
     def made_progress(self, job_id: str) -> None:
@@ -183,6 +189,7 @@ class Queue:
                 db.execute(mine.values(living=key, crashes=0, due=0.0))
         except IntegrityError:
             return False
+        failpoint("job.resumed")
         return True
 
     def end(self, job_id: str, state: JobState, reason: str) -> bool:
@@ -199,6 +206,7 @@ class Queue:
         """Ask for its end; True where it is ended by that, False where a process has to be ended first."""
         with writing(self.engine) as db:
             db.execute(jobs.update().where(jobs.c.id == job_id).values(stop_requested=True))
+            self._end_leases_of_the_dead(db, self._clock())
             return job_id in self._end_stopped(db, self._clock(), reason)
 
     def _living(self, db: Connection, key: str) -> str | None:
@@ -209,6 +217,15 @@ class Queue:
         held = (jobs.c.owner.is_not(None), commissions.c.lease_until > now.timestamp())
         query = sa.select(commissions.c.repository, sa.func.count()).select_from(BOTH).where(*held)
         return {row[0]: row[1] for row in db.execute(query.group_by(commissions.c.repository))}
+
+    def _end_leases_of_the_dead(self, db: Connection, now: datetime) -> None:
+        """A worker that has ended on this very machine is not waited for."""
+        held = (jobs.c.owner.is_not(None), commissions.c.lease_until > now.timestamp())
+        owners = db.execute(sa.select(jobs.c.owner).select_from(BOTH).where(*held).distinct()).scalars().all()
+        gone = [owner for owner in owners if owner and is_gone(owner)]
+        if gone:
+            theirs = commissions.c.job.in_(sa.select(jobs.c.id).where(jobs.c.owner.in_(gone)))
+            db.execute(commissions.update().where(theirs).values(lease_until=0.0))
 
     def _waiting(self, db: Connection, now: datetime) -> list[sa.RowMapping]:
         """Jobs that want a worker: nobody's, or whose worker let the lease end. Most urgent first."""

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from app.commission import OWN_INITIATIVE, Commission
+from app.failpoints import failpoint
 from app.job import Job, JobState
 from app.jobs.store import JobRow, job_row
 from app.jobs.tables import commissions, jobs, writing
@@ -93,12 +94,14 @@ class Roster:
     def mark_ready(self, job_id: str) -> None:
         with writing(self._engine) as db:
             db.execute(commissions.update().where(commissions.c.job == job_id).values(ready=True))
+        failpoint("stock.ready")
 
     def mark_told(self, job_id: str, state: JobState) -> None:
         """People will be told that it is in this state."""
         with writing(self._engine) as db:
             values = {"told": state, "told_at": self._clock().timestamp()}
             db.execute(commissions.update().where(commissions.c.job == job_id).values(values))
+        failpoint("herald.told")
 
     def _first(self, *where: sa.ColumnElement[bool]) -> Commissioned | None:
         with self._engine.connect() as db:

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
+from app.failpoints import failpoint
 from app.jobs.tables import triggers, writing
 
 NOT_HEEDED = "skip no_access"
@@ -52,7 +53,9 @@ class Triggers:
     def record(self, trigger: Trigger, outcome: str, job: str = "") -> bool:
         """Keep what was decided; False where it was decided before."""
         with writing(self._engine) as db:
-            return insert_trigger(db, trigger, outcome, job)
+            recorded = insert_trigger(db, trigger, outcome, job)
+        failpoint("trigger.recorded")
+        return recorded
 
     def asked_lately(self, repository: int, actor: int, within: timedelta = timedelta(hours=1)) -> int:
         """How many commands this account gave in this repository."""

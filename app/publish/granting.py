@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from app.commission import OWN_INITIATIVE
 from app.config import SOURCE, RepoConfig, parse_config
 from app.errors import ConfigError
+from app.failpoints import failpoint
 from app.forge.base import Conversation
 from app.forge.errors import NoAccess, WaitUntil
 from app.forge.facts import Actor, IssueFacts, PullRequestFacts, RepositoryFacts
@@ -147,6 +148,7 @@ class Granting:
             made = await asyncio.to_thread(_rebuilt, branches.store, wish)
         except (GitError, UnsafePathError) as error:
             raise Refused(f"The commit cannot be made again: {error}") from None
+        failpoint("commit.rebuilt")
         if made != wish.intent.commit:
             raise Refused("The commit is not what was verified; nothing was pushed.")
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from app.failpoints import failpoint
 from app.forge.base import Conclusion, Reaction
 from app.job import FINAL, JobState, ProgressKind
 from app.jobs.roster import Commissioned, Roster
@@ -98,6 +99,7 @@ class Herald:
         if view.state == "error" and each.told != "error":
             told = {"job": each.job.id, "error": error_id(view), "reason": view.reason}
             logger.warning("a job ended in an error", extra=told)
+        failpoint("herald.wished")
         self._roster.mark_told(each.job.id, each.row.state)
         return True
 

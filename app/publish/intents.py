@@ -120,11 +120,17 @@ class Standing:
 
 
 class Intents:
-    """Reads and writes of both tables, each in one short transaction."""
+    """Reads and writes of both tables, each in one short transaction.
 
-    def __init__(self, engine: Engine, now: Callable[[], datetime]) -> None:
+    `is_gone` says of a publisher's name whether its process has certainly ended: its leases are not waited for.
+    """
+
+    def __init__(
+        self, engine: Engine, now: Callable[[], datetime], *, is_gone: Callable[[str], bool] = lambda _owner: False
+    ) -> None:
         self._engine = engine
         self._now = now
+        self._is_gone = is_gone
 
     def create_tables(self) -> None:
         metadata.create_all(self._engine)
@@ -168,6 +174,7 @@ class Intents:
         Those of `busy` installations wait. One whose publisher died is due when its lease ends, and given up when that
         has happened too often.
         """
+        self._end_leases_of_the_dead()
         for key, job, epoch in self._due(busy):
             with self._engine.begin() as db:
                 if not _holds(db, job, epoch):
@@ -233,6 +240,16 @@ class Intents:
             soonest = sa.select(sa.func.min(intents.c.due)).where(intents.c.state.in_(_OPEN))
             found = db.execute(soonest).scalar()
         return None if found is None else _moment(found)
+
+    def _end_leases_of_the_dead(self) -> None:
+        held = (intents.c.state == "claimed", intents.c.due > self._now().timestamp())
+        with self._engine.connect() as db:
+            owners = db.execute(sa.select(intents.c.owner).where(*held).distinct()).scalars().all()
+        gone = [owner for owner in owners if self._is_gone(owner)]
+        if gone:
+            with self._engine.begin() as db:
+                theirs = intents.update().where(*held, intents.c.owner.in_(gone))
+                db.execute(theirs.values(due=self._now().timestamp()))
 
     def _due(self, busy: Collection[int]) -> list[tuple[str, str, int]]:
         due = (intents.c.state.in_(_OPEN), intents.c.due <= self._now().timestamp())

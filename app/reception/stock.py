@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from app.errors import AgentFixError, RepositoryError
+from app.failpoints import failpoint
 from app.forge.errors import NeedsHuman, NoAccess, WaitUntil
 from app.forge.github.branches import Branches
 from app.forge.github.connection import RepositoryId
@@ -74,6 +75,7 @@ class Stock:
         if commission.aim in {"conflicts", "ci"}:
             await self._merging.prepare(each, branches, readers)
             return
+        failpoint("stock.brought")
         await branches.bring_history(job.task.base)
         await asyncio.to_thread(self._books.roster.mark_ready, job.id)
 
