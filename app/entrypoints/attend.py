@@ -34,7 +34,7 @@ PUT_OFF = timedelta(seconds=90)
 FOR_PEOPLE: frozenset[ExitCode] = frozenset({ExitCode.LIMIT_REACHED, ExitCode.SANDBOX, ExitCode.CONFIG})
 _PR_SET_PDEATHSIG = 1
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("app.entrypoints.attend")  # which is `__main__` here
 
 
 class Drained(AgentFixError):  # noqa: N818  # a wish, not a fault
