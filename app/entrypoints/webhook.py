@@ -12,14 +12,17 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs
 
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
-from starlette.requests import ClientDisconnect
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from app import payload
 from app.entrypoints.signature import Signature
+from app.jobs.database import DatabaseError
 from app.jobs.gathering import Gathering
 from app.jobs.inbox import Delivery, Health, InboxError, Stored
+from app.jobs.pulse import TOO_LONG
 
 MOST_BYTES: Final = 25 * 1024 * 1024
 """GitHub's own cap of a payload."""
@@ -53,25 +56,37 @@ class Refused(Exception):  # noqa: N818  # an answer
         self.why = why
 
 
-def receiver(secrets: Sequence[str], inbox: Mailbox, clock: Callable[[], datetime]) -> FastAPI:
-    """The web application. What it answered is counted in `app.state.counts`, by word."""
-    app = FastAPI(title="agent-fix", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    door = Door(secrets, Gathering(inbox.store))
-    app.state.counts = door.counts
-    readiness = Readiness(inbox, clock)
+def receiver(
+    secrets: Sequence[str],
+    inbox: Mailbox,
+    clock: Callable[[], datetime],
+    *,
+    stalled: Callable[[], timedelta | None] = lambda: None,
+) -> Starlette:
+    """The web application. What it answered is counted in `app.state.counts`, by word.
 
-    @app.post("/webhook")
+    `stalled` tells how long a job has waited although it is somebody's turn.
+    """
+    door = Door(secrets, Gathering(inbox.store))
+    readiness, liveliness = Readiness(inbox, clock), Liveliness(stalled, clock)
+
     async def webhook(request: Request) -> JSONResponse:
         return await door.answer(request)
 
-    @app.get("/healthz")
-    async def healthz() -> dict[str, str]:
-        return {"status": "ok"}
+    async def livez(_: Request) -> JSONResponse:
+        return JSONResponse({"status": "ok"})
 
-    @app.get("/readyz")
-    async def readyz() -> JSONResponse:
+    async def healthz(_: Request) -> JSONResponse:
+        return await liveliness.answer()
+
+    async def readyz(_: Request) -> JSONResponse:
         return await readiness.answer()
 
+    asked = {"/livez": livez, "/healthz": healthz, "/readyz": readyz}
+    routes = [Route("/webhook", webhook, methods=["POST"]), *(Route(path, answer) for path, answer in asked.items())]
+    app = Starlette(routes=routes)
+    app.router.redirect_slashes = False
+    app.state.counts = door.counts
     return app
 
 
@@ -222,3 +237,31 @@ class Readiness:
         except InboxError as error:
             log.error("not ready: %s", error.message)  # noqa: TRY400  # the message says it
             return None
+
+
+class Liveliness:
+    """Whether jobs are being worked on; asked of the database once a second at most."""
+
+    def __init__(self, stalled: Callable[[], timedelta | None], clock: Callable[[], datetime]) -> None:
+        self._stalled = stalled
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._asked: datetime | None = None
+        self._answer = JSONResponse({"status": "ok"})
+
+    async def answer(self) -> JSONResponse:
+        async with self._lock:
+            if self._asked is None or self._clock() - self._asked >= FRESH:
+                self._answer = await self._ask()
+                self._asked = self._clock()
+            return self._answer
+
+    async def _ask(self) -> JSONResponse:
+        try:
+            stalled = await asyncio.to_thread(self._stalled)
+        except DatabaseError as error:
+            log.error("the jobs cannot be looked at: %s", type(error).__name__)  # noqa: TRY400  # its text may tell
+            return JSONResponse({"status": "unknown"}, 503)
+        if stalled is None or stalled <= TOO_LONG:
+            return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "stalled", "stalled_seconds": round(stalled.total_seconds())}, 503)

@@ -4,10 +4,13 @@ from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from app.errors import AgentFixError
 from app.jobs.tables import sqlite_engine
+
+DatabaseError = SQLAlchemyError
+"""What is raised where a database does not answer; its text may show the password."""
 
 
 def open_database(url: str, state: Path) -> Engine:

@@ -1,0 +1,114 @@
+"""One job with everything that is kept of it, as its page and the API show it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from app.commission import Commission
+from app.job import FINAL, Job
+from app.jobs.messages import Messages, Said
+from app.jobs.overview import Listed, Overview, Wish
+from app.jobs.roster import Roster
+from app.jobs.store import JobStore, ProgressRow
+from app.model.budget import Totals
+from app.result import Result
+from app.verify.facts import Execution, TestCount
+
+LINES_SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One command on base and head, with the numbers of tests where there are any."""
+
+    name: str
+    command: str
+    base: Execution | None
+    head: Execution | None
+    base_count: TestCount | None = None
+    head_count: TestCount | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """Everything about one job. `commission` is None for a job of the command line; `log` holds the last lines."""
+
+    listed: Listed
+    job: Job
+    commission: Commission | None
+    result: Result | None
+    plan: str
+    totals: Totals
+    messages: tuple[Said, ...]
+    wishes: tuple[Wish, ...]
+    log: tuple[ProgressRow, ...]
+    attempts: int
+    crashes: int
+
+    @property
+    def final(self) -> bool:
+        return self.listed.state in FINAL
+
+    @property
+    def may_be_stopped(self) -> bool:
+        return self.commission is not None and not self.final and not self.listed.stop_requested
+
+    @property
+    def last_seq(self) -> int:
+        return self.log[-1].seq if self.log else 0
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """What was executed on base and head."""
+        found = self.result.verification if self.result else None
+        red, suite = (found.reproduction, found.suite) if found else (None, None)
+        rows = []
+        if red is not None:
+            rows.append(Check("reproduction", red.command, red.base, red.head))
+        if suite is not None:
+            base, head = suite.base, suite.head
+            counts = (base.count if base else None, head.count if head else None)
+            executed = (base.execution if base else None, head.execution if head else None)
+            rows.append(Check("suite", suite.command, *executed, *counts))
+        return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where the pages look things up."""
+
+    overview: Overview
+    store: JobStore
+    roster: Roster
+    messages: Messages
+    totals: Callable[[str], Totals]
+    """What the model calls of a job came to."""
+
+    def job_file(self, job_id: str, *, lines: int = LINES_SHOWN) -> JobFile | None:
+        listed, row = self.overview.one(job_id), self.store.get(job_id)
+        if listed is None or row is None:
+            return None
+        commissioned = self.roster.get(job_id)
+        return JobFile(
+            listed=listed,
+            job=row.job,
+            commission=commissioned.commission if commissioned else None,
+            result=_result(row.result),
+            plan=self.overview.plan(job_id),
+            totals=self.totals(job_id),
+            messages=self.messages.since(job_id, 0),
+            wishes=self.overview.wishes(job_id),
+            log=self.overview.log_end(job_id, lines) if lines else (),
+            attempts=row.epoch,
+            crashes=commissioned.crashes if commissioned else 0,
+        )
+
+
+def _result(kept: dict[str, Any] | None) -> Result | None:
+    """What an older version kept in another shape is not shown."""
+    try:
+        return Result.model_validate(kept) if kept else None
+    except ValidationError:
+        return None

@@ -1,0 +1,62 @@
+"""The dashboard, the API and the metrics as one application behind one password."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from app.jobs.database import DatabaseError
+from app.jobs.files import Files
+from app.jobs.pulse import Pulse
+from app.jobs.queue import Queue
+from app.settings import Settings
+from app.web import metrics
+from app.web.api import Api
+from app.web.follow import Following
+from app.web.guard import Guarded, Password
+from app.web.pages import HERE, Pages
+
+ASSETS: Mapping[str, str] = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+
+def site(
+    settings: Settings,
+    files: Files,
+    pulse: Pulse,
+    queue: Queue,
+    *,
+    answers: Mapping[str, int],
+    ending: Callable[[], bool] = lambda: False,
+) -> Guarded:
+    """`answers` are the receiver's counts; `ending` says that the process is about to end, so that streams end too."""
+    password = Password(settings.web_token, files.overview.clock)
+    pages, api = Pages(files, pulse, queue, password, settings), Api(files, queue)
+    following = Following(files.overview, ending=ending)
+
+    async def figures(_: Request) -> Response:
+        found = await asyncio.to_thread(pulse.figures)
+        return PlainTextResponse(metrics.render(found, answers), headers={"content-type": metrics.CONTENT_TYPE})
+
+    async def asset(request: Request) -> Response:
+        name = request.url.path.removeprefix("/")
+        return FileResponse(HERE / "static" / name, media_type=ASSETS[name])
+
+    routes = [
+        Route("/", pages.jobs),
+        Route("/jobs/{job}", pages.job),
+        Route("/jobs/{job}/log", pages.log),
+        Route("/jobs/{job}/events", following.events),
+        Route("/jobs/{job}/stop", pages.stop, methods=["POST"]),
+        Route("/api/jobs", api.jobs),
+        Route("/api/jobs/{job}", api.job),
+        Route("/api/jobs/{job}/log", api.log),
+        Route("/api/jobs/{job}/stop", api.stop, methods=["POST"]),
+        Route("/metrics", figures),
+        *(Route(f"/{name}", asset) for name in ASSETS),
+    ]
+    app = Starlette(routes=routes, exception_handlers={404: pages.missing, DatabaseError: pages.no_database})
+    app.router.redirect_slashes = False
+    return Guarded(app, password)

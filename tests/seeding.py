@@ -1,0 +1,219 @@
+"""A server's database as it looks after a busy day: jobs in every state, with plans, logs, costs, messages, effects."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from sqlalchemy.engine import Engine
+
+from app.forge.base import Target
+from app.job import Budget, JobState
+from app.jobs.database import open_database
+from app.jobs.messages import Messages
+from app.jobs.queue import Limits, Queue
+from app.jobs.roster import Roster
+from app.jobs.schema import prepare_tables
+from app.jobs.store import JobStore
+from app.model.base import Usage
+from app.model.sql_ledger import SqlLedger
+from app.plan import Plan
+from app.plan_text import render_plan
+from app.publish.intent import Label, Place, React, Receipt, StatusComment
+from app.publish.intents import Intents
+from app.result import Result
+from app.task import Issue
+from tests.commissions import commission, job, trigger
+from tests.pull_requests import HEAD, verification
+
+PLACES = (("octo-org", "invoices", 600), ("octo-org", "web-shop-frontend", 601), ("ada", "sample", 602))
+PEOPLE = ("ada", "grace-hopper", "octocat", "linus", "margaret")
+TITLES = (
+    "Invoice totals are a cent too low",
+    "Login page shows a blank screen on Safari 18 when third-party cookies are blocked",
+    "Parser accepts trailing commas in strict mode",
+    "Search results are not ordered by date",
+    "TypeError: cannot read properties of undefined (reading 'map')",
+    "Support `--json` in the export command",
+    "Leap years are off by one in the calendar",
+    "Upload of files > 2 GB never ends",
+    "Deprecation warning: datetime.utcnow()",
+    "Flaky test: test_retry_after_timeout",
+)
+PLAN = Plan(
+    summary="Amounts are rounded per line with ROUND_HALF_EVEN; the total must be rounded once, half up.",
+    hypotheses=("`Line.amount` rounds before the sum is made.", "The currency's precision is not applied."),
+    candidate_files=("app/billing/invoice.py", "app/billing/rounding.py", "tests/test_rounding.py"),
+    steps=(
+        "Write a test that fails for 0.125 times 3.",
+        "Move the rounding from `Line` to `Invoice.total`.",
+        "Use ROUND_HALF_UP everywhere money is rounded.",
+    ),
+    reproduce="python -m unittest tests.test_rounding",
+    verify="python -m unittest",
+)
+LOG = (
+    ("state", "planning"),
+    ("note", "set-up: pip install -e ."),
+    ("plan", render_plan(PLAN)),
+    ("state", "working"),
+    ("step", "1  Look at where amounts are rounded."),
+    ("command", "grep -rn quantize app/billing"),
+    (
+        "observation",
+        "rounding.py:9:    return amount.quantize(CENT)\ninvoice.py:31:    return rounded(price)",
+    ),
+    ("step", "2  Write the test that fails."),
+    ("command", "python -m unittest tests.test_rounding"),
+    ("observation", "FAIL: test_half_cents_go_up\nAssertionError: Decimal('0.12') != Decimal('0.13')"),
+    ("cost", "$0.08 of $5.00"),
+    ("step", "3  Round once, in the total."),
+    ("warning", "The test suite has 1 test that fails on the base already."),
+    ("state", "verifying"),
+    ("verification", "proved: The reproduction fails on the base and passes on the head."),
+)
+_STATES: tuple[JobState, ...] = (
+    "working",
+    "queued",
+    "queued",
+    "planning",
+    "verifying",
+    "publishing",
+    "awaiting_approval",
+    "needs_input",
+    "paused",
+    "pr_opened",
+    "pr_opened",
+    "pr_updated",
+    "answered",
+    "no_change",
+    "verification_failed",
+    "limit_reached",
+    "stopped",
+    "no_access",
+    "error",
+    "pr_opened",
+    "pr_opened",
+    "pr_updated",
+    "pr_opened",
+)
+_REASONS: dict[str, str] = {
+    "awaiting_approval": "The plan waits for approval.",
+    "needs_input": "The plan needs an answer first.",
+    "paused": "The next model call could cost $0.31, and $4.86 of the $5.00 budget is spent.",
+    "verification_failed": "2 tests newly fail: tests.test_dates.Leap.test_century and ….test_2100.",
+    "limit_reached": "The job used all of its 100 turns.",
+    "stopped": "It was stopped.",
+    "no_access": "The repository was archived.",
+    "error": "Its process died 3 times at the same step; the job was given up.",
+}
+
+
+class Moment:
+    """A clock that is set."""
+
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def seeded(place: Path, now: datetime | None = None) -> Engine:
+    """A SQLite database in `place` with some two dozen jobs; ids are `seed00`, `seed01`, … in the order of time."""
+    engine = open_database("", place)
+    prepare_tables(engine)
+    Day(engine, now or datetime.now(UTC)).pass_by()
+    return engine
+
+
+class Day:
+    """Everything that happened, told in order."""
+
+    def __init__(self, engine: Engine, end: datetime) -> None:
+        self.clock = Moment(end)
+        self.end = end
+        self.engine = engine
+        self.queue = Queue(engine, self.clock)
+        self.store = JobStore(engine, self.clock)
+        self.messages = Messages(engine, self.clock)
+        self.intents = Intents(engine, self.clock)
+
+    def pass_by(self) -> None:
+        count = len(_STATES)
+        for number in range(count):
+            state = _STATES[count - 1 - number]
+            fresh = state in {"working", "queued", "planning", "verifying", "publishing"}
+            minutes = 2 + 3 * (count - number) if fresh else 20 + 41 * (count - number)
+            self.clock.now = self.end - timedelta(minutes=minutes)
+            self.one(number, state)
+        self.clock.now = self.end
+        for listed in Roster(self.engine, self.clock).unstocked():
+            Roster(self.engine, self.clock).mark_ready(listed.job.id)
+
+    def one(self, number: int, state: JobState) -> None:
+        owner, name, repository = PLACES[number % len(PLACES)]
+        where = Place(installation=1, repository=repository, owner=owner, name=name, number=100 + number)
+        title = TITLES[number % len(TITLES)]
+        made = job(f"seed{number:02}", where, model="anthropic/claude-sonnet-4-5", created_at=self.clock.now)
+        task = made.task.model_copy(update={"issue": Issue(title=title, body="…", number=where.number)})
+        made = made.model_copy(update={"task": task, "budget": Budget(usd=5_000_000)})
+        aim = {"answered": "ask", "pr_updated": "follow_up"}.get(state, "fix")
+        wanted = commission(where, login=PEOPLE[number % len(PEOPLE)], aim=aim)
+        self.queue.admit(made, wanted, trigger(f"seed/{number}", where), ready=state != "queued")
+        if state == "queued":
+            return
+        claim = self.queue.claim("host:1:1", Limits(jobs=100, per_repository=100), lease=timedelta(minutes=90))
+        assert claim is not None
+        self.works(made.id, number, state)
+        self.tells(made.id, claim.epoch, where, state)
+        if state in {"working", "planning", "verifying", "publishing"}:
+            self.store.enter(made.id, state)
+            return
+        self.store.finish(made.id, state, _REASONS.get(state, ""), self.result(state).model_dump(mode="json"))
+        self.queue.release(claim)
+
+    def works(self, name: str, number: int, state: JobState) -> None:
+        ledger = SqlLedger(self.engine, name, 5_000_000)
+        for call in range(3 + number):
+            cost = 4_860_000 if state == "paused" and not call else 21_000 + 1_700 * call
+            ledger.reserve(f"turn-{call}", cost)
+            usage = Usage(
+                prompt_tokens=9_000 + 700 * call, cached_tokens=7_100 + 600 * call, completion_tokens=420, cost=cost
+            )
+            ledger.book(f"turn-{call}", usage, "…")
+            if state == "paused":
+                break
+        for kind, text in LOG[: 3 if state == "planning" else len(LOG)]:
+            self.clock.now += timedelta(seconds=11)
+            self.store.say(name, kind, text)  # type: ignore[arg-type]  # plain words
+        if state in {"working", "needs_input"}:
+            self.messages.add(
+                name, "steer", key=f"{name}/1", who="ada", text="Keep the public signature of `total()`, please."
+            )
+
+    def tells(self, name: str, epoch: int, where: Place, state: JobState) -> None:
+        page = f"https://github.com/{where.owner}/{where.name}/issues/{where.number}"
+        self.wish(name, epoch, where, React(target=Target(kind="issue", id=where.number), content="eyes"), page)
+        self.wish(name, epoch, where, StatusComment(body="It works."), f"{page}#issuecomment-1")
+        if state == "error":
+            self.intents.want(name, epoch, where, Label(add=("agent-needs-human",)))
+
+    def wish(self, name: str, epoch: int, where: Place, intent: React | StatusComment, url: str) -> None:
+        self.intents.want(name, epoch, where, intent)
+        claim = self.intents.claim("publisher")
+        if claim is not None:
+            self.intents.done(claim, Receipt(url=url))
+
+    def result(self, state: JobState) -> Result:
+        opened = state in {"pr_opened", "pr_updated"}
+        proof = verification() if opened else None
+        if state == "verification_failed":
+            proof = verification(verdict="broken", reasons=("2 tests newly fail.",))
+        return Result(
+            exit_status=state,
+            plan=PLAN,
+            verification=proof,
+            commit=HEAD if opened else "",
+            turns=14,
+            seconds=431.0,
+            url="https://github.com/octo-org/invoices/pull/77" if opened else "",
+        )
