@@ -122,7 +122,7 @@ def test_a_plan_is_there_to_be_edited_and_read_back() -> None:
     found = read_plan(made)
     assert found is not None
     assert parse_plan_file(found) == PLAN
-    assert "`/agent approve` begins, with the plan above as you edit it in this comment" in made
+    assert "`/agent approve` begins with the plan above, as you edit it in this comment" in made
     edited = made.replace("Add a test.", "Add two tests.").replace("\n", "\r\n")
     found = read_plan(edited)
     assert found is not None
@@ -212,7 +212,10 @@ def test_an_answer_is_the_answer() -> None:
     assert made.startswith("### 💬 Answer\n\nIt is in `money.py`.\n\n- see `total()`\n")
     assert "/agent" not in made
     made = text("answered", of=job("j1", plan_mode="only"), result=Result(exit_status="answered", plan=PLAN))
-    assert made.startswith("### 🧭 The plan\n\nHalf cents are rounded down.\n\n1. Round half up.")
+    assert made.startswith("### 🧭 A plan, for you to approve\n")
+    assert "`/agent approve` begins with the plan above, as you edit it" in made
+    assert "/agent stop" not in made
+    assert "Half cents are rounded down." in (read_plan(made) or "")
 
 
 def test_what_people_should_know_of_how_they_asked_is_told() -> None:

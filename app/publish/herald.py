@@ -130,7 +130,7 @@ def wishes(view: View, told: str) -> Iterator[Intent]:
     if told == view.state:
         return
     if view.job.aim != "ask":
-        yield labels(view.state)
+        yield labels("awaiting_approval" if view.planned_only else view.state)
     target = view.commission.target
     if target is not None and not told:
         yield React(target=target, content="eyes")

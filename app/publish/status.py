@@ -91,6 +91,11 @@ class View:
     def plan(self) -> Plan | None:
         return self.result.plan if self.result else None
 
+    @property
+    def planned_only(self) -> bool:
+        """It has made a plan, as it was asked, which may be approved at any time."""
+        return self.state == "answered" and self.job.aim != "ask"
+
 
 def render_status(view: View) -> str:
     """The comment's Markdown, at most 8,000 characters."""
@@ -132,8 +137,8 @@ def _render(view: View, level: Level) -> str:
 def _headline(view: View) -> str:
     if view.state == "needs_input" and view.plan and len(view.plan.questions) > 1:
         return "❓ Questions first"
-    if view.state == "answered" and view.job.aim != "ask":
-        return "🧭 The plan"
+    if view.planned_only:
+        return "🧭 A plan, for you to approve"
     return HEADLINES[view.state]
 
 
@@ -141,10 +146,9 @@ def _middle(view: View, level: Level) -> Iterator[str]:
     """What this state is about."""
     result, reason = view.result, clip(view.reason, min(level.caps.text * 2, 800))
     match view.state:
-        case "answered":
-            asked = view.job.aim == "ask"
-            yield prose(clip(result.summary, level.answer)) if result and asked else inline(_plan_summary(view))
-        case "awaiting_approval":
+        case "answered" if not view.planned_only:
+            yield prose(clip(result.summary, level.answer)) if result else ""
+        case "awaiting_approval" | "answered":
             yield _editable(view.plan, view.planned, level.caps)
         case "needs_input":
             questions = view.plan.questions if view.plan else ()
@@ -219,10 +223,9 @@ def _plan_summary(view: View) -> str:
 def _plan_details(view: View, caps: Caps) -> str:
     """The steps, folded; where they are to be edited they stand open already."""
     steps = view.plan.steps if view.plan else _steps_of(view.planned)
-    if not steps or view.state in {"awaiting_approval", "needs_input"}:
+    if not steps or view.planned_only or view.state in {"awaiting_approval", "needs_input"}:
         return ""
-    listed = bullets(steps, caps, numbered=True)
-    return listed if view.state == "answered" else details(f"The plan in {count(len(steps), 'step')}", listed)
+    return details(f"The plan in {count(len(steps), 'step')}", bullets(steps, caps, numbered=True))
 
 
 def _steps_of(planned: str) -> tuple[str, ...]:
@@ -270,10 +273,11 @@ def _what_now(view: View) -> str:
 def _commands(view: View) -> Iterator[tuple[str, str]]:
     asked = view.job.aim == "ask"
     match view.state:
-        case "awaiting_approval":
-            edited = ", with the plan above as you edit it in this comment" if _can_edit(view) else ""
+        case "awaiting_approval" | "answered" if not asked:
+            edited = " with the plan above, as you edit it in this comment" if _can_edit(view) else ""
             yield "/agent approve", f"begins{edited}"
-            yield "/agent stop", "drops it"
+            if view.state == "awaiting_approval":
+                yield "/agent stop", "drops it"
         case "needs_input":
             yield "/agent …", "with your answer, in a comment of its own: the work goes on with it"
         case "paused":
@@ -286,8 +290,6 @@ def _commands(view: View) -> Iterator[tuple[str, str]]:
                 yield "/agent ci", "lets CI start"
         case "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change" if not asked:
             yield "/agent retry", "begins again from scratch"
-        case "answered" if not asked:
-            yield "/agent fix", "begins the work"
         case _ if view.state not in FINAL and view.state != "publishing":
             if not asked:
                 yield "/agent …", "tells the agent more"
