@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.agent.conduct import check_budget
+from app.agent.outcomes import LimitReached
 from app.commission import Commission
 from app.job import FINAL, Budget, Job, JobState
 from app.jobs.store import ProgressRow
@@ -175,6 +177,18 @@ def test_a_paused_job_says_why_and_how_it_goes_on() -> None:
     made = text("paused", reason="The next model call could pass the $5.00 budget.")
     assert "`/agent continue --budget +3` goes on where it stood" in made
     assert "`/agent continue` goes on" in text("paused", reason="No sandbox can be had.")
+
+
+@pytest.mark.parametrize("budget", [Budget(usd=1, minutes=9, steps=0), Budget(usd=1, minutes=0, steps=9)])
+def test_turns_and_minutes_that_are_used_ask_for_no_money(budget: Budget) -> None:
+    with pytest.raises(LimitReached) as reached:
+        check_budget([], budget)
+    assert "`/agent continue` goes on" in text("paused", reason=str(reached.value))
+
+
+def test_money_is_shown_against_the_budget_where_a_price_is_known() -> None:
+    assert "· $0.42 of $" in text("working")
+    assert "· price unknown ·" in text("working", totals=Totals(calls=9, prompt_tokens=60_000))
 
 
 def test_the_end_is_told_with_verdict_and_address() -> None:

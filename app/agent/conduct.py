@@ -79,9 +79,9 @@ def check_budget(steps: Sequence[Step], budget: Budget) -> None:
     """Raise LimitReached where no further turn is allowed. Money is the meter's: it asks before it spends."""
     turns, _, time = _used(steps, budget)
     if turns >= 1:
-        raise LimitReached(f"All {budget.steps} turns of the budget are used.")
+        raise LimitReached(f"All {budget.steps} turns are used.")
     if time >= 1:
-        raise LimitReached(f"The {budget.minutes:g} minutes of the budget are used.")
+        raise LimitReached(f"The {budget.minutes:g} minutes are used.")
 
 
 def seconds_left(steps: Sequence[Step], budget: Budget) -> float:

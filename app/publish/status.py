@@ -307,11 +307,18 @@ def _footer(view: View) -> str:
         _elapsed(view),
         f"turn {turns} of {view.job.budget.steps}" if turns and view.state not in FINAL else "",
         count(turns, "turn") if turns and view.state in FINAL else "",
-        f"{price(view.totals)} of {usd(view.job.budget.usd)}" if view.totals.calls else "",
+        _spent(view),
         code_span(clip(shown_model(view.job.model), 60)),
         f"[job {view.job.id}]({view.job_page})" if view.job_page else f"job {code_span(view.job.id)}",
     ]
     return f"<sub>{' · '.join(item for item in items if item)}</sub>"
+
+
+def _spent(view: View) -> str:
+    """Money against the budget, which nobody keeps where no price is known."""
+    if not view.totals.calls:
+        return ""
+    return f"{price(view.totals)} of {usd(view.job.budget.usd)}" if view.totals.cost else price(view.totals)
 
 
 def _elapsed(view: View) -> str:
