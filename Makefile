@@ -47,6 +47,8 @@ lock: install
 		--no-header --no-annotate --no-strip-extras --quiet --output-file requirements/runtime.txt
 	$(BIN)/uv pip compile pyproject.toml requirements/build.in --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header --no-annotate --no-strip-extras --quiet --output-file requirements/dev.txt
+	$(BIN)/uv pip compile requirements/build.in --constraints requirements/dev.txt --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-header --no-annotate --no-strip-extras --quiet --output-file requirements/build.txt
 
 clean:
 	rm -rf .venv $(DEMO) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache

@@ -1,0 +1,54 @@
+# One image for every role: `docker run IMAGE serve`, `… serve --role worker`, `… doctor`. See docs/deploying.md.
+
+FROM python:3.13-slim-trixie AS build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_NO_CACHE_DIR=1
+WORKDIR /source
+COPY requirements/build.txt requirements/runtime.txt requirements/
+# Wheels only, each by its hash: nothing is compiled, and nothing that was not locked runs here.
+RUN python -m venv /build \
+    && /build/bin/pip install --require-hashes --only-binary :all: --requirement requirements/build.txt \
+    && python -m venv --without-pip /opt/agent-fix \
+    && /build/bin/pip --python /opt/agent-fix/bin/python install \
+        --require-hashes --only-binary :all: --requirement requirements/runtime.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY app app
+RUN /build/bin/hatchling build --target wheel \
+    && /build/bin/pip --python /opt/agent-fix/bin/python install --no-index --no-deps dist/*.whl
+
+FROM python:3.13-slim-trixie
+ARG VERSION=dev
+ARG REVISION=unknown
+ARG SOURCE=unknown
+LABEL org.opencontainers.image.title="agent-fix" \
+      org.opencontainers.image.description="Label an issue, get a draft pull request with proof." \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.source="${SOURCE}"
+# Versions are the distribution's newest, so that building again brings its security updates.
+# No program in the image may give its caller more rights than it has: the set-uid bits go.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends bubblewrap ca-certificates git tini \
+    && rm -rf /var/lib/apt/lists/* \
+    && find / -xdev -type f -perm /6000 -exec chmod a-s {} + \
+    && groupadd --gid 10001 agent-fix \
+    && useradd --uid 10001 --gid 10001 --home-dir /var/lib/agent-fix --create-home --shell /usr/sbin/nologin agent-fix
+COPY --from=build /opt/agent-fix /opt/agent-fix
+COPY deploy/health.py /opt/agent-fix/health.py
+ENV PATH=/opt/agent-fix/bin:$PATH \
+    AGENT_FIX_STATE_DIR=/var/lib/agent-fix \
+    AGENT_FIX_HOST=0.0.0.0 \
+    AGENT_FIX_PORT=8080 \
+    AGENT_FIX_LOG=json
+USER 10001:10001
+WORKDIR /var/lib/agent-fix
+VOLUME ["/var/lib/agent-fix"]
+EXPOSE 8080
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
+    CMD ["python", "-I", "/opt/agent-fix/health.py"]
+# tini passes signals on, and buries what killed commands leave behind.
+ENTRYPOINT ["tini", "--", "agent-fix"]
+CMD ["serve"]
