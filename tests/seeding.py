@@ -1,18 +1,22 @@
 """A server's database as it looks after a busy day: jobs in every state, with plans, logs, costs, messages, effects."""
 
+import atexit
+import shutil
+import tempfile
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 from sqlalchemy.engine import Engine
 
 from app.forge.base import Target
 from app.job import Budget, JobState
-from app.jobs.database import open_database
 from app.jobs.messages import Messages
 from app.jobs.queue import Limits, Queue
 from app.jobs.roster import Roster
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobStore
+from app.jobs.tables import sqlite_engine
 from app.model.base import Usage
 from app.model.sql_ledger import SqlLedger
 from app.plan import Plan
@@ -117,12 +121,20 @@ class Moment:
         return self.now
 
 
-def seeded(place: Path, now: datetime | None = None) -> Engine:
+def seeded(place: Path, now: datetime | None = None) -> Path:
     """A SQLite database in `place` with some two dozen jobs; ids are `seed00`, `seed01`, … in the order of time."""
-    engine = open_database("", place)
+    return Path(shutil.copy(_made_once(now or datetime.now(UTC)), place / "agent-fix.db"))
+
+
+@cache
+def _made_once(now: datetime) -> Path:
+    path = Path(tempfile.mkdtemp(prefix="agent-fix-seed-")) / "agent-fix.db"
+    atexit.register(shutil.rmtree, path.parent)
+    engine = sqlite_engine(path, synced=False)
     prepare_tables(engine)
-    Day(engine, now or datetime.now(UTC)).pass_by()
-    return engine
+    Day(engine, now).pass_by()
+    engine.dispose()
+    return path
 
 
 class Day:

@@ -30,7 +30,7 @@ def state_name(state: str) -> str:
 
 
 NEXT_STEP: Final = {
-    "awaiting_approval": "To let it begin, write /agent approve there; edit the plan in the bot's comment first, if you like.",
+    "awaiting_approval": "To let it begin, write /agent approve there; the plan in the comment may be edited first.",
     "needs_input": "Answer there: /agent, and your answer on the same line or below.",
     "paused": "To let it go on where it stands, write /agent continue there, for more money with --budget +3.",
 }
