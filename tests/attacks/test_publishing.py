@@ -14,9 +14,9 @@ from app.forge.facts import Actor, IssueFacts, Permission, RepositoryFacts
 from app.jobs.roster import Commissioned
 from app.jobs.store import JobRow
 from app.patch import FileChange, Patch
-from app.publish.intent import INTENT, OpenDraftPullRequest, Recipe, StatusComment
+from app.publish.intent import INTENT, OpenDraftPullRequest, PushCommits, Recipe, StatusComment
 from app.publish.quarantine import HELD_BACK, Quarantine, Quarantined
-from app.publish.rules import Now, Wish, refusal_now, refusal_of_change
+from app.publish.rules import Now, Wish, refusal_now, refusal_of_change, refusal_of_wish
 from app.redact import Redactor
 from app.task import Person
 from app.verify.gates.candidate import Candidate
@@ -239,3 +239,21 @@ async def test_no_token_and_no_key_is_left_in_any_file(tmp_path: Path, ground: G
         found = await asyncio.to_thread(sightings, {**tokens, "key": key}, tmp_path / "server")
     assert found == []
     assert not [name for name, value in tokens.items() if value in caplog.text]
+
+
+def test_a_push_has_to_follow_the_branchs_last_commit() -> None:
+    """S18: what is on the branch stays below ours, and an empty new branch is none."""
+    patch = Patch(base="a" * 40, changes=(FileChange(path="a", mode="100644", content=b"x"),))
+    opening = wish(patch)
+    assert refusal_of_wish(opening) is None
+    assert refusal_of_wish(wish(Patch(base="a" * 40))) is not None
+    parents = {"goal": "same_branch", "expected": "e" * 40}
+    recipe = opening.intent.recipe
+    push = PushCommits(branch=opening.intent.branch, commit="c" * 40, recipe=recipe, expected="e" * 40)
+    beside = wish(patch, **parents)
+    refused = refusal_of_wish(Wish(beside.where, beside.place, push, patch))
+    assert refused is not None
+    assert "does not follow" in refused.message
+    merging = wish(patch, **parents, parents=("e" * 40, "b" * 40))
+    merged = push.model_copy(update={"recipe": recipe.model_copy(update={"parents": ("e" * 40, "b" * 40)})})
+    assert refusal_of_wish(Wish(merging.where, merging.place, merged, patch)) is None
