@@ -16,7 +16,18 @@ from hypothesis import strategies as st
 from app.errors import AgentFixError
 from app.jobs.database import open_database
 from app.jobs.gathering import MOST_TOGETHER, Gathering
-from app.jobs.inbox import KEEP_BODIES, KEEP_ROWS, LEASE, MOST_ATTEMPTS, Delivery, Inbox, InboxError, Stored, deliveries
+from app.jobs.inbox import (
+    KEEP_BODIES,
+    KEEP_ROWS,
+    LEASE,
+    MOST_ATTEMPTS,
+    MOST_DEATHS,
+    Delivery,
+    Inbox,
+    InboxError,
+    Stored,
+    deliveries,
+)
 from tests.databases import DIALECTS, database
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -218,7 +229,7 @@ def test_what_was_put_back_waits_its_time_and_is_given_up_in_the_end(inbox: Inbo
 
 def test_a_delivery_that_kills_its_worker_each_time_is_given_up(inbox: Inbox, clock: Clock) -> None:
     store(inbox, delivery())
-    for _ in range(MOST_ATTEMPTS):
+    for _ in range(MOST_DEATHS):
         assert len(inbox.claim("dies")) == 1
         clock.passes(LEASE)
     assert inbox.claim("dies") == []

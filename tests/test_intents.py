@@ -214,6 +214,14 @@ async def test_a_wish_of_a_former_owner_is_granted_to_the_new_one_only(desk: Des
     assert desk.forge.made("pull-request") == ["agent-fix/issue-3 Fix"]
 
 
+async def test_what_is_said_of_a_job_may_be_adopted_without_its_branch(desk: Desk) -> None:
+    desk.intents.want("j1", 1, PLACE, DRAFT)
+    desk.intents.want("j1", 1, PLACE, StatusComment(body="x"))
+    assert desk.intents.adopt("j1", desk.take_over(), branches=False) == 1
+    assert await desk.publish() == 1
+    assert desk.forge.made("pull-request") == []
+
+
 async def test_wishing_again_adopts_too(desk: Desk) -> None:
     desk.intents.want("j1", 1, PLACE, DRAFT)
     desk.intents.want("j1", desk.take_over(), PLACE, DRAFT)

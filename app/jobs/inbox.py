@@ -52,6 +52,8 @@ pulse = sa.Table(
 
 MOST_UNDONE: Final = 50_000
 MOST_ATTEMPTS: Final = 3
+MOST_DEATHS: Final = 8
+"""Of workers that had it: several deliveries are in one's hands, and only one of them may be to blame."""
 KEEP_BODIES: Final = timedelta(days=3)
 KEEP_ROWS: Final = timedelta(days=30)
 LEASE: Final = timedelta(seconds=60)
@@ -136,7 +138,7 @@ class Inbox:
         with self._transaction() as db:
             self._end_leases_of_the_dead(db, now)
             given_up = {"state": "dead", "outcome": "its worker died each time", "done_at": now}
-            db.execute(deliveries.update().where(lapsed, deliveries.c.attempts >= MOST_ATTEMPTS).values(**given_up))
+            db.execute(deliveries.update().where(lapsed, deliveries.c.attempts >= MOST_DEATHS).values(**given_up))
             taken = db.execute(
                 deliveries.update()
                 .where(deliveries.c.seq.in_(free.with_for_update(skip_locked=True).scalar_subquery()))

@@ -90,6 +90,7 @@ class Herald:
     def _tell(self, each: Commissioned) -> bool:
         view = self.view(each)
         try:
+            self._intents.adopt(each.job.id, each.row.epoch, branches=False)
             for wish in wishes(view, each.told):
                 self._intents.want(each.job.id, each.row.epoch, each.commission.place, wish)
         except StaleEpoch:  # it changed hands this moment: the next look tells

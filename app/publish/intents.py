@@ -73,6 +73,8 @@ _jobs = sa.table("jobs", sa.column("id", sa.String), sa.column("epoch", sa.Integ
 """The table of `app.jobs`, of which only the fence is known here."""
 
 _OPEN = ("wanted", "claimed")
+_BRANCHES = ("open_draft_pr", "push_commits")
+"""What only the owner of a job's work may wish for."""
 NO_JOB = "d-"
 """How the names begin under which answers are wished for that belong to no job (`name_without_job`)."""
 MOST_WISHES = 60
@@ -160,12 +162,17 @@ class Intents:
         failpoint("intent.wanted")
         return key
 
-    def adopt(self, job: str, epoch: int) -> int:
-        """Make the open wishes of a job's former owner those of the new one; returns how many there are."""
+    def adopt(self, job: str, epoch: int, *, branches: bool = True) -> int:
+        """Make the open wishes of a job's former owner those of the new one; returns how many there are.
+
+        Without `branches`, only what is said about the job: that is as true under its next owner.
+        """
         with self._engine.begin() as db:
             if not _holds(db, job, epoch):
                 raise StaleEpoch(job)
             mine = intents.update().where(intents.c.job == job, intents.c.state.in_(_OPEN))
+            for kind in () if branches else _BRANCHES:
+                mine = mine.where(intents.c.key.not_like(f"{job}/{kind}/%"))
             return db.execute(mine.values(epoch=epoch)).rowcount
 
     def claim(self, owner: str, busy: Collection[int] = ()) -> Claim | None:
