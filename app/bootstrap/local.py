@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.bootstrap.desk import Desk, Ground, make_meter
+from app.bootstrap.sweeping import sweep
 from app.config import RepoConfig
 from app.context.history import MAX_COMMITS
 from app.errors import OutputError
@@ -32,7 +33,6 @@ from app.plan import Plan
 from app.publish.comments import commit_message
 from app.repository import past
 from app.result import Result
-from app.sandbox.workplace import remove_tree
 from app.settings import Settings
 from app.task import Person
 from app.tree import Tree
@@ -133,11 +133,8 @@ class House:
         return SqlLedger(self.store.engine, job_id, 0).totals()
 
     def sweep(self) -> None:
-        """Remove the sandboxes of jobs that have ended and in which nobody works, and what a removal left half done."""
-        for left in (self.settings.state / "sandboxes").glob("*"):
-            row = self.store.get(left.name.partition(".")[0])
-            if left.name.startswith(".gone-") or (row is not None and row.final and row.unattended):
-                remove_tree(left)
+        """Remove what jobs that have ended left behind."""
+        sweep(self.settings.state, self.store, lambda row: row.unattended)
 
 
 class LocalDesk(Desk):

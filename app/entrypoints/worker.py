@@ -5,6 +5,7 @@ It holds the model keys and the database. It never imports a model library itsel
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ from typing import Protocol
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.bootstrap.premises import Premises
+from app.bootstrap.sweeping import sweep
 from app.errors import ExitCode
 from app.failpoints import failpoint
 from app.jobs.owner import this_process
@@ -47,12 +49,13 @@ Start = Callable[[Claim], Awaitable[Process]]
 @dataclass(frozen=True, slots=True)
 class Rhythm:
     """Seconds: between two looks, between two heartbeats of a lease (which is four times as long), until a process
-    that does not stop by itself is killed, and until one that is to finish its step is."""
+    that does not stop by itself is killed, until one that is to finish its step is, and between two sweeps."""
 
     look: float = 0.5
     heartbeat: float = 15.0
     stop: float = 5.0
     drain: float = 25.0
+    sweep: float = 60.0
 
 
 RHYTHM = Rhythm()
@@ -77,6 +80,8 @@ class Worker:
         self._owner = owner or this_process()
         self._rhythm = rhythm
         self._attended: dict[str, Attended] = {}
+        self._sweeping: asyncio.Task[int] | None = None
+        self._swept_at = -math.inf
         self.draining = asyncio.Event()
 
     async def work(self) -> None:
@@ -85,10 +90,21 @@ class Worker:
             try:
                 await self._look_after()
                 await self._claim()
+                self._sweep_now_and_then()
             except SQLAlchemyError as error:
                 logger.warning("the database did not answer: %s", type(error).__name__)
             await _either(self.draining.wait(), self._rhythm.look)
         await self._drain()
+
+    def _sweep_now_and_then(self) -> None:
+        """Beside everything else: a large tree takes its time. Its failures are told like those of a look."""
+        if self._sweeping is not None and self._sweeping.done():
+            done, self._sweeping = self._sweeping, None
+            done.result()
+        if self._sweeping is None and monotonic() - self._swept_at >= self._rhythm.sweep:
+            self._swept_at = monotonic()
+            state, store = self._premises.settings.state, self._premises.store()
+            self._sweeping = asyncio.create_task(asyncio.to_thread(sweep, state, store))
 
     async def _claim(self) -> None:
         queue = self._premises.queue
@@ -119,6 +135,8 @@ class Worker:
         await asyncio.to_thread(self._premises.queue.release, attended.claim, crashed=crashed)
         failpoint("job.released")
         del self._attended[attended.claim.job]
+        if attended.process.returncode != ExitCode.OK:
+            self._swept_at = -math.inf  # what it left is not left lying
 
     async def _beat(self, attended: Attended) -> None:
         attended.beat_at = monotonic()
@@ -136,6 +154,8 @@ class Worker:
 
     async def _drain(self) -> None:
         """Let each job finish the step it is at, then give all of them back."""
+        if self._sweeping is not None:
+            await asyncio.wait({self._sweeping}, timeout=self._rhythm.drain)
         for attended in self._attended.values():
             if attended.process.returncode is None:
                 attended.process.terminate()
