@@ -1,7 +1,7 @@
 """Reception as tests meet it: a GitHub in memory, its webhooks through the real receiver, real books in SQLite."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from app.jobs.queue import Queue
 from app.jobs.roster import Commissioned, Roster
 from app.jobs.store import JobStore
 from app.jobs.tables import jobs as job_rows
+from app.jobs.tables import sqlite_engine
 from app.jobs.tables import triggers as trigger_rows
 from app.jobs.triggers import Triggers
 from app.publish.intent import INTENT, Intent, React, Receipt, StatusComment
@@ -125,7 +126,7 @@ class FrontDesk:
         held = [delivery for delivery in self.world.deliveries if delivery.status == 0]
         for delivery in [held[place] for place in order] if order else held:
             await self.hooks.attempt(delivery)
-            await self.settle()
+        await self.settle()
 
     async def settle(self, rounds: int = 50) -> None:
         """Until nothing is due; what waits is waited for by the world's clock."""
@@ -243,13 +244,27 @@ async def front_desk(
 async def _desk(
     ground: Ground, directory: Path, defaults: Defaults, app: App, dialect: str
 ) -> AsyncIterator[FrontDesk]:
-    with database(dialect, directory) as engine:
+    with _database(dialect, directory) as engine:
         books = make_books(engine, ground.world)
         transport = httpx.ASGITransport(receiver([SECRET], books.inbox, books.clock))
         async with app, httpx.AsyncClient(transport=transport, base_url="http://bot.example") as client:
             reception = Reception(app, books, mirrors(directory), defaults)
             hooks = Hooks(ground.world, client, SECRET)
             yield FrontDesk(ground, engine, books, reception, hooks, directory, app)
+
+
+@contextmanager
+def _database(dialect: str, directory: Path) -> Iterator[Engine]:
+    """SQLite without waiting for the disk: no test here cuts the power."""
+    if dialect != "sqlite":
+        with database(dialect, directory) as engine:
+            yield engine
+        return
+    engine = sqlite_engine(directory / "agent-fix.db", synced=False)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def mirrors(directory: Path) -> Callable[[int], GitStore]:

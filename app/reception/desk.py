@@ -7,7 +7,17 @@ after a crash at any point the same event leads to the same single effect.
 import asyncio
 
 from app.config import SOURCE, RepoConfig
-from app.events import ChecksFailed, Event, InstallationChanged, Pushed, RepositoryChanged, Trigger, Turn
+from app.events import (
+    ChecksFailed,
+    Event,
+    InstallationChanged,
+    Pushed,
+    RepositoryChanged,
+    Trigger,
+    Turn,
+    Unlabelled,
+)
+from app.forge.errors import NeedsHuman, NoAccess
 from app.intake import command_of, decide, overheard
 from app.orders import Bot, Decision, Order, Reply, Signal, Skip, State
 from app.publish import replies
@@ -19,6 +29,7 @@ from app.reception.living import Living
 from app.reception.looking import Looking
 from app.reception.replying import Replying
 from app.reception.surroundings import Surroundings
+from app.signals import WORK_LABELS
 
 Local = Trigger | Turn | ChecksFailed | Pushed | RepositoryChanged
 """Events of one repository."""
@@ -68,6 +79,8 @@ class Desk:
             return f"skip {skip.rule}"
         if isinstance(event, Trigger | ChecksFailed):
             return await self._answer_once(event, place)
+        if isinstance(event, Unlabelled) and event.label.casefold() in WORK_LABELS:
+            return await self._call_off_once(event, place)
         found = await self._looking.about(event, place)
         return await self._follow(self._decide(event, found, place.ours.bot), place)
 
@@ -81,6 +94,18 @@ class Desk:
         if isinstance(event, ChecksFailed):
             return await self._mend(event, decision, matter)
         return await self._act(decision, matter)
+
+    async def _call_off_once(self, event: Unlabelled, place: Place) -> str:
+        """To take our label off is to say stop, also to what was asked before and arrives later."""
+        identity = await self._looking.identify(event, place)
+        if decided := await asyncio.to_thread(self._books.triggers.decided, identity.key):
+            return f"decided before: {decided.outcome}"
+        found = await self._looking.about(event, place, identity)
+        outcome = await self._follow(self._decide(event, found, place.ours.bot), place)
+        back_on = event.label.casefold() in {label.casefold() for label in found.state.labels}
+        verb = "relabel" if back_on else "stop"
+        matter = Matter(place, identity, found, event.subject.number, verb, event.actor.id)
+        return await asyncio.to_thread(self._replying.decide, matter, outcome)
 
     def _decide(self, event: Event, found: Circumstances, bot: Bot) -> Decision:
         return decide(event, found.config, found.standing, found.state, bot, now=self._books.clock())
@@ -104,12 +129,20 @@ class Desk:
     async def _act(self, decision: Decision, matter: Matter) -> str:
         match decision:
             case Order():
-                return await self._carry_out(decision, matter)
+                return await self._or_say_why_not(decision, matter)
             case Reply():
                 return await asyncio.to_thread(self._reply, decision, matter)
             case Skip():
                 return await asyncio.to_thread(self._skip, decision, matter)
         raise TypeError(f"a trigger is no {type(decision).__name__}")
+
+    async def _or_say_why_not(self, order: Order, matter: Matter) -> str:
+        """Who may ask is told what is in the way for good; what may mend itself is tried again."""
+        try:
+            return await self._carry_out(order, matter)
+        except (NeedsHuman, NoAccess) as error:
+            words = replies.in_the_way(error.message, error.hint)
+            return await asyncio.to_thread(self._replying.answer, matter, "reply in_the_way", words)
 
     async def _carry_out(self, order: Order, matter: Matter) -> str:
         match order.aim:

@@ -1,15 +1,13 @@
-"""The doors to repositories, and the readers behind them, for one App; who we are is asked once."""
+"""The doors to repositories, and the readers behind them, for one way in; who we are is asked once."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from app.forge.github.checks import Checks
-from app.forge.github.connection import App, RepositoryId
+from app.forge.github.connection import Connection, RepositoryId
 from app.forge.github.door import Door
 from app.forge.github.identity import who_we_are
 from app.forge.github.pulls import Pulls
 from app.forge.github.reads import Reader
-from app.forge.github.registration import Registration
 from app.forge.github.talk import Talk
 from app.forge.github.threads import Threads
 from app.orders import Bot
@@ -18,7 +16,7 @@ from app.task import Person
 
 @dataclass(frozen=True, slots=True)
 class Ourselves:
-    """The App's account: by number for rules, by login for people, as an author for commits."""
+    """Our account: by number for rules, by login for people, as an author for commits."""
 
     bot: Bot
     login: str
@@ -38,16 +36,12 @@ class Readers:
 
 
 class Doors:
-    """One App at one GitHub."""
+    """One GitHub, by one way in."""
 
-    def __init__(self, app: App, allowed_apps: frozenset[int] = frozenset()) -> None:
+    def __init__(self, app: Connection, allowed_apps: frozenset[int] = frozenset()) -> None:
         self.app = app
         self._allowed_apps = allowed_apps
         self._ourselves: Ourselves | None = None
-
-    @cached_property
-    def registration(self) -> Registration:
-        return Registration(self.app)
 
     def to(self, installation: int, repository: RepositoryId) -> Readers:
         return Readers(Door(self.app, installation, repository))
@@ -61,6 +55,6 @@ class Doors:
         """Asked through any door that is open: accounts are not told to an App without one."""
         if self._ourselves is None:
             found = await who_we_are(readers.door)
-            bot = Bot(app=self.app.credentials.app_id, user=found.user, allowed_apps=self._allowed_apps)
+            bot = Bot(app=self.app.app_id, user=found.user, allowed_apps=self._allowed_apps)
             self._ourselves = Ourselves(bot, found.login, found.person)
         return self._ourselves

@@ -3,15 +3,15 @@
 from datetime import UTC, datetime
 from typing import Literal
 
-from app.events import ChecksFailed, Commented, Labelled, ReviewCommented, Trigger
+from app.events import ChecksFailed, Commented, Labelled, ReviewCommented, Trigger, Unlabelled
 
 
-def key_of(event: Trigger | ChecksFailed, asked_at: datetime) -> str:
-    """`asked_at` is when a label was put on; all else is known by numbers."""
+def key_of(event: Trigger | ChecksFailed | Unlabelled, asked_at: datetime) -> str:
+    """`asked_at` is when a label was put on or taken off; all else is known by numbers."""
     repository = event.repository.id
     match event:
-        case Labelled():
-            return label_key(repository, event.subject.number, asked_at)
+        case Labelled() | Unlabelled():
+            return label_key(repository, event.subject.number, asked_at, off=isinstance(event, Unlabelled))
         case Commented():
             return said_key(repository, "comment", event.id)
         case ReviewCommented():
@@ -22,8 +22,9 @@ def key_of(event: Trigger | ChecksFailed, asked_at: datetime) -> str:
             return said_key(repository, "review", event.id)
 
 
-def label_key(repository: int, number: int, put_on_at: datetime) -> str:
-    return f"r{repository}/issue:{number}/labelled@{put_on_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+def label_key(repository: int, number: int, at: datetime, *, off: bool = False) -> str:
+    what = "unlabelled" if off else "labelled"
+    return f"r{repository}/issue:{number}/{what}@{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def said_key(repository: int, kind: Literal["comment", "review_comment", "review"], number: int) -> str:

@@ -72,18 +72,19 @@ class Looking:
         except NoAccess:  # renamed, transferred, or the name is another's by now
             return await readers.facts.whereabouts()
 
-    async def identify(self, event: Trigger | ChecksFailed, place: Place) -> Identity:
+    async def identify(self, event: Trigger | ChecksFailed | Unlabelled, place: Place) -> Identity:
         """Raises TryAgain where the forge does not know yet what it told us."""
         if isinstance(event, Said):
             return Identity(key_of(event, event.at), event.at)
         if isinstance(event, ChecksFailed):
             now = self._books.clock()
             return Identity(key_of(event, now), now)
-        put_on = [each for each in await place.readers.talk.happened(event.subject.number) if _is_ours(each)]
-        theirs = [each for each in put_on if each.actor.id == event.actor.id]
+        happened = await place.readers.talk.happened(event.subject.number)
+        such = [each for each in happened if _is_such(each, event)]
+        theirs = [each for each in such if each.actor.id == event.actor.id]
         if not theirs:
             raise TryAgain("The label is not among the issue's events yet.")
-        return Identity(key_of(event, theirs[-1].at), theirs[-1].at, taken_back=theirs[-1] is not put_on[-1])
+        return Identity(key_of(event, theirs[-1].at), theirs[-1].at, taken_back=theirs[-1] is not such[-1])
 
     async def about(self, event: Event, place: Place, identity: Identity | None = None) -> Circumstances:
         """Everything that `decide` is to know of an event."""
@@ -95,7 +96,7 @@ class Looking:
             command = command_of(event)
             return await self._trigger(event, command, place, identity, found) if command else found
         if isinstance(event, Turn):
-            return await self._turn(event, place, found)
+            return await self._turn(event, place, identity, found)
         return found
 
     async def _trigger(
@@ -176,29 +177,21 @@ class Looking:
             more["open_pull_requests"] = sum(each.author == us for each in await place.readers.pulls.open())
         return replace(found, state=state.model_copy(update=more))
 
-    async def _turn(self, event: Turn, place: Place, found: Circumstances) -> Circumstances:
-        """Nothing is asked where no job lives and the pull request is not ours."""
+    async def _turn(self, event: Turn, place: Place, identity: Identity | None, found: Circumstances) -> Circumstances:
+        """Nothing is asked where no job lives, no label of ours was taken off and the pull request is not ours."""
         repository, number = event.repository.id, event.subject.number
         job = await asyncio.to_thread(self._books.roster.living, repository, number)
         ours = isinstance(event, PullRequestChanged) and event.subject.author == place.ours.bot.user
-        if job is None and not ours:
+        if job is None and identity is None and not ours:
             return found
         readers = place.readers
         pull = readers.facts.pull_request(number) if event.subject.is_pull_request else _nothing()
         issue, pulled = await asyncio.gather(_present(readers.facts.issue(number)), _present(pull))
         state = with_issue(with_job(found.state, job), issue, pulled)
-        if isinstance(event, Unlabelled) and job is not None:
-            state = state.model_copy(update=await self._taken_off(event, readers))
+        if identity is not None:
+            begun = await asyncio.to_thread(self._books.triggers.newest_heeded, repository, number, BEGINS)
+            state = state.model_copy(update={"asked_at": identity.asked_at, "begun_at": begun})
         return replace(found, job=job, pull=pulled, state=state)
-
-    async def _taken_off(self, event: Unlabelled, readers: Readers) -> dict[str, object]:
-        """When that was, and when work was last asked for."""
-        happened = await readers.talk.happened(event.subject.number)
-        off = [each for each in happened if each.event == "unlabeled" and each.actor.id == event.actor.id]
-        place = (event.repository.id, event.subject.number)
-        begun = await asyncio.to_thread(self._books.triggers.newest_heeded, *place, BEGINS)
-        mine = [each.at for each in off if each.label.casefold() == event.label.casefold()]
-        return {"asked_at": mine[-1] if mine else None, "begun_at": begun}
 
     async def _checks(self, event: ChecksFailed, place: Place, found: Circumstances) -> Circumstances:
         """Whose checks fail is asked only where we ever worked."""
@@ -259,5 +252,6 @@ async def _nothing() -> None:
     return None
 
 
-def _is_ours(happened: HappenedFacts) -> bool:
-    return happened.event == "labeled" and happened.label.casefold() == LABEL
+def _is_such(happened: HappenedFacts, event: Labelled | Unlabelled) -> bool:
+    name = "labeled" if isinstance(event, Labelled) else "unlabeled"
+    return happened.event == name and happened.label.casefold() == event.label.casefold()

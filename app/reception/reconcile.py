@@ -15,7 +15,7 @@ from app.events import Event
 from app.forge.errors import NeedsHuman, NoAccess, WaitUntil
 from app.forge.facts import RepositoryFacts
 from app.forge.github.connection import RepositoryId
-from app.forge.github.registration import missed
+from app.forge.github.registration import Registration, missed
 from app.forge.github.wire import Delivery
 from app.jobs.looks import OURSELVES
 from app.jobs.roster import Commissioned
@@ -41,8 +41,9 @@ Handle = Callable[[Event], Awaitable[str]]
 class Reconciling:
     """Looks, and has what it finds handled."""
 
-    def __init__(self, doors: Doors, books: Books, handle: Handle) -> None:
+    def __init__(self, doors: Doors, registration: Registration, books: Books, handle: Handle) -> None:
         self._doors = doors
+        self._registration = registration
         self._books = books
         self._handle = handle
 
@@ -53,7 +54,7 @@ class Reconciling:
 
     async def installation(self, number: int) -> None:
         """One installation, as when it is new."""
-        for installation in await self._doors.registration.installations():
+        for installation in await self._registration.installations():
             if installation.id == number and installation.suspended_at is None:
                 await self._carefully(self._look_into(number), f"installation {number}")
 
@@ -73,7 +74,7 @@ class Reconciling:
         now = self._books.clock()
         looked = await asyncio.to_thread(self._books.looks.of, (OURSELVES,))
         since = max(looked.get(OURSELVES, now - FIRST_LOOK_BACK) - OVERLAP, now - DELIVERIES_KEPT)
-        sent = await self._doors.registration.deliveries(since)
+        sent = await self._registration.deliveries(since)
         attempts = Counter(each.guid for each in sent)
         for each in reversed(missed(sent)):
             if attempts[each.guid] < MOST_ATTEMPTS and not _under_way(each, now):
@@ -82,12 +83,12 @@ class Reconciling:
 
     async def _send_again(self, delivery: Delivery) -> None:
         try:
-            await self._doors.registration.redeliver(delivery.id)
+            await self._registration.redeliver(delivery.id)
         except (NoAccess, NeedsHuman) as error:  # too old, or gone
             logger.info("delivery %s cannot be had again: %s", delivery.guid, error.message)
 
     async def _installations(self) -> None:
-        found = await self._doors.registration.installations()
+        found = await self._registration.installations()
         active = {each.id for each in found if each.suspended_at is None}
         living = await asyncio.to_thread(self._books.roster.of)
         for number in {each.commission.place.installation for each in living} - active:
@@ -96,7 +97,7 @@ class Reconciling:
             await self._carefully(self._look_into(number), f"installation {number}")
 
     async def _look_into(self, installation: int) -> None:
-        opened = await self._doors.registration.repositories(installation)
+        opened = await self._registration.repositories(installation)
         living = await asyncio.to_thread(self._books.roster.of, installation)
         gone = {each.commission.place.repository for each in living} - {each.id for each in opened}
         if gone:

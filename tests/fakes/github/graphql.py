@@ -17,7 +17,7 @@ from tests.fakes.github.world import Issue, Repo, Thread, User
 SCHEMA = build_schema("""
 scalar DateTime
 interface Node { id: ID! }
-type Query { repository(owner: String!, name: String!): Repository  node(id: ID!): Node }
+type Query { viewer: User!  repository(owner: String!, name: String!): Repository  node(id: ID!): Node }
 type Mutation { resolveReviewThread(input: ResolveReviewThreadInput!): ResolveReviewThreadPayload }
 input ResolveReviewThreadInput { threadId: ID! clientMutationId: String }
 type ResolveReviewThreadPayload { thread: PullRequestReviewThread }
@@ -57,6 +57,7 @@ type PullRequestReviewCommentConnection { nodes: [PullRequestReviewComment] }
 interface Actor { login: String! }
 type User implements Actor { login: String! databaseId: Int }
 type Bot implements Actor { login: String! databaseId: Int }
+type Organization implements Actor { login: String! databaseId: Int }
 type PullRequestReview { databaseId: Int }
 type PullRequestReviewComment {
   databaseId: Int body: String! createdAt: DateTime! lastEditedAt: DateTime diffHunk: String! author: Actor
