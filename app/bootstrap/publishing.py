@@ -9,7 +9,7 @@ from functools import partial
 
 from app.bootstrap.premises import Premises
 from app.context.history import MAX_COMMITS
-from app.forge.github.connection import App, Credentials, Host, RepositoryId
+from app.forge.github.connection import App, Connection, Credentials, Host, RepositoryId
 from app.forge.github.forge import GitHubForge, open_forge
 from app.forge.github.registration import Registration
 from app.job import Budget
@@ -73,15 +73,17 @@ async def open_publishing(settings: Settings) -> AsyncIterator[Publishing]:
     host = Host(settings.github_api_url, settings.github_url, settings.proxy)
     async with App(host, Credentials(settings.app_id, settings.private_key)) as app:
         identity = await Registration(app).identity()
-        yield _furnished(premises, app, f"{identity.slug}[bot]")
+        yield furnished(premises, app, f"{identity.slug}[bot]")
 
 
-def _furnished(premises: Premises, app: App, login: str) -> Publishing:
+def furnished(premises: Premises, connection: Connection, login: str, *, page: str = "") -> Publishing:
+    """Every room, by one way in. `page` is where people follow the work, if not at the dashboard."""
     settings, clock = premises.settings, premises.clock
 
     async def forge_at(place: Place) -> GitHubForge:
         repository = RepositoryId(place.repository, place.owner, place.name)
-        return await open_forge(app, place.installation, repository, premises.mirror(place.repository), place.number)
+        mirror = premises.mirror(place.repository)
+        return await open_forge(connection, place.installation, repository, mirror, place.number)
 
     granting = Granting(
         premises.roster,
@@ -110,7 +112,7 @@ def _furnished(premises: Premises, app: App, login: str) -> Publishing:
     return Publishing(
         premises=premises,
         login=login,
-        reception=Reception(app, books, premises.mirror, defaults),
+        reception=Reception(connection, books, premises.mirror, defaults),
         publisher=Publisher(premises.intents, forge_at, granting.grant, this_process()),
         settling=Settling(premises.store(), premises.roster, premises.intents, premises.mirror),
         herald=Herald(
@@ -120,5 +122,6 @@ def _furnished(premises: Premises, app: App, login: str) -> Publishing:
             lambda job: SqlLedger(premises.engine, job, 0),
             clock,
             public_url=settings.public_url,
+            page=page,
         ),
     )

@@ -51,7 +51,8 @@ class Account(Protocol):
 
 
 class Herald:
-    """Wishes for what people see. `public_url` is the dashboard's address, where it has one."""
+    """Wishes for what people see. `public_url` is the dashboard's address, where it has one; `page` is in the place of
+    a job's page there, as a workflow run's is."""
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Herald:
         now: Callable[[], datetime],
         *,
         public_url: str = "",
+        page: str = "",
     ) -> None:
         self._store = store
         self._roster = roster
@@ -69,6 +71,7 @@ class Herald:
         self._account = account
         self._now = now
         self._public_url = public_url.rstrip("/")
+        self._page = page
 
     async def tell(self) -> int:
         """Tell of every job that there is news of; returns of how many."""
@@ -121,7 +124,7 @@ class Herald:
             turn=int(turn[1]) if turn else 0,
             planned=plans[-1].text if plans else "",
             lately=self._store.lately(job.id, 3, *_DONE_LATELY),
-            job_page=f"{self._public_url}/jobs/{job.id}" if self._public_url else "",
+            job_page=self._page or (f"{self._public_url}/jobs/{job.id}" if self._public_url else ""),
         )
 
 

@@ -37,6 +37,14 @@ async def revoke(ask: Ask) -> Answer:
     return 204, None
 
 
+@answers("GET", "/user")
+async def oneself(ask: Ask) -> Answer:
+    """People only: an App's token has no account of its own here."""
+    if ask.token is None or ask.token.permissions is not None:
+        raise Refusal(403, "Resource not accessible by integration")
+    return await ask.passed_on()
+
+
 @answers("GET", "/user/{id:int}")
 async def account(ask: Ask) -> Answer:
     """Emulate knows accounts by login only."""

@@ -35,6 +35,10 @@ class _Root:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
+    async def viewer(self, _info: Any) -> View:
+        """The one way in which an App's token learns whose it is."""
+        return {"login": self._ask.login}
+
     async def repository(self, _info: Any, owner: str, name: str) -> View:
         repo = next((repo for repo in self._opened() if repo.full_name == f"{owner}/{name}"), None)
         if repo is None:

@@ -76,7 +76,9 @@ class Checks:
         return there.html_url or ""
 
     async def _own(self, wanted: CheckRun) -> wire.CheckRun | None:
-        params = {"check_name": wanted.name, "filter": "all", "app_id": str(self._door.app.credentials.app_id)}
+        params = {"check_name": wanted.name, "filter": "all"}
+        if app := self._door.app.app_id:
+            params["app_id"] = str(app)
         found = await self._listed(f"/commits{quoted(wanted.commit)}", params)
         return next((item for item in found if item.external_id == wanted.key), None)
 

@@ -1,6 +1,7 @@
-"""The App at one GitHub: who it is, its short-lived tokens, and a door to each repository that it is installed in."""
+"""The ways in to one GitHub: the App with its short-lived tokens, or one token that was given to us."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -77,20 +78,17 @@ class Credentials:
     private_key: str = field(repr=False)
 
 
-class App:
-    """The App's connections: one pool, one memory of tokens, one pace for each installation."""
+class Connection(ABC):
+    """One GitHub and what we get in by: one pool of connections, one pace for each installation."""
 
     def __init__(
         self,
         host: Host,
-        credentials: Credentials,
-        *,
-        transport: httpx.AsyncBaseTransport | None = None,
-        now: Callable[[], datetime] = utc_now,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        transport: httpx.AsyncBaseTransport | None,
+        now: Callable[[], datetime],
+        sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self.host = host
-        self.credentials = credentials
         self.now = now
         self.sleep = sleep
         self.transport = transport or httpx.AsyncHTTPTransport(proxy=host.proxy)
@@ -108,43 +106,24 @@ class App:
         await self.transport.aclose()
         self._tokens.cleanup()
 
+    @property
+    @abstractmethod
+    def app_id(self) -> int:
+        """The App by whose number our own doing is known; 0 where only the account tells."""
+
+    @abstractmethod
+    def as_installation(self, installation: int, repository: int | None, grant: Grant) -> GitHub[Any]:
+        """A client whose tokens open one repository, for what `grant` says; None to list all of them."""
+
+    @abstractmethod
+    def refuse_tokens(self, answered_at: str | None) -> bool:
+        """Forget every token after a 401; False where there is no other to be had."""
+
     def pace(self, installation: int) -> Pace:
         return self._paces.setdefault(installation, Pace(self.now, self.sleep))
 
-    def as_app(self) -> GitHub[Any]:
-        return GitHub(SignedAs(self._strategy(), BY_APP), config=self._config)
-
     def as_bearer(self, token: str) -> GitHub[Any]:
         return GitHub(token, config=self._config)
-
-    def as_installation(self, installation: int, repository: int | None, grant: Grant) -> GitHub[Any]:
-        """A client whose tokens open one repository, for what `grant` says; None to list all of them."""
-        auth = self._strategy().as_installation(
-            installation,
-            repository_ids=UNSET if repository is None else [repository],
-            permissions=dict(grant),  # type: ignore[arg-type]  # githubkit's TypedDict is closed, and newer than servers
-        )
-        return GitHub(SignedAs(auth, BY_INSTALLATION), config=self._config)
-
-    def refuse_tokens(self, answered_at: str | None) -> None:
-        """Forget every token after a 401; where the server's clock differs from ours, sign by the server's."""
-        self._tokens.cleanup()
-        skew = self._skew(answered_at)
-        if abs(skew) > LEAST_SKEW:
-            issued = self.now() + skew - timedelta(seconds=60)
-            claims = {"iss": str(self.credentials.app_id), "iat": issued, "exp": issued + _LIFETIME}
-            signed = jwt.encode(claims, self.credentials.private_key, algorithm="RS256")
-            key = AppAuth.JWT_CACHE_KEY.format(issuer=self.credentials.app_id)
-            self._tokens.get_cache_storage().set(key, signed, _LIFETIME - timedelta(minutes=1))
-
-    def _skew(self, answered_at: str | None) -> timedelta:
-        try:
-            return parsedate_to_datetime(answered_at or "") - self.now()
-        except (ValueError, TypeError):
-            return timedelta()
-
-    def _strategy(self) -> AppAuthStrategy:
-        return AppAuthStrategy(self.credentials.app_id, self.credentials.private_key)
 
     def _configured(self) -> Config:
         return get_config(
@@ -157,6 +136,84 @@ class App:
             http_cache=False,
             auto_retry=False,  # it would repeat POST too; see `app.forge.github.door`
         )
+
+
+class App(Connection):
+    """The App's own: it makes a token for each group of calls, with the least permissions."""
+
+    def __init__(
+        self,
+        host: Host,
+        credentials: Credentials,
+        *,
+        transport: httpx.AsyncBaseTransport | None = None,
+        now: Callable[[], datetime] = utc_now,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        super().__init__(host, transport, now, sleep)
+        self.credentials = credentials
+
+    @property
+    def app_id(self) -> int:
+        return self.credentials.app_id
+
+    def as_app(self) -> GitHub[Any]:
+        return GitHub(SignedAs(self._strategy(), BY_APP), config=self._config)
+
+    def as_installation(self, installation: int, repository: int | None, grant: Grant) -> GitHub[Any]:
+        auth = self._strategy().as_installation(
+            installation,
+            repository_ids=UNSET if repository is None else [repository],
+            permissions=dict(grant),  # type: ignore[arg-type]  # githubkit's TypedDict is closed, and newer than servers
+        )
+        return GitHub(SignedAs(auth, BY_INSTALLATION), config=self._config)
+
+    def refuse_tokens(self, answered_at: str | None) -> bool:
+        """Where the server's clock differs from ours, sign by the server's."""
+        self._tokens.cleanup()
+        skew = self._skew(answered_at)
+        if abs(skew) > LEAST_SKEW:
+            issued = self.now() + skew - timedelta(seconds=60)
+            claims = {"iss": str(self.credentials.app_id), "iat": issued, "exp": issued + _LIFETIME}
+            signed = jwt.encode(claims, self.credentials.private_key, algorithm="RS256")
+            key = AppAuth.JWT_CACHE_KEY.format(issuer=self.credentials.app_id)
+            self._tokens.get_cache_storage().set(key, signed, _LIFETIME - timedelta(minutes=1))
+        return True
+
+    def _skew(self, answered_at: str | None) -> timedelta:
+        try:
+            return parsedate_to_datetime(answered_at or "") - self.now()
+        except (ValueError, TypeError):
+            return timedelta()
+
+    def _strategy(self) -> AppAuthStrategy:
+        return AppAuthStrategy(self.credentials.app_id, self.credentials.private_key)
+
+
+class Bearer(Connection):
+    """One token that was given to us, as a workflow's is: what it may is not ours to choose, nor when it ends."""
+
+    def __init__(
+        self,
+        host: Host,
+        token: str,
+        *,
+        transport: httpx.AsyncBaseTransport | None = None,
+        now: Callable[[], datetime] = utc_now,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        super().__init__(host, transport, now, sleep)
+        self.token = token
+
+    @property
+    def app_id(self) -> int:
+        return 0
+
+    def as_installation(self, installation: int, repository: int | None, grant: Grant) -> GitHub[Any]:
+        return self.as_bearer(self.token)
+
+    def refuse_tokens(self, answered_at: str | None) -> bool:
+        return False
 
 
 class _Lent(httpx.AsyncBaseTransport):

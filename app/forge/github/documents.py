@@ -7,6 +7,12 @@ from pydantic.alias_generators import to_camel
 
 from app.forge.github.wire import Wire
 
+VIEWER = """
+query Viewer {
+  viewer { login }
+}
+"""
+
 EDITED_SINCE = """
 query EditedSince($owner: String!, $name: String!, $number: Int!, $moment: DateTime!) {
   repository(owner: $owner, name: $name) {
@@ -97,7 +103,7 @@ query CommentEdit($id: ID!) {
 }
 """
 
-DOCUMENTS = (EDITED_SINCE, REVIEW_THREADS, THREAD_STATE, RESOLVE_THREAD, LINKED_PULL_REQUESTS, COMMENT_EDIT)
+DOCUMENTS = (VIEWER, EDITED_SINCE, REVIEW_THREADS, THREAD_STATE, RESOLVE_THREAD, LINKED_PULL_REQUESTS, COMMENT_EDIT)
 
 
 class Node(Wire):
@@ -221,3 +227,21 @@ class CommentEditNode(Node):
 
 class CommentEditAnswer(Node):
     node: CommentEditNode | None
+
+
+class Viewer(Node):
+    login: str
+
+
+class ViewerData(Node):
+    viewer: Viewer
+
+
+class ViewerAnswer(Node):
+    """The whole answer, errors and all: a token that may not ask is told so with status 200."""
+
+    data: ViewerData | None = None
+
+    @property
+    def login(self) -> str:
+        return self.data.viewer.login if self.data else ""

@@ -8,11 +8,12 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from app.forge.errors import ForgeError, TryAgain
-from app.forge.github.connection import App, Grant, RepositoryId
+from app.forge.errors import TryAgain
+from app.forge.github.connection import Connection, Grant, RepositoryId
 from app.forge.github.failures import graphql_failure
 from app.forge.github.line import Line, Missing, parsed
-from app.forge.github.wire import GraphQLAnswer, Token
+from app.forge.github.presence import presence_of
+from app.forge.github.wire import GraphQLAnswer
 
 T = TypeVar("T")
 
@@ -36,11 +37,12 @@ def quoted(*parts: str | int) -> str:
 class Door:
     """Requests to one repository of one installation."""
 
-    def __init__(self, app: App, installation: int, repository: RepositoryId) -> None:
+    def __init__(self, app: Connection, installation: int, repository: RepositoryId) -> None:
         self.app = app
         self.installation = installation
         self.repository = repository
         self.pace = app.pace(installation)
+        self.presence = presence_of(app)
         self._line = Line(app, self.pace)
 
     async def read(
@@ -127,18 +129,11 @@ class Door:
         return await ask() if mutation else await self._line.patiently(ask)
 
     async def token(self, grant: Grant) -> str:
-        """A new token for this repository alone, to be given back with `give_back`."""
-        body = {"repository_ids": [self.repository.id], "permissions": dict(grant)}
-        path = f"/app/installations/{self.installation}/access_tokens"
-        answer = await self._line.patiently(lambda: self._line.ask(self.app.as_app(), "POST", path, body=body))
-        return parsed(Token, answer).token
+        """A token for git at this repository, to be given back with `give_back`."""
+        return await self.presence.lend(self.installation, self.repository.id, grant)
 
     async def give_back(self, token: str) -> None:
-        """Revoke a token. Where that fails it ends by itself within the hour."""
-        try:
-            await self._line.ask(self.app.as_bearer(token), "DELETE", "/installation/token")
-        except ForgeError:
-            return
+        await self.presence.give_back(self.installation, token)
 
     async def _read(
         self, kind: type[T], path: str, grant: Grant, params: Mapping[str, str | int] | None

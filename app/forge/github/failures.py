@@ -15,7 +15,14 @@ MOST_WORDS = 300
 WAIT_UNTOLD = timedelta(seconds=60)
 """What GitHub's documentation asks for where a limit names no time."""
 
-_INSTALL = "Look at the App's installation: is this repository in it, and are its new permissions accepted?"
+_INSTALL = (
+    "Look at the App's installation: is this repository in it, and are its new permissions accepted? "
+    "In a workflow: does the job's `permissions:` have it?"
+)
+_MAY_OPEN = (
+    "Allow it under Settings, Actions, General, Workflow permissions: "
+    "“Allow GitHub Actions to create and approve pull requests”. Or give the Action an App's token."
+)
 
 
 class Rule(NamedTuple):
@@ -31,6 +38,7 @@ RULES = (
     Rule(401, "", NoAccess, "Is the App's private key the right one, and does the App still exist?"),
     Rule(403, "archived", NoAccess, "The repository is archived: nothing can be written to it."),
     Rule(403, "suspended", NoAccess, "The App's installation is suspended."),
+    Rule(403, "not permitted to create or approve pull requests", NoAccess, _MAY_OPEN),
     Rule(403, "locked", NeedsHuman, "The conversation is locked."),
     Rule(403, "", NoAccess, _INSTALL),
     Rule(404, "", NoAccess, _INSTALL),

@@ -7,7 +7,7 @@ from app.forge.errors import NeedsHuman, TryAgain
 from app.forge.github import wire
 from app.forge.github.branches import Branches
 from app.forge.github.checks import Checks
-from app.forge.github.connection import App, RepositoryId
+from app.forge.github.connection import Connection, RepositoryId
 from app.forge.github.door import PROPOSE, TALK, Door, quoted
 from app.forge.github.identity import Bot, who_we_are
 from app.forge.github.proposals import Proposals
@@ -137,7 +137,7 @@ class GitHubForge:
 
 
 async def open_forge(
-    app: App, installation: int, repository: RepositoryId, store: GitStore, number: int
+    app: Connection, installation: int, repository: RepositoryId, store: GitStore, number: int
 ) -> GitHubForge:
     """The forge for one issue or pull request."""
     door = Door(app, installation, repository)

@@ -1,10 +1,9 @@
-"""Who we are on a GitHub: the App's own account, by which comments, commits and pull requests are known as ours."""
+"""Who we are on a GitHub: our own account, by which comments, commits and pull requests are known as ours."""
 
 from dataclasses import dataclass
 
 from app.forge.github import wire
 from app.forge.github.door import Door, quoted
-from app.forge.github.registration import Registration
 from app.task import Person
 
 
@@ -18,9 +17,8 @@ class Bot:
 
 
 async def who_we_are(door: Door) -> Bot:
-    """The App's own account."""
-    identity = await Registration(door.app).identity()
-    login = f"{identity.slug}[bot]"
+    """The account behind the App, or behind the token that we were given."""
+    login = await door.presence.login()
     account = await door.read_account(wire.Account, f"/users{quoted(login)}")
     address = f"{account.id}+{login}@{door.app.host.noreply}"
     return Bot(login=login, person=Person(name=login, email=address), user=account.id)

@@ -9,7 +9,7 @@ from githubkit.exception import GitHubException, RequestError, RequestFailed
 from pydantic import TypeAdapter, ValidationError
 
 from app.forge.errors import ForgeError, NoAccess, TryAgain, WaitUntil
-from app.forge.github.connection import App
+from app.forge.github.connection import Connection
 from app.forge.github.failures import WAIT_UNTOLD, failure_of, refusal_of
 from app.forge.pace import Pace
 
@@ -26,7 +26,7 @@ class Missing(NoAccess):
 class Line:
     """Requests at one pace."""
 
-    def __init__(self, app: App, pace: Pace) -> None:
+    def __init__(self, app: Connection, pace: Pace) -> None:
         self._app = app
         self._pace = pace
 
@@ -57,7 +57,8 @@ class Line:
             refused = _refusal(error)
             if refused is None or refused.status_code != 401:
                 raise self._failure(error) from None
-            self._app.refuse_tokens(refused.headers.get("date"))
+            if not self._app.refuse_tokens(refused.headers.get("date")):
+                raise self._failure(error) from None
         except ValueError:
             raise self._unreadable_limit() from None
         try:

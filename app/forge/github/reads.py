@@ -16,7 +16,7 @@ from app.forge.github import wire
 from app.forge.github.documents import EDITED_SINCE, EditedAnswer
 from app.forge.github.door import READ, Door, quoted
 from app.forge.github.line import Missing
-from app.forge.github.registration import Registration, repository_facts
+from app.forge.github.registration import repository_facts
 from app.forge.github.talk import GHOST, review_facts
 from app.task import Person
 
@@ -41,8 +41,7 @@ class Reader:
     async def installation(self) -> int | None:
         """The installation that this repository is in, as GitHub says; None where there is none, or it is suspended."""
         repository = self._door.repository
-        found = await Registration(self._door.app).installation_of(repository.owner, repository.name)
-        return found.id if found is not None and found.suspended_at is None else None
+        return await self._door.presence.serving(repository.owner, repository.name)
 
     async def actor(self, user: int) -> Actor:
         """What an account may do here, asked by its number: a login can change hands between two requests."""

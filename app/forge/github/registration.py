@@ -4,9 +4,10 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from app.forge.errors import ForgeError
 from app.forge.facts import RepositoryFacts
 from app.forge.github import wire
-from app.forge.github.connection import App
+from app.forge.github.connection import App, Grant
 from app.forge.github.line import Line, Missing, parsed
 
 T = TypeVar("T")
@@ -22,6 +23,29 @@ class Registration:
 
     async def identity(self) -> wire.AppIdentity:
         return await self._read(wire.AppIdentity, "/app")
+
+    async def login(self) -> str:
+        return f"{(await self.identity()).slug}[bot]"
+
+    async def serving(self, owner: str, name: str) -> int | None:
+        found = await self.installation_of(owner, name)
+        return found.id if found is not None and found.suspended_at is None else None
+
+    async def lend(self, installation: int, repository: int, grant: Grant) -> str:
+        """A new token for this repository alone."""
+        body = {"repository_ids": [repository], "permissions": dict(grant)}
+        path = f"/app/installations/{installation}/access_tokens"
+        line = Line(self._app, self._app.pace(installation))
+        answer = await line.patiently(lambda: line.ask(self._app.as_app(), "POST", path, body=body))
+        return parsed(wire.Token, answer).token
+
+    async def give_back(self, installation: int, token: str) -> None:
+        """Revoke it. Where that fails it ends by itself within the hour."""
+        line = Line(self._app, self._app.pace(installation))
+        try:
+            await line.ask(self._app.as_bearer(token), "DELETE", "/installation/token")
+        except ForgeError:
+            return
 
     async def installation_of(self, owner: str, name: str) -> wire.Installation | None:
         """The installation that this repository is in, as GitHub says; never taken from a payload alone."""
