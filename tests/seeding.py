@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import Engine
 
+from app.errors import AgentFixError
 from app.forge.base import Target
 from app.job import Budget, JobState
 from app.jobs.messages import Messages
@@ -203,17 +204,16 @@ class Day:
             )
 
     def tells(self, name: str, epoch: int, where: Place, state: JobState) -> None:
-        page = f"https://github.com/{where.owner}/{where.name}/issues/{where.number}"
-        self.wish(name, epoch, where, React(target=Target(kind="issue", id=where.number), content="eyes"), page)
-        self.wish(name, epoch, where, StatusComment(body="It works."), f"{page}#issuecomment-1")
+        self.intents.want(name, epoch, where, React(target=Target(kind="issue", id=where.number), content="eyes"))
+        self.intents.want(name, epoch, where, StatusComment(body="It works."))
         if state == "error":
             self.intents.want(name, epoch, where, Label(add=("agent-needs-human",)))
-
-    def wish(self, name: str, epoch: int, where: Place, intent: React | StatusComment, url: str) -> None:
-        self.intents.want(name, epoch, where, intent)
-        claim = self.intents.claim("publisher")
-        if claim is not None:
-            self.intents.done(claim, Receipt(url=url))
+        while (claim := self.intents.claim("publisher")) is not None:
+            page = f"https://github.com/{claim.place.owner}/{claim.place.name}/issues/{claim.place.number}"
+            if isinstance(claim.intent, Label):
+                self.intents.failed(claim, AgentFixError("The App may not write issues here any more."))
+            else:
+                self.intents.done(claim, Receipt(url=page))
 
     def result(self, state: JobState) -> Result:
         opened = state in {"pr_opened", "pr_updated"}
