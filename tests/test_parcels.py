@@ -11,17 +11,8 @@ import sqlalchemy as sa
 from app.context.history import read_log
 from app.gitcommand import Git
 from app.gitstore import GitError, GitStore, log
-from app.jobs.parcels import (
-    ABANDONED,
-    CHUNK,
-    LARGEST_LOG,
-    MOST_FAILURES,
-    ParcelError,
-    Parcels,
-    Wanted,
-    parcel_chunks,
-    parcels,
-)
+from app.jobs.parcel_tables import parcel_chunks, parcels
+from app.jobs.parcels import ABANDONED, CHUNK, LARGEST_LOG, MOST_FAILURES, ParcelError, Parcels, Wanted
 from app.patch import FileChange, Patch
 from app.task import Person
 from tests.databases import DIALECTS, database

@@ -13,7 +13,7 @@ from sqlalchemy.schema import CreateColumn
 
 from app.errors import AgentFixError, ExitCode, OutputError
 from app.jobs.inbox import metadata as inbox_tables
-from app.jobs.parcels import metadata as parcel_tables
+from app.jobs.parcel_tables import metadata as parcel_tables
 from app.jobs.tables import metadata as job_tables
 from app.jobs.tables import writing
 from app.model.sql_ledger import metadata as ledger_tables

@@ -11,7 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from app.gitstore import GitStore
-from app.jobs.parcels import ABANDONED, CHUNK, Parcels, parcel_chunks
+from app.jobs.parcel_tables import parcel_chunks
+from app.jobs.parcels import ABANDONED, CHUNK, Parcels
 from tests.databases import database
 from tests.repositories import commit_files, git, make_repository
 
