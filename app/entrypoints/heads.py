@@ -4,18 +4,18 @@ Without them anybody could fill the memory with headers that never end, or hold 
 """
 
 import asyncio
-from typing import Final
+from typing import ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MOST_HEAD_BYTES: Final = 64 * 1024
-SECONDS_FOR_A_HEAD: Final = 10.0
 _REFUSED = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class BoundedHeads(HttpToolsProtocol):
     """Counts what is not body: request lines, headers, framing of chunks, trailers."""
 
+    seconds_for_a_head: ClassVar[float] = 10.0
     _beside = 0
     _deadline: asyncio.TimerHandle | None = None
 
@@ -53,7 +53,7 @@ class BoundedHeads(HttpToolsProtocol):
         return self.cycle is not None and self.cycle.more_body
 
     def _await_head(self) -> None:
-        self._deadline = asyncio.get_running_loop().call_later(SECONDS_FOR_A_HEAD, self._too_slow)
+        self._deadline = asyncio.get_running_loop().call_later(self.seconds_for_a_head, self._too_slow)
 
     def _head_is_here(self) -> None:
         if self._deadline is not None:
