@@ -110,10 +110,18 @@ class Engine(Generic[N]):
     """
 
     def __init__(
-        self, directory: Path, kind: type[N], solve: Solve[N], *, scope: str = "", database_url: str = ""
+        self,
+        directory: Path,
+        kind: type[N],
+        solve: Solve[N],
+        *,
+        scope: str = "",
+        database_url: str = "",
+        version: str = WORKFLOW_VERSION,
     ) -> None:
         self._kind = kind
         self._solve = solve
+        self._version = f"{version}.{scope}" if scope else version
         self._loop: asyncio.AbstractEventLoop
         self._outcomes: dict[str, Future[N]] = {}
         self._journals: dict[str, DurableJournal] = {}
@@ -122,7 +130,7 @@ class Engine(Generic[N]):
             system_database_url=database_url or _journal_file(directory),
             sys_db_pool_size=POOL,
             executor_id=this_process(),
-            application_version=f"{WORKFLOW_VERSION}.{scope}" if scope else WORKFLOW_VERSION,
+            application_version=self._version,
             serializer=JsonSerializer(),
             log_level="ERROR",
             enable_otlp=False,
@@ -148,8 +156,9 @@ class Engine(Generic[N]):
         if status is not None and status.status == "SUCCESS":
             return self._kind.model_validate(status.output)
         if status is not None and status.status == "ERROR":
-            message = f"Job {job_id} cannot go on: its journal ended with an error."
-            raise AgentFixError(message, code=ExitCode.INTERNAL, hint="Begin anew with --restart.")
+            raise _cannot_go_on(job_id, "its journal ended with an error")
+        if status is not None and status.app_version != self._version:  # DBOS would never begin it here, and not say so
+            raise _cannot_go_on(job_id, "it was begun by a version of agent-fix that works in other steps")
         self._loop = asyncio.get_running_loop()
         outcome: Future[N] = Future()
         self._outcomes[job_id] = outcome
@@ -171,8 +180,13 @@ class Engine(Generic[N]):
         return result.model_dump(mode="json")
 
 
+def _cannot_go_on(job_id: str, why: str) -> AgentFixError:
+    hint = "Begin anew: `/agent retry`, or --restart on the command line."
+    return AgentFixError(f"Job {job_id} cannot go on: {why}.", code=ExitCode.INTERNAL, hint=hint)
+
+
 def _journal_file(directory: Path) -> str:
-    """Its address, in write-ahead mode before DBOS opens it: with SQLite's default an enqueue takes 25 times as long."""
+    """Its address, in write-ahead mode before DBOS opens it: SQLite's default takes 25 times as long."""
     database = directory / "journal.db"
     try:
         connection = sqlite3.connect(database)

@@ -1,6 +1,7 @@
 """A process that works on one small job, to be killed and started again: `engine_child DIR FAILPOINT [JOURNAL]`.
 
 The job is named like its directory; its journal is kept there, or in the directory JOURNAL beside those of other jobs.
+A file `version` in the directory names the version of the workflow that this process knows.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from pathlib import Path
 from app import failpoints
 from app.errors import AgentFixError, ExitCode, SandboxError, SetupError
 from app.job import Journal, Parked
-from app.jobs.engine import Engine
+from app.jobs.engine import WORKFLOW_VERSION, Engine
 from app.noun import Noun
 
 
@@ -72,12 +73,14 @@ class SmallJob:
 async def main(directory: Path, journal: Path) -> None:
     begun = (directory / "begun").exists()
     (directory / "begun").touch()
-    engine = Engine(journal, Count, SmallJob(directory).solve, scope=directory.name)
+    kept = directory / "version"
+    version = kept.read_text() if kept.exists() else WORKFLOW_VERSION
+    engine = Engine(journal, Count, SmallJob(directory).solve, scope=directory.name, version=version)
     engine.launch()
     try:
         result = await engine.carry_out(directory.name, resumed=begun)
     except AgentFixError as error:
-        print(type(error).__name__, flush=True)
+        print(type(error).__name__, error.message if error.final else "", flush=True)
         os._exit(7)
     print(result.model_dump_json(), flush=True)
     await asyncio.sleep(0.2)  # the workflow itself ends just after its result is known
