@@ -211,3 +211,42 @@ def test_there_is_no_way_to_approve_merge_or_make_ready() -> None:
 def test_no_host_of_githubs_is_named_in_the_code() -> None:
     room = Path(__file__).parents[1] / "app" / "forge"
     assert not [path for path in room.rglob("*.py") if "github.com" in path.read_text()]
+
+
+async def test_the_text_of_a_persons_pull_request_is_not_changed(forge: GitHubForge, ground: Ground) -> None:
+    theirs = ground.world.open_issue(
+        ground.repo, ground.owner, "Mine", "My words.", pull=Pull("main", "main", draft=True)
+    )
+    forge.number = theirs.number
+    with pytest.raises(NeedsHuman, match="somebody else's"):
+        await forge.amend_pull_request(lambda body: f"{body} and ours")
+    with pytest.raises(NeedsHuman, match="somebody else's"):
+        await forge.ensure_dress("main", ["bot"], ["grace"])
+    assert theirs.body == "My words."
+    assert theirs.labels == theirs.asked == []
+
+
+async def test_a_pull_request_of_ours_is_dressed_once(forge: GitHubForge, ground: Ground) -> None:
+    ground.repo.collaborators[ground.world.add_user("grace").id] = "write"
+    pull = await opened(forge, ground)
+    pull.labels = ["Bot"]
+    for _ in range(2):
+        await forge.ensure_dress(BRANCH, ["bot", "size/s"], ["grace", "acme/core"])
+    assert pull.labels == ["Bot", "size/s"]
+    assert pull.asked == ["grace", "team/core"]
+    before = len(ground.github.mutations())
+    forge.number = pull.number
+    await forge.amend_pull_request(lambda body: body)
+    assert len(ground.github.mutations()) == before, "nothing is said where nothing changed"
+    pull.state = "closed"
+    with pytest.raises(NeedsHuman, match="closed"):
+        await forge.amend_pull_request(lambda body: f"{body}!")
+
+
+async def test_who_has_reviewed_is_not_asked_again(forge: GitHubForge, ground: Ground) -> None:
+    grace = ground.world.add_user("grace")
+    ground.repo.collaborators[grace.id] = "write"
+    pull = await opened(forge, ground)
+    ground.world.review(pull, grace, "Fine.")
+    await forge.ensure_dress(BRANCH, [], ["grace"])
+    assert pull.asked == []

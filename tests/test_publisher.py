@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,12 +97,12 @@ async def test_an_installation_whose_effect_failed_is_free_again(tmp_path: Path)
         assert failed.error.message == "no"
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(6))
 async def test_a_fifth_of_all_answers_lost_or_broken_changes_nothing_of_the_end(
     desk: Desk, ground: Ground, seed: int
 ) -> None:
     """R20: 502 pages, answers that break off, effects whose answer is lost; each effect is there once."""
-    asked, met = itertools.count(seed), list[str]()
+    chance, asked, met = random.Random(seed), itertools.count(), list[str]()
 
     class Weather:
         """One request in five meets trouble, of any kind."""
@@ -109,7 +110,7 @@ async def test_a_fifth_of_all_answers_lost_or_broken_changes_nothing_of_the_end(
         after = cut = drop = False
 
         def hits(self, method: str, path: str) -> bool:
-            if not path.startswith("/repos/") or next(asked) % 5:
+            if not path.startswith("/repos/") or (chance.random() > 0.2 and next(asked) not in {3, 7, 12}):
                 return False
             kind = ("after", "cut", "drop", "page")[(len(met) + seed) % 4]
             fault = Fault(".*", after=kind == "after", cut=kind == "cut", drop=kind == "drop")

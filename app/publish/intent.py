@@ -169,9 +169,12 @@ State = Literal["wanted", "claimed", "done", "failed", "withdrawn"]
 EDITS_APART = timedelta(seconds=10)
 """Between two versions of the same thing, so that a busy job does not edit its comment all the time."""
 MOST_ATTEMPTS = 8
+"""After so many a publisher that died again is taken for killed by it."""
+MOST_TRIES = 60
+"""While a forge is out of order: nearly two hours, after which people have to look."""
 LEASE = timedelta(minutes=5)
 """Longer than a push may take to be given up by the network; a publisher that died is replaced after it."""
-_LONGEST_PAUSE = timedelta(minutes=10)
+_LONGEST_PAUSE = timedelta(minutes=2)
 
 
 def key_of(job: str, intent: Intent) -> str:
@@ -227,11 +230,11 @@ def after_failure(error: AgentFixError, attempts: int, now: datetime) -> Next:
     """Once more later, or never: a forge's wish to wait counts as no attempt."""
     if isinstance(error, WaitUntil):
         return Next("wanted", max(error.until, now), attempts - 1)
-    if error.final or attempts >= MOST_ATTEMPTS:
+    if error.final or attempts >= MOST_TRIES:
         return Next("failed", now, attempts)
     return Next("wanted", now + pause_after(attempts), attempts)
 
 
 def pause_after(attempts: int) -> timedelta:
-    """2 s after the first attempt, doubling, at most ten minutes."""
-    return min(timedelta(seconds=2**attempts), _LONGEST_PAUSE)
+    """2 s after the first attempt, doubling, at most two minutes."""
+    return min(timedelta(seconds=2 ** min(attempts, 10)), _LONGEST_PAUSE)

@@ -189,7 +189,7 @@ class Intents:
                 row = _row(db, key)
                 if row is None or row["state"] not in _OPEN or row["due"] > self._now().timestamp():
                     continue
-                if row["attempts"] >= MOST_ATTEMPTS:
+                if row["state"] == "claimed" and row["attempts"] >= MOST_ATTEMPTS:
                     reason = f"It was begun {row['attempts']} times and never ended."
                     self._leave(db, row, Next("failed", self._now(), row["attempts"]), reason)
                     continue
