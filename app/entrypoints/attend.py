@@ -22,7 +22,7 @@ from app.entrypoints.leaving import end_process
 from app.errors import AgentFixError, ExitCode
 from app.job import Journal, N, Parked, ProgressKind
 from app.jobs.owner import this_process
-from app.jobs.queue import STOPPED, Claim
+from app.jobs.queue import Claim
 from app.model.errors import ModelError
 from app.redact import Redactor
 from app.result import Result
@@ -133,13 +133,13 @@ class Attendance:
 
     async def _obey(self) -> None:
         """End the process once the job is to be stopped, or is another's."""
-        job, store = self.claim.job, self.office.store
+        job, store, queue = self.claim.job, self.office.store, self.office.premises.queue
         while True:
             row = await asyncio.to_thread(store.get, job)
             if row is None or row.epoch != self.claim.epoch:
                 end_process(ExitCode.BUSY)
             # Nothing is awaited between the job's stop and the process's end: nothing can be wished for after it.
-            if row.stop_requested and store.stop(job, STOPPED):
+            if row.stop_requested and store.stop(job, queue.stop_reason(job)):
                 end_process(ExitCode.STOPPED)
             await asyncio.sleep(LOOK_SECONDS)
 

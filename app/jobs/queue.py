@@ -103,7 +103,7 @@ class Queue:
             if db.dialect.name == "postgresql":
                 db.execute(sa.select(sa.func.pg_advisory_xact_lock(_ONE_CLAIM_AT_A_TIME)))
             self._end_leases_of_the_dead(db, now)
-            self._end_stopped(db, now, STOPPED)
+            self._end_stopped(db, now)
             busy = self._busy(db, now)
             if sum(busy.values()) >= limits.jobs:
                 return None
@@ -206,8 +206,16 @@ class Queue:
         """Ask for its end; True where it is ended by that, False where a process has to be ended first."""
         with writing(self.engine) as db:
             db.execute(jobs.update().where(jobs.c.id == job_id).values(stop_requested=True))
+            first = (commissions.c.job == job_id, commissions.c.stop_reason == "")
+            db.execute(commissions.update().where(*first).values(stop_reason=reason))
             self._end_leases_of_the_dead(db, self._clock())
-            return job_id in self._end_stopped(db, self._clock(), reason)
+            return job_id in self._end_stopped(db, self._clock())
+
+    def stop_reason(self, job_id: str) -> str:
+        """Why it is to be stopped."""
+        with self.engine.connect() as db:
+            said = db.execute(sa.select(commissions.c.stop_reason).where(commissions.c.job == job_id)).scalar()
+        return said or STOPPED
 
     def _living(self, db: Connection, key: str) -> str | None:
         return db.execute(sa.select(commissions.c.job).where(commissions.c.living == key)).scalar()
@@ -247,12 +255,14 @@ class Queue:
             db.execute(jobs.update().where(jobs.c.id == row["id"]).values(values))
         return may
 
-    def _end_stopped(self, db: Connection, now: datetime, reason: str) -> list[str]:
+    def _end_stopped(self, db: Connection, now: datetime) -> list[str]:
         """End the jobs that are to be stopped and that no living process works on, unless they were handed over."""
         unheld = sa.or_(jobs.c.owner.is_(None), _lapsed(now))
         stoppable = (jobs.c.stop_requested.is_(True), unheld, jobs.c.state.not_in(FINAL))
         still_here = sa.exists().where(commissions.c.job == jobs.c.id, commissions.c.handed_over.is_(False))
         stopped = jobs.update().where(*stoppable, still_here).returning(jobs.c.id)
+        why = sa.select(commissions.c.stop_reason).where(commissions.c.job == jobs.c.id).scalar_subquery()
+        reason = sa.func.coalesce(sa.func.nullif(why, ""), STOPPED)
         values = {"state": "stopped", "reason": reason, "owner": None, "updated_at": now}
         ended = list(db.execute(stopped.values(values)).scalars())
         if ended:

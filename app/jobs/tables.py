@@ -61,11 +61,13 @@ commissions = sa.Table(
     sa.Column("handed_over", sa.Boolean, nullable=False, default=False),
     sa.Column("told_at", sa.Double, nullable=False, default=0.0),
     sa.Column("told", sa.String(64), nullable=False, default=""),
+    sa.Column("stop_reason", sa.Text, nullable=False, default=""),
 )
 """A server's side of a job. `living` is its place while it is not final, so that one place has one living job.
 
 `ready`: its base commit can be had. `due`: not to be begun before. `crashes`: processes that died on it since a step
-was finished. `handed_over`: the work is done, and what is wished for is written down. Times in seconds since 1970.
+was finished. `handed_over`: the work is done, and what is wished for is written down. `stop_reason`: why it is to be
+stopped, for whoever ends it. Times in seconds since 1970.
 """
 
 messages = sa.Table(
