@@ -204,7 +204,8 @@ def too_many_pull_requests(case: Case) -> Decision | None:
     opens = case.starts and destination(case) != "same_branch" and not case.state.linked_is_ours
     if most is None or not opens or case.state.open_pull_requests < most:
         return None
-    return _visible("too_many_pull_requests", f"{most} pull requests of agent-fix are open, the most allowed here.")
+    are = "1 pull request of agent-fix is" if most == 1 else f"{most} pull requests of agent-fix are"
+    return _visible("too_many_pull_requests", f"{are} open, the most allowed here.")
 
 
 RULES: Final[tuple[Callable[[Case], Decision | None], ...]] = (

@@ -130,7 +130,9 @@ def _checks(event: ChecksFailed, config: RepoConfig | ConfigError, state: State,
     if reason := _why_not_mend(event, config, state, pull, bot):
         return Skip(rule="checks", reason=reason)
     if state.rounds >= config.iterate.max:
-        reason = f"Checks still fail after {config.iterate.max} rounds; a person is needed."
+        most = config.iterate.max
+        rounds = "round" if most == 1 else "rounds"
+        reason = f"Checks still fail after {most} {rounds} of mending; a person is needed."
         return Skip(rule="checks_cap", reason=reason, visible=True)
     subject = Subject(
         number=pull.number,
