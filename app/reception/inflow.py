@@ -40,11 +40,20 @@ class Arrived:
 class Inflow:
     """Claims what is due and has each event handled."""
 
-    def __init__(self, inbox: Inbox, handle: Handle, clock: Callable[[], datetime], owner: str) -> None:
+    def __init__(
+        self,
+        inbox: Inbox,
+        handle: Handle,
+        clock: Callable[[], datetime],
+        owner: str,
+        *,
+        renew_every: float = LEASE.total_seconds() / 3,
+    ) -> None:
         self._inbox = inbox
         self._handle = handle
         self._clock = clock
         self._owner = owner
+        self._renew_every = renew_every
         self._room = asyncio.Semaphore(AT_ONCE)
 
     async def next(self) -> int:
@@ -106,7 +115,7 @@ class Inflow:
     async def _renew(self, claimed: Iterable[Claimed]) -> None:
         """Keep all of them while they are dealt with; those that are finished are not ours to keep."""
         while True:
-            await asyncio.sleep(LEASE.total_seconds() / 3)
+            await asyncio.sleep(self._renew_every)
             for each in claimed:
                 with suppress(InboxError):
                     await asyncio.to_thread(self._inbox.renew, each)

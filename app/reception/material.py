@@ -40,7 +40,7 @@ async def material(order: Order, place: Place, pull: PullRequestFacts | None, be
         readers.facts.reviews(number, before),
         readers.facts.changed_files(number),
         readers.pulls.commits(number),
-        readers.threads.of(number, before, asking=_asking(order)),
+        readers.threads.of(number, before, asking=_asking(order), review=_review(order)),
         _allowed(readers.checks.of(pull.head)),
     )
     open_threads = tuple(each for each in threads if not each.resolved)
@@ -71,10 +71,15 @@ def _asking(order: Order) -> tuple[int, ...]:
     return (int(number), order.thread.comment) if kind == "review_comment" and order.thread else ()
 
 
-def _is_about(order: Order, thread: ThreadFacts) -> bool:
+def _review(order: Order) -> int:
+    """The review that asks; 0 where none does."""
     kind, _, number = order.trigger.partition(":")
-    if kind == "review":
-        return any(each.review == int(number) for each in thread.comments)
+    return int(number) if kind == "review" else 0
+
+
+def _is_about(order: Order, thread: ThreadFacts) -> bool:
+    if review := _review(order):
+        return any(each.review == review for each in thread.comments)
     return order.thread is not None and thread.root == order.thread.comment
 
 

@@ -23,6 +23,7 @@ MOST_COMMITS = 30
 MOST_CHECKS = 5
 MOST_OF_A_LOG = 6_000
 """Characters, except where things are counted."""
+NEW_LINE = "\n"
 
 
 @dataclass(slots=True)
@@ -70,8 +71,7 @@ class Sections:
         """What happened on the branch, the oldest first."""
         newest = commits[-MOST_COMMITS:]
         lines = [
-            f"{each.id[:10]} {one_line(each.author)}: {one_line(self._clean(each.message.partition(chr(10))[0]))}"
-            for each in newest
+            f"{each.id[:10]} {_line(each.author)}: {_line(each.message.partition(NEW_LINE)[0])}" for each in newest
         ]
         older = len(commits) - len(newest)
         told = [f"({older} older left out)"] if older else []
@@ -141,9 +141,19 @@ def _where(path: str, start: int | None, end: int | None) -> str:
     return f"{one_line(path)}{lines}"
 
 
+def _line(text: str) -> str:
+    return one_line(plain(text))
+
+
 def _end(text: str, limit: int) -> str:
+    """Whole lines from the end."""
+    text = text.strip()
     more = len(text) - limit
-    return text if more <= 0 else f"({more:,} characters before this are left out …)\n{text[-limit:].lstrip()}"
+    if more <= 0:
+        return text
+    kept = text[-limit:]
+    kept = kept.partition("\n")[2] or kept
+    return f"({len(text) - len(kept):,} characters before this are left out …)\n{kept}"
 
 
 def _older(count: int) -> str:

@@ -116,6 +116,12 @@ class Hooks:
         payload = {"action": action, "sender": user_view(sender), "installation": {"id": installation.id}}
         return await self._record("installation", action, payload)
 
+    async def repositories_removed(self, installation: Installation, repos: list[Repo], sender: User) -> Delivery:
+        removed = [{"id": repo.id, "name": repo.name} for repo in repos]
+        payload = {"action": "removed", "sender": user_view(sender), "installation": {"id": installation.id}}
+        payload |= {"repositories_removed": removed, "repositories_added": []}
+        return await self._record("installation_repositories", "removed", payload)
+
     def _subject(self, repo: Repo, issue: Issue) -> dict[str, Any]:
         return {"pull_request": pull_view(repo, issue)} if issue.pull else {"issue": issue_view(repo, issue)}
 
@@ -127,6 +133,11 @@ class Hooks:
     ) -> Delivery:
         content = {"issue": issue_view(repo, issue), "comment": comment_view(repo, issue, comment)}
         return await self.send("issue_comment", "created", repo, installation, sender, **content)
+
+    async def synchronized(self, repo: Repo, installation: Installation, sender: User, issue: Issue) -> Delivery:
+        """Somebody pushed to the branch of a pull request."""
+        content = {"number": issue.number, "pull_request": pull_view(repo, issue)}
+        return await self.send("pull_request", "synchronize", repo, installation, sender, **content)
 
     async def pull_closed(self, repo: Repo, installation: Installation, sender: User, issue: Issue) -> Delivery:
         content = {"number": issue.number, "pull_request": pull_view(repo, issue)}
