@@ -68,6 +68,10 @@ def _dispatch(arguments: argparse.Namespace) -> int:
             from app.entrypoints.doctor import doctor_command  # noqa: PLC0415
 
             return doctor_command(arguments)
+        case "action":
+            from app.entrypoints.action import action_command  # noqa: PLC0415
+
+            return action_command(arguments)
         case "serve":
             from app.entrypoints.serve import serve_command  # noqa: PLC0415
 
@@ -90,6 +94,7 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_fix(commands)
     _add_serve(commands)
+    _add_action(commands)
     _add_demo(commands)
     _add_doctor(commands)
     _add_jobs(commands)
@@ -144,6 +149,16 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
     serve.add_argument("--prepare", action="store_true", help=argparse.SUPPRESS)
     serve.add_argument("--listening", type=int, metavar="FD", help=argparse.SUPPRESS)
     _add_state(serve)
+
+
+def _add_action(commands: "Commands[argparse.ArgumentParser]") -> None:
+    action = commands.add_parser(
+        "action",
+        help="be a step of the GitHub Action",
+        description="receive and publish hold the token, solve holds the model's keys. Everything is told by the "
+        "environment, as action.yml sets it.",
+    )
+    action.add_argument("step", choices=("receive", "solve", "publish"))
 
 
 def _add_demo(commands: "Commands[argparse.ArgumentParser]") -> None:

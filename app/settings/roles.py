@@ -62,6 +62,11 @@ def environment_for(
     }
 
 
+def is_for_a_model(name: str) -> bool:
+    """Whether a variable may be a model's key or endpoint: it is nothing of ours, of GitHub's or of the process's."""
+    return not _NOT_FOR_A_MODEL.fullmatch(name) and not _ORDINARY.fullmatch(name) and not name.startswith("LD_")
+
+
 def _may_hold(role: Role, name: str) -> bool:
     if name in HOLDS[role] or _ORDINARY.fullmatch(name):
         return True

@@ -215,10 +215,20 @@ class EmulatedGitHub:
         assert task is not None
         asyncio.run_coroutine_threadsafe(tell(), task.get_loop()).result(60)
 
+    def workflow_token(self, repository: Repository) -> str:
+        """A token of the App for one repository, as a workflow's job is given one; it lives as long as others do."""
+        signed = {"authorization": f"Bearer {self._signature()}"}
+        body = {"repository_ids": [repository.id], "permissions": {**PERMISSIONS}}
+        path = f"/app/installations/{INSTALLATION}/access_tokens"
+        return str(self._client.post(path, headers=signed, json=body).raise_for_status().json()["token"])
+
+    def _signature(self) -> str:
+        claims = {"iss": str(APP["id"]), "iat": int(time.time()) - 60, "exp": int(time.time()) + 300}
+        return jwt.encode(claims, self.private_key, algorithm="RS256")
+
     def _introduce_bot(self, repo: Repo) -> None:
         """The App's account is there from the beginning; emulate makes it with the App's first change."""
-        claims = {"iss": str(APP["id"]), "iat": int(time.time()) - 60, "exp": int(time.time()) + 300}
-        signed = {"authorization": f"Bearer {jwt.encode(claims, self.private_key, algorithm='RS256')}"}
+        signed = {"authorization": f"Bearer {self._signature()}"}
         with httpx.Client(base_url=self._emulate, timeout=30.0) as direct:
             made = direct.post(f"/app/installations/{INSTALLATION}/access_tokens", headers=signed).raise_for_status()
             bearer = {"authorization": f"Bearer {made.json()['token']}"}

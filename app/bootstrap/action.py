@@ -1,0 +1,42 @@
+"""The GitHub Action's rooms: a server's, folded into the steps of one workflow job over one state directory."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from app.bootstrap.premises import Premises
+from app.bootstrap.publishing import Publishing, furnished
+from app.events import Labelled
+from app.forge.github.connection import Bearer, Host, RepositoryId
+from app.forge.github.presence import GIVEN
+from app.intake import LABEL
+from app.reception.doors import Doors, Readers
+from app.reception.hindsight import Hindsight
+from app.settings.workflow import Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """What a step works with that holds the token: it reads from and writes to GitHub, and knows no model."""
+
+    publishing: Publishing
+    readers: Readers
+
+    async def labelled(self, number: int) -> Labelled | None:
+        """Our label on an issue, as its webhook told it; None where nobody put it on."""
+        repository = await self.readers.facts.repository()
+        issue = await self.readers.facts.issue(number)
+        happened = await self.readers.talk.happened(number) if issue else ()
+        put_on = [each for each in happened if each.event == "labeled" and each.label.casefold() == LABEL]
+        return Hindsight(GIVEN, repository).labelled(issue, put_on[-1]) if issue and put_on else None
+
+
+@asynccontextmanager
+async def open_workflow(workflow: Workflow) -> AsyncIterator[Workplace]:
+    settings = workflow.settings
+    premises = Premises(settings)
+    premises.prepare()
+    host = Host(settings.github_api_url, settings.github_url, settings.proxy)
+    async with Bearer(host, workflow.token) as bearer:
+        readers = Doors(bearer).to(GIVEN, RepositoryId(0, workflow.owner, workflow.name))
+        yield Workplace(furnished(premises, bearer, "", page=workflow.page), readers)

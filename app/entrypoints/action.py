@@ -1,0 +1,65 @@
+"""`agent-fix action STEP`: the App folded into three steps of a workflow, each with only what it may hold.
+
+receive (token) ─► solve (model keys) ─► publish (token), over one SQLite directory below the runner's temporary files.
+"""
+
+import argparse
+import asyncio
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+from app import failpoints, log
+from app.entrypoints.papers import fail, write_outputs
+from app.errors import AgentFixError
+from app.redact import Redactor
+from app.settings.workflow import Step, Workflow, read_workflow, step_environment
+
+
+def action_command(arguments: argparse.Namespace) -> int:
+    """Start again with this step's environment, where it was started with more; then do the step."""
+    step = cast("Step", arguments.step)
+    own = step_environment(step, os.environ)
+    if os.environ.keys() - own.keys():
+        words = (sys.executable, "-I", "-m", "app.cli", "action", step)
+        os.execve(sys.executable, words, own)  # noqa: S606  # no shell is wanted
+    with commands_off():
+        workflow = read_workflow(step)
+        log.configure(form=workflow.settings.log, redactor=Redactor(workflow.settings.secrets))
+        failpoints.arm(workflow.settings.failpoint)
+        try:
+            return asyncio.run(_do(step, workflow))
+        except AgentFixError as error:
+            write_outputs(workflow, {"exit-status": "error"} if step == "publish" else {"work": "false"})
+            fail(workflow, error)
+            raise
+
+
+async def _do(step: Step, workflow: Workflow) -> int:
+    match step:  # each step imports its own rooms only
+        case "receive":
+            from app.entrypoints.action_receive import receive  # noqa: PLC0415
+
+            return await receive(workflow)
+        case "solve":
+            from app.entrypoints.action_solve import solve  # noqa: PLC0415
+
+            return await solve(workflow)
+        case "publish":
+            from app.entrypoints.action_publish import publish  # noqa: PLC0415
+
+            return await publish(workflow)
+
+
+@contextmanager
+def commands_off() -> Iterator[None]:
+    """Meanwhile no line that is printed is a command to the runner, whoever wrote it: an issue, a model, a test."""
+    word = secrets.token_hex(16)
+    print(f"::stop-commands::{word}", flush=True)
+    try:
+        yield
+    finally:
+        print(f"\n::{word}::", flush=True)

@@ -1,0 +1,93 @@
+"""The receiving step: the workflow's event becomes a job with its base commit at hand, or an answer, or nothing."""
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+from app.bootstrap.action import Workplace, open_workflow
+from app.entrypoints.carrying import Patience, carry_out_due, the_job
+from app.entrypoints.papers import write_outputs
+from app.errors import AgentFixError, ExitCode
+from app.events import Event, Trigger
+from app.forge.github.presence import GIVEN
+from app.intake import command_of
+from app.jobs.inbox import Delivery
+from app.jobs.roster import WORKED_ON
+from app.payload import decode, read
+from app.settings.workflow import Workflow
+
+DECIDING, STOCKING, TELLING = 180.0, 600.0, 90.0
+"""Seconds of patience with GitHub."""
+_SAME_AS = {"pull_request_target": "pull_request"}
+
+logger = logging.getLogger(__name__)
+
+
+async def receive(workflow: Workflow) -> int:
+    """Outputs `work` (whether there is something to solve) and `job`."""
+    name, payload = _SAME_AS.get(workflow.event, workflow.event), _payload(workflow)
+    if not workflow.issue and (nothing := _nothing_asked(name, payload)):
+        print(f"Nothing to do: {nothing}.")
+        write_outputs(workflow, {"work": "false", "job": ""})
+        return ExitCode.OK
+    async with open_workflow(workflow) as workplace:
+        if workflow.issue:
+            await _by_number(workflow, workplace)
+        else:
+            body = json.dumps({**payload, "installation": {"id": GIVEN}}).encode()
+            workplace.publishing.premises.inbox.store([Delivery(id=workflow.run, event=name, body=body)])
+            await _decide(workplace)
+        await _stock(workplace)
+        await carry_out_due(workplace.publishing, Patience(TELLING))
+        found = the_job(workplace.publishing)
+    work = found is not None and found.ready and not found.handed_over and found.row.state in WORKED_ON
+    write_outputs(workflow, {"work": "true" if work else "false", "job": found.job.id if found else ""})
+    return ExitCode.OK
+
+
+def _payload(workflow: Workflow) -> dict[str, Any]:
+    if workflow.event_file is None:
+        return {}
+    try:
+        return decode(workflow.event_file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise AgentFixError("The workflow's event cannot be read.", code=ExitCode.USAGE) from error
+
+
+def _nothing_asked(name: str, payload: dict[str, Any]) -> str:
+    """Why there is nothing to do, as far as that can be seen without asking GitHub anything."""
+    reading = read(name, {**payload, "installation": {"id": GIVEN}})
+    if reading.event is None:
+        return f"this event asks for nothing ({(reading.ignored or '').replace('_', ' ')})"
+    return "" if _may_ask(reading.event) else "nobody asks agent-fix for anything"
+
+
+def _may_ask(event: Event) -> bool:
+    return not isinstance(event, Trigger) or command_of(event) is not None
+
+
+async def _by_number(workflow: Workflow, workplace: Workplace) -> None:
+    event = await workplace.labelled(workflow.issue)
+    if event is None:
+        message = f"#{workflow.issue} is not labelled agent-fix."
+        raise AgentFixError(message, hint="Somebody with write access has to put the label on it.")
+    outcome = await workplace.publishing.reception.desk.handle(event)
+    print(f"#{workflow.issue}: {outcome}")
+
+
+async def _decide(workplace: Workplace) -> None:
+    inbox, patience = workplace.publishing.premises.inbox, Patience(DECIDING)
+    while await asyncio.to_thread(lambda: inbox.health().undone):
+        if not await workplace.publishing.reception.next():
+            await patience.wait()
+    if inbox.health().dead:
+        raise AgentFixError("The event could not be dealt with; the log says why.", code=ExitCode.INTERNAL)
+
+
+async def _stock(workplace: Workplace) -> None:
+    """Bring the base commit; what can never be had ends the job with the reason."""
+    roster, patience = workplace.publishing.premises.roster, Patience(STOCKING)
+    while await asyncio.to_thread(roster.unstocked):
+        if not await workplace.publishing.reception.stock():
+            await patience.wait()

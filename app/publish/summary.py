@@ -1,0 +1,47 @@
+"""What a workflow's page shows of a job: the verdict, the plan and the verification, in the words of everywhere."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from app.job import Job, JobState
+from app.model.budget import price
+from app.publish.facts import shown_model
+from app.publish.markdown import code_span, inline
+from app.publish.plaintext import count
+from app.publish.proof import MEANING, Caps, bullets, clip, verification_section
+from app.publish.status import HEADLINES
+from app.result import Result
+
+MOST: Final = 500_000
+"""Characters; GitHub takes a megabyte for each step."""
+_LEVELS: Final = (Caps(8_000, 100, 4_000), Caps(1_000, 20, 500), Caps(100, 3, 120))
+
+
+def step_summary(job: Job, state: JobState, reason: str, result: Result | None) -> str:
+    """Markdown. Everything that people or a model wrote is escaped."""
+    texts = ("\n\n".join(_parts(job, state, reason, result, caps)) + "\n" for caps in _LEVELS)
+    return next((text for text in texts if len(text) <= MOST), f"## {HEADLINES[state]}\n")
+
+
+def _parts(job: Job, state: JobState, reason: str, result: Result | None, caps: Caps) -> Iterator[str]:
+    yield f"## {HEADLINES[state]}"
+    yield f"#{job.task.issue.number} {inline(clip(job.task.issue.title, 200))}"
+    if reason:
+        yield inline(clip(reason, caps.text))
+    if result is None:
+        return
+    if result.hint:
+        yield inline(clip(result.hint, caps.text))
+    if result.url:
+        yield f"<{result.url}>"
+    if result.plan is not None and result.plan.steps:
+        yield f"### Plan\n\n{inline(clip(result.plan.summary, caps.text))}"
+        yield bullets(result.plan.steps, caps, numbered=True)
+    if result.verification is not None:
+        verdict = result.verification.verdict
+        yield f"### Verification\n\n**{verdict.capitalize()}.** {MEANING[verdict]}"
+        yield verification_section(result.verification, job.task.base, result.commit, caps)
+    elif result.summary:
+        yield inline(clip(result.summary, caps.text))
+    model = code_span(clip(shown_model(job.model), 60))
+    yield f"<sub>{model} · {count(result.turns, 'turn')} · {price(result.usage)}</sub>"
