@@ -1,0 +1,261 @@
+"""Plays a few conversations on the GitHub of our tests and keeps every word of them, for `make.py` to draw.
+
+    .venv/bin/python -m docs.pictures.record
+
+Server, git, sandbox, proof and texts are real, GitHub is emulated. Of the first conversation the model's answers are
+those of the demo (one real model's, recorded); of the others they are written here.
+"""
+
+import json
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tests.emulate.github import EmulatedGitHub, Repository, emulated_github
+from tests.emulate.person import InlineComment
+from tests.fakes.openai_endpoint import Reply, answer
+from tests.minds import Asked, Mind, called, planned, submitted
+from tests.server import Server, running_server
+
+HERE = Path(__file__).parent
+DEMO = HERE.parents[1] / "app" / "demo"
+SITE = "https://github.example.org"
+ASK_FIRST = "plan: approve\nbudget: {usd: 3, steps: 40}\n"
+FEW_TURNS = "plan: none\nbudget: {usd: 3, steps: 2}\n"
+
+
+class Recorded:
+    """The demo's answers, in order. The last but one waits until people have been told of the work."""
+
+    def __init__(self) -> None:
+        lines = [json.loads(line) for line in (DEMO / "recorded.jsonl").read_text().splitlines()[1:]]
+        self._replies = {line["key"]: _reply(line["answer"]) for line in lines}
+        self.told = threading.Event()
+
+    def __call__(self, asked: Asked) -> Reply:
+        if asked.turn == 3:
+            self.told.wait(120)
+        return self._replies["plan" if asked.wants_a_plan else f"turn.{asked.turn}"]
+
+
+def _reply(kept: dict[str, Any]) -> Reply:
+    usage = kept["usage"]
+    told = {
+        "prompt_tokens": usage["prompt_tokens"],
+        "completion_tokens": usage["completion_tokens"],
+        "prompt_tokens_details": {"cached_tokens": usage["cached_tokens"]},
+    }
+    tools = [(call["id"], call["name"], call["arguments"]) for call in kept["tool_calls"]]
+    return answer(kept["content"], tools=tools, usage=told)
+
+
+class Thoughts:
+    """Who answers depends on what it is about."""
+
+    def __init__(self) -> None:
+        self.recorded = Recorded()
+
+    def __call__(self, asked: Asked) -> Reply:
+        for words, think in (
+            ("29 February", _follow_up),
+            ("where does it round", _explained),
+            ("refunds", _planned),
+            ("overview is wrong", _unclear),
+            ("tidy the importer", _endless),
+        ):
+            if words in asked.brief:
+                return think(asked)
+        return self.recorded(asked)
+
+
+def _follow_up(asked: Asked) -> Reply:
+    if asked.turn == 1:
+        old = "a start on the 31st is the last day of\n        each shorter month, and the 31st again"
+        new = (
+            "a start on the 31st is the last day of\n        each shorter month, "
+            "one on 29 February is 28 February in common years, and both come back"
+        )
+        return called(("edit", {"path": "duebook/cycle.py", "old_text": old, "new_text": new}))
+    return submitted("The docstring of Cycle.after says what happens to a start on 29 February.")
+
+
+def _planned(asked: Asked) -> Reply:
+    return planned(
+        "Invoices cannot be negative today, so a refund needs a kind of its own beside the invoice.",
+        "Add a Refund beside Invoice, with the number of the invoice that it takes back",
+        "Number refunds in their own series, REF-0001",
+        "List them in `duebook report`, below the invoices of the same day",
+        "Test a refund of a whole and of a shared period",
+    )
+
+
+def _unclear(asked: Asked) -> Reply:
+    return planned(
+        "The totals of the overview can be wrong in two ways that need different changes.",
+        "Ask",
+        questions=(
+            "Which totals are meant: those by plan or those by month?",
+            "Should a period that spans two months count where it begins, or by days in both?",
+        ),
+    )
+
+
+def _explained(asked: Asked) -> Reply:
+    return submitted(
+        "In duebook/money.py: Money.share rounds half up to the cent, once for each invoice. "
+        "Nothing is rounded when invoices are added up, so that a total is the sum of what was billed."
+    )
+
+
+def _endless(asked: Asked) -> Reply:
+    return called(("bash", {"command": f"sed -n '{asked.turn}0,{asked.turn}9p' duebook/importer.py"}))
+
+
+class Scene:
+    """One repository, and everything that its people saw."""
+
+    def __init__(self, server: Server, repository: Repository) -> None:
+        self.server = server
+        self.repository = repository
+        self.site = repository.site
+        self.ada, self.grace = repository.as_user("ada"), repository.as_user("grace")
+
+    def watch(self, number: int, until: Callable[[], object], what: str) -> list[dict[str, Any]]:
+        """Every status comment that was to be read there until then, with the labels beside it."""
+        seen: list[dict[str, Any]] = []
+
+        def look() -> object:
+            time.sleep(0.4)  # emulate counts requests by the hour
+            comments = [self.shown(each) for each in self.site.comments(number)]
+            now = {"comments": comments, **self.around(number)}
+            if comments and now not in seen:
+                seen.append(now)
+            return until()
+
+        self.server.wait(look, what)
+        look()
+        return seen
+
+    def around(self, number: int) -> dict[str, Any]:
+        issue = self.site.issue(number)
+        return {"labels": list(issue.labels), "reactions": [name for _, name in self.reactions(f"issues/{number}")]}
+
+    def shown(self, comment: Any) -> dict[str, Any]:
+        kind = "pulls" if comment.path else "issues"
+        reactions = [name for _, name in self.reactions(f"{kind}/comments/{comment.id}")]
+        return {**asdict(comment), "reactions": reactions}
+
+    def reactions(self, subject: str) -> list[tuple[str, str]]:
+        return self.site.reactions(subject)
+
+    def status(self, number: int) -> str:
+        """The bot's newest comment, or nothing."""
+        comments = [each for each in self.site.comments(number) if each.author.endswith("[bot]")]
+        return comments[-1].body if comments else ""
+
+    def needed(self, number: int, words: str) -> list[dict[str, Any]]:
+        """The comment with these words, once the label says that a person is needed."""
+        self.watch(number, self.says(number, words), words)
+        return self.watch(number, lambda: self.site.labels(number) == {"agent-needs-human"}, "the label")[-1:]
+
+    def says(self, number: int, *words: str) -> Callable[[], bool]:
+        return lambda: all(word in self.status(number) for word in words)
+
+
+def fixed(scene: Scene, thoughts: Thoughts) -> dict[str, Any]:
+    """From the label to the second commit."""
+    title, _, body = (DEMO / "issue.md").read_text().partition("\n\n")
+    number = scene.ada.open_issue(title.removeprefix("# "), body)
+    scene.grace.label(number, "agent-fix")
+    states = scene.watch(number, scene.says(number, "Lately"), "the work")
+    thoughts.recorded.told.set()
+    scene.watch(number, scene.says(number, "🚀"), "the end of it")
+    states += scene.watch(number, lambda: scene.site.labels(number) == {"agent-done"}, "the label of what is done")
+    (pull,) = scene.site.pulls()
+    checks = scene.server.wait(lambda: scene.site.check_runs(pull.head), "the check run")
+    line = _line_of(scene, pull.branch, "duebook/cycle.py", "each shorter month")
+    words = "/agent say what happens to a start on 29 February, too"
+    scene.grace.comment_inline(pull.number, InlineComment("duebook/cycle.py", line, words, start_line=line - 1))
+    scene.server.wait(lambda: scene.site.inline_comments(pull.number)[1:], "the thread's answer")
+    scene.server.wait(lambda: "Follow-up" in scene.site.pull(pull.number).body, "the follow-up's section")
+    text = (scene.site.file("duebook/cycle.py", pull.head) or b"").decode().split("\n")
+    return {
+        "issue": asdict(scene.site.issue(number)),
+        "states": states,
+        "pull": asdict(pull),
+        "checks": [asdict(each) for each in checks],
+        "thread": [scene.shown(each) for each in scene.site.inline_comments(pull.number)],
+        "lines": [[each, text[each - 1]] for each in range(line - 4, line + 1)],
+    }
+
+
+def waited(scene: Scene) -> list[dict[str, Any]]:
+    """Comments of jobs that wait for people, or answer them."""
+    refund = scene.ada.open_issue("Let us take back an invoice", "We need refunds: an invoice that takes one back.")
+    scene.grace.label(refund, "agent-fix")
+    found = scene.needed(refund, "/agent approve")
+    scene.grace.comment(refund, "/agent stop")
+    scene.watch(refund, scene.says(refund, "Stopped"), "the end of it")
+    unclear = scene.ada.open_issue("The overview is wrong", "The totals of the overview is wrong since last week.")
+    scene.grace.label(unclear, "agent-fix")
+    found += scene.needed(unclear, "Which totals")
+    asked = scene.ada.open_issue("Totals by plan", "I would like totals by plan.")
+    scene.grace.comment(asked, "/agent ask where does it round a part of a month, and how?")
+    found += scene.watch(asked, scene.says(asked, "💬 Answer"), "the answer")[-1:]
+    return found
+
+
+def paused(scene: Scene) -> list[dict[str, Any]]:
+    number = scene.ada.open_issue("Importer", "Please tidy the importer.")
+    scene.grace.label(number, "agent-fix")
+    return scene.needed(number, "Paused")
+
+
+def _line_of(scene: Scene, branch: str, path: str, words: str) -> int:
+    lines = (scene.site.file(path, branch) or b"").decode().split("\n")
+    return next(number for number, line in enumerate(lines, 1) if words in line)
+
+
+def sample(config: str) -> dict[str, str | bytes]:
+    """The demo's project, with a configuration if it is to have one."""
+    root = DEMO / "sample"
+    files = (path for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+    found: dict[str, str | bytes] = {str(path.relative_to(root)): path.read_bytes() for path in files}
+    return {**found, ".github/agent-fix.yml": config} if config else found
+
+
+def played() -> Iterator[tuple[str, Any]]:
+    thoughts = Thoughts()
+    with emulated_github() as github, Mind(thoughts) as mind, tempfile.TemporaryDirectory() as directory:
+        environment = {
+            **github.environment,
+            "AGENT_FIX_MODEL": "openai/local-endpoint",
+            "OPENAI_API_BASE": mind.url,
+            "OPENAI_API_KEY": "not needed here",
+        }
+        with running_server(Path(directory), environment) as server:
+            github.receiver = server.webhook
+            server.start_all()
+            yield "fixed", fixed(_scene(server, github, "duebook"), thoughts)
+            yield "waited", waited(_scene(server, github, "duebook-refunds", config=ASK_FIRST))
+            yield "paused", paused(_scene(server, github, "duebook-import", config=FEW_TURNS))
+            github.receiver = None
+
+
+def _scene(server: Server, github: EmulatedGitHub, name: str, config: str = "") -> Scene:
+    return Scene(server, github.add_repository(name, sample(config)))
+
+
+def main() -> None:
+    told = json.dumps(dict(played()), indent=1, ensure_ascii=False)
+    told = re.sub(r"http://127\.0\.0\.1:\d+", SITE, told).replace("agent-fix-test[bot]", "agent-fix[bot]")
+    (HERE / "conversation.json").write_text(told + "\n")
+
+
+if __name__ == "__main__":
+    main()
