@@ -1,0 +1,115 @@
+"""A server whose roles are killed before and after everything they do: one branch, one draft, one comment, one end."""
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from app.settings import ROLES, Role
+from tests.chaos.invariants import assert_sound
+from tests.chaos.stage import Stage, stage
+from tests.databases import DIALECTS
+
+pytestmark = pytest.mark.timeout(900)
+
+RECEIVER = ("delivery.storing", "delivery.stored")
+RECEPTION = (
+    *("delivery.claimed", "job.admitting", "job.admitted", "delivery.dealt_with", "delivery.finished"),
+    *("stock.brought", "stock.ready"),
+)
+EFFECTS = (
+    *(f"intent.wanted:{n}" for n in range(1, 10)),
+    *(f"intent.claimed:{n}" for n in range(1, 9)),
+    *(f"effect.made:{n}" for n in range(1, 9)),
+    *(f"receipt.written:{n}" for n in range(1, 9)),
+    *("commit.rebuilt", "branch.made"),
+)
+TELLING = (
+    *(f"herald.wished:{n}" for n in range(1, 4)),
+    *(f"herald.told:{n}" for n in range(1, 4)),
+    *("settling.wished", "settling.settled"),
+)
+PUBLISHER = (*RECEPTION, *EFFECTS, *TELLING)
+STEPS = ("plan.answer", "baseline", "turn.1.answer", "turn.1.act", "turn.2.answer", "verify.1", "turn.2.act", "publish")
+CHILD = (
+    *(f"{step}.{moment}" for step in STEPS for moment in ("before", "done", "stored")),
+    *(f"{call}.booked" for call in ("plan", "turn.1", "turn.2")),
+    *("publish.committed", "publish.wanted", "intent.wanted", "job.handed_over", "finished"),
+)
+WORKER = ("job.claimed", "job.begun", "job.ended", "job.released")
+
+CELLS: tuple[tuple[Role, str], ...] = (
+    *(("receiver", name) for name in RECEIVER),
+    *(("publisher", name) for name in PUBLISHER),
+    *(("worker", name) for name in (*WORKER, *CHILD)),
+)
+CHAINS: dict[str, dict[Role, tuple[str, ...]]] = {
+    "sqlite": {
+        "publisher": ("delivery.claimed", "job.admitted", "effect.made:2", "branch.made", "settling.wished"),
+        "worker": ("plan.booked", "turn.1.act.done", "verify.1.done", "publish.wanted", "job.released"),
+    },
+    "postgresql": {
+        "publisher": ("delivery.dealt_with", "stock.brought", "commit.rebuilt", "settling.settled", "herald.wished:2"),
+        "worker": ("job.claimed", "turn.1.booked", "turn.2.answer.stored", "publish.committed", "job.handed_over"),
+    },
+}
+"""Deaths during one job: each process may meet several, one life after the other."""
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_job_whose_server_dies_again_and_again_ends_as_if_it_had_not(tmp_path: Path, dialect: str) -> None:
+    with stage(tmp_path, dialect) as play:
+        for role, names in CHAINS[dialect].items():
+            play.arm(role, *names)
+        play.start()
+        play.label()
+        play.settle()
+        assert play.unburnt == []
+        assert_sound(play)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(("role", "name"), CELLS)
+def test_killed_at_each_moment(tmp_path: Path, dialect: str, role: Role, name: str) -> None:
+    with stage(tmp_path, dialect) as play:
+        play.arm(role, name)
+        play.start()
+        play.try_to_label()
+        play.settle()
+        assert play.unburnt == [], "nobody came by"
+        assert_sound(play)
+
+
+@pytest.mark.parametrize(
+    ("seed", "kills", "jobs"),
+    [
+        (1, 4, 2),
+        *(pytest.param(seed, 100, 10, marks=pytest.mark.full) for seed in range(2, 7)),
+    ],
+)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_killed_at_random(tmp_path: Path, dialect: str, seed: int, kills: int, jobs: int) -> None:
+    chance = random.Random(f"{seed} {dialect}")
+    with stage(tmp_path, dialect) as play:
+        play.add_issues(jobs - 1, repositories=True)
+        play.start()
+        play.label_all()
+        for _ in range(kills):
+            # The time of death is the experiment; nothing is inferred from where it struck.
+            time.sleep(chance.uniform(0.05, 3.0))
+            _kill_somebody(play, chance)
+            play.revive()
+        play.settle(patience=600)
+        assert_sound(play)
+
+
+def _kill_somebody(play: Stage, chance: random.Random) -> None:
+    role: Role = chance.choice(ROLES)
+    children = play.children()
+    if role == "worker" and children and chance.random() < 0.5:
+        play.kill_process(chance.choice(children))
+        return
+    play.server.processes[role].kill()
+    play.server.processes[role].wait(30)
