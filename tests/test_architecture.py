@@ -40,7 +40,7 @@ LAYERS = (
     ("app.pipeline", "app.asking", "app.questions", "app.commission"),
     ("app.jobs",),
     ("app.events", "app.wire", "app.payload", "app.commands", "app.access", "app.orders", "app.signals", "app.intake"),
-    ("app.publish.rules", "app.publish.house_style", "app.publish.granting"),
+    ("app.publish.rules", "app.publish.house_style", "app.publish.granting", "app.publish.apart"),
     ("app.publish.status", "app.publish.threads"),
     ("app.reception", "app.publish.herald", "app.publish.settling"),
     ("app.bootstrap",),

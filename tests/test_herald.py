@@ -212,6 +212,21 @@ async def test_who_took_the_job_over_tells_of_it(desk: Desk, ground: Ground) -> 
     assert await desk.herald.tell() == 1
 
 
+async def test_a_job_whose_rows_cannot_be_read_keeps_no_other_waiting(
+    desk: Desk, ground: Ground, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = await desk.admit()
+    other = ground.world.open_issue(ground.repo, ground.owner, "Another")
+    await desk.admit(number=other.number)
+    desk.store.keep(broken.id, {"exit_status": "of another version"})
+    await desk.everything()
+    assert desk.comments() == []
+    assert len(desk.comments(other.number)) == 1
+    assert await desk.herald.tell() == 0
+    told = [record for record in caplog.records if "failed for job j1" in record.getMessage()]
+    assert len(told) == 1, "it is left alone for a while"
+
+
 async def test_one_job_cannot_flood_a_repository(desk: Desk, ground: Ground) -> None:
     made = await desk.admit(trigger="issue")
     with desk.engine.begin() as db:

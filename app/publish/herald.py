@@ -16,6 +16,7 @@ from app.job import FINAL, JobState, ProgressKind
 from app.jobs.roster import Commissioned, Roster
 from app.jobs.store import JobStore
 from app.model.budget import Totals
+from app.publish.apart import Apart
 from app.publish.intent import MAX_BODY, Intent, Label, React, StatusComment, WriteCheck
 from app.publish.intents import Intents, StaleEpoch, TooManyWishes
 from app.publish.proof import MEANING, Caps, verification_section
@@ -71,15 +72,13 @@ class Herald:
         self._account = account
         self._now = now
         self._public_url = public_url.rstrip("/")
+        self._apart = Apart("telling of it")
         self._page = page
 
     async def tell(self) -> int:
         """Tell of every job that there is news of; returns of how many."""
-        return await asyncio.to_thread(self._tell_all)
-
-    def _tell_all(self) -> int:
-        due = [each for each in self._roster.untold(EVERY) if self._is_due(each)]
-        return sum(self._tell(each) for each in due)
+        untold = await asyncio.to_thread(self._roster.untold, EVERY)
+        return await self._apart.each(filter(self._is_due, untold), self._tell)
 
     def _is_due(self, each: Commissioned) -> bool:
         """A change of state at once; else ever more rarely, so that a long job is no stream of edits."""

@@ -12,6 +12,7 @@ from app.forge.errors import NoAccess
 from app.job import JobState
 from app.jobs.roster import Commissioned, Roster
 from app.jobs.store import JobStore
+from app.publish.apart import Apart
 from app.publish.comments import follow_up_body
 from app.publish.facts import facts_of
 from app.publish.intent import (
@@ -55,13 +56,12 @@ class Settling:
         self._roster = roster
         self._intents = intents
         self._mirror = mirror
+        self._apart = Apart("settling it")
 
     async def settle(self) -> int:
         """Give every job that can have one its final state; returns how many."""
-        return await asyncio.to_thread(self._settle_all)
-
-    def _settle_all(self) -> int:
-        return sum(self._settle(each) for each in self._roster.publishing())
+        waiting = await asyncio.to_thread(self._roster.publishing)
+        return await self._apart.each(waiting, self._settle)
 
     def _settle(self, each: Commissioned) -> bool:
         settled = self._settled(each)
