@@ -103,7 +103,7 @@ class Stock:
                 self._end(each, "error", failure)
             case _:
                 self._tries[job] += 1
-                self._due[job] = now + min(SHORTEST * 2 ** self._tries[job], LONGEST)
+                self._due[job] = now + min(SHORTEST * 2 ** min(self._tries[job], 10), LONGEST)
                 self._tell_waiting(each, failure)
 
     def _end(self, each: Commissioned, state: JobState, failure: Exception) -> None:

@@ -220,6 +220,8 @@ class World:
         self.tokens: dict[str, Token] = {}
         self.deliveries: list[Delivery] = []
         self.long_tokens = False
+        self.logs = "https://logs.example/logs"
+        """Where the logs of workflow jobs lie."""
         self.apps: dict[str, int] = {}
         """Other Apps, by slug."""
         self._numbers = itertools.count(1_001)
@@ -245,6 +247,7 @@ class World:
         git(self.directory, "clone", "-q", "--bare", "--template=", str(work), str(bare))
         git(bare, "config", "http.receivepack", "true")
         git(bare, "config", "uploadpack.allowAnySHA1InWant", "true")
+        git(bare, "config", "uploadpack.allowFilter", "true")
         (bare / "hooks").mkdir(exist_ok=True)
         hook = bare / "hooks" / "pre-receive"
         hook.write_text(PRE_RECEIVE)
