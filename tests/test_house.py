@@ -52,4 +52,4 @@ def test_ci_holds_few_rights_and_pins_what_it_uses() -> None:
             assert "${{" not in step.get("run", "")
     commands = [step.get("run") for job in workflow["jobs"].values() for step in job["steps"]]
     assert ".ci/run" in commands
-    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == ["3.11", "3.13"]
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13"]
