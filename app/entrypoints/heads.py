@@ -4,11 +4,18 @@ Without them anybody could fill the memory with headers that never end, or hold 
 """
 
 import asyncio
+import logging
+import signal
 from typing import ClassVar, Final
 
+import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MOST_HEAD_BYTES: Final = 64 * 1024
+MOST_CONNECTIONS: Final = 800
+"""Below the number of files that a process may open almost everywhere."""
+GRACE_SECONDS: Final = 10
 _REFUSED = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -64,3 +71,24 @@ class BoundedHeads(HttpToolsProtocol):
         self._deadline = None
         if not self.transport.is_closing():
             self.transport.close()
+
+
+def bounded_server(app: ASGIApp) -> uvicorn.Server:
+    """A server that ends in order at SIGTERM and SIGINT, and then returns."""
+    config = uvicorn.Config(
+        app,
+        http=BoundedHeads,
+        loop="uvloop",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level=logging.WARNING,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        forwarded_allow_ips="127.0.0.1,::1",
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # what uvicorn puts back, and raises once more, when it has ended
+    return uvicorn.Server(config)

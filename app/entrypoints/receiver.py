@@ -1,7 +1,6 @@
 """The receiver's process: webhooks in, and the pages for people out. It holds the webhook secret and the database."""
 
 import logging
-import signal
 import socket
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,16 +9,12 @@ import uvicorn
 from starlette.applications import Starlette
 
 from app.bootstrap.receiving import Receiving
-from app.entrypoints.heads import BoundedHeads
+from app.entrypoints.heads import bounded_server
 from app.entrypoints.opening import address_of, listen
 from app.entrypoints.webhook import receiver
 from app.errors import ExitCode
 from app.settings import Settings
 from app.web.site import site
-
-GRACE_SECONDS = 10
-MOST_CONNECTIONS = 800
-"""Below the number of files that a process may open almost everywhere."""
 
 logger = logging.getLogger(__name__)
 
@@ -38,27 +33,11 @@ def run_receiver(settings: Settings, listening: int | None = None) -> int:
 
 
 def serve(receiving: Receiving, settings: Settings, door: socket.socket) -> None:
-    ending: list[uvicorn.Server] = []
-    app = application(receiving, settings, ending=lambda: bool(ending) and ending[0].should_exit)
-    config = uvicorn.Config(
-        app,
-        http=BoundedHeads,
-        loop="uvloop",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        log_level=logging.WARNING,
-        access_log=False,
-        server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-        forwarded_allow_ips="127.0.0.1,::1",
-    )
-    ending.append(uvicorn.Server(config))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)  # what uvicorn puts back, and raises once more, when it has ended
+    servers: list[uvicorn.Server] = []
+    app = application(receiving, settings, ending=lambda: any(server.should_exit for server in servers))
+    servers.append(bounded_server(app))
     logger.info("receiver ready at %s", address_of(door))
-    ending[0].run([door])
+    servers[0].run([door])
 
 
 def application(receiving: Receiving, settings: Settings, *, ending: Callable[[], bool] = lambda: False) -> Starlette:

@@ -28,7 +28,7 @@ NEEDS: Mapping[Role, Mapping[str, str]] = {
     "receiver": {WEBHOOK_SECRET: "Set it to the webhook secret of the GitHub App."},
     "worker": {},
     "publisher": {
-        APP_ID: "Set it to the App's id; the App's page at GitHub shows it.",
+        APP_ID: "Set it to the App's id, or let `agent-fix serve --setup` make an App.",
         PRIVATE_KEY: "Set it to the path of the App's .pem file, or to its text.",
         MODEL: "Set it to the model of repositories that name none, like anthropic/NAME or openai/NAME.",
     },

@@ -1,0 +1,166 @@
+"""The set-up page: a person's browser makes the GitHub App from our manifest, and its key is kept here.
+
+terminal ─► /setup?token=… ─► form ─► GitHub makes the App ─► /setup/done?code&state ─► app.env ─► the process ends
+"""
+
+import asyncio
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.errors import AgentFixError
+from app.forge.github.manifest import MOST_NAME, NewApp, manifest, page_to_make_it
+from app.web.guard import HEADERS, from_our_pages, with_headers
+from app.web.pages import HERE, environment
+
+COOKIE = "agent_fix_setup"
+FORM_BYTES = 8_192
+MOST_STATES = 20
+_ORGANISATION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})")
+_HOST = re.compile(r"[A-Za-z0-9.\[\]:-]{1,255}")
+
+Exchange = Callable[[str], Awaitable[NewApp]]
+Keep = Callable[[NewApp, str], str]
+"""Keeps a new App, made with this public address; returns where."""
+
+
+class SetupPage:
+    """Answers to whoever has the token of the terminal, until an App was made."""
+
+    def __init__(self, *, github_url: str, public_url: str, token: str, exchange: Exchange, keep: Keep) -> None:
+        self._github = github_url
+        self._public = public_url
+        self._token = token
+        self._exchange = exchange
+        self._keep = keep
+        self._states: dict[str, str] = {}
+        self._templates = environment()
+        self.made: NewApp | None = None
+        self.ended = asyncio.Event()
+
+    def app(self) -> ASGIApp:
+        routes = [
+            Route("/setup", self.form),
+            Route("/setup", self.confirm, methods=["POST"]),
+            Route("/setup/done", self.done),
+            Route("/style.css", _asset("style.css")),
+            Route("/icon.svg", _asset("icon.svg")),
+        ]
+        app = Starlette(routes=routes)
+
+        async def with_our_headers(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                await app(scope, receive, with_headers(send))
+
+        return with_our_headers
+
+    async def form(self, request: Request) -> Response:
+        if given := request.query_params.get("token", ""):
+            if not _same(given, self._token):
+                return self._stranger()
+            answer = RedirectResponse("/setup", 303)  # the token does not stay in the address
+            secure = request.url.scheme == "https"
+            answer.set_cookie(COOKIE, self._token, path="/setup", httponly=True, samesite="lax", secure=secure)
+            return answer
+        if not self._knows(request):
+            return self._stranger()
+        return self._render("setup.html", name="", organisation="", address=self._public, problem="")
+
+    async def confirm(self, request: Request) -> Response:
+        """The manifest as a form that the person sends to GitHub."""
+        if not self._knows(request) or not from_our_pages(request.headers):
+            return self._stranger()
+        said = await _form(request)
+        problem = _problem(said)
+        host = request.headers.get("host", "")
+        if problem or not _HOST.fullmatch(host):
+            return self._render("setup.html", status=400, problem=problem or "Your browser names no host.", **said)
+        address = said["address"].rstrip("/")
+        channel = bool(urlsplit(address).path)  # of a forwarder, which is to stay unknown
+        state = self._new_state(address)
+        wanted = manifest(
+            name=said["name"],
+            home=self._github if channel else address,
+            hook=address if channel else f"{address}/webhook",
+            redirect=f"{request.url.scheme}://{host}/setup/done",
+        )
+        page = self._render(
+            "setup_confirm.html",
+            action=page_to_make_it(self._github, said["organisation"], state),
+            manifest=json.dumps(wanted),
+            wanted=wanted,
+            owner=said["organisation"] or "your own account",
+        )
+        github = "{0.scheme}://{0.netloc}".format(urlsplit(self._github))
+        policy = HEADERS["content-security-policy"].replace("form-action 'self'", f"form-action 'self' {github}")
+        page.headers["content-security-policy"] = policy
+        return page
+
+    async def done(self, request: Request) -> Response:
+        """GitHub sends the person back here; the state shows that it is the form that was begun here."""
+        address = self._states.pop(request.query_params.get("state", ""), None)
+        if not self._knows(request) or address is None or self.made is not None:
+            return self._stranger()
+        try:
+            app = await self._exchange(request.query_params.get("code", ""))
+            place = self._keep(app, address)
+        except AgentFixError as error:
+            return self._render("setup_failed.html", status=502, message=error.message, hint=error.hint)
+        self.made = app
+        self.ended.set()
+        return self._render("setup_done.html", app=app, place=place, github=self._github)
+
+    def _knows(self, request: Request) -> bool:
+        return _same(request.cookies.get(COOKIE, ""), self._token)
+
+    def _new_state(self, address: str) -> str:
+        while len(self._states) >= MOST_STATES:
+            self._states.pop(next(iter(self._states)))
+        state = secrets.token_urlsafe(24)
+        self._states[state] = address
+        return state
+
+    def _stranger(self) -> Response:
+        return self._render("setup_stranger.html", status=403)
+
+    def _render(self, template: str, /, *, status: int = 200, **values: Any) -> HTMLResponse:
+        return HTMLResponse(self._templates.get_template(template).render(most_name=MOST_NAME, **values), status)
+
+
+def _same(given: str, wanted: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
+
+
+async def _form(request: Request) -> dict[str, str]:
+    length = request.headers.get("content-length", "")
+    body = await request.body() if length.isdecimal() and int(length) <= FORM_BYTES else b""
+    fields = parse_qs(body.decode("ascii", "replace"), max_num_fields=10)
+    return {name: fields.get(name, [""])[0].strip() for name in ("name", "organisation", "address")}
+
+
+def _problem(said: dict[str, str]) -> str:
+    if not said["name"] or len(said["name"]) > MOST_NAME or not said["name"].isprintable():
+        return f"The App needs a name of at most {MOST_NAME} characters."
+    if said["organisation"] and not _ORGANISATION.fullmatch(said["organisation"]):
+        return "That is no name of an organisation."
+    found = urlsplit(said["address"])
+    if found.scheme not in {"http", "https"} or not found.hostname or found.query or found.fragment or found.username:
+        return "The address must be one like https://agent-fix.example.org."
+    return ""
+
+
+def _asset(name: str) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(_: Request) -> Response:
+        return FileResponse(HERE / "static" / name)
+
+    return answer

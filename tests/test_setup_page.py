@@ -1,0 +1,322 @@
+"""The set-up page: from the token of the terminal to the key in `app.env`, and everybody else turned away."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from app.entrypoints.setup import keep
+from app.errors import AgentFixError, ExitCode
+from app.forge.errors import ForgeError
+from app.forge.github.connection import Host
+from app.forge.github.manifest import EVENTS, PERMISSIONS, NewApp, exchange, page_to_make_it
+from app.settings import settings_from
+from app.settings.appfile import read_app_file
+from app.web.setup import SetupPage
+from tests.fakes.github.gate import app_key
+from tests.loopback import listening, serving
+
+TOKEN = "the-token-of-the-terminal"
+CODE = "a180b1a3d263c81bc6441d7b990bae27d4c10679"
+HERE = "http://127.0.0.1:8080"
+FORM = {"name": "agent-fix-ada", "organisation": "", "address": "https://agent-fix.example.org/"}
+
+
+def new_app(**changes: Any) -> dict[str, Any]:
+    made = {"id": 7, "slug": "agent-fix-ada", "html_url": "https://github.com/apps/agent-fix-ada", "pem": app_key()[0]}
+    return {**made, "webhook_secret": "a webhook secret", "client_id": "x", "node_id": "y", "owner": None, **changes}
+
+
+class Form(HTMLParser):
+    """The form that a browser sends on: where to, and its fields."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.action = ""
+        self.fields: dict[str, str] = {}
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if tag == "form":
+            self.action = found.get("action") or ""
+        if tag == "input":
+            self.fields[found["name"] or ""] = found.get("value") or ""
+
+
+@dataclass
+class Setting:
+    """The page, a browser that has the token or not, and what was kept."""
+
+    page: SetupPage
+    browser: httpx.AsyncClient
+    codes: list[str] = field(default_factory=list)
+    kept: list[tuple[NewApp, str]] = field(default_factory=list)
+
+    async def enter(self) -> None:
+        answer = await self.browser.get(f"/setup?token={TOKEN}")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/setup")
+
+    async def confirm(self, **changes: str) -> httpx.Response:
+        return await self.browser.post("/setup", data={**FORM, **changes})
+
+    async def begun(self) -> str:
+        """The state of a form that was filled in."""
+        form = Form((await self.confirm()).text)
+        return parse_qs(urlsplit(form.action).query)["state"][0]
+
+
+@pytest.fixture
+async def here() -> AsyncIterator[Setting]:
+    async def give(code: str) -> NewApp:
+        setting.codes.append(code)
+        if code != CODE:
+            raise AgentFixError("GitHub answered 404: Not Found", hint="Begin again.")
+        return NewApp.model_validate(new_app())
+
+    def keeping(app: NewApp, address: str) -> str:
+        setting.kept.append((app, address))
+        return "/state/app.env"
+
+    page = SetupPage(github_url="https://github.com", public_url="", token=TOKEN, exchange=give, keep=keeping)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(page.app()), base_url=HERE) as browser:
+        setting = Setting(page, browser)
+        yield setting
+
+
+async def test_the_whole_way(here: Setting) -> None:
+    await here.enter()
+    assert "Make your GitHub App" in (await here.browser.get("/setup")).text
+    answer = await here.confirm()
+    form = Form(answer.text)
+    assert form.action.startswith("https://github.com/settings/apps/new?state=")
+    assert "form-action 'self' https://github.com;" in answer.headers["content-security-policy"]
+    wanted = json.loads(form.fields["manifest"])
+    assert wanted["hook_attributes"] == {"url": "https://agent-fix.example.org/webhook", "active": True}
+    assert wanted["redirect_url"] == f"{HERE}/setup/done"
+    assert (wanted["name"], wanted["url"], wanted["public"]) == (FORM["name"], "https://agent-fix.example.org", False)
+    state = parse_qs(urlsplit(form.action).query)["state"][0]
+    done = await here.browser.get("/setup/done", params={"code": CODE, "state": state})
+    assert done.status_code == 200
+    assert "https://github.com/apps/agent-fix-ada/installations/new" in done.text
+    assert app_key()[0].splitlines()[1] not in done.text
+    assert "a webhook secret" not in done.text
+    ((app, address),) = here.kept
+    assert (app.id, address) == (7, "https://agent-fix.example.org")
+    assert here.page.ended.is_set()
+
+
+def test_the_app_asks_for_the_least() -> None:
+    assert not {"workflows", "administration", "secrets", "members", "organization_administration"} & PERMISSIONS.keys()
+    assert {name for name, access in PERMISSIONS.items() if access == "write"} == {
+        "contents",
+        "issues",
+        "pull_requests",
+        "checks",
+    }
+    assert not {"installation", "installation_repositories", "meta"} & set(
+        EVENTS
+    )  # GitHub refuses a manifest with them
+
+
+async def test_an_organisation_and_a_forwarder(here: Setting) -> None:
+    await here.enter()
+    channel = "https://forwarder.example/aBc123"
+    answer = await here.confirm(organisation="octo-org", address=channel)
+    form = Form(answer.text)
+    assert form.action.startswith("https://github.com/organizations/octo-org/settings/apps/new?state=")
+    wanted = json.loads(form.fields["manifest"])
+    assert (wanted["hook_attributes"]["url"], wanted["url"]) == (channel, "https://github.com")
+    assert page_to_make_it("https://ghe.example.org/", "", "s") == "https://ghe.example.org/settings/apps/new?state=s"
+
+
+@pytest.mark.parametrize("path", ["/setup", "/setup?token=", "/setup?token=guess", f"/setup/done?code={CODE}&state=x"])
+async def test_a_stranger_is_turned_away(here: Setting, path: str) -> None:
+    answer = await here.browser.get(path)
+    assert answer.status_code == 403
+    assert "set-cookie" not in answer.headers
+    assert (await here.confirm()).status_code == 403
+
+
+async def test_another_browser_cannot_finish_what_one_began(here: Setting) -> None:
+    await here.enter()
+    state = await here.begun()
+    here.browser.cookies.clear()
+    for cookie in ("", "guess"):
+        here.browser.cookies.set("agent_fix_setup", cookie)
+        done = await here.browser.get("/setup/done", params={"code": CODE, "state": state})
+        assert done.status_code == 403
+    assert not here.codes
+
+
+async def test_a_state_is_ours_and_good_for_one_time(here: Setting) -> None:
+    await here.enter()
+    state = await here.begun()
+    for wrong in ("", "guess", state[:-1]):
+        assert (await here.browser.get("/setup/done", params={"code": CODE, "state": wrong})).status_code == 403
+    failed = await here.browser.get("/setup/done", params={"code": "b" * 40, "state": state})
+    assert failed.status_code == 502
+    assert "GitHub answered 404" in failed.text
+    assert (await here.browser.get("/setup/done", params={"code": CODE, "state": state})).status_code == 403
+    again = await here.begun()
+    assert (await here.browser.get("/setup/done", params={"code": CODE, "state": again})).status_code == 200
+    assert (
+        await here.browser.get("/setup/done", params={"code": CODE, "state": await here.begun()})
+    ).status_code == 403
+    assert len(here.kept) == 1
+
+
+async def test_other_sites_cannot_send_the_form(here: Setting) -> None:
+    await here.enter()
+    for headers in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}):
+        assert (await here.browser.post("/setup", data=FORM, headers=headers)).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": ""},
+        {"name": "x" * 35},
+        {"organisation": "../../evil"},
+        {"organisation": "a b"},
+        {"organisation": "x?y"},
+        {"address": ""},
+        {"address": "javascript:alert(1)"},
+        {"address": "agent-fix.example.org"},
+        {"address": "https://user@host"},
+        {"address": "https://host/?x=1"},
+    ],
+)
+async def test_what_cannot_be_is_said_and_the_form_keeps_the_rest(here: Setting, changes: dict[str, str]) -> None:
+    await here.enter()
+    answer = await here.confirm(**changes)
+    assert answer.status_code == 400
+    form = Form(answer.text)
+    assert form.action == "/setup"
+    assert {name: value for name, value in form.fields.items() if name not in changes}.items() <= FORM.items()
+
+
+async def test_hostile_input_stays_text(here: Setting) -> None:
+    await here.enter()
+    answer = await here.confirm(name="\"><script>'&lt;")
+    assert "<script>" not in answer.text
+    assert json.loads(Form(answer.text).fields["manifest"])["name"] == "\"><script>'&lt;"
+    bad = await here.browser.post("/setup", data=FORM, headers={"host": 'x"><script>'})
+    assert bad.status_code == 400
+    assert "<script>" not in bad.text
+
+
+async def test_the_pages_forbid_framing_and_the_cookie_is_out_of_reach(here: Setting) -> None:
+    answer = await here.browser.get(f"/setup?token={TOKEN}")
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=lax" in cookie
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert TOKEN not in answer.headers["location"]
+
+
+def github(answer: Response, asked: list[tuple[str, str]]) -> httpx.ASGITransport:
+    async def convert(request: Request) -> Response:
+        asked.append((request.method, request.url.path))
+        assert "authorization" not in request.headers
+        return answer
+
+    return httpx.ASGITransport(Starlette(routes=[Route("/{rest:path}", convert, methods=["POST"])]))
+
+
+HOST = Host("http://api.github.example", "http://github.example")
+
+
+async def test_a_code_is_exchanged_once_and_without_repeating() -> None:
+    asked: list[tuple[str, str]] = []
+    app = await exchange(HOST, CODE, transport=github(JSONResponse(new_app(), 201), asked))
+    assert (app.id, app.pem, app.webhook_secret) == (7, app_key()[0], "a webhook secret")
+    assert "PRIVATE" not in repr(app)
+    assert asked == [("POST", f"/app-manifests/{CODE}/conversions")]
+
+
+@pytest.mark.parametrize("status", [404, 422, 500, 502])
+async def test_a_refusal_is_one_of_the_forges_errors(status: int) -> None:
+    asked: list[tuple[str, str]] = []
+    with pytest.raises(ForgeError) as error:
+        await exchange(HOST, CODE, transport=github(JSONResponse({"message": "Nope"}, status), asked))
+    assert str(status) in error.value.message
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("code", ["", "../../user", "a b", "x" * 500])
+async def test_what_is_no_code_is_not_sent(code: str) -> None:
+    asked: list[tuple[str, str]] = []
+    with pytest.raises(AgentFixError):
+        await exchange(HOST, code, transport=github(JSONResponse({}, 201), asked))
+    assert not asked
+
+
+@pytest.mark.parametrize(
+    ("address", "public"), [("https://h.example", "https://h.example"), ("https://h.example/c", None)]
+)
+def test_what_is_kept_is_what_serve_reads(tmp_path: Path, address: str, public: str | None) -> None:
+    ghe = {"HOME": str(tmp_path), "AGENT_FIX_GITHUB_URL": "https://ghe.example.org"}
+    keep(settings_from(ghe, tmp_path), NewApp.model_validate(new_app(webhook_secret=None)), address)
+    names = [f"AGENT_FIX_{name}" for name in ("APP_ID", "PRIVATE_KEY", "WEBHOOK_SECRET", "PUBLIC_URL", "GITHUB_URL")]
+    kept = read_app_file(tmp_path, [*names, "AGENT_FIX_GITHUB_API_URL"])
+    found = settings_from({**kept, "AGENT_FIX_MODEL": "openai/x"}, tmp_path)
+    found.check("receiver", "worker", "publisher")
+    assert (found.app_id, found.private_key) == (7, app_key()[0])
+    assert found.github_api_url == "https://ghe.example.org/api/v3"
+    assert kept.get("AGENT_FIX_PUBLIC_URL") == public
+
+
+def program(place: Path, *words: str, **ours: str) -> list[str]:
+    return [sys.executable, "-I", "-m", "app.cli", "serve", "--setup", "--state", str(place), *words]
+
+
+def test_the_program_sets_up_and_ends(tmp_path: Path) -> None:
+    """The real one, with a GitHub on the loopback that makes the App."""
+
+    async def convert(_: Request) -> Response:
+        return JSONResponse(new_app(), 201)
+
+    app = Starlette(routes=[Route("/app-manifests/{code}/conversions", convert, methods=["POST"])])
+    with listening() as door, serving(app, door) as address:
+        ours = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "AGENT_FIX_PORT": str(free_port())}
+        ours |= {"AGENT_FIX_GITHUB_API_URL": address, "AGENT_FIX_GITHUB_URL": address}
+        process = subprocess.Popen(program(tmp_path), env=ours, stdout=subprocess.PIPE, text=True)
+        timer = threading.Timer(60, process.kill)
+        timer.start()
+        assert process.stdout is not None
+        invited = next(line.strip() for line in process.stdout if "/setup?token=" in line)
+        with httpx.Client(base_url=invited.partition("/setup")[0], timeout=30, follow_redirects=True) as browser:
+            assert browser.get(invited).status_code == 200
+            form = Form(browser.post("/setup", data=FORM).text)
+            state = parse_qs(urlsplit(form.action).query)["state"][0]
+            assert browser.get("/setup/done", params={"code": CODE, "state": state}).status_code == 200
+        rest = process.stdout.read()
+        assert process.wait(60) == ExitCode.OK
+        timer.cancel()
+        process.stdout.close()
+    assert "Install it in your repositories: https://github.com/apps/agent-fix-ada/installations/new" in rest
+    assert (tmp_path / "app.env").stat().st_mode & 0o777 == 0o600
+    again = subprocess.run(program(tmp_path), env=ours, capture_output=True, text=True, check=False)
+    assert again.returncode == ExitCode.USAGE
+    assert "configured already (App 7)" in again.stderr
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        return int(door.getsockname()[1])
