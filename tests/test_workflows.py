@@ -1,0 +1,293 @@
+"""The workflow templates that users copy, and our own: few rights, fixed versions, and started only by who asks."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.templates import Place
+
+ROOT = Path(__file__).parents[1]
+TEMPLATES = sorted((ROOT / "workflows").glob("*.yml"))
+OWN = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+FILES = [*TEMPLATES, *OWN]
+HELD = {
+    "contents": "write",
+    "issues": "write",
+    "pull-requests": "write",
+    "checks": "write",
+    "statuses": "read",
+    "actions": "read",
+}
+
+PERSON = {"login": "ada", "type": "User"}
+BOT = {"login": "agent-fix[bot]", "type": "Bot"}
+MINE, FORK = {"full_name": "octo/shop"}, {"full_name": "eve/shop"}
+REPOSITORY = {"full_name": "octo/shop", "name": "shop", "owner": {"login": "octo"}, "default_branch": "main"}
+
+
+def read(path: Path) -> dict[str, Any]:
+    found = yaml.safe_load(path.read_text("utf-8"))
+    assert isinstance(found, dict)
+    return {"on" if key is True else key: value for key, value in found.items()}
+
+
+def jobs(path: Path) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = read(path)["jobs"]
+    return found
+
+
+def tool(name: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    program = Path(sys.executable).with_name(name)
+    if not program.exists():
+        pytest.skip(f"NOT TESTED by {name}: it is not installed")
+    return subprocess.run([program, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+# What others' tools say
+
+
+def test_zizmor_finds_nothing_as_an_auditor() -> None:
+    done = tool("zizmor", "--offline", "--no-config", "--persona=auditor", "--format=plain", *map(str, FILES))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(path.name in done.stderr for path in FILES), "each file was looked at"
+
+
+def test_zizmor_finds_nothing_in_a_release_and_nothing_is_told_to_be_ignored_of_its_pin(tmp_path: Path) -> None:
+    release = [sys.executable, "-I", str(ROOT / "deploy" / "release.py")]
+    subprocess.run([*release, "pin", "9.8.7", "a" * 40, str(tmp_path)], check=True)
+    made = sorted(tmp_path.glob("*.yml"))
+    assert [path.name for path in made] == [path.name for path in TEMPLATES]
+    for path in made:
+        assert f"@{'a' * 40} # v9.8.7\n" in path.read_text("utf-8")
+        assert "unpinned-uses" not in path.read_text("utf-8")
+    done = tool("zizmor", "--offline", "--no-config", "--persona=auditor", "--format=plain", *map(str, made))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_actionlint_finds_nothing() -> None:
+    done = tool("actionlint", *map(str, FILES))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_schema_of_workflows_is_kept() -> None:
+    done = tool("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *map(str, FILES))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# Rules of our own
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_nothing_is_held_that_is_not_needed(path: Path) -> None:
+    assert read(path)["permissions"] == {}
+    for name, job in jobs(path).items():
+        assert job["permissions"], name
+        assert "write-all" not in job["permissions"]
+        assert "uses" in job or 0 < job["timeout-minutes"] <= 120, name
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_nobody_can_change_what_is_used(path: Path) -> None:
+    for job in jobs(path).values():
+        for step in job.get("steps", ()):
+            if "uses" not in step or step["uses"].startswith("agent-fix/agent-fix"):
+                continue
+            line = re.search(rf"{re.escape(step['uses'])} # (v[0-9.]+)\n", path.read_text("utf-8"))
+            assert re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40}", step["uses"]), step["uses"]
+            assert line, f"{step['uses']} does not tell its version"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_no_text_of_an_event_is_a_part_of_a_script(path: Path) -> None:
+    for job in jobs(path).values():
+        for step in job.get("steps", ()):
+            assert "${{" not in step.get("run", "")
+            if step.get("uses", "").startswith("actions/checkout@"):
+                assert step["with"]["persist-credentials"] is False
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
+def test_a_template_checks_nothing_out_and_never_runs_a_forks_code_with_rights(path: Path) -> None:
+    workflow = read(path)
+    assert "pull_request_target" not in workflow["on"]
+    assert "checkout" not in path.read_text("utf-8").replace("checked out", "")
+    for job in jobs(path).values():
+        assert set(job["permissions"].items()) <= {*HELD.items(), ("actions", "write")}
+        assert not ("secrets." in json.dumps(job) and job["permissions"].get("actions") == "write")
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
+def test_nothing_that_was_asked_is_cancelled_or_displaced(path: Path) -> None:
+    """Groups belong to jobs, which enter them after their `if`; a workflow's own group is entered before it."""
+    workflow = read(path)
+    assert "concurrency" not in workflow
+    groups = [job["concurrency"] for job in jobs(path).values() if uses_the_action(job)]
+    assert groups
+    for group in groups:
+        assert group["cancel-in-progress"] is False
+        assert group["queue"] == "max"
+        assert group["group"].startswith("agent-fix-${{")
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
+def test_templates_give_the_action_only_inputs_that_it_has(path: Path) -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
+    for job in jobs(path).values():
+        for step in job["steps"]:
+            if step.get("uses", "").startswith("agent-fix/agent-fix@"):
+                assert set(step["with"]) <= set(action["inputs"])
+
+
+def uses_the_action(job: Mapping[str, Any]) -> bool:
+    return any(step.get("uses", "").startswith("agent-fix/agent-fix@") for step in job["steps"])
+
+
+# What starts the work, and what starts nothing
+
+
+def comment(text: str, *, by: Mapping[str, str] = PERSON, association: str = "MEMBER") -> dict[str, Any]:
+    said = {"body": text, "user": by, "author_association": association}
+    return {"action": "created", "issue": {"number": 12}, "comment": said, "sender": by, "repository": REPOSITORY}
+
+
+def label(name: str, *, by: Mapping[str, str] = PERSON) -> dict[str, Any]:
+    about = {"action": "labeled", "issue": {"number": 12}, "label": {"name": name}}
+    return {**about, "sender": by, "repository": REPOSITORY}
+
+
+def on_pull(event: Mapping[str, Any], head: Mapping[str, Any] = MINE) -> dict[str, Any]:
+    rest = {key: value for key, value in event.items() if key != "issue"}
+    return {**rest, "pull_request": {"number": 13, "head": {"repo": head, "ref": "x"}, "base": {"repo": MINE}}}
+
+
+def review(text: str, head: Mapping[str, Any] = MINE) -> dict[str, Any]:
+    said = {"body": text, "user": PERSON, "author_association": "MEMBER", "state": "commented"}
+    event = {"action": "submitted", "review": said, "sender": PERSON, "repository": REPOSITORY}
+    return on_pull(event, head)
+
+
+ASKING = {
+    "label": ("issues", label("agent-fix")),
+    "comment": ("issue_comment", comment("/agent fix it")),
+    "later line": ("issue_comment", comment("I saw it too.\r\n\r\n/Agent plan")),
+    "by name": ("issue_comment", comment("@agent-fix please")),
+    "owner": ("issue_comment", comment("/agent", association="OWNER")),
+    "hidden member": ("issue_comment", comment("/agent", association="CONTRIBUTOR")),
+    "pull request": ("pull_request", on_pull(label("agent-fix"))),
+    "review": ("pull_request_review", review("Nearly.\n/agent name it total")),
+    "thread": ("pull_request_review_comment", on_pull(comment("/agent shorter"))),
+}
+QUIET = {
+    "other label": ("issues", label("bug")),
+    "bot's label": ("issues", label("agent-fix", by=BOT)),
+    "chatter": ("issue_comment", comment("Any news?")),
+    "own comment": ("issue_comment", comment("Write `/agent continue`.", by=BOT)),
+    "own, by a person's token": ("issue_comment", comment("<!-- agent-fix:job:j1 -->\nWrite `/agent continue`.")),
+    "stranger": ("issue_comment", comment("/agent fix it", association="NONE")),
+    "newcomer": ("issue_comment", comment("/agent fix it", association="FIRST_TIME_CONTRIBUTOR")),
+    "fork's label": ("pull_request", on_pull(label("agent-fix"), FORK)),
+    "fork's review": ("pull_request_review", review("/agent fix it", FORK)),
+    "lost fork": ("pull_request_review", review("/agent fix it", {})),
+    "quiet review": ("pull_request_review", review("Fine.")),
+}
+
+
+@pytest.mark.parametrize("case", ASKING)
+def test_who_asks_gets_work(case: str, tmp_path: Path) -> None:
+    acted = Place(tmp_path, "agent-fix.yml").act(*ASKING[case])
+    assert acted.code == 0, acted.log
+    (inputs,) = acted.inputs
+    assert inputs["model"] == "anthropic/any"
+    assert "ANTHROPIC_API_KEY=model-key-canary-5d1e\n" in inputs["model-keys"]
+    assert acted.asked == ()
+
+
+@pytest.mark.parametrize("case", QUIET)
+def test_what_asks_nothing_starts_nothing(case: str, tmp_path: Path) -> None:
+    acted = Place(tmp_path, "agent-fix.yml").act(*QUIET[case])
+    assert acted.code == 0, acted.log
+    assert acted.inputs == ()
+    assert acted.asked == ()
+
+
+HOSTILE = "/agent fix $(id) `id` ${{ secrets.ANTHROPIC_API_KEY }}\n::set-output name=work::true\n'; exit 9; '"
+
+
+def test_hostile_words_are_words(tmp_path: Path) -> None:
+    acted = Place(tmp_path, "agent-fix.yml").act("issue_comment", comment(HOSTILE))
+    assert acted.code == 0, acted.log
+    assert len(acted.inputs) == 1
+    assert "uid=" not in acted.log
+    assert "model-key-canary" not in acted.log
+
+
+# Stop
+
+
+def test_stop_ends_the_work_on_this_issue_and_not_itself(tmp_path: Path) -> None:
+    acted = Place(tmp_path, "agent-fix.yml").act("issue_comment", comment("/agent stop"))
+    assert acted.code == 0, acted.log
+    assert acted.inputs == ()
+    assert acted.asked[0] == "api repos/octo/shop/collaborators/ada/permission --jq .permission"
+    cancelled = [line for line in acted.asked if line.endswith("/cancel")]
+    assert cancelled == ["api --method POST --silent repos/octo/shop/actions/runs/41/cancel"]
+    looked = [line for line in acted.asked if "/runs " in line]
+    assert all("env.TITLE" in line and 'status != "completed"' in line for line in looked)
+    assert {found for line in looked for found in re.findall(r"[\w-]+\.yml", line)} == {path.name for path in TEMPLATES}
+
+
+@pytest.mark.parametrize("permission", ["read", "none", "triage"])
+def test_who_may_not_write_stops_nothing(permission: str, tmp_path: Path) -> None:
+    acted = Place(tmp_path, "agent-fix.yml", permission=permission).act("issue_comment", comment("/agent stop"))
+    assert acted.code == 0, acted.log
+    assert len(acted.asked) == 1
+
+
+def test_runs_are_found_by_their_title() -> None:
+    """What `stop` compares is what the workflows call themselves."""
+    stop = jobs(ROOT / "workflows" / "agent-fix.yml")["stop"]["steps"][0]["env"]["TITLE"]
+    assert stop == "agent-fix #${{ github.event.issue.number }}"
+    for name in ("agent-fix.yml", "agent-fix-ci.yml"):
+        assert read(ROOT / "workflows" / name)["run-name"].startswith("agent-fix #${{ github.event.")
+
+
+# Failing checks
+
+
+def finished(conclusion: str, head: Mapping[str, Any] = MINE, pulls: tuple[int, ...] = (13,)) -> dict[str, Any]:
+    workflow = {
+        "conclusion": conclusion,
+        "head_branch": "agent-fix/issue-12-x",
+        "head_repository": head,
+        "pull_requests": [{"number": number} for number in pulls],
+    }
+    return {"action": "completed", "workflow_run": workflow, "sender": BOT, "repository": REPOSITORY}
+
+
+@pytest.mark.parametrize("conclusion", ["failure", "timed_out", "startup_failure"])
+def test_failing_checks_are_mended(conclusion: str, tmp_path: Path) -> None:
+    acted = Place(tmp_path, "agent-fix-ci.yml").act("workflow_run", finished(conclusion))
+    assert acted.code == 0, acted.log
+    assert len(acted.inputs) == 1
+
+
+@pytest.mark.parametrize(
+    "event",
+    [finished("success"), finished("cancelled"), finished("failure", FORK), finished("failure", pulls=())],
+    ids=["success", "cancelled", "fork", "no pull request"],
+)
+def test_other_ends_of_a_workflow_start_nothing(event: Mapping[str, Any], tmp_path: Path) -> None:
+    acted = Place(tmp_path, "agent-fix-ci.yml").act("workflow_run", event)
+    assert acted.code == 0, acted.log
+    assert acted.inputs == ()
+
+
+def test_only_branches_of_agent_fix_are_looked_at() -> None:
+    assert read(ROOT / "workflows" / "agent-fix-ci.yml")["on"]["workflow_run"]["branches"] == ["agent-fix/**"]
