@@ -187,7 +187,9 @@ class Desk:
         if decision.rule == "foreign_installation":
             return outcome  # said by who does not serve this repository, so nothing is decided by it
         if decision.visible:
-            return self._replying.answer(matter, outcome, replies.not_done(decision.reason))
+            mended = decision.rule == "checks_cap"
+            words = replies.reply(decision.reason) if mended else replies.not_done(decision.reason)
+            return self._replying.answer(matter, outcome, words)
         return self._replying.decide(matter, outcome)
 
 

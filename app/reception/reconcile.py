@@ -28,6 +28,8 @@ MOST_REPOSITORIES = 60
 """Of one installation in one round; those that were looked at longest ago come first."""
 OVERLAP = timedelta(minutes=2)
 """Clocks differ; what is seen twice is found decided."""
+LOOK_BACK = timedelta(minutes=30)
+"""Webhooks that were asked for again are looked for once more: whether they arrived."""
 DELIVERIES_KEPT = timedelta(days=3)
 FIRST_LOOK_BACK = timedelta(hours=1)
 MOST_ATTEMPTS = 5
@@ -46,6 +48,7 @@ class Reconciling:
         self._registration = registration
         self._books = books
         self._handle = handle
+        self._sent_again: Counter[str] = Counter()
 
     async def everything(self) -> None:
         """One round. What fails is told and comes again with the next."""
@@ -73,12 +76,15 @@ class Reconciling:
         """Failed deliveries are asked for again: GitHub never tries a second time by itself."""
         now = self._books.clock()
         looked = await asyncio.to_thread(self._books.looks.of, (OURSELVES,))
-        since = max(looked.get(OURSELVES, now - FIRST_LOOK_BACK) - OVERLAP, now - DELIVERIES_KEPT)
+        since = max(looked.get(OURSELVES, now - FIRST_LOOK_BACK) - LOOK_BACK, now - DELIVERIES_KEPT)
         sent = await self._registration.deliveries(since)
-        attempts = Counter(each.guid for each in sent)
-        for each in reversed(missed(sent)):
-            if attempts[each.guid] < MOST_ATTEMPTS and not _under_way(each, now):
+        lost_ones = missed(sent)
+        for each in reversed(lost_ones):
+            if self._sent_again[each.guid] < MOST_ATTEMPTS and not _under_way(each, now):
+                self._sent_again[each.guid] += 1
                 await self._send_again(each)
+        still_lost = {each.guid for each in lost_ones}
+        self._sent_again = Counter({guid: times for guid, times in self._sent_again.items() if guid in still_lost})
         await asyncio.to_thread(self._books.looks.looked, OURSELVES, now)
 
     async def _send_again(self, delivery: Delivery) -> None:

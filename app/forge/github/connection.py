@@ -169,15 +169,14 @@ class App(Connection):
         return GitHub(SignedAs(auth, BY_INSTALLATION), config=self._config)
 
     def refuse_tokens(self, answered_at: str | None) -> bool:
-        """Where the server's clock differs from ours, sign by the server's."""
+        """Sign anew, by the clock that we were given, or by the server's where that differs."""
         self._tokens.cleanup()
         skew = self._skew(answered_at)
-        if abs(skew) > LEAST_SKEW:
-            issued = self.now() + skew - timedelta(seconds=60)
-            claims = {"iss": str(self.credentials.app_id), "iat": issued, "exp": issued + _LIFETIME}
-            signed = jwt.encode(claims, self.credentials.private_key, algorithm="RS256")
-            key = AppAuth.JWT_CACHE_KEY.format(issuer=self.credentials.app_id)
-            self._tokens.get_cache_storage().set(key, signed, _LIFETIME - timedelta(minutes=1))
+        issued = self.now() + (skew if abs(skew) > LEAST_SKEW else timedelta()) - timedelta(seconds=60)
+        claims = {"iss": str(self.credentials.app_id), "iat": issued, "exp": issued + _LIFETIME}
+        signed = jwt.encode(claims, self.credentials.private_key, algorithm="RS256")
+        key = AppAuth.JWT_CACHE_KEY.format(issuer=self.credentials.app_id)
+        self._tokens.get_cache_storage().set(key, signed, _LIFETIME - timedelta(minutes=1))
         return True
 
     def _skew(self, answered_at: str | None) -> timedelta:

@@ -6,7 +6,7 @@ from typing import Any
 
 from githubkit_schemas.latest import models
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from tests.fakes.github.gate import Refusal
@@ -14,7 +14,7 @@ from tests.fakes.github.server import FakeGitHub
 from tests.fakes.github.shapes import shaped
 from tests.fakes.github.views import account_view, app_view, delivery_view, installation_view, repo_view, token_view
 
-Handler = Callable[[FakeGitHub, Request, dict[str, Any]], tuple[int, Any]]
+Handler = Callable[[FakeGitHub, Request, dict[str, Any]], tuple[int, Any] | Response]
 
 
 def app_routes(github: Callable[[], FakeGitHub]) -> list[Route]:
@@ -55,7 +55,8 @@ def _route(github: Callable[[], FakeGitHub], method: str, path: str, handler: Ha
                 fake.gate.app(header)
             else:
                 fake.gate.token(header)
-            return fake.answer(request, *handler(fake, request, raw))
+            answer = handler(fake, request, raw)
+            return answer if isinstance(answer, Response) else fake.answer(request, *answer)
         except Refusal as refusal:
             return fake.refuse(refusal)
 
@@ -124,11 +125,13 @@ def _user(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[in
     raise Refusal(404, "Not Found")
 
 
-def _deliveries(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
+def _deliveries(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> Response:
     newest = sorted(fake.world.deliveries, key=lambda delivery: -delivery.id)
     start = int(request.query_params.get("cursor", 0))
     size = int(request.query_params.get("per_page", 30))
-    return 200, [delivery_view(delivery) for delivery in newest[start : start + size]]
+    more = {"link": f'<{request.url.include_query_params(cursor=start + size)}>; rel="next"'}
+    headers = more if start + size < len(newest) else {}
+    return JSONResponse([delivery_view(delivery) for delivery in newest[start : start + size]], headers=headers)
 
 
 def _redeliver(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[int, Any]:

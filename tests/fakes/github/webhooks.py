@@ -118,7 +118,11 @@ class Hooks:
 
     async def repositories_removed(self, installation: Installation, repos: list[Repo], sender: User) -> Delivery:
         removed = [{"id": repo.id, "name": repo.name} for repo in repos]
-        payload = {"action": "removed", "sender": user_view(sender), "installation": {"id": installation.id}}
+        payload: dict[str, Any] = {
+            "action": "removed",
+            "sender": user_view(sender),
+            "installation": {"id": installation.id},
+        }
         payload |= {"repositories_removed": removed, "repositories_added": []}
         return await self._record("installation_repositories", "removed", payload)
 
