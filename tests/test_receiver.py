@@ -55,6 +55,22 @@ async def test_a_hundred_at_once_are_one(door: Reception) -> None:
     assert len(door.stored()) == 1
 
 
+async def test_posts_wait_while_another_writer_holds_the_database_and_none_is_answered_before_it_is_stored(
+    door: Reception,
+) -> None:
+    bodies = {f"d-{number}": made.encode(made.labelled(f"label {number}")) for number in range(100)}
+    with door.inbox.engine.connect() as other:
+        other.exec_driver_sql("BEGIN IMMEDIATE")
+        posts = [asyncio.create_task(door.post(body, delivery=ident)) for ident, body in bodies.items()]
+        done, _ = await asyncio.wait(posts, timeout=0.5)
+        assert not done
+        assert (await door.client.get("/healthz")).status_code == 200
+        other.rollback()
+    answers = await asyncio.gather(*posts)
+    assert [said(answer) for answer in answers] == [(202, "stored")] * len(bodies)
+    assert {found.id: found.body for found in door.stored()} == bodies
+
+
 async def test_an_id_that_comes_again_with_another_body_is_refused_and_the_first_stays(door: Reception) -> None:
     other = made.encode(made.labelled("other"))
     assert said(await door.post(BODY)) == (202, "stored")
