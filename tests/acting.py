@@ -67,11 +67,16 @@ class Workflow:
             words += ["--local-repository", f"{name}={directory}"]
         for name, value in environment.items():
             words += ["--env", f"{name}={value}"]
-        for name in secrets:
-            words += ["--secret", name]
-        own = {"PATH": os.environ["PATH"], "HOME": str(self.place / "home"), **secrets}
+        hidden = self.place / "secrets"
+        hidden.write_text("".join(f"{name}={json.dumps(value)}\n" for name, value in secrets.items()))
+        words += ["--secret-file", str(hidden)]
+        own = {"PATH": os.environ["PATH"], "HOME": str(self.place / "home")}
         with self.log.open("ab") as log:
             return subprocess.Popen(words, cwd=self.checkout, env=own, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def process_of(self, step: str) -> int:
+        """The process that was started for a step, which is there."""
+        return int((self.started / f"{step}.pid").read_text())
 
     def end(self, process: "subprocess.Popen[bytes]") -> Acted:
         try:
@@ -133,6 +138,7 @@ class Workflow:
         python = textwrap.dedent(f"""\
             #!/bin/sh
             env -0 > {self.started}/"$5".env
+            echo $$ > {self.started}/"$5".pid
             exec {sys.executable} "$@"
             """)
         bodies = {

@@ -16,14 +16,16 @@ from app import failpoints, log
 from app.entrypoints.papers import fail, write_outputs
 from app.errors import AgentFixError
 from app.redact import Redactor
+from app.settings import process_environment
 from app.settings.workflow import Step, Workflow, read_workflow, step_environment
 
 
 def action_command(arguments: argparse.Namespace) -> int:
     """Start again with this step's environment, where it was started with more; then do the step."""
     step = cast("Step", arguments.step)
-    own = step_environment(step, os.environ)
-    if os.environ.keys() - own.keys():
+    given = process_environment()
+    own = step_environment(step, given)
+    if given.keys() - own.keys():
         words = (sys.executable, "-I", "-m", "app.cli", "action", step)
         os.execve(sys.executable, words, own)  # noqa: S606  # no shell is wanted
     with commands_off():

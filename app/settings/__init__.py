@@ -26,7 +26,7 @@ from app.settings.roles import (
 from app.settings.values import Problem, Reading, SettingsError, key_warning, private_key, webhook_secrets
 
 __all__ = ["ROLES", "Role", "Settings", "SettingsError", "python_interpreter", "read_server_settings"]
-__all__ += ["read_settings", "settings_from", "state_directory", "webhook_secrets"]
+__all__ += ["process_environment", "read_settings", "settings_from", "state_directory", "webhook_secrets"]
 
 MODEL_PREFIXES = ("AGENT_FIX_", "GITHUB_", "E2B_", "ACTIONS_", "RUNNER_")
 GITHUB = "https://github.com"
@@ -193,6 +193,11 @@ def _github(reading: Reading) -> tuple[str, str]:
         found = urlsplit(api)
         server = f"{found.scheme}://{found.netloc}" if api.endswith(_ENTERPRISE_API) else GITHUB
     return server, api or (GITHUB_API if server == GITHUB else server + _ENTERPRISE_API)
+
+
+def process_environment() -> dict[str, str]:
+    """Everything that this process was started with."""
+    return dict(os.environ)
 
 
 def state_directory(environment: Mapping[str, str]) -> Path:

@@ -44,8 +44,8 @@ _ORDINARY = re.compile(
 )
 """What any process needs of its machine: where things are, how to reach the network and the database."""
 _NOT_FOR_A_MODEL = re.compile(
-    r"AGENT_FIX_.*|GITHUB_.*|GH_.*|ACTIONS_.*|RUNNER_.*|GIT_.*|SSH_.*|LISTEN_.*|NOTIFY_SOCKET|CREDENTIALS_DIRECTORY"
-    r"|PYTHON(?:PATH|HOME|STARTUP|INSPECT)"
+    r"AGENT_FIX_.*|GITHUB_.*|GH_.*|ACTIONS_.*|RUNNER_.*|INPUT_.*|GIT_.*|SSH_.*|LISTEN_.*|NOTIFY_SOCKET"
+    r"|CREDENTIALS_DIRECTORY|PYTHON(?:PATH|HOME|STARTUP|INSPECT)"
 )
 """A worker gets everything else: names of model keys and settings of package clients are not ours to list."""
 

@@ -1,13 +1,12 @@
 """What a step of the GitHub Action is told, and the environment that it may hold: the token, or the model's keys."""
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from app.settings import Settings, settings_from
+from app.settings import Settings, process_environment, settings_from
 from app.settings.roles import STATE_DIR, environment_for, is_for_a_model
 from app.settings.values import Problem, SettingsError
 
@@ -57,7 +56,7 @@ def step_environment(step: Step, environment: Mapping[str, str]) -> dict[str, st
 
 def read_workflow(step: Step) -> Workflow:
     """The step as it was started. SettingsError where GitHub or the workflow did not tell what is needed."""
-    environment = dict(os.environ)
+    environment = process_environment()
     if step != "solve":
         _need(environment, TOKEN, "Give the Action a token, like `token: ${{ github.token }}`.")
         _need(environment, "GITHUB_REPOSITORY", "It is set by GitHub; the command is for its workflows.")
