@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.installed import ROOT, tool
 from tests.templates import Place
 
-ROOT = Path(__file__).parents[1]
 TEMPLATES = sorted((ROOT / "workflows").glob("*.yml"))
 OWN = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 FILES = [*TEMPLATES, *OWN]
@@ -41,13 +41,6 @@ def read(path: Path) -> dict[str, Any]:
 def jobs(path: Path) -> Mapping[str, Any]:
     found: Mapping[str, Any] = read(path)["jobs"]
     return found
-
-
-def tool(name: str, *words: str) -> "subprocess.CompletedProcess[str]":
-    program = Path(sys.executable).with_name(name)
-    if not program.exists():
-        pytest.skip(f"NOT TESTED by {name}: it is not installed")
-    return subprocess.run([program, *words], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 # What others' tools say
