@@ -116,6 +116,13 @@ class Journal(Protocol):
         """True while the step at hand may have been begun by a process that died."""
         ...
 
+    def first(self, restore: Callable[[], Awaitable[None]]) -> None:
+        """Before the first step that is executed while recovering, have this done, as the steps before it left things.
+
+        Whatever outside the journal a step relies on may be gone: the process may be on another machine by now.
+        """
+        ...
+
     async def step(self, name: str, kind: type[N], work: Callable[[], Awaitable[N]]) -> N:
         """Execute `work` once and keep its result, or return the kept result. Names are unique in a job."""
         ...

@@ -277,6 +277,24 @@ async def test_a_crash_anywhere_changes_nothing_and_buys_nothing_twice(
     assert [state.path for state in tree.files] == ["README", "app.py", "junk.txt"]
 
 
+@pytest.mark.parametrize("step", ["turn.2.answer", "turn.2.act", "turn.3.answer", "verify.1", "turn.3.act"])
+async def test_on_another_machine_the_tree_is_made_again_before_anything_is_done_with_it(
+    step: str, tmp_path: Path
+) -> None:
+    desk = Desk(tmp_path, [edits(1), FIX, SUBMIT])
+    desk.journal.die_at, desk.journal.moment = step, "before"
+    with pytest.raises(Died):
+        await desk.work()
+    (desk.sandbox.workspace / "new_1.txt").unlink()
+    for name, content in FILES.items():
+        (desk.sandbox.workspace / name).write_bytes(content)
+    desk.journal = desk.journal.resumed()
+    assert (await desk.work()).exit_status == "submitted"
+    patch = await desk.tree.export()
+    assert [change.path for change in patch.changes] == ["app.py", "new_1.txt"]
+    assert ["new_1.txt" in names for names in desk.reviewed] == [True], "what was verified is not verified again"
+
+
 async def test_a_half_changed_tree_is_put_back_before_the_turn_is_done_again(tmp_path: Path) -> None:
     desk = Desk(tmp_path, [edits(1), FIX, SUBMIT])
     desk.journal.die_at = "turn.2.act"

@@ -54,6 +54,7 @@ class Loop:
 
     async def work(self) -> Ending:
         """Turn after turn until an outcome; every path is bounded by `conduct` and the budget."""
+        self.journal.first(self._restore)
         try:
             for number in count(1):
                 conduct.check_budget(self.steps, self.budget)
@@ -128,8 +129,6 @@ class Loop:
 
     async def _carry_out(self, scene: "_Scene") -> Turn:
         """Carry out the calls in order and remember the tree; after a crash on the tree as the turn before left it."""
-        if self.journal.recovering:
-            await self.checkpoints.restore(self._tree())
         self.progress.say("step", f"turn {scene.number} of at most {self.budget.steps}")
         if scene.hearing is not None:
             scene = await self._listen(scene)
@@ -200,6 +199,10 @@ class Loop:
             conduct.budget_note(steps, self.budget),
         ]
         return tuple(filter(None, notes))
+
+    async def _restore(self) -> None:
+        """The tree as the last finished turn left it: half changed by who died, or lost with another machine."""
+        await self.checkpoints.restore(self._tree())
 
     def _tree(self) -> Checkpoint:
         return last_checkpoint(self.steps) or self.checkpoints.clean

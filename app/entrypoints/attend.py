@@ -64,6 +64,9 @@ class AttendedJournal:
     def recovering(self) -> bool:
         return self._journal.recovering
 
+    def first(self, restore: Callable[[], Awaitable[None]]) -> None:
+        self._journal.first(restore)
+
     async def step(self, name: str, kind: type[N], work: Callable[[], Awaitable[N]]) -> N:
         executed = False
 

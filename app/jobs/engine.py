@@ -30,6 +30,7 @@ WORKFLOW_VERSION = "1"
 POOL = 3
 """Connections of one process to the journal; a server has a process for each job."""
 
+Restore = Callable[[], Awaitable[None]]
 Solve = Callable[[str, Journal], Awaitable[N]]
 
 
@@ -56,15 +57,19 @@ class DurableJournal:
     def __init__(self, *, resumed: bool, fail: Callable[[BaseException], None]) -> None:
         self._recovering = resumed
         self._fail = fail
+        self._restore: Restore | None = None
 
     @property
     def recovering(self) -> bool:
         return self._recovering
 
+    def first(self, restore: Restore) -> None:
+        self._restore = restore
+
     async def step(self, name: str, kind: type[N], work: Callable[[], Awaitable[N]]) -> N:
         async def once() -> dict[str, Any]:
             failpoint(f"{name}.before")
-            value, error = await _settle(work())
+            value, error = await _settle(self._on_firm_ground(work))
             if isinstance(error, AgentFixError) and error.final:
                 kept = {"error": error.to_json()}
             elif value is not None:
@@ -81,6 +86,11 @@ class DurableJournal:
         if "error" in kept:
             raise AgentFixError.from_json(kept["error"])
         return kind.model_validate(kept["result"])
+
+    async def _on_firm_ground(self, work: Callable[[], Awaitable[N]]) -> N:
+        if self._recovering and self._restore is not None:
+            await self._restore()
+        return await work()
 
 
 async def _until_the_process_ends() -> NoReturn:

@@ -80,6 +80,8 @@ class Desk:
     blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
     progress: ListProgress = field(default_factory=ListProgress)
     submissions: list[Submission] = field(default_factory=list)
+    reviewed: list[list[str]] = field(default_factory=list)
+    """The names at the top of the tree at each review."""
     steps: list[Step] = field(default_factory=list)
     clock: Callable[[], float] = lambda: 0.0
     aim: Aim = "change"
@@ -101,6 +103,7 @@ class Desk:
 
         async def once() -> Review:
             self.submissions.append(submission)
+            self.reviewed.append(sorted(path.name for path in self.sandbox.workspace.iterdir()))
             return list(self.reviews)[number]
 
         return await self.journal.step(f"verify.{number + 1}", Review, once)

@@ -31,6 +31,10 @@ class MemoryJournal:
     executed: list[str] = field(default_factory=list)
     _inside: str = ""
     seen: set[str] = field(default_factory=set)
+    _restore: Callable[[], Awaitable[None]] | None = None
+
+    def first(self, restore: Callable[[], Awaitable[None]]) -> None:
+        self._restore = restore
 
     async def step(self, name: str, kind: type[N], work: Callable[[], Awaitable[N]]) -> N:
         assert not self._inside, f"step {name} inside step {self._inside}: only the outer one would be kept"
@@ -54,6 +58,8 @@ class MemoryJournal:
         self._die(name, "before")
         self.executed.append(name)
         try:
+            if self.recovering and self._restore is not None:
+                await self._restore()
             result = await work()
         except AgentFixError as error:
             if not error.final:
