@@ -202,9 +202,14 @@ class Queue:
             db.execute(commissions.update().where(commissions.c.job == job_id).values(living=None))
         return True
 
-    def stop(self, job_id: str, reason: str) -> bool:
-        """Ask for its end; True where it is ended by that, False where a process has to be ended first."""
+    def stop(self, job_id: str, reason: str, *, trigger: Trigger | None = None) -> bool:
+        """Ask for its end; True where it is ended by that, False where a process has to be ended first.
+
+        The trigger, where one asked for it, is decided with it.
+        """
         with writing(self.engine) as db:
+            if trigger is not None:
+                insert_trigger(db, trigger, f"stop {job_id}", job_id)
             db.execute(jobs.update().where(jobs.c.id == job_id).values(stop_requested=True))
             first = (commissions.c.job == job_id, commissions.c.stop_reason == "")
             db.execute(commissions.update().where(*first).values(stop_reason=reason))

@@ -84,6 +84,7 @@ class Living:
     def _resume(self, order: Order, matter: Matter, job: Commissioned, kind: MessageKind, text: str) -> str:
         """Said, then set on its way together with the trigger; after a crash in between it is not said again."""
         self._message(order, matter, job, kind, text)
+        self._replying.acknowledge(matter)
         outcome = f"{kind} {job.job.id}"
         changed = None
         if kind == "continue":
@@ -93,7 +94,6 @@ class Living:
                 return "decided before"
             words = replies.reply("The job has gone on, or ended, in the meantime.", "/agent status")
             return self._replying.answer(matter, "reply too_late", words)
-        self._replying.acknowledge(matter)
         return outcome
 
     def _raised(self, job: Commissioned, options: Options) -> Budget:
@@ -112,11 +112,13 @@ class Living:
 
     def _end(self, matter: Matter, job: Commissioned) -> str:
         """The job, and the questions that are being answered beside it."""
-        for each in self._books.roster.of(repository=matter.place.repository.id):
-            if each.commission.place.number == matter.number:
-                self._books.queue.stop(each.job.id, f"It was stopped by {matter.login}.")
+        reason = f"It was stopped by {matter.login}."
         self._replying.acknowledge(matter)
-        return self._replying.decide(matter, f"stop {job.job.id}", job.job.id)
+        for each in self._books.roster.of(repository=matter.place.repository.id):
+            if each.commission.place.number == matter.number and each.job.id != job.job.id:
+                self._books.queue.stop(each.job.id, reason)
+        self._books.queue.stop(job.job.id, reason, trigger=matter.asked)
+        return f"stop {job.job.id}"
 
     async def _status(self, order: Order, matter: Matter, job: Commissioned) -> str:
         return await asyncio.to_thread(self._tell_status, matter, job)
