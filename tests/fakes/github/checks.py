@@ -11,8 +11,6 @@ from tests.fakes.github.shapes import shaped
 from tests.fakes.github.views import check_view, status_view
 from tests.fakes.github.world import Check
 
-LOGS = "https://logs.example/logs"
-
 
 @rest("GET", "/commits/{sha}/check-runs", "checks")
 def list_checks(ask: Ask) -> Answer:
@@ -55,7 +53,7 @@ def combined_status(ask: Ask) -> Answer:
 
 @rest("GET", "/actions/jobs/{id:int}/logs", "actions")
 def job_log(ask: Ask) -> Answer:
-    return Response(status_code=302, headers={"location": f"{LOGS}/{ask.repo.full_name}/{_found(ask).id}"})
+    return Response(status_code=302, headers={"location": f"{ask.world.logs}/{ask.repo.full_name}/{_found(ask).id}"})
 
 
 def _found(ask: Ask) -> Check:

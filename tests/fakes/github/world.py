@@ -299,8 +299,9 @@ class World:
         return review
 
     def comment(self, repo: Repo, issue: Issue, user: User, body: str) -> Comment:
-        comment = Comment(self.number(), user, body, self.now, self.now)
-        issue.updated_at = self.now
+        now = self.now
+        comment = Comment(self.number(), user, body, now, now)
+        issue.updated_at = now
         repo.comments[comment.id] = comment
         issue.comments.append(comment.id)
         return comment
@@ -314,8 +315,9 @@ class World:
             thing.editor = by or thing.user
 
     def start_thread(self, repo: Repo, issue: Issue, user: User, *, path: str, line: int, body: str) -> Thread:
-        comment = Comment(self.number(), user, body, self.now, self.now, path=path, line=line)
-        issue.updated_at = self.now
+        now = self.now
+        comment = Comment(self.number(), user, body, now, now, path=path, line=line)
+        issue.updated_at = now
         repo.comments[comment.id] = comment
         thread = Thread(f"PRRT_{comment.id}", issue.number, path, line, [comment.id])
         repo.threads.append(thread)

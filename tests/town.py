@@ -1,0 +1,368 @@
+"""A town for tests: one server of ours in its processes, one GitHub, and places where stories happen side by side."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import pytest
+
+from app.jobs.roster import Commissioned
+from tests.fakes.github.gate import APP_ID, app_key
+from tests.fakes.github.ground import fake_github, served
+from tests.fakes.github.running import SECRET, RunningWorld
+from tests.fakes.github.webhooks import Hooks
+from tests.fakes.github.world import Check, Comment, Delivery, Installation, Issue, Pull, Repo, Thread, User, World
+from tests.fakes.openai_endpoint import Received, Reply, error
+from tests.minds import Asked, Mind, called, planned, submitted
+from tests.repositories import git
+from tests.server import Server, running_server
+
+T = TypeVar("T")
+Think = Callable[[Asked], Reply]
+SIDE_BY_SIDE = 12
+PATIENCE = 240.0
+"""Seconds: many stories share two cores."""
+
+MONEY = '''"""Money."""
+
+
+def half(cents: int) -> int:
+    return cents // 2
+'''
+CHECK = """import unittest
+
+from money import half
+
+
+class Halves(unittest.TestCase):
+    def test_even(self):
+        self.assertEqual(half(4), 2)
+"""
+ODD = "\n    def test_odd(self):\n        self.assertEqual(half(5), 3)\n"
+REPRODUCTION = "python -m unittest test_money.Halves.test_odd"
+FIX = {"path": "money.py", "old_text": "cents // 2", "new_text": "(cents + 1) // 2"}
+PROJECT = {"money.py": MONEY, "test_money.py": CHECK, "README.md": "# Money\n"}
+ISSUE = "`half(5)` is 2 and should be 3, so that two halves are never less than the whole."
+
+
+def fixes(asked: Asked) -> Reply:
+    """The mind of an agent that does what the issue asks."""
+    if asked.wants_a_plan:
+        return planned("Integer division rounds down.", "Add a failing test", "Round half up")
+    if asked.turn == 1:
+        return called(("edit", FIX), ("write", {"path": "test_money.py", "content": CHECK + ODD}))
+    return submitted("Half a cent is rounded up now.", REPRODUCTION)
+
+
+class Gate:
+    """Where a model thinks until a story lets it go on."""
+
+    def __init__(self) -> None:
+        self._reached = threading.Event()
+        self._open = threading.Event()
+
+    def pass_through(self) -> None:
+        self._reached.set()
+        assert self._open.wait(PATIENCE)
+
+    def is_reached(self) -> bool:
+        return self._reached.is_set()
+
+    def open(self) -> None:
+        self._open.set()
+
+
+class Minds(Mind):
+    """One endpoint with a mind of its own for each place, told apart by the model's name."""
+
+    def __init__(self) -> None:
+        super().__init__(self._by_name)
+        self.thoughts: dict[str, Think] = {}
+        self.asked: dict[str, list[Asked]] = {}
+
+    def take(self, received: Received) -> Reply:
+        self.asked.setdefault(received.body["model"], []).append(Asked(received.body))
+        return super().take(received)
+
+    def _by_name(self, asked: Asked) -> Reply:
+        think = self.thoughts.get(asked.body["model"])
+        return think(asked) if think else error(404, "there is no such model")
+
+
+@dataclass
+class People:
+    """Who lives in the town. `ada` owns every repository."""
+
+    ada: User
+    grace: User
+    rita: User
+    """May read."""
+    sam: User
+    """A stranger."""
+    robot: User
+
+
+@dataclass
+class Place:
+    """One repository with an issue, in an installation of its own; `model` is known here only."""
+
+    town: "Town"
+    repo: Repo
+    issue: Issue
+    installation: Installation
+    model: str
+    lost: bool = False
+    """Whether the webhooks of this place are lost."""
+
+    @property
+    def world(self) -> World:
+        return self.town.world
+
+    @property
+    def people(self) -> People:
+        return self.town.people
+
+    # What the model does.
+
+    def thinks(self, think: Think, model: str = "") -> None:
+        self.town.minds.thoughts[model or self.model] = think
+
+    @property
+    def asked(self) -> list[Asked]:
+        """What the model was asked here."""
+        return self.town.minds.asked.get(self.model, [])
+
+    # What people do, and GitHub tells.
+
+    def configure(self, text: str = "") -> None:
+        self.commit("main", {".github/agent-fix.yml": f"model: openai/{self.model}\n{text}"})
+
+    def commit(self, branch: str, files: Mapping[str, str | bytes]) -> str:
+        """A person's commit, of which GitHub tells by no webhook yet."""
+        return self.world.push_as_human(self.repo, branch, files)
+
+    def pushes(self, branch: str, files: Mapping[str, str | bytes], pull: Issue | None = None) -> str:
+        commit = self.commit(branch, files)
+        self._tell(lambda hooks: hooks.pushed(self.repo, self.installation, self.people.grace, branch))
+        if pull is not None:
+            self._tell(lambda hooks: hooks.synchronized(self.repo, self.installation, self.people.grace, pull))
+        return commit
+
+    def labels(
+        self,
+        issue: Issue | None = None,
+        by: User | None = None,
+        label: str = "agent-fix",
+        meanwhile: Callable[[], None] | None = None,
+    ) -> None:
+        """`meanwhile` happens between the webhook's signature and its arrival."""
+        who, about = by or self.people.ada, issue or self.issue
+        self._tell(lambda hooks: hooks.labeled(self.repo, self.installation, who, about, label), meanwhile)
+
+    def unlabels(self, label: str) -> None:
+        self._tell(lambda hooks: hooks.unlabeled(self.repo, self.installation, self.people.ada, self.issue, label))
+
+    def closes(self, issue: Issue) -> None:
+        self._tell(lambda hooks: hooks.turned(self.repo, self.installation, self.people.ada, issue, "closed"))
+
+    def says(self, text: str, issue: Issue | None = None, by: User | None = None) -> Comment:
+        about, who = issue or self.issue, by or self.people.ada
+        comment = self.world.comment(self.repo, about, who, text)
+        self._tell(lambda hooks: hooks.commented(self.repo, self.installation, who, about, comment))
+        return comment
+
+    def starts_thread(self, pull: Issue, text: str, *, path: str = "money.py", line: int = 5) -> Thread:
+        return self.world.start_thread(self.repo, pull, self.people.grace, path=path, line=line, body=text)
+
+    def reviews(self, pull: Issue, text: str, *threads: Thread) -> None:
+        review = self.world.review(pull, self.people.grace, text)
+        for thread in threads:
+            self.repo.comments[thread.comments[0]].review = review.id
+        self._tell(lambda hooks: hooks.reviewed(self.repo, self.installation, pull, review))
+
+    def checks_end(self, check: Check) -> None:
+        self._tell(lambda hooks: hooks.check_ended(self.repo, self.installation, check))
+
+    def sends_lost_again(self) -> int:
+        """Webhooks of this place that failed, under the same numbers as before; returns how many."""
+        mine = [each for each in self.world.deliveries if each.status == 502 and self._is_mine(each)]
+        for delivery in mine:
+            self._with_hooks(lambda hooks, delivery=delivery: hooks.attempt(delivery))  # type: ignore[misc]
+        return len(mine)
+
+    def opens_pull(self, branch: str, files: Mapping[str, str | bytes], *, by: User, fork: int = 0) -> Issue:
+        """A pull request of a person's; where it is from a fork, GitHub shows its head below the number."""
+        head = self.commit(branch, files)
+        pull = Pull(branch, "main", draft=False, mergeable=True, fork=fork)
+        opened = self.world.open_issue(self.repo, by, "Round better", "It rounds.", pull=pull)
+        git(self.repo.path, "update-ref", f"refs/pull/{opened.number}/head", head)
+        return opened
+
+    # What there is to be seen.
+
+    def ours(self, issue: Issue | None = None) -> list[Comment]:
+        """Our comments below an issue."""
+        there = [self.repo.comments[number] for number in (issue or self.issue).comments]
+        return [each for each in there if each.user.id == self.world.bot.id]
+
+    def told(self, *words: str, issue: Issue | None = None) -> str:
+        """The body of the first comment of ours that holds all of these words, once there is one."""
+
+        def found() -> str | None:
+            bodies = (each.body for each in self.ours(issue))
+            return next((body for body in bodies if all(word in body for word in words)), None)
+
+        return self.until(found, f"a comment with {words}")
+
+    @property
+    def pulls(self) -> list[Issue]:
+        """Pull requests of ours."""
+        return [pull for pull in self.repo.pulls if pull.user.id == self.world.bot.id]
+
+    def pull(self, number: int = 1) -> Issue:
+        """The first of our pull requests, or a later one, once it is there."""
+        return self.until(lambda: self.pulls[number - 1] if len(self.pulls) >= number else None, "the pull request")
+
+    def file(self, path: str, branch: str) -> str:
+        return git(self.repo.path, "show", f"{branch}:{path}") + "\n"
+
+    def reactions(self, thing: Issue | Comment) -> set[str]:
+        kind, number = ("issues", thing.number) if isinstance(thing, Issue) else ("issue comments", thing.id)
+        return {found[3] for found in self.repo.reactions if found[:2] == (kind, number)}
+
+    def job(self, issue: Issue | None = None) -> Commissioned | None:
+        """The newest job of a place, questions left out."""
+        return self.town.server.premises.roster.newest(self.repo.id, (issue or self.issue).number)
+
+    def comes_to(self, *states: str, issue: Issue | None = None, not_before: str = "") -> Commissioned:
+        """The newest job, once it is in one of these states and another than the one `not_before`."""
+
+        def found() -> Commissioned | None:
+            job = self.job(issue)
+            return job if job and job.row.state in states and job.job.id != not_before else None
+
+        return self.until(found, f"a job that is {' or '.join(states)}")
+
+    def has(self, label: str, issue: Issue | None = None) -> None:
+        self.until(lambda: label in (issue or self.issue).labels, f"the label {label}")
+
+    def until(self, found: Callable[[], T | None], what: str, *, patience: float = PATIENCE) -> T:
+        def state() -> str:
+            job = self.job()
+            return f"{self.model}: {what} ({job.row.state}, {job.row.reason} {job.row.result})" if job else what
+
+        try:
+            return self.town.server.wait(found, what, patience=patience)
+        except AssertionError as error:
+            raise AssertionError(f"{state()}\n{[each.body for each in self.ours()]}\n{error}") from None
+
+    def decided(self, comment: Comment, kind: str = "comment") -> str:
+        """What became of a comment, once it is decided."""
+        key = f"r{self.repo.id}/{kind}:{comment.id}"
+        found = self.until(lambda: self.town.server.premises.triggers.decided(key), f"a decision on {comment.body}")
+        return found.outcome
+
+    def _tell(self, event: Callable[[Hooks], Awaitable[Delivery]], meanwhile: Callable[[], None] | None = None) -> None:
+        """Send a webhook and wait for its answer, as GitHub does."""
+
+        async def send(hooks: Hooks) -> None:
+            if self.lost:
+                with hooks.down():
+                    await event(hooks)
+                return
+            hooks.held = True
+            delivery = await event(hooks)
+            if meanwhile is not None:
+                meanwhile()
+            await hooks.attempt(delivery)
+
+        self._with_hooks(send)
+
+    def _with_hooks(self, do: Callable[[Hooks], Coroutine[Any, Any, None]]) -> None:
+        async def done() -> None:
+            async with httpx.AsyncClient(base_url=self.town.server.url, timeout=30.0) as client:
+                await do(Hooks(self.world, client, SECRET))
+
+        asyncio.run(done())
+
+    def _is_mine(self, delivery: Delivery) -> bool:
+        return bool(delivery.payload["repository"]["id"] == self.repo.id)
+
+
+class Town:
+    """Everything, with the places by their names."""
+
+    def __init__(self, world: World, server: Server, minds: Minds, people: People) -> None:
+        self.world = world
+        self.server = server
+        self.minds = minds
+        self.people = people
+
+    def add_place(self, name: str, files: Mapping[str, str | bytes] = PROJECT) -> Place:
+        world, people = self.world, self.people
+        repo = world.add_repo(people.ada, name, files)
+        repo.collaborators |= {people.grace.id: "write", people.rita.id: "read"}
+        issue = world.open_issue(repo, people.ada, "half loses a cent", ISSUE)
+        place = Place(self, repo, issue, world.install(repo), name)
+        place.configure()
+        return place
+
+
+Story = Callable[[Place], None]
+
+
+@contextmanager
+def running_town(directory: Path, **environment: str) -> Iterator[Town]:
+    world = RunningWorld(directory)
+    people = People(
+        ada=world.add_user("ada", name="Ada Lovelace"),
+        grace=world.add_user("grace", name="Grace Hopper"),
+        rita=world.add_user("rita"),
+        sam=world.add_user("sam"),
+        robot=world.add_user("robot[bot]", kind="Bot"),
+    )
+    with served(fake_github(world)) as address, Minds() as minds:
+        world.logs = f"{address}/logs"
+        values = {
+            "AGENT_FIX_APP_ID": str(APP_ID),
+            "AGENT_FIX_PRIVATE_KEY": app_key()[0],
+            "AGENT_FIX_WEBHOOK_SECRET": SECRET,
+            "AGENT_FIX_GITHUB_API_URL": address,
+            "AGENT_FIX_GITHUB_URL": address,
+            "AGENT_FIX_MODEL": "openai/nobody",
+            "AGENT_FIX_JOBS": "3",
+            "OPENAI_API_BASE": minds.url,
+            "OPENAI_API_KEY": "sk-town-canary",
+        }
+        with running_server(directory, {**values, **environment}) as server:
+            yield Town(world, server, minds, people)
+
+
+@contextmanager
+def told_side_by_side(town: Town, stories: list[Story]) -> Iterator[dict[str, "Future[None]"]]:
+    """Each story begins at a place of its own; most of the time they wait, so they are told all at once."""
+    places = {story.__name__: town.add_place(story.__name__.replace("_", "-")) for story in stories}
+    town.server.start_all()
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        futures = {story.__name__: pool.submit(story, places[story.__name__]) for story in stories}
+        try:
+            yield futures
+        finally:
+            for future in futures.values():
+                future.cancel()
+
+
+def chosen(request: pytest.FixtureRequest, stories: tuple[Story, ...]) -> list[Story]:
+    """The stories that this session was asked for."""
+    wanted: set[Any] = set()
+    for item in request.session.items:
+        callspec = getattr(item, "callspec", None)
+        if callspec is not None and item.path == request.path:
+            wanted |= set(callspec.params.values())
+    return [story for story in stories if story in wanted]
