@@ -28,10 +28,13 @@ class Threads:
         self._door = door
         self._login = login
 
-    async def of(self, number: int, before: datetime, *, asking: Collection[int] = ()) -> tuple[ThreadFacts, ...]:
+    async def of(
+        self, number: int, before: datetime, *, asking: Collection[int] = (), review: int = 0
+    ) -> tuple[ThreadFacts, ...]:
         """Threads that began before that moment, each with the comments that stood then in these words.
 
-        A thread that holds one of the comments `asking` is told even if nothing else stood in it then.
+        A thread that holds one of the comments `asking` is told even if nothing else stood in it then. What `review`
+        consists of was said with it, at that very moment.
         """
         repository = self._door.repository
         variables = {"owner": repository.owner, "name": repository.name, "number": number}
@@ -48,7 +51,7 @@ class Threads:
             if not page.page_info.has_next_page:
                 break
         asks = [bool({item.database_id for item in node.comments.nodes} & set(asking)) for node in nodes]
-        threads = zip((_facts(node, before) for node in nodes), asks, strict=True)
+        threads = zip((_facts(node, before, review) for node in nodes), asks, strict=True)
         return tuple(facts for facts, asked_in in threads if facts.comments or asked_in)
 
     async def ensure_reply(self, number: int, comment: int, key: str, body: str) -> str:
@@ -76,8 +79,8 @@ class Threads:
         return next((item.html_url for item in ours if says(item.body or "", key)), "")
 
 
-def _facts(node: ThreadNode, before: datetime) -> ThreadFacts:
-    comments = [item for item in node.comments.nodes if _stood(item, before)]
+def _facts(node: ThreadNode, before: datetime, review: int) -> ThreadFacts:
+    comments = [item for item in node.comments.nodes if _stood(item, before, review)]
     return ThreadFacts(
         id=node.id,
         path=node.path,
@@ -100,5 +103,7 @@ def _facts(node: ThreadNode, before: datetime) -> ThreadFacts:
     )
 
 
-def _stood(item: ThreadCommentNode, before: datetime) -> bool:
-    return item.created_at < before and (item.last_edited_at is None or item.last_edited_at < before)
+def _stood(item: ThreadCommentNode, before: datetime, review: int) -> bool:
+    part_of = item.pull_request_review is not None and item.pull_request_review.database_id == review
+    said = item.created_at < before or part_of
+    return said and (item.last_edited_at is None or item.last_edited_at < before)
