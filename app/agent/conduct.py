@@ -79,7 +79,8 @@ def check_budget(steps: Sequence[Step], budget: Budget) -> None:
     """Raise LimitReached where no further turn is allowed. Money is the meter's: it asks before it spends."""
     turns, _, time = _used(steps, budget)
     if turns >= 1:
-        raise LimitReached(f"All {budget.steps} turns are used.")
+        one = budget.steps == 1
+        raise LimitReached("The one turn of the budget is used." if one else f"All {budget.steps} turns are used.")
     if time >= 1:
         raise LimitReached(f"The {budget.minutes:g} minutes are used.")
 

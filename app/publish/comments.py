@@ -112,7 +112,11 @@ def _section(title: str, content: str) -> str:
 def _opening(facts: PullRequestFacts) -> str:
     issue = facts.task.issue
     title = inline(clip(issue.title, 300))
-    return f"Issue: {title}" if issue.number is None else f"Fixes #{issue.number}: {title}"
+    if issue.number is None:
+        return f"Issue: {title}"
+    if facts.task.follows_up:  # beside a pull request that is not ours to push to, and that is not to be closed by it
+        return f"A change to #{issue.number}: {title}"
+    return f"Fixes #{issue.number}: {title}"
 
 
 def banner(facts: PullRequestFacts) -> str:
