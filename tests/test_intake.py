@@ -570,3 +570,47 @@ def test_every_order_comes_back_from_its_json() -> None:
     for name, payload in TRIGGERS.values():
         found = order(ask(event_of(name, payload), state(pull=OURS)))
         assert Order.model_validate_json(found.model_dump_json()) == found
+
+
+EARLIER, LATER = NOW - timedelta(minutes=9), NOW - timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("text", ["/agent fix it", "/agent please", "/agent plan", "/agent retry", "/agent ask why?"])
+def test_what_was_said_before_a_stop_is_not_begun_after_it(text: str) -> None:
+    """Deliveries come in any order; by their times it is known what was wished last."""
+    assert skipped(ask(text, state(asked_at=EARLIER, stopped_at=LATER))) == ("overtaken", False)
+    assert order(ask(text, state(asked_at=LATER, stopped_at=EARLIER))).job == ""
+    assert order(ask(text, state(asked_at=LATER, stopped_at=LATER))).job == "", "in doubt it is done"
+
+
+def test_a_stop_does_not_end_what_was_asked_for_after_it() -> None:
+    working = {"job": "one", "job_state": "working"}
+    assert skipped(ask("/agent stop", state(asked_at=EARLIER, begun_at=LATER, **working))) == ("overtaken", False)
+    assert order(ask("/agent stop", state(asked_at=LATER, begun_at=EARLIER, **working))).aim == "stop"
+
+
+def test_the_state_may_be_asked_for_at_any_time() -> None:
+    assert order(ask("/agent status", state(asked_at=EARLIER, stopped_at=LATER, begun_at=LATER))).aim == "status"
+
+
+def test_strangers_do_not_learn_of_a_stop() -> None:
+    stranger = Standing(user=1, login="octocat", permission="read")
+    overtaken = state(asked_at=EARLIER, stopped_at=LATER)
+    assert skipped(ask("/agent fix it", overtaken, standing=stranger))[0] == "no_access"
+
+
+def test_a_plan_that_was_only_made_can_be_approved_like_one_that_waits() -> None:
+    planned = {"job": "one", "job_state": "answered", "planned": True}
+    assert order(ask("/agent approve", state(**planned))).aim == "approve"
+    assert replied(ask("/agent approve", state(**{**planned, "planned": False}))) == "nothing_to_act_on"
+    assert skipped(ask("/agent approve", state(**planned, open=False))) == ("closed", True)
+    assert skipped(ask("/agent approve", state(**planned, linked=9))) == ("has_pull_request", True)
+
+
+def test_a_label_taken_off_before_work_was_asked_for_again_stops_nothing() -> None:
+    event = event_of("issues", made.payload("unlabeled", issue=made.issue(), label={"name": "agent-fix"}))
+    working = {"job": "one", "job_state": "working", "labels": ()}
+    assert skipped(ask(event, state(asked_at=EARLIER, begun_at=LATER, **working)))[0] == "unlabelled"
+    found = ask(event, state(asked_at=LATER, begun_at=EARLIER, **working))
+    assert isinstance(found, Signal)
+    assert found.aim == "stop"

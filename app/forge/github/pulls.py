@@ -1,5 +1,6 @@
 """Pull requests of a repository: the open ones, those that will close an issue, their commits, where two part."""
 
+from app.forge.errors import NeedsHuman
 from app.forge.facts import CommitFacts, LinkedFacts, PullRequestFacts
 from app.forge.github import wire
 from app.forge.github.documents import LINKED_PULL_REQUESTS, LinkedAnswer
@@ -24,7 +25,10 @@ class Pulls:
         """Open pull requests that will close this issue when they are merged."""
         repository = self._door.repository
         variables = {"owner": repository.owner, "name": repository.name, "number": issue}
-        answer = await self._door.graphql(LinkedAnswer, LINKED_PULL_REQUESTS, variables, grant=READ)
+        try:
+            answer = await self._door.graphql(LinkedAnswer, LINKED_PULL_REQUESTS, variables, grant=READ)
+        except NeedsHuman:  # an older Enterprise Server, whose schema does not tell
+            return ()
         if answer.repository is None or answer.repository.issue is None:
             return ()
         nodes = answer.repository.issue.closed_by_pull_requests_references.nodes
