@@ -12,7 +12,7 @@ from app.errors import SandboxError
 from app.sandbox.base import WORKSPACE, Check, Completed, OnOutput, Sandbox, Spec
 from app.sandbox.bubblewrap import BubblewrapProvider
 from app.sandbox.judgement import judge_essential, judge_reach, judge_status
-from app.sandbox.probe import Ground, checks, essential
+from app.sandbox.probe import Ground, checks, essential, time_limit
 from app.sandbox.repair import PROPERTY_REPAIR, Surroundings, start_repair, surroundings
 from app.sandbox.unsandboxed import UnsandboxedProvider
 
@@ -124,6 +124,31 @@ class Dying:
 
     async def destroy(self) -> None:
         self.destroyed = True
+
+
+class Busy(Dying):
+    """A machine so busy that the first `late` commands with a limit are ended before they have begun."""
+
+    def __init__(self, late: int) -> None:
+        self.late = late
+        self.limited = 0
+
+    async def exec(self, argv: Sequence[str], **_: Any) -> Completed:
+        if "setsid" in argv[-1]:
+            self.limited += 1
+            return Completed(exit_code=137, output=b"", timed_out=True)
+        return Completed(exit_code=0, output=b"2\n" if self.limited > self.late else b"stat: no such file\n")
+
+
+class TestTimeLimit:
+    async def test_a_command_that_had_not_begun_is_given_longer(self) -> None:
+        (found,) = await time_limit(Busy(late=1))
+        assert found.ok
+
+    async def test_one_that_never_begins_proves_nothing(self) -> None:
+        (found,) = await time_limit(Busy(late=9))
+        assert not found.ok
+        assert "never began" in found.detail
 
 
 class TestJudgement:
