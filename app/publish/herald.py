@@ -31,7 +31,7 @@ _SLOWER: tuple[tuple[timedelta, timedelta], ...] = (
     (timedelta(minutes=1), timedelta(seconds=30)),
 )
 """Of a job that has been in work for so long, news that are no change of state are told so often."""
-_DONE_LATELY: tuple[ProgressKind, ...] = ("command", "verification", "warning", "note")
+_DONE_LATELY: tuple[ProgressKind, ...] = ("command", "verification", "note")
 _CONCLUSIONS: dict[Verdict, Conclusion] = {
     "proved": "success",
     "tested": "success",
@@ -128,18 +128,18 @@ class Herald:
 
 
 def wishes(view: View, told: str) -> Iterator[Intent]:
-    """What is wished for where people were told of the state `told` last."""
-    yield StatusComment(body=render_status(view))
-    if told == view.state:
-        return
-    if view.job.aim != "ask":
-        yield labels("awaiting_approval" if view.planned_only else view.state)
+    """What is wished for where people were told of the state `told` last; the emoji that ends it last of all."""
     target = view.commission.target
     if target is not None and not told:
         yield React(target=target, content="eyes")
+    yield StatusComment(body=render_status(view))
+    if told == view.state:
+        return
+    yield from _check(view)
+    if view.job.aim != "ask":
+        yield labels("awaiting_approval" if view.planned_only else view.state)
     if target is not None and (reaction := end_reaction(view.state)):
         yield React(target=target, content=reaction)
-    yield from _check(view)
 
 
 def labels(state: JobState) -> Label:

@@ -29,12 +29,12 @@ class SuiteRunner:
     limit: float
 
     async def base(self, *, only: tuple[str, ...] | None = None) -> SuiteResult:
-        self.progress.say("verification", f"suite on the base: {self.command.command}")
+        self.progress.say("verification", f"suite on the base: `{self.command.command}`")
         async with self.borrow("suite-base", None) as sandbox:
             return await measure(sandbox, self.command, timeout=self.limit, only=only)
 
     async def head(self, patch: Patch, limit: float, *, only: tuple[str, ...] | None = None) -> SuiteResult:
-        self.progress.say("verification", f"suite on the head: {self.command.command}")
+        self.progress.say("verification", f"suite on the head: `{self.command.command}`")
         async with self.borrow("suite-head", patch) as sandbox:
             return await measure(sandbox, self.command, timeout=limit, only=only)
 
