@@ -5,13 +5,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from app.bootstrap.premises import Premises
-from app.bootstrap.publishing import Publishing, furnished
+from app.bootstrap.publishing import Publishing, books_of, defaults_of, furnished
 from app.events import Labelled
 from app.forge.github.connection import Bearer, Host, RepositoryId
 from app.forge.github.presence import GIVEN
 from app.intake import LABEL
+from app.jobs.recalled import Recalled
 from app.reception.doors import Doors, Readers
 from app.reception.hindsight import Hindsight
+from app.reception.recollecting import Recollecting
 from app.settings.workflow import Workflow
 
 
@@ -21,6 +23,8 @@ class Workplace:
 
     publishing: Publishing
     readers: Readers
+    recollecting: Recollecting
+    recalled: Recalled
 
     async def labelled(self, number: int) -> Labelled | None:
         """Our label on an issue, as its webhook told it; None where nobody put it on."""
@@ -38,5 +42,11 @@ async def open_workflow(workflow: Workflow) -> AsyncIterator[Workplace]:
     premises.prepare()
     host = Host(settings.github_api_url, settings.github_url, settings.proxy)
     async with Bearer(host, workflow.token) as bearer:
-        readers = Doors(bearer).to(GIVEN, RepositoryId(0, workflow.owner, workflow.name))
-        yield Workplace(furnished(premises, bearer, "", page=workflow.page), readers)
+        doors, recalled = Doors(bearer, settings.allowed_apps), Recalled(premises.engine, premises.clock)
+        run = int(workflow.run.partition("-")[0])
+        yield Workplace(
+            furnished(premises, bearer, "", page=workflow.page),
+            doors.to(GIVEN, RepositoryId(0, workflow.owner, workflow.name)),
+            Recollecting(doors, books_of(premises), defaults_of(settings), recalled, run),
+            recalled,
+        )

@@ -92,27 +92,10 @@ def furnished(premises: Premises, connection: Connection, login: str, *, page: s
         clock,
         allowed_apps=settings.allowed_apps,
     )
-    books = Books(
-        inbox=premises.inbox,
-        queue=premises.queue,
-        roster=premises.roster,
-        messages=premises.messages,
-        triggers=premises.triggers,
-        intents=premises.intents,
-        store=premises.store(),
-        looks=Looks(premises.engine),
-        clock=clock,
-    )
-    defaults = Defaults(
-        model=settings.model,
-        sandbox=settings.sandbox,
-        budget=Budget(usd=settings.budget),
-        allowed_apps=settings.allowed_apps,
-    )
     return Publishing(
         premises=premises,
         login=login,
-        reception=Reception(connection, books, premises.mirror, defaults),
+        reception=Reception(connection, books_of(premises), premises.mirror, defaults_of(settings)),
         publisher=Publisher(premises.intents, forge_at, granting.grant, this_process()),
         settling=Settling(premises.store(), premises.roster, premises.intents, premises.mirror),
         herald=Herald(
@@ -124,4 +107,27 @@ def furnished(premises: Premises, connection: Connection, login: str, *, page: s
             public_url=settings.public_url,
             page=page,
         ),
+    )
+
+
+def books_of(premises: Premises) -> Books:
+    return Books(
+        inbox=premises.inbox,
+        queue=premises.queue,
+        roster=premises.roster,
+        messages=premises.messages,
+        triggers=premises.triggers,
+        intents=premises.intents,
+        store=premises.store(),
+        looks=Looks(premises.engine),
+        clock=premises.clock,
+    )
+
+
+def defaults_of(settings: Settings) -> Defaults:
+    return Defaults(
+        model=settings.model,
+        sandbox=settings.sandbox,
+        budget=Budget(usd=settings.budget),
+        allowed_apps=settings.allowed_apps,
     )

@@ -15,10 +15,16 @@ from app.intake import command_of
 from app.jobs.inbox import Delivery
 from app.jobs.roster import WORKED_ON
 from app.payload import decode, read
+from app.publish import replies
+from app.publish.intent import StatusComment
+from app.publish.intents import name_without_job
+from app.reception.recollecting import Recollection
 from app.settings.workflow import Workflow
 
 DECIDING, STOCKING, TELLING = 180.0, 600.0, 90.0
 """Seconds of patience with GitHub."""
+CANCEL_BY_HAND = "Cancel it there, or give the workflow's job the permission `actions: write`."
+SAY_IT_AGAIN = "Say it again once it has ended."
 _SAME_AS = {"pull_request_target": "pull_request"}
 
 logger = logging.getLogger(__name__)
@@ -35,9 +41,13 @@ async def receive(workflow: Workflow) -> int:
         if workflow.issue:
             await _by_number(workflow, workplace)
         else:
+            event = read(name, {**payload, "installation": {"id": GIVEN}}).event
+            before = await workplace.recollecting.recollect(event) if isinstance(event, Trigger) else None
             body = json.dumps({**payload, "installation": {"id": GIVEN}}).encode()
             workplace.publishing.premises.inbox.store([Delivery(id=workflow.run, event=name, body=body)])
             await _decide(workplace)
+            if before is not None and before.elsewhere:
+                await _reach(workplace, workflow, before)
         await _stock(workplace)
         await carry_out_due(workplace.publishing, Patience(TELLING))
         found = the_job(workplace.publishing)
@@ -83,6 +93,26 @@ async def _decide(workplace: Workplace) -> None:
             await patience.wait()
     if inbox.health().dead:
         raise AgentFixError("The event could not be dealt with; the log says why.", code=ExitCode.INTERNAL)
+
+
+async def _reach(workplace: Workplace, workflow: Workflow, before: Recollection) -> None:
+    """What was said to work that goes on in another run: a stop cancels that run, anything else has to wait."""
+    premises, job = workplace.publishing.premises, before.told.job
+    address = workflow.page.rpartition("/")[0] + f"/{before.told.run}"
+    row = await asyncio.to_thread(premises.store().get, job)
+    stopped = row is not None and row.stop_requested
+    if stopped and await workplace.recollecting.cancel(workplace.readers, before.told.run):
+        words = ""
+    elif stopped:
+        words = replies.in_the_way(f"It is worked on in {address}, which this token may not cancel.", CANCEL_BY_HAND)
+    elif premises.messages.since(job, 0):
+        words = replies.in_the_way(f"It is worked on in {address}, which hears nothing.", SAY_IT_AGAIN)
+    else:
+        words = ""
+    if words:
+        intent = StatusComment(body=words)
+        await asyncio.to_thread(premises.intents.want, name_without_job(workflow.run), 0, before.spot, intent)
+    await asyncio.to_thread(workplace.recalled.forget, job)  # that run tells how it ends
 
 
 async def _stock(workplace: Workplace) -> None:

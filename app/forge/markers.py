@@ -3,6 +3,8 @@
 import re
 
 _MARK = re.compile(r"<!-- agent-fix:job:[A-Za-z0-9._/-]+ -->")
+MARKED = re.compile(r"<!-- agent-fix:job:(?P<key>[A-Za-z0-9._/-]+) -->\s*\Z")
+"""The mark of a text that has one."""
 _KEY = re.compile(r"[A-Za-z0-9._/-]{1,120}")
 
 

@@ -44,6 +44,9 @@ HEADLINES: Final[dict[JobState, str]] = {
     "no_access": "🔒 No access",
     "error": "💥 It did not work out",
 }
+QUESTIONS: Final = "❓ Questions first"
+PLANNED: Final = "🧭 A plan, for you to approve"
+"""Of a job that asks several things, and of one that was to plan only."""
 WAITING: Final[frozenset[JobState]] = frozenset({"awaiting_approval", "needs_input", "paused"})
 GOOD: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated", "answered"})
 _PLAN_MARKS = ("<!-- agent-fix:plan -->", "<!-- /agent-fix:plan -->")
@@ -136,9 +139,9 @@ def _render(view: View, level: Level) -> str:
 
 def _headline(view: View) -> str:
     if view.state == "needs_input" and view.plan and len(view.plan.questions) > 1:
-        return "❓ Questions first"
+        return QUESTIONS
     if view.planned_only:
-        return "🧭 A plan, for you to approve"
+        return PLANNED
     return HEADLINES[view.state]
 
 
@@ -225,7 +228,10 @@ def _plan_details(view: View, caps: Caps) -> str:
     steps = view.plan.steps if view.plan else _steps_of(view.planned)
     if not steps or view.planned_only or view.state in {"awaiting_approval", "needs_input"}:
         return ""
-    return details(f"The plan in {count(len(steps), 'step')}", bullets(steps, caps, numbered=True))
+    listed = bullets(steps, caps, numbered=True)
+    if view.state in FINAL or view.state in WAITING:  # else its summary stands beside its stage
+        listed = f"{inline(clip(_plan_summary(view), caps.text))}\n\n{listed}"
+    return details(f"The plan in {count(len(steps), 'step')}", listed)
 
 
 def _steps_of(planned: str) -> tuple[str, ...]:

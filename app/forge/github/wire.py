@@ -243,3 +243,8 @@ class GraphQLError(Wire):
 class GraphQLAnswer(Wire):
     data: Any = None
     errors: list[GraphQLError] | None = None
+
+
+class WorkflowRun(Wire):
+    id: int
+    status: str | None = None
