@@ -3,7 +3,7 @@
 from typing import Final
 
 from app.job import FINAL, JobState
-from app.publish.markdown import code_span, fenced, prose
+from app.publish.markdown import code_span, fenced, inline, prose
 
 COMMANDS: Final = (
     ("/agent fix [what]", "start, or on a pull request: change it"),
@@ -95,7 +95,7 @@ def unknown_runner(name: str, known: frozenset[str]) -> str:
 
 
 def unreadable_plan(problem: str) -> str:
-    text = f"The plan in the status comment cannot be read: {prose(problem[:500])}"
+    text = f"The plan in the status comment cannot be read: {inline(problem[:500])}"
     return f"{text}\n\nMend it there, then say {code_span('/agent approve')} again.\n"
 
 
@@ -110,7 +110,7 @@ def plan_edited_by_stranger(login: str) -> str:
 
 def in_the_way(message: str, hint: str = "") -> str:
     """The forge's own words, escaped."""
-    return f"Nothing was started: {prose(message[:500])}\n\n{prose(hint[:500])}".rstrip() + "\n"
+    return f"Nothing was started: {inline(message[:500])}\n\n{inline(hint[:500])}".rstrip() + "\n"
 
 
 def no_commits() -> str:
