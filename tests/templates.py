@@ -26,8 +26,8 @@ NEWER = re.compile(r"(?m)^ +(?:queue: max|deployment: false)\n")
 class Acted:
     code: int
     log: str
-    inputs: tuple[Mapping[str, str], ...]
-    """Of the action, once for each time that it was used."""
+    inputs: Mapping[str, Mapping[str, str]]
+    """Of the action, by the job that used it."""
     asked: tuple[str, ...] = field(default=())
     """What `gh` was asked for."""
 
@@ -35,7 +35,7 @@ class Acted:
 class Place:
     """A repository with one template, and programs that only write down how they were called."""
 
-    def __init__(self, place: Path, template: str, *, permission: str = "write") -> None:
+    def __init__(self, place: Path, template: str) -> None:
         self.place = place
         self._name = template
         workflows = place / "checkout" / ".github" / "workflows"
@@ -44,7 +44,7 @@ class Place:
         text = (TEMPLATES / template).read_text("utf-8")
         (workflows / template).write_text(NEWER.sub("", text), "utf-8")
         self._action = re.findall(r"uses: (\S*agent-fix@\S+)", text)[0]
-        self._write_recorders(permission)
+        self._write_recorders()
         git(place / "checkout", "init", "-q", "--initial-branch=main", "--template=")
         git(place / "checkout", "remote", "add", "origin", "https://github.com/octo/shop")
         git(place / "checkout", "add", "-A")
@@ -67,13 +67,13 @@ class Place:
         done = subprocess.run(
             words, cwd=self.place / "checkout", env=own, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
-        used = [json.loads(path.read_text("utf-8")) for path in sorted((self.place / "used").iterdir())]
+        used = {path.stem: json.loads(path.read_text("utf-8")) for path in (self.place / "used").iterdir()}
         asked = self.place / "asked"
         said = tuple(asked.read_text("utf-8").splitlines()) if asked.exists() else ()
-        return Acted(done.returncode, done.stdout + done.stderr, tuple(used), said)
+        return Acted(done.returncode, done.stdout + done.stderr, used, said)
 
-    def _write_recorders(self, permission: str) -> None:
-        names = ("token", "model", "model-keys", "issue")
+    def _write_recorders(self) -> None:
+        names = ("token", "model", "model-keys", "issue", "record")
         lines = "".join(f"  {name}: {{default: ''}}\n" for name in names)
         head = f"name: recorder\ndescription: recorder\ninputs:\n{lines}"
         step = """\
@@ -87,17 +87,7 @@ class Place:
             """.replace("PLACE", str(self.place))
         (self.place / "action" / "action.yml").write_text(head + textwrap.dedent(step), "utf-8")
         gh = self.place / "bin" / "gh"
-        gh.write_text(
-            textwrap.dedent(f"""\
-                #!/bin/sh
-                echo "$@" >> {self.place}/asked
-                case "$*" in
-                *permission*) echo {permission} ;;
-                *agent-fix.yml/runs*) echo 41; echo "$GITHUB_RUN_ID" ;;
-                *agent-fix-ci.yml/runs*) echo "not found" >&2; exit 1 ;;
-                esac
-                """)
-        )
+        gh.write_text(f'#!/bin/sh\necho "$@" >> {self.place}/asked\n')
         gh.chmod(0o755)
 
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -201,13 +202,23 @@ def test_what_the_profile_allows_is_needed(properties: list[str], name: str, tmp
 
 
 @pytest.fixture(scope="module")
-def clean_root(stages: list[Stage], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def clean_root(stages: list[Stage]) -> Iterator[Path]:
     """What the first stage makes, made here: the same commands on the same files, with an ordinary user's rights."""
-    root = tmp_path_factory.mktemp("root")
-    root.parent.chmod(0o755)
-    root.parent.parent.chmod(0o755)
+    with tempfile.TemporaryDirectory(prefix="agent-fix-image-") as place:  # pytest's own is closed to other users
+        root = Path(place)
+        root.chmod(0o755)
+        _lay_out(root, stages[0])
+        for each in stages[0].all("RUN"):
+            script = f"umask 022; {_here(each.text, root)}"
+            done = ordinary(["/bin/sh", "-euc", script], root / "source", pip=True)
+            assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-4_000:]
+        yield root
+
+
+def _lay_out(root: Path, stage: Stage) -> None:
+    """The build's context, and the virtual environment of its tools."""
     source = root / "source"
-    for each in stages[0].all("COPY"):
+    for each in stage.all("COPY"):
         sources, target = each.copied
         for name in sources:
             _copy(ROOT / name, source / target / (Path(name).name if target.endswith("/") else ""))
@@ -216,10 +227,6 @@ def clean_root(stages: list[Stage], tmp_path_factory: pytest.TempPathFactory) ->
     if os.geteuid() == 0:
         for path in [root, *root.rglob("*")]:
             os.chown(path, ORDINARY, ORDINARY, follow_symlinks=False)
-    for each in stages[0].all("RUN"):
-        done = ordinary(["/bin/sh", "-euc", f"umask 022; {_here(each.text, root)}"], source, pip=True)
-        assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-4_000:]
-    return root
 
 
 def _make_build(place: Path) -> None:

@@ -112,8 +112,10 @@ def test_a_template_checks_nothing_out_and_never_runs_a_forks_code_with_rights(p
     assert "pull_request_target" not in workflow["on"]
     assert "checkout" not in path.read_text("utf-8").replace("checked out", "")
     for job in jobs(path).values():
-        assert set(job["permissions"].items()) <= {*HELD.items(), ("actions", "write")}
-        assert not ("secrets." in json.dumps(job) and job["permissions"].get("actions") == "write")
+        held = {**job["permissions"]}
+        assert held.pop("actions", "read") == "read" or "secrets." not in json.dumps(job)
+        assert all(level in {"read", HELD[name]} for name, level in held.items())
+        assert not ("secrets." in json.dumps(job) and job.get("environment", {}).get("name") != "agent-fix")
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
@@ -126,7 +128,7 @@ def test_nothing_that_was_asked_is_cancelled_or_displaced(path: Path) -> None:
     for group in groups:
         assert group["cancel-in-progress"] is False
         assert group["queue"] == "max"
-        assert group["group"].startswith("agent-fix-${{")
+        assert re.match(r"agent-fix-(?:now-)?\$\{\{", group["group"])
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
@@ -196,7 +198,8 @@ QUIET = {
 def test_who_asks_gets_work(case: str, tmp_path: Path) -> None:
     acted = Place(tmp_path, "agent-fix.yml").act(*ASKING[case])
     assert acted.code == 0, acted.log
-    (inputs,) = acted.inputs
+    assert set(acted.inputs) == {"work"}
+    inputs = acted.inputs["work"]
     assert inputs["model"] == "anthropic/any"
     assert "ANTHROPIC_API_KEY=model-key-canary-5d1e\n" in inputs["model-keys"]
     assert acted.asked == ()
@@ -206,7 +209,7 @@ def test_who_asks_gets_work(case: str, tmp_path: Path) -> None:
 def test_what_asks_nothing_starts_nothing(case: str, tmp_path: Path) -> None:
     acted = Place(tmp_path, "agent-fix.yml").act(*QUIET[case])
     assert acted.code == 0, acted.log
-    assert acted.inputs == ()
+    assert acted.inputs == {}
     assert acted.asked == ()
 
 
@@ -221,34 +224,35 @@ def test_hostile_words_are_words(tmp_path: Path) -> None:
     assert "model-key-canary" not in acted.log
 
 
-# Stop
+# Stop and status
 
 
-def test_stop_ends_the_work_on_this_issue_and_not_itself(tmp_path: Path) -> None:
-    acted = Place(tmp_path, "agent-fix.yml").act("issue_comment", comment("/agent stop"))
+@pytest.mark.parametrize("words", ["/agent stop", "/Agent stop, it is wrong", "/agent status"])
+def test_stop_and_status_do_not_wait_for_the_work_and_hold_no_key(words: str, tmp_path: Path) -> None:
+    acted = Place(tmp_path, "agent-fix.yml").act("issue_comment", comment(words))
     assert acted.code == 0, acted.log
-    assert acted.inputs == ()
-    assert acted.asked[0] == "api repos/octo/shop/collaborators/ada/permission --jq .permission"
-    cancelled = [line for line in acted.asked if line.endswith("/cancel")]
-    assert cancelled == ["api --method POST --silent repos/octo/shop/actions/runs/41/cancel"]
-    looked = [line for line in acted.asked if "/runs " in line]
-    assert all("env.TITLE" in line and 'status != "completed"' in line for line in looked)
-    assert {found for line in looked for found in re.findall(r"[\w-]+\.yml", line)} == {path.name for path in TEMPLATES}
+    assert set(acted.inputs) == {"now"}
+    assert acted.inputs["now"]["model-keys"] == ""
+    now, work = (jobs(ROOT / "workflows" / "agent-fix.yml")[name] for name in ("now", "work"))
+    assert "secrets." not in json.dumps(now)
+    assert now["concurrency"]["group"].partition("${{")[0] != work["concurrency"]["group"].partition("${{")[0]
 
 
-@pytest.mark.parametrize("permission", ["read", "none", "triage"])
-def test_who_may_not_write_stops_nothing(permission: str, tmp_path: Path) -> None:
-    acted = Place(tmp_path, "agent-fix.yml", permission=permission).act("issue_comment", comment("/agent stop"))
+@pytest.mark.parametrize("event", [comment("/agent stop", association="NONE"), comment("/agent stop", by=BOT)])
+def test_passers_by_and_bots_stop_nothing(event: Mapping[str, Any], tmp_path: Path) -> None:
+    acted = Place(tmp_path, "agent-fix.yml").act("issue_comment", event)
     assert acted.code == 0, acted.log
-    assert len(acted.asked) == 1
+    assert acted.inputs == {}
 
 
-def test_runs_are_found_by_their_title() -> None:
-    """What `stop` compares is what the workflows call themselves."""
-    stop = jobs(ROOT / "workflows" / "agent-fix.yml")["stop"]["steps"][0]["env"]["TITLE"]
-    assert stop == "agent-fix #${{ github.event.issue.number }}"
-    for name in ("agent-fix.yml", "agent-fix-ci.yml"):
-        assert read(ROOT / "workflows" / name)["run-name"].startswith("agent-fix #${{ github.event.")
+# By number
+
+
+def test_an_issue_can_be_named(tmp_path: Path) -> None:
+    event = {"inputs": {"issue": "12"}, "sender": BOT, "repository": REPOSITORY}
+    acted = Place(tmp_path, "agent-fix.yml").act("workflow_dispatch", event)
+    assert acted.code == 0, acted.log
+    assert acted.inputs["work"]["issue"] == "12"
 
 
 # Failing checks
@@ -279,7 +283,7 @@ def test_failing_checks_are_mended(conclusion: str, tmp_path: Path) -> None:
 def test_other_ends_of_a_workflow_start_nothing(event: Mapping[str, Any], tmp_path: Path) -> None:
     acted = Place(tmp_path, "agent-fix-ci.yml").act("workflow_run", event)
     assert acted.code == 0, acted.log
-    assert acted.inputs == ()
+    assert acted.inputs == {}
 
 
 def test_only_branches_of_agent_fix_are_looked_at() -> None:
