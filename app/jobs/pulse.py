@@ -71,7 +71,8 @@ class Pulse:
         """The job that has waited in vain the longest; None where every job is where it ought to be."""
         now = self._clock()
         with self._engine.connect() as db:
-            return longest_stalled(_standings(db, now), self._limits, _last_release(db), now)
+            standings = _standings(db, now)
+            return longest_stalled(standings, self._limits, _last_release(db, standings), now)
 
     def figures(self) -> Figures:
         now = self._clock()
@@ -85,7 +86,7 @@ class Pulse:
             return Figures(
                 jobs=_counted(db, jobs.c.state),
                 oldest_queued=_age(min(queued, default=now), now),
-                stalled=longest_stalled(standings, self._limits, _last_release(db), now),
+                stalled=longest_stalled(standings, self._limits, _last_release(db, standings), now),
                 deliveries_undone=undone,
                 oldest_delivery=_age(oldest or now, now),
                 deliveries_dead=dead,
@@ -137,8 +138,10 @@ def _standing(row: sa.RowMapping, now: datetime) -> Standing:
     )
 
 
-def _last_release(db: Connection) -> datetime | None:
-    """When a worker last let go of a job."""
+def _last_release(db: Connection, standings: list[Standing]) -> datetime | None:
+    """When a worker last let go of a job; not looked for where no job waits for its turn."""
+    if not any(standing.ready and not standing.held for standing in standings):
+        return None
     query = sa.select(sa.func.max(jobs.c.updated_at)).select_from(BOTH).where(jobs.c.owner.is_(None), jobs.c.epoch > 0)
     found = db.execute(query).scalar()
     return in_utc(found) if found is not None else None

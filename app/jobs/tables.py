@@ -24,6 +24,7 @@ jobs = sa.Table(
     sa.Column("epoch", sa.Integer, nullable=False, default=0),
     sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
     sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
+    sa.Index("ix_jobs_state", "state"),
 )
 
 progress = sa.Table(

@@ -9,6 +9,7 @@ from sqlalchemy import (
     Column,
     Connection,
     Engine,
+    Index,
     Integer,
     MetaData,
     RowMapping,
@@ -45,6 +46,7 @@ calls = Table(
     Column("cost", BigInteger, nullable=False),
     Column("estimated", Boolean, nullable=False),
     Column("answer", Text, nullable=False, default=""),
+    Index("ix_calls_money", "job_id", "state", "cost"),  # sums without the pages that hold the answers
 )
 """Until a call is booked its usage columns hold what counts if it is lost."""
 
