@@ -18,6 +18,7 @@ from app.settings import (
     webhook_secrets,
 )
 from app.settings.appfile import read_app_file, write_app_file
+from app.settings.roles import HOLDS
 from tests.fakes.github.gate import app_key
 
 SECRET = "a webhook secret of length"
@@ -58,7 +59,8 @@ def test_a_complete_environment_is_taken_as_it_is() -> None:
     assert found.check(*ROLES) == ()
     assert (found.app_id, found.private_key, found.webhook_secrets) == (77, private_key(), (SECRET,))
     assert (found.jobs, found.jobs_per_repository, found.budget) == (4, 1, 2_500_000)
-    assert (found.allowed_apps, found.log, found.host, found.port) == ({1, 22}, "json", "127.0.0.1", 8080)
+    assert (found.log, found.host, found.port) == ("json", "127.0.0.1", 8080)
+    assert found.allowed_apps == {1, 22}
     assert found.proxy == "http://proxy:3128"
 
 
@@ -251,3 +253,12 @@ def test_the_state_directory_is_the_argument_or_the_users(tmp_path: Path) -> Non
     with pytest.raises(AgentFixError):
         settings_from({})
     assert Settings(state=tmp_path).check("worker") == ()
+
+
+def test_every_variable_is_told_of_with_who_gets_it() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "operating.md").read_text()
+    rows = [line for line in page.partition("## Environment")[2].partition("\n## ")[0].splitlines() if line[:1] == "|"]
+    for name in set().union(*HOLDS.values()) - {"AGENT_FIX_FAILPOINT"}:  # of the chaos tests
+        (row,) = [row for row in rows if f"`{name}`" in row]
+        who = {role for role in ROLES if name in HOLDS[role]}
+        assert set(row.split("|")[3].strip().split(", ")) == ({"all"} if who == set(ROLES) else who), row
