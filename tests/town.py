@@ -1,7 +1,6 @@
 """A town for tests: one server of ours in its processes, one GitHub, and places where stories happen side by side."""
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,63 +18,14 @@ from tests.fakes.github.running import SECRET, RunningWorld
 from tests.fakes.github.webhooks import Hooks
 from tests.fakes.github.world import Check, Comment, Delivery, Installation, Issue, Pull, Repo, Thread, User, World
 from tests.fakes.openai_endpoint import Received, Reply, error
-from tests.minds import Asked, Mind, called, planned, submitted
+from tests.halves import ISSUE, PATIENCE, PROJECT
+from tests.minds import Asked, Mind
 from tests.repositories import git
 from tests.server import Server, running_server
 
 T = TypeVar("T")
 Think = Callable[[Asked], Reply]
 SIDE_BY_SIDE = 12
-PATIENCE = 240.0
-"""Seconds: many stories share two cores."""
-
-MONEY = '''"""Money."""
-
-
-def half(cents: int) -> int:
-    return cents // 2
-'''
-CHECK = """import unittest
-
-from money import half
-
-
-class Halves(unittest.TestCase):
-    def test_even(self):
-        self.assertEqual(half(4), 2)
-"""
-ODD = "\n    def test_odd(self):\n        self.assertEqual(half(5), 3)\n"
-REPRODUCTION = "python -m unittest test_money.Halves.test_odd"
-FIX = {"path": "money.py", "old_text": "cents // 2", "new_text": "(cents + 1) // 2"}
-PROJECT = {"money.py": MONEY, "test_money.py": CHECK, "README.md": "# Money\n"}
-ISSUE = "`half(5)` is 2 and should be 3, so that two halves are never less than the whole."
-
-
-def fixes(asked: Asked) -> Reply:
-    """The mind of an agent that does what the issue asks."""
-    if asked.wants_a_plan:
-        return planned("Integer division rounds down.", "Add a failing test", "Round half up")
-    if asked.turn == 1:
-        return called(("edit", FIX), ("write", {"path": "test_money.py", "content": CHECK + ODD}))
-    return submitted("Half a cent is rounded up now.", REPRODUCTION)
-
-
-class Gate:
-    """Where a model thinks until a story lets it go on."""
-
-    def __init__(self) -> None:
-        self._reached = threading.Event()
-        self._open = threading.Event()
-
-    def pass_through(self) -> None:
-        self._reached.set()
-        assert self._open.wait(PATIENCE)
-
-    def is_reached(self) -> bool:
-        return self._reached.is_set()
-
-    def open(self) -> None:
-        self._open.set()
 
 
 class Minds(Mind):

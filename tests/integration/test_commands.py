@@ -8,8 +8,9 @@ import pytest
 
 from app.publish.intent import OpenDraftPullRequest, Recipe
 from tests.fakes.openai_endpoint import Reply, answer
+from tests.halves import Gate, fixes
 from tests.minds import Asked, planned, submitted
-from tests.town import Gate, Place, Story, chosen, fixes, running_town, told_side_by_side
+from tests.town import Place, Story, chosen, running_town, told_side_by_side
 
 pytestmark = [pytest.mark.xdist_group("commands"), pytest.mark.timeout(400)]
 

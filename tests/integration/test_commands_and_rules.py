@@ -6,8 +6,9 @@ from concurrent.futures import Future
 import pytest
 
 from tests.fakes.openai_endpoint import Reply
+from tests.halves import CHECK, MONEY, ODD, fixes
 from tests.minds import Asked, submitted
-from tests.town import CHECK, MONEY, ODD, Place, Story, chosen, fixes, running_town, told_side_by_side
+from tests.town import Place, Story, chosen, running_town, told_side_by_side
 
 pytestmark = [pytest.mark.xdist_group("commands-and-rules"), pytest.mark.timeout(700)]
 
@@ -17,7 +18,7 @@ FIXED = {"money.py": MONEY.replace("cents // 2", "(cents + 1) // 2"), "test_mone
 def a_broken_configuration_is_told_once(place: Place) -> None:
     place.commit("main", {".github/agent-fix.yml": "plan: auto\nmodell: openai/gpt-5\nbudget: {usd: plenty}\n"})
     place.labels()
-    body = place.told("`.github/agent-fix.yml`", "line 2", "modell", "line 3", "budget.usd")
+    body = place.told("agent-fix.yml:2: modell: is not a known key", "agent-fix.yml:3: budget.usd: must be a number")
     assert "nothing was started" in body
     place.decided(place.says("/agent fix"))
     place.says("/agent status")

@@ -10,8 +10,9 @@ import pytest
 
 from tests.fakes.github.world import Issue
 from tests.fakes.openai_endpoint import Reply, stall
+from tests.halves import fixes
 from tests.minds import Asked, called, planned
-from tests.town import Place, Story, chosen, fixes, running_town, told_side_by_side
+from tests.town import Place, Story, chosen, running_town, told_side_by_side
 
 pytestmark = [pytest.mark.xdist_group("commands-at-limits"), pytest.mark.timeout(700)]
 

@@ -9,9 +9,10 @@ from app.intake import LABEL
 from tests.fakes.github.gate import APP_ID
 from tests.fakes.github.world import Issue
 from tests.fakes.openai_endpoint import Reply
+from tests.halves import CHECK, MONEY, ODD, Gate, fixes
 from tests.minds import Asked, called, submitted
 from tests.repositories import git
-from tests.town import CHECK, MONEY, ODD, Gate, Place, Story, chosen, fixes, running_town, told_side_by_side
+from tests.town import Place, Story, chosen, running_town, told_side_by_side
 
 pytestmark = [pytest.mark.xdist_group("commands-on-pulls"), pytest.mark.timeout(700)]
 
