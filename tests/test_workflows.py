@@ -74,6 +74,11 @@ def test_the_schema_of_workflows_is_kept() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_schema_of_dependabot_is_kept() -> None:
+    done = tool("check-jsonschema", "--builtin-schema", "vendor.dependabot", ".github/dependabot.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 # Rules of our own
 
 
