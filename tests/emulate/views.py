@@ -1,11 +1,15 @@
 """What a test sees on the site: one repository read with its owner's eyes, as small values."""
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from tests.emulate.memory import Repo
+
+REPLAYED = 10.0
+"""Seconds that a push may take from git to emulate."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +99,14 @@ class Site:
         return tuple(_check(item) for item in self._read(f"/commits/{commit}/check-runs?filter=all")["check_runs"])
 
     def branches(self) -> dict[str, str]:
-        """With the commits that they are at, as emulate says; git says the same, or replaying is broken."""
-        found = {item["name"]: item["commit"]["sha"] for item in self._list("/branches")}
-        assert found == self._repo.branches()
-        return found
+        """With the commits that they are at, as emulate says; git says the same at once, or replaying is broken."""
+        end = time.monotonic() + REPLAYED
+        while True:
+            found = {item["name"]: item["commit"]["sha"] for item in self._list("/branches")}
+            if found == self._repo.branches():
+                return found
+            assert time.monotonic() < end, f"emulate has {found}, git has {self._repo.branches()}"
+            time.sleep(0.05)
 
     def reactions(self, subject: str) -> list[tuple[str, str]]:
         """(login, content), in order; `subject` is `issues/1`, `issues/comments/2` or `pulls/comments/3`."""

@@ -93,7 +93,7 @@ def test_from_a_label_to_a_second_commit(server: Server, github: EmulatedGitHub,
     server.wait(lambda: (github.bot, "eyes") in site.reactions(f"issues/{issue}"), "👀")
     (status,) = server.wait(lambda: site.comments(issue), "the status comment")
     assert status.author == github.bot
-    server.wait(lambda: "Integer division rounds down" in site.comments(issue)[0].body, "the plan")
+    server.wait(lambda: "Round half up" in site.comments(issue)[0].body, "the plan")
     (pull,) = server.wait(site.pulls, "the pull request")
     assert pull.draft
     assert re.fullmatch(rf"agent-fix/issue-{issue}-half-loses-a-cent", pull.branch)
