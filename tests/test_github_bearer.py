@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import httpx
 import pytest
 
+from app.forge.base import GIVEN
 from app.forge.errors import NoAccess
 from app.forge.github.connection import Bearer, Host, RepositoryId
 from app.forge.github.door import Door
 from app.forge.github.identity import who_we_are
-from app.forge.github.presence import GIVEN
 from app.forge.github.reads import Reader
 
 TOKEN = "ghs_0123456789abcdef0123456789abcdef0123"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from app.bootstrap.premises import Premises
 from app.bootstrap.publishing import Publishing, books_of, defaults_of, furnished
 from app.events import Labelled
+from app.forge.base import GIVEN
 from app.forge.github.connection import Bearer, Host, RepositoryId
-from app.forge.github.presence import GIVEN
 from app.intake import LABEL
 from app.jobs.recalled import Recalled
 from app.reception.doors import Doors, Readers

@@ -14,7 +14,8 @@ from typing import cast
 
 from app import failpoints, log
 from app.entrypoints.papers import fail, write_outputs
-from app.errors import AgentFixError
+from app.entrypoints.told import what_was_told
+from app.errors import AgentFixError, ExitCode
 from app.redact import Redactor
 from app.settings import process_environment
 from app.settings.workflow import Step, Workflow, read_workflow, step_environment
@@ -43,9 +44,14 @@ def action_command(arguments: argparse.Namespace) -> int:
 async def _do(step: Step, workflow: Workflow) -> int:
     match step:  # each step imports its own rooms only
         case "receive":
+            told = what_was_told(workflow)
+            if told.nothing and not workflow.issue:
+                print(f"Nothing to do: {told.nothing}.")
+                write_outputs(workflow, {"work": "false", "job": ""})
+                return ExitCode.OK
             from app.entrypoints.action_receive import receive  # noqa: PLC0415
 
-            return await receive(workflow)
+            return await receive(workflow, told)
         case "solve":
             from app.entrypoints.action_solve import solve  # noqa: PLC0415
 

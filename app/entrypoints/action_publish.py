@@ -5,7 +5,8 @@ from typing import Final
 from app.bootstrap.action import open_workflow
 from app.bootstrap.publishing import Publishing
 from app.entrypoints.carrying import Patience, carry_out_due, the_job
-from app.entrypoints.papers import CANCELLED, write_outputs, write_record, write_summary
+from app.entrypoints.papers import CANCELLED, write_outputs, write_summary
+from app.entrypoints.record import write_record
 from app.errors import AgentFixError, ExitCode
 from app.job import FINAL, JobState
 from app.jobs.queue import PARKED

@@ -1,20 +1,16 @@
 """The receiving step: the workflow's event becomes a job with its base commit at hand, or an answer, or nothing."""
 
 import asyncio
-import json
 import logging
-from typing import Any
 
 from app.bootstrap.action import Workplace, open_workflow
 from app.entrypoints.carrying import Patience, carry_out_due, the_job
 from app.entrypoints.papers import write_outputs
+from app.entrypoints.told import Told
 from app.errors import AgentFixError, ExitCode
-from app.events import Event, Trigger
-from app.forge.github.presence import GIVEN
-from app.intake import command_of
+from app.events import Trigger
 from app.jobs.inbox import Delivery
 from app.jobs.roster import WORKED_ON
-from app.payload import decode, read
 from app.publish import replies
 from app.publish.intent import StatusComment
 from app.publish.intents import name_without_job
@@ -25,26 +21,19 @@ DECIDING, STOCKING, TELLING = 180.0, 600.0, 90.0
 """Seconds of patience with GitHub."""
 CANCEL_BY_HAND = "Cancel it there, or give the workflow's job the permission `actions: write`."
 SAY_IT_AGAIN = "Say it again once it has ended."
-_SAME_AS = {"pull_request_target": "pull_request"}
 
 logger = logging.getLogger(__name__)
 
 
-async def receive(workflow: Workflow) -> int:
+async def receive(workflow: Workflow, told: Told) -> int:
     """Outputs `work` (whether there is something to solve) and `job`."""
-    name, payload = _SAME_AS.get(workflow.event, workflow.event), _payload(workflow)
-    if not workflow.issue and (nothing := _nothing_asked(name, payload)):
-        print(f"Nothing to do: {nothing}.")
-        write_outputs(workflow, {"work": "false", "job": ""})
-        return ExitCode.OK
     async with open_workflow(workflow) as workplace:
         if workflow.issue:
             await _by_number(workflow, workplace)
         else:
-            event = read(name, {**payload, "installation": {"id": GIVEN}}).event
+            event = told.event
             before = await workplace.recollecting.recollect(event) if isinstance(event, Trigger) else None
-            body = json.dumps({**payload, "installation": {"id": GIVEN}}).encode()
-            workplace.publishing.premises.inbox.store([Delivery(id=workflow.run, event=name, body=body)])
+            workplace.publishing.premises.inbox.store([Delivery(id=workflow.run, event=told.name, body=told.body)])
             await _decide(workplace)
             if before is not None and before.elsewhere:
                 await _reach(workplace, workflow, before)
@@ -54,27 +43,6 @@ async def receive(workflow: Workflow) -> int:
     work = found is not None and found.ready and not found.handed_over and found.row.state in WORKED_ON
     write_outputs(workflow, {"work": "true" if work else "false", "job": found.job.id if found else ""})
     return ExitCode.OK
-
-
-def _payload(workflow: Workflow) -> dict[str, Any]:
-    if workflow.event_file is None:
-        return {}
-    try:
-        return decode(workflow.event_file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise AgentFixError("The workflow's event cannot be read.", code=ExitCode.USAGE) from error
-
-
-def _nothing_asked(name: str, payload: dict[str, Any]) -> str:
-    """Why there is nothing to do, as far as that can be seen without asking GitHub anything."""
-    reading = read(name, {**payload, "installation": {"id": GIVEN}})
-    if reading.event is None:
-        return f"this event asks for nothing ({(reading.ignored or '').replace('_', ' ')})"
-    return "" if _may_ask(reading.event) else "nobody asks agent-fix for anything"
-
-
-def _may_ask(event: Event) -> bool:
-    return not isinstance(event, Trigger) or command_of(event) is not None
 
 
 async def _by_number(workflow: Workflow, workplace: Workplace) -> None:

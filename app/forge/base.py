@@ -6,9 +6,12 @@ There is nothing here to approve, to merge or to take a pull request out of draf
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from app.noun import Noun
+
+GIVEN: Final = 1
+"""In the place of an installation's number where a token was given to us and no App's number is known."""
 
 Reaction = Literal["eyes", "rocket", "confused", "+1", "-1"]
 

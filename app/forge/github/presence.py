@@ -2,6 +2,7 @@
 
 from typing import Final, Protocol
 
+from app.forge.base import GIVEN
 from app.forge.errors import NeedsHuman, NoAccess
 from app.forge.github import wire
 from app.forge.github.connection import App, Bearer, Connection, Grant
@@ -9,8 +10,6 @@ from app.forge.github.documents import VIEWER, ViewerAnswer
 from app.forge.github.line import Line, Missing, parsed
 from app.forge.github.registration import Registration
 
-GIVEN: Final = 1
-"""In the place of an installation's number where there is none that we know of."""
 ACTIONS_BOT: Final = "github-actions[bot]"
 
 
