@@ -129,10 +129,10 @@ class Worker:
         """Give the job back. What ended by a signal or an error of our own died on it."""
         code = attended.process.returncode
         crashed = code not in _ENDED_WELL
-        if crashed:
-            logger.error("the process of job %s ended with %s", attended.claim.job, code)
         failpoint("job.ended")
         await asyncio.to_thread(self._premises.queue.release, attended.claim, crashed=crashed)
+        if crashed:  # told after it was kept: a database that is away is asked again and again
+            logger.error("the process of job %s ended with %s", attended.claim.job, code)
         failpoint("job.released")
         del self._attended[attended.claim.job]
         if attended.process.returncode != ExitCode.OK:

@@ -47,7 +47,7 @@ TITLE, BODY = "half loses a cent", "`half(5)` is 2 and should be 3."
 PRICE = 1_000
 """Of an answer, in micro-dollars."""
 CALLS = ("plan", "turn.1", "turn.2")
-PATIENCE = 240.0
+PATIENCE = 180.0
 
 
 def record(path: Path) -> Path:

@@ -20,7 +20,7 @@ from tests.chaos.stage import Stage, stage
 from tests.chaos.test_server_faults import is_at_work, report
 from tests.disks import tiny_disk
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.full]
 
 
 class Postgres:
@@ -69,9 +69,7 @@ def is_settled_if_asked(play: Stage) -> bool:
         return False
 
 
-@pytest.mark.parametrize(
-    ("jobs", "falls", "kills"), [(1, 1, 0), *(pytest.param(10, 12, kills, marks=pytest.mark.full) for kills in (0, 6))]
-)
+@pytest.mark.parametrize(("jobs", "falls", "kills"), [(1, 1, 0), (10, 12, 0), (10, 12, 6)])
 def test_a_postgres_that_falls_and_rises_loses_and_doubles_nothing(
     tmp_path: Path, jobs: int, falls: int, kills: int
 ) -> None:

@@ -75,7 +75,8 @@ def test_a_machine_that_is_gone_is_replaced_when_its_lease_ends(tmp_path: Path, 
         assert_sound(play, lost_calls=1)
 
 
-@pytest.mark.parametrize("dialect", [pytest.param("sqlite"), pytest.param("postgresql", marks=full)])
+@full
+@pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_killed_worker_is_followed_by_the_next_one(tmp_path: Path, dialect: str) -> None:
     """R8, R9, I7: another executor goes on at once, and what the dead one had in hand is gone with it."""
     with stage(tmp_path, dialect) as play:
@@ -91,7 +92,8 @@ def test_a_killed_worker_is_followed_by_the_next_one(tmp_path: Path, dialect: st
         assert_sound(play, lost_calls=1)
 
 
-@pytest.mark.parametrize(("jobs", "rounds"), [(2, 1), pytest.param(10, 10, marks=full)])
+@full
+@pytest.mark.parametrize(("jobs", "rounds"), [(2, 1), (10, 10)])
 def test_a_deploy_while_jobs_are_worked_on_strands_none(tmp_path: Path, jobs: int, rounds: int) -> None:
     """R31: every role is asked to end and is replaced, again and again."""
     with stage(tmp_path) as play:
@@ -107,6 +109,7 @@ def test_a_deploy_while_jobs_are_worked_on_strands_none(tmp_path: Path, jobs: in
         assert_sound(play)
 
 
+@full
 def test_a_job_that_kills_its_processes_is_given_up_and_hinders_nobody(tmp_path: Path) -> None:
     """R12: the third death at the same step ends it, with a comment; a plan asked for elsewhere is made meanwhile."""
     with stage(tmp_path) as play:
@@ -138,9 +141,10 @@ class Trouble(Fault):
         return True
 
 
+@full
 @pytest.mark.parametrize(
     ("share", "jobs", "seed"),
-    [(0.2, 1, 1), *(pytest.param(0.2, 5, seed, marks=full) for seed in (2, 3)), pytest.param(0.5, 2, 4, marks=full)],
+    [(0.2, 1, 1), (0.2, 5, 2), (0.2, 5, 3), (0.5, 2, 4)],
 )
 def test_a_github_that_stumbles_on_every_route_delays_and_no_more(
     tmp_path: Path, share: float, jobs: int, seed: int
@@ -169,6 +173,7 @@ def test_a_sandbox_that_is_lost_is_made_again(tmp_path: Path) -> None:
         assert_sound(play)
 
 
+@full
 def test_sandboxes_of_the_dead_are_swept(tmp_path: Path) -> None:
     """R30: a job that was ended while its worker lay dead leaves nothing on the machine for long."""
     with stage(tmp_path) as play:
@@ -231,7 +236,8 @@ def call_off(play: Stage, spot: Spot, how: str) -> None:
             play.github.tell(lambda hooks: hooks.unlabeled(*place, label))
 
 
-@pytest.mark.parametrize("seconds", [3, pytest.param(45, marks=full)])
+@full
+@pytest.mark.parametrize("seconds", [3, 45])
 def test_a_database_that_somebody_holds_is_waited_for(tmp_path: Path, seconds: int) -> None:
     """R13, R15: another process keeps SQLite's only lock, for longer than anybody's patience in the full case."""
     with stage(tmp_path) as play:

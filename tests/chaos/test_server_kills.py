@@ -85,7 +85,7 @@ def test_killed_at_each_moment(tmp_path: Path, dialect: str, role: Role, name: s
 @pytest.mark.parametrize(
     ("seed", "kills", "jobs"),
     [
-        (1, 4, 2),
+        pytest.param(1, 4, 2, marks=pytest.mark.full),
         *(pytest.param(seed, 100, 10, marks=pytest.mark.full) for seed in range(2, 7)),
     ],
 )
