@@ -22,6 +22,12 @@ NEWER = re.compile(r"(?m)^ +(?:queue: max|deployment: false)\n")
 """What GitHub knows and act's own schema does not yet."""
 
 
+def as_act_reads_it(template: str) -> tuple[str, str]:
+    """Its text, and by what name it uses the action."""
+    text = (TEMPLATES / template).read_text("utf-8")
+    return NEWER.sub("", text), re.findall(r"uses: (\S*agent-fix@\S+)", text)[0]
+
+
 @dataclass(frozen=True)
 class Acted:
     code: int
@@ -41,9 +47,8 @@ class Place:
         workflows = place / "checkout" / ".github" / "workflows"
         for directory in (workflows, place / "action", place / "bin", place / "home", place / "used"):
             directory.mkdir(parents=True)
-        text = (TEMPLATES / template).read_text("utf-8")
-        (workflows / template).write_text(NEWER.sub("", text), "utf-8")
-        self._action = re.findall(r"uses: (\S*agent-fix@\S+)", text)[0]
+        text, self._action = as_act_reads_it(template)
+        (workflows / template).write_text(text, "utf-8")
         self._write_recorders()
         git(place / "checkout", "init", "-q", "--initial-branch=main", "--template=")
         git(place / "checkout", "remote", "add", "origin", "https://github.com/octo/shop")
