@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(ExitCode.INTERRUPTED)
 
 
-def _dispatch(arguments: argparse.Namespace) -> int:
+def _dispatch(arguments: argparse.Namespace) -> int:  # noqa: PLR0911  # one door a command
     match arguments.command:
         case "fix":
             from app.entrypoints.local import fix_command  # noqa: PLC0415  # a door is opened only when it is used
@@ -72,6 +72,10 @@ def _dispatch(arguments: argparse.Namespace) -> int:
             from app.entrypoints.action import action_command  # noqa: PLC0415
 
             return action_command(arguments)
+        case "sweep":
+            from app.entrypoints.sweep import sweep_command  # noqa: PLC0415
+
+            return sweep_command(arguments)
         case "serve":
             from app.entrypoints.serve import serve_command  # noqa: PLC0415
 
@@ -95,6 +99,7 @@ def parser() -> argparse.ArgumentParser:
     _add_fix(commands)
     _add_serve(commands)
     _add_action(commands)
+    _add_sweep(commands)
     _add_demo(commands)
     _add_doctor(commands)
     _add_jobs(commands)
@@ -159,6 +164,24 @@ def _add_action(commands: "Commands[argparse.ArgumentParser]") -> None:
         "environment, as action.yml sets it.",
     )
     action.add_argument("step", choices=("receive", "solve", "publish"))
+
+
+def _add_sweep(commands: "Commands[argparse.ArgumentParser]") -> None:
+    sweep = commands.add_parser(
+        "sweep",
+        help="take up labelled issues of a repository that nobody works on",
+        description="Shows which issues are taken and why others are not. A server's App admits jobs for them; "
+        "with a token they are told, in a workflow as the output `issues`.",
+    )
+    sweep.add_argument("--repo", required=True, metavar="OWNER/NAME")
+    sweep.add_argument("--max", type=int, default=5, metavar="N", help="take at most N (default: %(default)s)")
+    sweep.add_argument(
+        "--query", default="", metavar="Q", help="of what GitHub's search finds, like 'label:bug sort:reactions'"
+    )
+    sweep.add_argument("--order", choices=("oldest", "priority"), help="which first (default: oldest, or the search's)")
+    sweep.add_argument("--dry-run", action="store_true", help="only show")
+    sweep.add_argument("--json", action="store_true")
+    _add_state(sweep)
 
 
 def _add_demo(commands: "Commands[argparse.ArgumentParser]") -> None:

@@ -137,8 +137,10 @@ class Workflow:
         """Python and the environment are those of this test; a venv's `python` tells with what it was started."""
         python = textwrap.dedent(f"""\
             #!/bin/sh
-            env -0 > {self.started}/"$5".env
-            echo $$ > {self.started}/"$5".pid
+            step="$5"
+            [ "$4" = action ] || step="$4"
+            env -0 > {self.started}/"$step".env
+            echo $$ > {self.started}/"$step".pid
             exec {sys.executable} "$@"
             """)
         bodies = {

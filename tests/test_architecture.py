@@ -42,7 +42,7 @@ LAYERS = (
     ("app.events", "app.wire", "app.payload", "app.commands", "app.access", "app.orders", "app.signals", "app.intake"),
     ("app.publish.rules", "app.publish.house_style", "app.publish.granting", "app.publish.apart"),
     ("app.publish.status", "app.publish.summary", "app.publish.told", "app.publish.threads"),
-    ("app.reception", "app.publish.herald", "app.publish.settling"),
+    ("app.sweep", "app.reception", "app.publish.herald", "app.publish.settling"),
     ("app.bootstrap",),
     ("app.web", "app.entrypoints"),
     ("app.demo",),

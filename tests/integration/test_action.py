@@ -1,5 +1,6 @@
 """The Action on a GitHub that others wrote: from an event file to a draft with proof, in steps that share no key."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator, Mapping
@@ -244,3 +245,19 @@ def test_a_plan_of_one_workflow_is_approved_in_another(
     told = str([request.body["messages"] for request in runner.mind.requests[before:]])
     assert "Add a failing test for an odd sum" in told
     assert not [request for request in runner.mind.requests[before:] if not request.body.get("tools")], "no new plan"
+
+
+def test_a_sweep_is_a_list_for_a_matrix(github: EmulatedGitHub, repository: Repository, runner: Runner) -> None:
+    """And a job of that matrix works on an issue without any event that names it."""
+    first, _ = labelled(github, repository)
+    repository.as_user("ada").open_issue("not labelled", "…")
+    other, _ = labelled(github, repository)
+    repository.as_user("ada").close(other)
+    swept = runner.act(runner.workflow("sweeping", sweep="3"), "workflow_dispatch", {"inputs": {}})
+    assert swept.code == 0, swept.log[-4_000:]
+    assert json.loads(swept.outputs["issues"]) == [first]
+    assert not swept.reached("receive")
+    acted = runner.act(runner.workflow("one", issue=str(first)), "workflow_dispatch", {"inputs": {}})
+    assert acted.code == 0, acted.log[-6_000:]
+    assert acted.outputs["exit-status"] == "pr_opened"
+    assert [f"Fixes #{first}" in pull.body for pull in repository.site.pulls()] == [True]

@@ -1,6 +1,7 @@
 """What we ask of GitHub before and while a job works: who may, what was written when, how the checks ended."""
 
 from datetime import datetime
+from urllib.parse import urlencode
 
 from app.forge.facts import (
     Actor,
@@ -68,6 +69,28 @@ class Reader:
         """Open issues and pull requests with this label, the longest untouched first."""
         params = {"labels": label, "state": "open", "sort": "updated", "direction": "asc"}
         return tuple(_issue(item) for item in await self._door.pages(wire.Issue, "/issues", params=params))
+
+    async def searched(self, query: str) -> tuple[IssueFacts, ...]:
+        """At most a hundred open issues of this repository that GitHub's search finds, in its order.
+
+        `sort:reactions-desc` and kin are read here: the API takes them beside the query.
+        """
+        words = query.split()
+        sort, _, order = (
+            next((word for word in words if word.startswith("sort:")), "").removeprefix("sort:").partition("-")
+        )
+        repository = self._door.repository
+        asked = [word for word in words if not word.startswith(("sort:", "repo:", "org:", "user:"))]
+        text = " ".join([*asked, f"repo:{repository.owner}/{repository.name}", "is:issue", "is:open"])
+        params = {"q": text, "per_page": "100", **({"sort": sort, "order": order or "desc"} if sort else {})}
+        found = await self._door.read_account(wire.Searched, f"/search/issues?{urlencode(params)}")
+        return tuple(_issue(item) for item in found.items)
+
+    async def branches(self, prefix: str) -> tuple[str, ...]:
+        """Branches whose names begin so."""
+        path = f"/git/matching-refs/heads{quoted(*prefix.split('/'))}"
+        found = await self._door.pages(wire.Reference, path)
+        return tuple(item.ref.removeprefix("refs/heads/") for item in found)
 
     async def edited_since(self, number: int, moment: datetime) -> bool:
         """Whether title or body of an issue or pull request were changed at that moment or later."""

@@ -248,3 +248,9 @@ class GraphQLAnswer(Wire):
 class WorkflowRun(Wire):
     id: int
     status: str | None = None
+
+
+class Searched(Wire):
+    """One page of a search's answer."""
+
+    items: list[Issue]

@@ -1,0 +1,154 @@
+"""What a sweep asks of GitHub, as a server's App or with one token, and how it has an issue taken up."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from app.bootstrap.premises import Premises
+from app.bootstrap.publishing import books_of, defaults_of
+from app.config import RepoConfig
+from app.errors import AgentFixError
+from app.forge.base import GIVEN
+from app.forge.errors import NoAccess
+from app.forge.facts import HappenedFacts, IssueFacts
+from app.forge.github.connection import App, Bearer, Connection, Credentials, Host, RepositoryId
+from app.forge.github.line import Missing
+from app.forge.github.registration import Registration
+from app.intake import LABEL
+from app.jobs.spending import spent
+from app.publish.told import read_status
+from app.reception.desk import Desk
+from app.reception.doors import Doors
+from app.reception.hindsight import Hindsight
+from app.reception.looking import read_config
+from app.settings import Settings
+from app.sweep import Candidate, Caps
+
+A_DAY = timedelta(days=1)
+
+
+class Broom:
+    """One repository. With `premises` the jobs of a server's database are known, and new ones can be admitted."""
+
+    def __init__(
+        self, doors: Doors, installation: int, repository: RepositoryId, settings: Settings, premises: Premises | None
+    ) -> None:
+        self._doors = doors
+        self._installation = installation
+        self._readers = doors.to(installation, repository)
+        self._settings = settings
+        self._premises = premises
+
+    async def candidates(self, query: str) -> tuple[Candidate, ...]:
+        """Open issues with our label, or those that a search finds."""
+        facts = self._readers.facts
+        issues = await facts.searched(query) if query else await facts.labelled(LABEL)
+        config = await self._config()
+        return tuple([await self._candidate(each, config) for each in issues])
+
+    async def caps(self, most: int) -> Caps:
+        config = await self._config()
+        allowed = config.max_open_pull_requests
+        if allowed is None:
+            return Caps(most, None, await self._day(config))
+        us = (await self._doors.ourselves(self._readers)).bot.user
+        opened = sum(each.author == us for each in await self._readers.pulls.open())
+        return Caps(most, max(allowed - opened, 0), await self._day(config))
+
+    async def admit(self, number: int) -> str:
+        """Have the label heard, as if its webhook came now; returns what became of it."""
+        if self._premises is None:
+            raise AgentFixError("Only a server has a database to admit jobs to.")
+        issue, put_on = await self._readers.facts.issue(number), await self._label_on(number)
+        if issue is None or put_on is None:
+            return "it is not labelled any more"
+        repository = await self._readers.facts.repository()
+        event = Hindsight(self._installation, repository).labelled(issue, put_on)
+        desk = Desk(self._doors, books_of(self._premises), defaults_of(self._settings))
+        return await desk.handle(event)
+
+    async def _config(self) -> RepoConfig:
+        config = await read_config(self._readers)
+        if isinstance(config, AgentFixError):
+            raise config
+        return config
+
+    async def _candidate(self, issue: IssueFacts, config: RepoConfig) -> Candidate:
+        """The fewest questions: of what is left alone for other reasons nothing more is asked."""
+        found = Candidate(issue, None)
+        if issue.pull_request or not issue.open or LABEL not in {label.casefold() for label in issue.labels}:
+            return found
+        put_on, linked = await self._label_on(issue.number), await self._readers.pulls.linked(issue.number)
+        ours = config.branch_for(slug="x", number=issue.number).removesuffix("x")
+        branches = await self._readers.facts.branches(ours)
+        hands = set(issue.assignees)
+        return Candidate(
+            issue,
+            None if put_on is None else await self._may_ask(put_on),
+            pull_request=linked[0].number if linked else None,
+            branch=branches[0] if branches else "",
+            taken=bool(hands) and put_on is not None and put_on.actor.id not in hands,
+        )
+
+    async def _label_on(self, number: int) -> HappenedFacts | None:
+        happened = await self._readers.talk.happened(number)
+        such = [each for each in happened if each.event == "labeled" and each.label.casefold() == LABEL]
+        return such[-1] if such else None
+
+    async def _may_ask(self, put_on: HappenedFacts) -> bool:
+        try:
+            return (await self._readers.facts.actor(put_on.actor.id)).may_write
+        except Missing:
+            return False
+
+    async def _day(self, config: RepoConfig) -> int | None:
+        """How many jobs the rest of the day's budget pays for, each as dear as it may become."""
+        budget = config.budget.over(defaults_of(self._settings).budget)
+        if config.budget.usd_per_day is None or budget.usd <= 0:
+            return None
+        return max(int(config.budget.usd_per_day * 1_000_000) - await self._spent(budget.usd), 0) // budget.usd
+
+    async def _spent(self, dearest: int) -> int:
+        """By the ledger; without one, every job that people were told of within a day counts in full."""
+        now = (self._premises.clock if self._premises else self._doors.app.now)()
+        if self._premises is not None:
+            repository, engine = await self._readers.facts.repository(), self._premises.engine
+            with engine.connect() as db:
+                return await asyncio.to_thread(spent, db, repository.id, (now - A_DAY).timestamp())
+        us = (await self._doors.ourselves(self._readers)).bot.user
+        said = await self._readers.talk.comments_since(now - A_DAY)
+        begun = [each for each in said if each.author == us and each.created_at >= now - A_DAY]
+        return dearest * sum(read_status(each.body) is not None for each in begun)
+
+
+@asynccontextmanager
+async def open_broom(settings: Settings, owner: str, name: str, token: str) -> AsyncIterator[Broom]:
+    """With a token as whoever it belongs to, else as the server's App."""
+    host, repository = Host(settings.github_api_url, settings.github_url, settings.proxy), RepositoryId(0, owner, name)
+    if token:
+        async with Bearer(host, token) as bearer:
+            yield Broom(Doors(bearer), GIVEN, await _named(bearer, GIVEN, repository), settings, None)
+        return
+    premises = Premises(settings)
+    premises.prepare()
+    async with App(host, Credentials(settings.app_id, settings.private_key)) as app:
+        installation = await Registration(app).serving(owner, name)
+        if installation is None:
+            raise NoAccess(f"The App is not installed in {owner}/{name}.")
+        found = await Registration(app).repositories(installation)
+        numbers = [each.id for each in found if (each.owner.casefold(), each.name.casefold()) == _key(owner, name)]
+        if not numbers:
+            raise NoAccess(f"The App's installation does not open {owner}/{name}.")
+        yield Broom(
+            Doors(app, settings.allowed_apps), installation, RepositoryId(numbers[0], owner, name), settings, premises
+        )
+
+
+async def _named(connection: Connection, installation: int, repository: RepositoryId) -> RepositoryId:
+    found = await Doors(connection).to(installation, repository).facts.repository()
+    return RepositoryId(found.id, found.owner, found.name)
+
+
+def _key(owner: str, name: str) -> tuple[str, str]:
+    return owner.casefold(), name.casefold()

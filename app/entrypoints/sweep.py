@@ -1,0 +1,65 @@
+"""`agent-fix sweep`: labelled issues that nobody works on are taken up, as many as the caps allow, each told why."""
+
+import argparse
+import asyncio
+import json
+from contextlib import nullcontext
+
+from app import log
+from app.bootstrap.broom import Broom, open_broom
+from app.entrypoints.action import commands_off
+from app.entrypoints.papers import write_outputs, write_summary
+from app.errors import AgentFixError, ExitCode
+from app.publish.markdown import cell, table
+from app.redact import Redactor
+from app.settings import Settings, process_environment, read_server_settings
+from app.settings.workflow import TOKEN, Workflow, step_environment, workflow_from
+from app.sweep import Ordering, Swept, sweep
+from app.text import one_line
+
+
+def sweep_command(arguments: argparse.Namespace) -> int:
+    """In a workflow the issues are an output, for a matrix; with a server's App jobs are admitted."""
+    owner, slash, name = arguments.repo.partition("/")
+    if not (owner and slash and name) or "/" in name:
+        raise AgentFixError(f"{arguments.repo!r} is no repository.", hint="Write --repo owner/name.")
+    given = process_environment()
+    token = next((given[key] for key in (TOKEN, "GITHUB_TOKEN", "GH_TOKEN") if given.get(key, "").strip()), "")
+    workflow = workflow_from(step_environment("publish", given)) if given.get("GITHUB_OUTPUT") else None
+    settings = workflow.settings if workflow else read_server_settings(arguments.state, "publisher")
+    if not token and not settings.app_id:
+        raise AgentFixError("There is no way in to GitHub.", hint=f"Set {TOKEN}, or what `agent-fix serve` needs.")
+    log.configure(form=settings.log, redactor=Redactor((*settings.secrets, token)))
+    with commands_off() if workflow else nullcontext():
+        return asyncio.run(_sweep(arguments, (owner, name), token, settings, workflow))
+
+
+async def _sweep(
+    arguments: argparse.Namespace, place: tuple[str, str], token: str, settings: Settings, workflow: Workflow | None
+) -> int:
+    async with open_broom(settings, *place, token) as broom:
+        ordering: Ordering = arguments.order or ("given" if arguments.query else "oldest")
+        rows = sweep(await broom.candidates(arguments.query), await broom.caps(arguments.max), ordering)
+        outcomes = {} if token or arguments.dry_run else await _admit(broom, rows)
+    numbers = [row.number for row in rows if not row.reason]
+    if arguments.json:
+        told = [{"number": row.number, "title": row.title, "skipped": row.reason} for row in rows]
+        print(json.dumps({"issues": numbers, "looked_at": told}, indent=2))
+    else:
+        for row in rows:
+            print(f"#{row.number:<6} {row.reason or outcomes.get(row.number, 'taken'):<50} {one_line(row.title)[:80]}")
+        print(f"{len(numbers)} of {len(rows)} taken.")
+    if workflow is not None:
+        write_outputs(workflow, {"issues": json.dumps(numbers)})
+        write_summary(workflow, swept_table(rows))
+    return ExitCode.OK
+
+
+async def _admit(broom: Broom, rows: tuple[Swept, ...]) -> dict[int, str]:
+    return {row.number: await broom.admit(row.number) for row in rows if not row.reason}
+
+
+def swept_table(rows: tuple[Swept, ...]) -> str:
+    """For the workflow's page; titles are other people's words."""
+    shown = [(f"#{row.number}", cell(row.title), cell(row.reason) if row.reason else "**taken**") for row in rows]
+    return "## Sweep\n\n" + (table(("Issue", "Title", "What becomes of it"), shown) if rows else "No issue was found.")
