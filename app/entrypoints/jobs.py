@@ -15,6 +15,7 @@ from app.errors import ExitCode
 from app.jobs.store import JobRow
 from app.model.base import MicroUSD
 from app.model.budget import usd
+from app.publish.plaintext import count
 from app.settings import read_settings
 
 POLL_SECONDS = 0.3
@@ -83,7 +84,7 @@ def _facts(house: House, row: JobRow) -> dict[str, str]:
         "state": summary["state"] + (f": {row.reason}" if row.reason else ""),
         "verdict": summary["verdict"] or "-",
         "cost": f"{usd(totals.cost)} of {usd(job.budget.usd)} in {totals.calls} model calls",
-        "begun": f"{job.created_at:%Y-%m-%d %H:%M:%S} UTC, {row.epoch} time(s) taken up",
+        "begun": f"{job.created_at:%Y-%m-%d %H:%M:%S} UTC, taken up {count(row.epoch, 'time')}",
     }
 
 
