@@ -1,0 +1,35 @@
+"""Ten thousand ways in which the same events may arrive: repeated, out of order, some only when they are sent again."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.front_desk import front_desk
+from tests.test_reception_order import KINDS, tell
+
+SEQUENCES, AT_A_DESK = 10_000, 40
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize("seed", range(SEQUENCES // AT_A_DESK))
+async def test_however_deliveries_arrive_the_same_comes_of_them(tmp_path: Path, seed: int) -> None:
+    """R5: what was lost comes at the end, when GitHub is asked to send it again; what is repeated may come anywhere."""
+    chance = random.Random(seed)
+    async with front_desk(tmp_path) as desk:
+        for _ in range(AT_A_DESK // 2):
+            kinds = tuple(chance.choice(KINDS) for _ in range(chance.randint(2, 8)))
+            in_order = await tell(desk, kinds)
+            for order in (arrivals(chance, len(kinds)), arrivals(chance, len(kinds))):
+                assert await tell(desk, kinds, order) == in_order, (kinds, order)
+
+
+def arrivals(chance: random.Random, number: int) -> list[int]:
+    """A third arrives twice, a fifth is lost at first."""
+    lost = [place for place in range(number) if chance.random() < 0.2]
+    arriving = [place for place in range(number) if place not in lost]
+    arriving += [place for place in arriving if chance.random() < 0.3]
+    chance.shuffle(arriving)
+    chance.shuffle(lost)
+    return arriving + lost
