@@ -41,9 +41,10 @@ class Acted:
 class Place:
     """A repository with one template, and programs that only write down how they were called."""
 
-    def __init__(self, place: Path, template: str) -> None:
+    def __init__(self, place: Path, template: str, *, taken: str = "") -> None:
         self.place = place
         self._name = template
+        self._taken = taken
         workflows = place / "checkout" / ".github" / "workflows"
         for directory in (workflows, place / "action", place / "bin", place / "home", place / "used"):
             directory.mkdir(parents=True)
@@ -78,18 +79,23 @@ class Place:
         return Acted(done.returncode, done.stdout + done.stderr, used, said)
 
     def _write_recorders(self) -> None:
-        names = ("token", "model", "model-keys", "issue", "record")
+        names = ("token", "model", "model-keys", "issue", "record", "sweep", "sweep-query")
         lines = "".join(f"  {name}: {{default: ''}}\n" for name in names)
         head = f"name: recorder\ndescription: recorder\ninputs:\n{lines}"
         step = """\
+            outputs:
+              issues: {value: "${{ steps.it.outputs.issues }}"}
             runs:
               using: composite
               steps:
-                - shell: bash
+                - id: it
+                  shell: bash
                   env:
                     INPUTS: ${{ toJSON(inputs) }}
-                  run: printf %s "$INPUTS" > "PLACE/used/$GITHUB_JOB.json"
-            """.replace("PLACE", str(self.place))
+                  run: |
+                    printf %s "$INPUTS" > "PLACE/used/$GITHUB_JOB.json"
+                    echo 'issues=TAKEN' >> "$GITHUB_OUTPUT"
+            """.replace("PLACE", str(self.place)).replace("TAKEN", self._taken)
         (self.place / "action" / "action.yml").write_text(head + textwrap.dedent(step), "utf-8")
         gh = self.place / "bin" / "gh"
         gh.write_text(f'#!/bin/sh\necho "$@" >> {self.place}/asked\n')

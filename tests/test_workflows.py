@@ -132,6 +132,8 @@ def test_nothing_that_was_asked_is_cancelled_or_displaced(path: Path) -> None:
     assert groups
     for group in groups:
         assert group["cancel-in-progress"] is False
+        if "schedule" in workflow["on"]:  # the next night looks again
+            continue
         assert group["queue"] == "max"
         assert re.match(r"agent-fix-(?:now-)?\$\{\{", group["group"])
 
@@ -293,3 +295,38 @@ def test_other_ends_of_a_workflow_start_nothing(event: Mapping[str, Any], tmp_pa
 
 def test_only_branches_of_agent_fix_are_looked_at() -> None:
     assert read(ROOT / "workflows" / "agent-fix-ci.yml")["on"]["workflow_run"]["branches"] == ["agent-fix/**"]
+
+
+# The sweep
+
+
+def swept(**inputs: str) -> dict[str, Any]:
+    return {"inputs": inputs, "sender": PERSON, "repository": {**REPOSITORY, "fork": False}}
+
+
+@pytest.mark.parametrize(
+    ("taken", "begun"), [("[12, 7]", ["issue=12", "issue=7"]), ("[]", []), ("", [])], ids=["two", "none", "no word"]
+)
+def test_a_sweep_starts_the_work_in_runs_of_its_own(taken: str, begun: list[str], tmp_path: Path) -> None:
+    event = swept(max="2", query="label:bug sort:reactions")
+    acted = Place(tmp_path, "agent-fix-sweep.yml", taken=taken).act("workflow_dispatch", event)
+    assert acted.code == 0, acted.log
+    inputs = acted.inputs["sweep"]
+    assert (inputs["sweep"], inputs["sweep-query"]) == ("2", "label:bug sort:reactions")
+    assert inputs["model-keys"] == ""
+    assert acted.asked == tuple(f"workflow run agent-fix.yml --field {each}" for each in begun)
+
+
+def test_a_night_takes_a_few_and_forks_none(tmp_path: Path) -> None:
+    acted = Place(tmp_path / "own", "agent-fix-sweep.yml", taken="[3]").act("schedule", swept())
+    assert acted.inputs["sweep"]["sweep"] == "3", acted.log
+    forked = {**swept(), "repository": {**REPOSITORY, "fork": True}}
+    acted = Place(tmp_path / "fork", "agent-fix-sweep.yml", taken="[3]").act("schedule", forked)
+    assert acted.code == 0, acted.log
+    assert acted.inputs == {}
+
+
+def test_what_a_sweep_starts_is_there() -> None:
+    begin = jobs(ROOT / "workflows" / "agent-fix-sweep.yml")["sweep"]["steps"][-1]["run"]
+    name = re.findall(r"workflow run (\S+)", begin)[0]
+    assert list(read(ROOT / "workflows" / name)["on"]["workflow_dispatch"]["inputs"]) == ["issue"]

@@ -58,6 +58,7 @@ def test_the_template_makes_a_draft_of_a_label(github: EmulatedGitHub, mind: Min
     assert repository.site.file("money.py", pull.branch) == MONEY.replace("cents // 2", "(cents + 1) // 2").encode()
     assert "agent-done" in repository.site.labels(issue)
     for step, environment in acted.environments.items():
-        values = " ".join(environment.values())
+        # A runner gives a composite action's steps no INPUT_ variables; act does.
+        values = " ".join(value for name, value in environment.items() if not name.startswith("INPUT_"))
         assert (KEY in values) == (step == "solve"), step
         assert (token in values) == (step != "solve"), step
