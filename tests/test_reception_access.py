@@ -215,7 +215,6 @@ async def test_a_flood_is_answered_once_and_costs_nothing(desk: FrontDesk) -> No
     assert "please try again later" in desk.answer
     before = len(desk.ground.github.calls)
     await desk.says("/agent fix once more")
-    asked = [call.path for call in desk.ground.github.calls[before:]]
-    assert asked == ["/repos/ada/sample"]
+    assert len(desk.ground.github.calls) == before
     await desk.says("/agent stop")
     assert desk.job.row.state == "stopped", "a stop is always heard"

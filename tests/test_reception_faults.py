@@ -12,6 +12,7 @@ from app.jobs.inbox import Delivery
 from app.jobs.queue import Limits
 from app.reception.inflow import Inflow
 from tests.fakes.github.faults import Fault
+from tests.fakes.github.views import pull_view
 from tests.front_desk import FrontDesk, front_desk
 
 
@@ -225,3 +226,33 @@ async def test_our_own_taking_off_of_the_label_stops_nothing(desk: FrontDesk) ->
     await desk.hooks.unlabeled(*place, "agent-fix")
     await desk.settle()
     assert desk.job.row.state == "queued"
+
+
+@pytest.mark.parametrize("where", ["comment", "line", "issue"])
+async def test_what_was_deleted_is_not_wished_any_more(desk: FrontDesk, where: str) -> None:
+    pull = desk.open_pull()
+    desk.hooks.held = True
+    if where == "line":
+        comment = await desk.says_inline("/agent fix it", pull)
+        desk.repo.threads.clear()
+    else:
+        comment = await desk.says("/agent fix it")
+        desk.issue.comments.remove(comment.id)
+    del desk.repo.comments[comment.id]
+    if where == "issue":
+        del desk.repo.issues[desk.issue.number]
+    await desk.deliver()
+    assert (desk.jobs(), desk.answers()) == ([], [])
+    assert desk.decided() == ["skip taken_back: the comment was deleted"]
+
+
+async def test_a_push_to_the_branch_is_told_to_the_job_at_work_there(desk: FrontDesk) -> None:
+    pull = desk.open_pull()
+    await desk.says("/agent fix it", pull)
+    desk.world.push_as_human(desk.repo, "topic", {"app/money.py": "half = 0.7\n"})
+    content = {"pull_request": pull_view(desk.repo, pull)}
+    await desk.hooks.send("pull_request", "synchronize", desk.repo, desk.ground.installation, desk.owner, **content)
+    await desk.settle()
+    assert [row.text for row in desk.books.store.said(desk.job.job.id)] == [
+        "Somebody pushed to the branch; their commits are kept."
+    ]

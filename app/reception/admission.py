@@ -33,8 +33,8 @@ class NotYet(AgentFixError):  # noqa: N818  # a wait
         self.after = after
 
 
-class StateChanged(AgentFixError):  # noqa: N818  # a fact
-    """A job began here since the matter was looked at: it has to be decided anew."""
+class StateChanged(NotYet):
+    """A job began or ended here since the matter was looked at: it has to be decided anew."""
 
 
 class Admission:

@@ -6,6 +6,7 @@ after a crash at any point the same event leads to the same single effect.
 
 import asyncio
 
+from app.commands import parse
 from app.config import SOURCE, RepoConfig
 from app.events import (
     ChecksFailed,
@@ -13,12 +14,13 @@ from app.events import (
     InstallationChanged,
     Pushed,
     RepositoryChanged,
+    Said,
     Trigger,
     Turn,
     Unlabelled,
 )
 from app.forge.errors import NeedsHuman, NoAccess
-from app.intake import command_of, decide, overheard
+from app.intake import PER_HOUR, command_of, decide, overheard
 from app.orders import Bot, Decision, Order, Reply, Signal, Skip, State
 from app.publish import replies
 from app.reception.admission import Admission, StateChanged
@@ -57,12 +59,21 @@ class Desk:
         known = self._doors.known
         if (known and overheard(event, known.bot)) or (isinstance(event, Trigger) and command_of(event) is None):
             return "skip overheard"
+        if isinstance(event, Said) and await asyncio.to_thread(self._is_flood, event):
+            return "skip too_many: a flood"
         for _ in range(MOST_LOOKS):
             try:
                 return await self._look_and_act(event)
             except StateChanged:
                 continue
         return await self._look_and_act(event)
+
+    def _is_flood(self, event: Said) -> bool:
+        """One more than the one that is answered: it does not even cost a request. A stop is always heard."""
+        command = parse(event.words.text)
+        if command is None or command.verb == "stop":
+            return False
+        return self._books.triggers.asked_lately(event.repository.id, event.actor.id) > PER_HOUR
 
     def take_new_installations(self) -> tuple[int, ...]:
         """Where there is more to be looked at than was told: repositories that were opened to us, or that came back."""

@@ -28,7 +28,7 @@ from app.forge.errors import NoAccess, TryAgain
 from app.forge.facts import HappenedFacts, PullRequestFacts, RepositoryFacts
 from app.forge.github.connection import RepositoryId
 from app.forge.github.line import Missing
-from app.intake import LABEL, PER_HOUR, command_of
+from app.intake import LABEL, command_of
 from app.jobs.roster import Commissioned
 from app.orders import State
 from app.reception.books import Books
@@ -105,8 +105,6 @@ class Looking:
         found = await asyncio.to_thread(self._from_books, event, command, identity, found)
         if identity.taken_back:
             return replace(found, state=found.state.model_copy(update={"labels": ()}))
-        if found.state.asked_lately > PER_HOUR and command.verb != "stop":
-            return found
         standing, person = await self._standing(event.actor, place)
         found = replace(found, standing=standing, person=person)
         via = event.app if isinstance(event, Said) else None

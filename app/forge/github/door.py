@@ -66,11 +66,17 @@ class Door:
             return None
 
     async def pages(
-        self, kind: type[T], path: str, *, grant: Grant = READ, params: Mapping[str, str | int] | None = None
+        self,
+        kind: type[T],
+        path: str,
+        *,
+        grant: Grant = READ,
+        params: Mapping[str, str | int] | None = None,
+        most: int = MOST_PAGES,
     ) -> list[T]:
-        """All items of a list."""
+        """All items of a list, of a very long one the first pages."""
         items: list[T] = []
-        for page in range(1, MOST_PAGES + 1):
+        for page in range(1, most + 1):
             query = {**(params or {}), "per_page": PER_PAGE, "page": page}
             found, response = await self._read(list[kind], self.repository.path + path, grant, query)  # type: ignore[valid-type]
             items += found

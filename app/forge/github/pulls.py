@@ -7,6 +7,9 @@ from app.forge.github.documents import LINKED_PULL_REQUESTS, LinkedAnswer
 from app.forge.github.door import READ, Door, quoted
 from app.forge.github.reads import pull_request_facts
 
+MOST_PAGES = 5
+"""Of a hundred open pull requests each."""
+
 
 class Pulls:
     """The pull requests of one repository."""
@@ -15,11 +18,10 @@ class Pulls:
         self._door = door
 
     async def open(self, *, base: str = "") -> tuple[PullRequestFacts, ...]:
-        """All open ones, the newest change first, or those against one branch."""
+        """The open ones, the newest change first, or those against one branch; of very many the newest."""
         params = {"state": "open", "sort": "updated", "direction": "desc", **({"base": base} if base else {})}
-        return tuple(
-            pull_request_facts(item) for item in await self._door.pages(wire.PullRequest, "/pulls", params=params)
-        )
+        found = await self._door.pages(wire.PullRequest, "/pulls", params=params, most=MOST_PAGES)
+        return tuple(pull_request_facts(item) for item in found)
 
     async def linked(self, issue: int) -> tuple[LinkedFacts, ...]:
         """Open pull requests that will close this issue when they are merged."""
