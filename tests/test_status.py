@@ -195,7 +195,7 @@ def test_the_end_is_told_with_verdict_and_address() -> None:
     made = text("pr_opened", result=result("pr_opened"))
     assert "\n\nhttps://github.example/ada/sample/pull/12\n\n> [!TIP]\n> **Proved.**" in made
     assert "reproduction 🔴 → 🟢" in made
-    assert "`/agent ci` lets CI start" in made
+    assert "`/agent …` on the pull request asks for changes · `/agent ci` on the pull request lets CI start" in made
     folded = "<summary>The plan in 2 steps</summary>\n\nHalf cents are rounded down.\n\n1. Round half up."
     assert folded in made
     made = text("verification_failed", reason="A test fails.", result=result("verification_failed"))

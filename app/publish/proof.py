@@ -9,7 +9,7 @@ from app.verify.facts import Execution, Gate, Redness, Reproduction, Suite, Suit
 
 MEANING: dict[Verdict, str] = {
     "proved": "Red on the base, green with this change, and nothing in the test suite newly fails.",
-    "tested": "Part of the proof is there, part is missing. What is missing is said below.",
+    "tested": "Part of the proof is there, part is missing.",
     "unproved": "Nothing that was run shows that this change works. Review it as you would a stranger's.",
     "broken": "Something that was run speaks against this change. It is shown as it stands.",
 }

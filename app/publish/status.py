@@ -173,8 +173,9 @@ def _middle(view: View, level: Level) -> Iterator[str]:
 
 
 def _published(view: View, result: Result, level: Level) -> Iterator[str]:
-    """The forge's own address, which a forge shows by number and title; and the proof, or what was done without one."""
-    yield result.url
+    """Where it is, which a forge shows as a link; and the proof, or what was done without one."""
+    here = view.commission.goal == "same_branch" and result.commit
+    yield f"Pushed: {result.commit}" if here else result.url
     if result.verification:
         yield banner(facts_of(view.job, result, result.verification))
     else:
@@ -291,15 +292,23 @@ def _commands(view: View) -> Iterator[tuple[str, str]]:
             yield f"/agent continue{budget}", "goes on where it stood"
             yield "/agent stop", "ends it"
         case "pr_opened" | "pr_updated":
-            yield "/agent …", "on the pull request asks for changes"
-            if view.commission.config.ci == "manual" and view.commission.aim != "ci":
-                yield "/agent ci", "lets CI start"
+            there = "" if view.commission.goal == "same_branch" else "on the pull request "
+            yield "/agent …", f"{there}asks for changes"
+            if _ci_waits(view):
+                yield "/agent ci", f"{there}lets CI start"
         case "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change" if not asked:
             yield "/agent retry", "begins again from scratch"
         case _ if view.state not in FINAL and view.state != "publishing":
             if not asked:
                 yield "/agent …", "tells the agent more"
             yield "/agent stop", "ends it"
+
+
+def _ci_waits(view: View) -> bool:
+    """Whether people may let CI start: on a branch below our own prefix, where nothing else lets it."""
+    config, branch = view.commission.config, view.job.branch
+    ours = branch.partition("/")[0] == config.branch_for(slug="x", number=1).partition("/")[0]
+    return ours and config.ci == "manual" and view.commission.aim != "ci"
 
 
 def _can_edit(view: View) -> bool:

@@ -124,12 +124,14 @@ def a_forks_pull_request_gets_a_sibling(place: Place) -> None:
 def a_persons_pull_request_gets_a_commit(place: Place) -> None:
     place.thinks(comments_the_code)
     theirs = place.opens_pull("topic", FIXED, by=place.people.grace)
-    head, body = place.repo.branches["topic"], theirs.body
+    head, text = place.repo.branches["topic"], theirs.body
     place.says("/agent fix say how it is rounded", theirs)
-    place.told("The pull request is up to date", issue=theirs)
+    body = place.told("The pull request is up to date", issue=theirs)
+    assert "/agent ci" not in body, "it is for our own branches"
+    assert f"Pushed: {place.repo.branches['topic']}" in body
     assert parents(place, "topic") == [head]
     assert "# Rounded up." in place.file("money.py", "topic")
-    assert (place.pulls, theirs.body) == ([], body)
+    assert (place.pulls, theirs.body) == ([], text)
 
 
 def a_review_with_threads_is_answered(place: Place) -> None:

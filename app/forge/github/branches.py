@@ -153,5 +153,5 @@ class Branches:
 def _overtaken(name: str) -> NeedsHuman:
     return NeedsHuman(
         f"Somebody else has pushed to {name} since; their commits are never overwritten.",
-        hint="The change is kept. Ask again, and the work begins from what is there now.",
+        hint="Ask again, and the work begins from what is there now.",
     )
