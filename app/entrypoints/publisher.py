@@ -17,6 +17,8 @@ from app.bootstrap.publishing import Publishing, open_publishing
 from app.errors import AgentFixError, ExitCode
 from app.settings import Settings
 
+INSTALLATIONS_AT_ONCE = 3
+"""Each is served one effect at a time, a slow one does not keep the others."""
 LONGEST_PAUSE = 60.0
 """Seconds between two attempts of a task that fails."""
 
@@ -46,7 +48,7 @@ def chores(publishing: Publishing) -> tuple[Chore, ...]:
     return (
         Chore("reception", reception.next, 0.1),
         Chore("stock", reception.stock, 0.5),
-        Chore("publishing", publish, 0.2),
+        *(Chore(f"publishing {number}", publish, 0.2) for number in range(1, INSTALLATIONS_AT_ONCE + 1)),
         Chore("parcels", publishing.fill_parcels, 2.0),
         Chore("settling", publishing.settling.settle, 0.5),
         Chore("herald", publishing.herald.tell, 0.5),
