@@ -16,7 +16,7 @@ from tests.fakes.openai_endpoint import stall
 from tests.integration.test_conversation import ISSUE, MONEY, PROJECT, think
 from tests.minds import Mind, planned
 
-pytestmark = [pytest.mark.xdist_group("emulate"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("action"), pytest.mark.timeout(300)]
 
 KEY = "sk-action-canary-51c09d77e2"
 
@@ -106,6 +106,7 @@ def test_from_a_label_to_a_draft_with_proof(github: EmulatedGitHub, repository: 
         "exit-status": "pr_opened",
         "cost": acted.outputs["cost"],
         "job": acted.outputs["job"],
+        "issues": "",
     }
     assert acted.outputs["job"] in status.body
     assert {path.name for path in acted.records} >= {"trajectory.jsonl", "job.json", "plan.md", "log.txt"}
