@@ -55,7 +55,7 @@ class Rhythm:
     heartbeat: float = 15.0
     stop: float = 5.0
     drain: float = 25.0
-    sweep: float = 60.0
+    sweep: float = 15.0
 
 
 RHYTHM = Rhythm()
