@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
-from starlette.applications import Starlette
+from fastapi import FastAPI
 
 from app.entrypoints.webhook import Mailbox, receiver
 from app.jobs.inbox import Delivery, Health, Inbox, InboxError, Stored
@@ -48,7 +48,7 @@ class FullDisk:
 class Reception:
     """A receiver, its client, and the inbox behind it."""
 
-    app: Starlette
+    app: FastAPI
     client: httpx.AsyncClient
     inbox: Inbox
     clock: Clock

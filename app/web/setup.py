@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from starlette.applications import Starlette
+from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -56,7 +56,7 @@ class SetupPage:
             Route("/style.css", _asset("style.css")),
             Route("/icon.svg", _asset("icon.svg")),
         ]
-        app = Starlette(routes=routes)
+        app = FastAPI(routes=[*routes], docs_url=None, redoc_url=None, openapi_url=None)
 
         async def with_our_headers(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http":

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 
-from starlette.applications import Starlette
+from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -57,6 +57,12 @@ def site(
         Route("/metrics", figures),
         *(Route(f"/{name}", asset) for name in ASSETS),
     ]
-    app = Starlette(routes=routes, exception_handlers={404: pages.missing, DatabaseError: pages.no_database})
-    app.router.redirect_slashes = False
+    app = FastAPI(
+        routes=[*routes],
+        exception_handlers={404: pages.missing, DatabaseError: pages.no_database},
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
     return Guarded(app, password)
