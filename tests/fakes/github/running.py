@@ -20,7 +20,7 @@ class RunningWorld(World):
     """The same, at the time that it is."""
 
     @property
-    def now(self) -> datetime:  # type: ignore[override]
+    def now(self) -> datetime:
         return datetime.now(UTC)
 
     @now.setter
