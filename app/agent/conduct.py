@@ -80,7 +80,7 @@ def check_budget(steps: Sequence[Step], budget: Budget) -> None:
     turns, _, time = _used(steps, budget)
     if turns >= 1:
         one = budget.steps == 1
-        raise LimitReached("The one turn of the budget is used." if one else f"All {budget.steps} turns are used.")
+        raise LimitReached("The one turn is used." if one else f"All {budget.steps} turns are used.")
     if time >= 1:
         raise LimitReached(f"The {budget.minutes:g} minutes are used.")
 

@@ -147,7 +147,7 @@ async def test_a_job_at_a_limit_is_paused_and_goes_on_with_a_higher_one(tmp_path
     poor = site.admit(budget={"steps": 1})
     async with site.working():
         row = await site.until(lambda row: row.state == "paused" and row.owner is None)
-        assert "1 turn" in row.reason or "turns" in row.reason
+        assert "turn" in row.reason
         assert site.premises.queue.resume("job1", poor.model_copy(update={"budget": job("x").budget}))
         await site.until(is_handed_over)
 

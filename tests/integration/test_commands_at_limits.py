@@ -4,10 +4,12 @@ import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from app.jobs.looks import Looks
 from tests.fakes.github.world import Issue
 from tests.fakes.openai_endpoint import Reply, stall
 from tests.halves import fixes
@@ -90,7 +92,7 @@ def turns_run_out_and_it_goes_on(place: Place) -> None:
     place.configure("budget: {steps: 1}\nplan: none\n")
     place.thinks(fixes)
     place.labels()
-    place.told("⏸️ Paused", "The one turn of the budget is used.", "`/agent continue`")
+    place.told("⏸️ Paused", "The one turn is used.", "`/agent continue`")
     job = place.comes_to("paused")
     place.says("/agent continue")
     place.pull()
@@ -116,10 +118,11 @@ def a_job_that_kills_its_process_is_given_up(place: Place) -> None:
 def lost_webhooks_lose_nothing(place: Place) -> None:
     place.thinks(fixes)
     other = place.world.open_issue(place.repo, place.people.ada, "half loses a cent again", "See #1.")
+    server = place.town.server
+    Looks(server.premises.engine).looked(place.repo.id, datetime.now(UTC) - timedelta(minutes=1))
     place.lost = True
     place.labels()
     place.says("/agent fix", other)
-    server = place.town.server
     server.end("publisher")
     server.start("publisher")
     place.comes_to("pr_opened")
