@@ -87,7 +87,7 @@ async def seconds_to_eyes(ground: Ground, address: str) -> float:
         await hooks.labeled(ground.repo, ground.installation, ground.owner, issue, "agent-fix")
         while len(ground.repo.reactions) == seen:
             if perf_counter() - began > PATIENCE:
-                    raise SystemExit("the label was never seen")
+                raise SystemExit("the label was never seen")
             await asyncio.sleep(0.005)
         took = perf_counter() - began
         await asyncio.sleep(QUIET)
