@@ -22,7 +22,7 @@ class AskBench:
     runner: Callable[[Sandbox, Journal], Runner]
     totals: Callable[[], Totals]
     notes: Sequence[str] = ()
-    warnings: Sequence[str] = ()
+    warnings: Callable[[], tuple[str, ...]] = tuple
 
 
 async def answer(job: Job, bench: AskBench, journal: Journal) -> Result:
@@ -44,7 +44,7 @@ async def answer(job: Job, bench: AskBench, journal: Journal) -> Result:
         model=job.model,
         turns=ending.turns,
         notes=tuple(bench.notes),
-        warnings=tuple(bench.warnings),
+        warnings=bench.warnings(),
         usage=bench.totals(),
         seconds=round(monotonic() - begun, 3),
     )

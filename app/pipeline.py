@@ -74,7 +74,8 @@ class Bench:
     totals: Callable[[], Totals]
     answer: Answerer = nobody_answers
     notes: Sequence[str] = ()
-    warnings: Sequence[str] = ()
+    warnings: Callable[[], tuple[str, ...]] = tuple
+    """Asked when the work is done: some show only then."""
 
 
 async def solve(job: Job, bench: Bench, journal: Journal) -> Result:
@@ -84,10 +85,10 @@ async def solve(job: Job, bench: Bench, journal: Journal) -> Result:
     begun = monotonic()
     ready = await _prepare(job, bench, journal)
     result = Result(exit_status="answered", plan=ready.plan, model=job.model, notes=tuple(bench.notes))
-    result = result.model_copy(update={"warnings": tuple(bench.warnings)})
     if job.plan_mode != "only":
         result = await _work(job, bench, journal, result, ready)
-    return result.model_copy(update={"usage": bench.totals(), "seconds": round(monotonic() - begun, 3)})
+    told = {"warnings": bench.warnings(), "usage": bench.totals(), "seconds": round(monotonic() - begun, 3)}
+    return result.model_copy(update=told)
 
 
 class Ready(NamedTuple):

@@ -27,6 +27,7 @@ class Workspaces:
         tree: Tree,
         setup: Callable[[], Awaitable[Setup]],
         on_output: OnOutput | None = None,
+        on_note: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._provider = provider
         self._job = job
@@ -34,8 +35,11 @@ class Workspaces:
         self._plan_setup = setup
         self._setup: asyncio.Future[Setup] | None = None
         self._on_output = on_output
+        self._on_note = on_note
         self._tree = tree
         self._baseline: Baseline | None = None
+        self.left_out: tuple[str, ...] = ()
+        """What of the set-up failed without ending the job; known when the first sandbox was opened."""
 
     @property
     def provider(self) -> str:
@@ -79,4 +83,8 @@ class Workspaces:
         if self._baseline is None:
             self._baseline = baseline(self._tree, besides=setup.directories)
         spec = Spec(key=f"{self._job}.{name}", fill=self._fill, setup=setup)
-        return await self._provider.open(spec, on_output=self._on_output)
+        sandbox = await self._provider.open(spec, on_output=self._on_output)
+        if sandbox.left_out and not self.left_out:
+            self._on_note(f"set-up, gone on without: {sandbox.left_out[0]}")
+        self.left_out = sandbox.left_out
+        return sandbox

@@ -257,7 +257,7 @@ class Recording:
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
-        self.key, self.isolated = sandbox.key, sandbox.isolated
+        self.key, self.isolated, self.left_out = sandbox.key, sandbox.isolated, sandbox.left_out
         self.inputs: list[bytes] = []
 
     async def exec(

@@ -114,3 +114,14 @@ async def test_without_a_proxy_a_client_is_told_by_a_closed_connection(tmp_path:
     port = free_port()
     script = f"import socket; print(socket.create_connection(('127.0.0.1', {port})).recv(1))"
     assert await run(tmp_path / "none.sock", port, sys.executable, "-I", "-c", script) == (0, "b''\n")
+
+
+async def test_a_connection_that_is_open_when_the_command_ends_is_no_news(tmp_path: Path) -> None:
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    path, port = tmp_path / "silent.sock", free_port()
+    connect = f"import os, socket; socket.create_connection(('127.0.0.1', {port})).send(b'x'); os._exit(3)"
+    async with await asyncio.start_unix_server(hold, path):
+        assert await run(path, port, sys.executable, "-I", "-c", connect) == (3, "")

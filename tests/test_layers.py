@@ -86,6 +86,27 @@ async def test_a_failure_leaves_nothing_and_is_tried_again(bench: Bench) -> None
         assert await shell(sandbox, "cat /env/found") == "found\n"
 
 
+async def test_one_group_may_fail_where_another_does_not(bench: Bench) -> None:
+    """A job goes on without it and says so, in each of its sandboxes; the next job tries again."""
+    groups = (("echo python > /env/made",), ("echo no such lock >&2; exit 1", "echo never > /env/later"))
+    setup = Setup((*groups[0], *groups[1]), key="mixed", groups=groups)
+    for key in ("one.work", "one.fresh", "two.work"):
+        async with opened(bench.provider(), bench.spec(key, setup)) as sandbox:
+            (told,) = sandbox.left_out
+            assert await shell(sandbox, "ls /env; cat /env/made") == "made\npython\n"
+            assert "exit code 1" in told
+            assert "no such lock" in told
+    assert [path.name.partition(".")[2] for path in bench.layers] == ["one", "two"]
+
+
+async def test_where_every_group_fails_so_does_the_set_up(bench: Bench) -> None:
+    groups = (("exit 3",), ("exit 4",))
+    setup = Setup((*groups[0], *groups[1]), key="mixed", groups=groups)
+    with pytest.raises(SetupError, match="exit code 3"):
+        await bench.provider().open(bench.spec("one", setup))
+    assert bench.layers == []
+
+
 async def test_cancelling_leaves_nothing(bench: Bench) -> None:
     begun = asyncio.Event()
     setup = Setup(("echo begun; sleep 300",), key="k")

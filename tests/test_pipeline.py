@@ -57,6 +57,7 @@ class Untouched:
 
     key = "j.work"
     isolated = True
+    left_out = ()
     destroyed = False
 
     async def exec(self, argv: Sequence[str], **options: object) -> Completed:

@@ -104,6 +104,7 @@ class Dying:
 
     key = "dying"
     isolated = True
+    left_out = ()
     destroyed = False
 
     async def exec(

@@ -184,10 +184,10 @@ class Desk(ABC):
             warnings=self._warnings,
         )
 
-    @property
     def _warnings(self) -> tuple[str, ...]:
         unprotected = "The work was done without a sandbox (--sandbox none)."
-        return (unprotected,) if self.ground.job.sandbox == "none" else ()
+        left_out = [text.partition("\n")[0] for text in self.workspaces.left_out]
+        return (*((unprotected,) if self.ground.job.sandbox == "none" else ()), *left_out)
 
     def _totals(self) -> Totals:
         return self.meter.totals()
@@ -201,6 +201,7 @@ class Desk(ABC):
             tree=self.ground.tree,
             setup=self._setup,
             on_output=lambda output: self.progress.say("output", output.decode(errors="replace")),
+            on_note=lambda text: self.progress.say("warning", text),
         )
 
     async def _setup(self) -> Setup:

@@ -59,7 +59,9 @@ class Setup:
     `directories` are untracked directories, or files, of the tree that the result includes (such as `node_modules`);
     one that does not come to be is left out. `readable` are paths of this machine that are shown read-only at their
     own place while the commands run (a package index in a folder, a certificate file). `notes` are sentences for
-    people on what was not prepared, and why.
+    people on what was not prepared, and why. `groups` are the commands by who downloads, where there are several: one
+    of them may fail, and is told, as long as another does not (a Python project's browser tests need npm, its suite
+    does not).
     """
 
     commands: tuple[str, ...] = ()
@@ -70,6 +72,7 @@ class Setup:
     readable: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     origin: Literal["configuration", "detected", "none"] = "none"
+    groups: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,11 @@ class Sandbox(Protocol):
     @property
     def isolated(self) -> bool:
         """False only for `--sandbox none`, which is said in the output and in the pull request."""
+        ...
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What of the set-up failed where another part of it did not: sentences, each with the end of its output."""
         ...
 
     async def exec(

@@ -33,9 +33,10 @@ class BubblewrapSandbox:
 
     isolated = True
 
-    def __init__(self, place: Workplace, box: Box) -> None:
+    def __init__(self, place: Workplace, box: Box, left_out: tuple[str, ...] = ()) -> None:
         self._place = place
         self._box = box
+        self.left_out = left_out
 
     @property
     def key(self) -> str:
@@ -121,7 +122,8 @@ class BubblewrapProvider:
         if layer is not None:
             await asyncio.to_thread(layer.place, place.tree, machine.owner)
         environment = {**dict(spec.setup.environment if spec.setup else ()), **dict(WORK_ENVIRONMENT)}
-        return BubblewrapSandbox(place, Box(machine, lambda: _mounts(place, layer), spec.limits, environment))
+        box = Box(machine, lambda: _mounts(place, layer), spec.limits, environment)
+        return BubblewrapSandbox(place, box, layer.left_out if layer else ())
 
     async def _list(self, place: Workplace, machine: Machine, spec: Spec) -> None:
         """Note what the tree looks like before anybody works in it, and before directories of the set-up cover it."""

@@ -71,8 +71,8 @@ class Forwarder:
                 await both(pump(reader, far_writer), pump(far_reader, writer))
             finally:
                 far_writer.close()
-        except OSError:
-            pass  # one side hung up; both are closed, and the client sees that
+        except (OSError, asyncio.CancelledError):
+            pass  # one side hung up, or the command is over; both are closed, and the client sees that
         finally:
             writer.close()
 

@@ -1,8 +1,10 @@
 """The building of one set-up result: the commands run in a box of their own, over a throw-away copy of the tree."""
 
 import asyncio
+import json
 import shutil
 import tempfile
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +22,7 @@ FORWARDER_INSIDE = "/run/forwarder.py"
 SOCKET_INSIDE = "/run/egress.sock"
 PORT = 3128
 COMMAND_SECONDS = 1800.0
+LEFT_OUT = "left-out.json"
 TAIL = 2_000
 """Characters of a failed command's output that its error shows."""
 HIDDEN = ("/usr", "/etc", "/run", ENV)
@@ -36,18 +39,24 @@ class Build:
     place: Path
     upstream: Upstream
     on_output: OnOutput | None = None
+    left_out: list[str] = field(default_factory=list)
+    """What failed where something else did not: sentences for people."""
     _site: Workplace = field(init=False)
 
     def __post_init__(self) -> None:
         self._site = Workplace(self.place.parent, f"{self.place.name}.building", self.machine.owner)
 
-    async def run(self) -> None:
+    async def run(self) -> Path:
+        """Where the result is: at `place`, or beside it for this job alone where not all of it came to be."""
         await asyncio.to_thread(self._site.remove)  # a builder that died left it
         try:
             await asyncio.to_thread(self._prepare)
             await self._execute()
             await asyncio.to_thread(self._collect)
-            self._result.rename(self.place)
+            place = incomplete(self.place, self.spec.key) if self.left_out else self.place
+            write_left_out(self._result / LEFT_OUT, self.left_out)
+            self._result.rename(place)
+            return place
         finally:
             await asyncio.to_thread(self._site.remove)
 
@@ -82,10 +91,13 @@ class Build:
             )
             try:
                 async with proxy:
-                    for command in self.setup.commands:
-                        done = await box.exec(self._shell(command), timeout=COMMAND_SECONDS, on_output=self.on_output)
-                        if not done.ok:
-                            raise setup_failure(command, done, proxy.explanation)
+                    self.left_out += await carry_out(
+                        self.setup,
+                        lambda command: box.exec(
+                            self._shell(command), timeout=COMMAND_SECONDS, on_output=self.on_output
+                        ),
+                        lambda: proxy.explanation,
+                    )
             finally:
                 await box.close()
 
@@ -140,6 +152,37 @@ class Build:
         below = self._below_writable(path)
         direct = below is None or plain_path(*below) is not None
         return direct and path.exists() and not any(path.is_relative_to(top) for top in HIDDEN)
+
+
+async def carry_out(
+    setup: Setup, execute: Callable[[str], Awaitable[Completed]], explain: Callable[[], str] = str
+) -> tuple[str, ...]:
+    """Execute the commands; returns what failed of one group where another did not. Raises SetupError otherwise."""
+    groups = setup.groups or (setup.commands,)
+    failures = []
+    for group in groups:
+        for command in group:
+            done = await execute(command)
+            if not done.ok:
+                failures.append(setup_failure(command, done, explain()))
+                break
+    if len(failures) == len(groups):
+        raise failures[0]
+    return tuple(failure.message for failure in failures)
+
+
+def incomplete(place: Path, key: str) -> Path:
+    """Where a job's own result lies of which something was left out: the next job tries again."""
+    return place.with_name(f"{place.name}.{key.partition('.')[0]}")
+
+
+def write_left_out(path: Path, sentences: Sequence[str]) -> None:
+    path.write_text(json.dumps(list(sentences)), "utf-8")
+
+
+def read_left_out(path: Path) -> tuple[str, ...]:
+    """What was written there; nothing where nothing was (a result of an older version)."""
+    return tuple(json.loads(path.read_text("utf-8") or "[]")) if path.exists() else ()
 
 
 def setup_failure(command: str, done: Completed, explanation: str = "") -> SetupError:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.sandbox.base import ENV, WORKSPACE, OnOutput, Spec
-from app.sandbox.layer_build import Build
+from app.sandbox.layer_build import LEFT_OUT, Build, incomplete, read_left_out
 from app.sandbox.profile import Machine, Mount
 from app.sandbox.upstream import Upstream
 from app.sandbox.workplace import make_mount_point, plain_path
@@ -38,6 +38,11 @@ class Layer:
 
     directory: Path
     paths: tuple[str, ...]
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What of the set-up failed where another part did not."""
+        return read_left_out(self.directory / LEFT_OUT)
 
     def place(self, tree: Path, owner: int | None) -> None:
         """Make the mount points in a job's tree, before anything runs in it."""
@@ -67,11 +72,17 @@ async def ensure_layer(
     name = hashlib.sha256((setup.key or repr(setup)).encode()).hexdigest()[:32]
     place = caches / "setup" / name
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not place.exists():
+    if (found := _finished(place, spec.key)) is None:
         async with _alone(place.with_suffix(".lock")):
-            if not place.exists():
-                await Build(machine, spec, setup, place, upstream, on_output).run()
+            if (found := _finished(place, spec.key)) is None:
+                found = await Build(machine, spec, setup, place, upstream, on_output).run()
+    place = found
     return Layer(place, tuple(path for path in setup.directories if plain_path(place / "tree", path)))
+
+
+def _finished(place: Path, key: str) -> Path | None:
+    """The whole result, or what this job has instead."""
+    return next((found for found in (place, incomplete(place, key)) if found.exists()), None)
 
 
 @asynccontextmanager

@@ -98,6 +98,7 @@ async def plan_setup(
         readable=tuple(str(path) for path in asked.directories),
         notes=_flat([notes, left_out]),
         origin=origin,
+        groups=_groups(needs),
     )
 
 
@@ -180,6 +181,15 @@ def _key(files: Files, needs: Sequence[Needs], versions: Sequence[str], owner: s
         "manifests": files.digest(_flat(need.manifests for need in needs)),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _groups(needs: Iterable[Needs]) -> tuple[tuple[str, ...], ...]:
+    """The commands by client, in order."""
+    found: dict[str, tuple[str, ...]] = {}
+    for need in needs:
+        if need.commands:
+            found[need.client] = (*found.get(need.client, ()), *need.commands)
+    return tuple(found.values())
 
 
 def _commands(needs: Iterable[Needs]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from app.errors import SandboxError
 from app.sandbox.base import ENV, FILLED, HOME, LISTING, WORKSPACE, Check, Completed, OnOutput, Sandbox, Setup, Spec
 from app.sandbox.box import CANNOT_EXECUTE, unusable
 from app.sandbox.child import Child, Order
-from app.sandbox.layer_build import COMMAND_SECONDS, setup_failure
+from app.sandbox.layer_build import COMMAND_SECONDS, carry_out, read_left_out, write_left_out
 from app.sandbox.marked import end_marked
 from app.sandbox.profile import SYSTEM_PATH
 from app.sandbox.setup import WORK_ENVIRONMENT
@@ -29,6 +29,8 @@ from app.sandbox.workplace import Workplace
 MARK = "AGENT_FIX_COMMAND"
 """A variable by which everything that a command started is found again, also in a session of its own."""
 NOT_FOUND = 127
+SET_UP = "env.done"
+"""Beside the tree when its set-up is done: what of it failed, usually nothing."""
 
 
 CONTRACT = (WORKSPACE, ENV, HOME, "/tmp", FILLED)  # noqa: S108 - paths as the contract knows them
@@ -59,6 +61,10 @@ class Unsandboxed:
     @property
     def key(self) -> str:
         return self._place.key
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        return read_left_out(self._place.directory / SET_UP)
 
     def mapped(self, text: str) -> str:
         """The text with the contract's paths replaced by the host's."""
@@ -177,15 +183,15 @@ def _end_left(place: Workplace) -> None:
 
 async def _set_up(place: Workplace, sandbox: Unsandboxed, setup: Setup, on_output: OnOutput | None) -> None:
     """In the job's own tree, once a key: nothing is shared where nothing is isolated."""
-    done_before = place.directory / "env.done"
+    done_before = place.directory / SET_UP
     if done_before.exists():
         return
     place.own(place.directory / "env")
-    for command in setup.commands:
-        done = await sandbox.run(["/bin/sh", "-e", "-c", command], timeout=COMMAND_SECONDS, on_output=on_output)
-        if not done.ok:
-            raise setup_failure(command, done)
-    done_before.touch()
+    left_out = await carry_out(
+        setup,
+        lambda command: sandbox.run(["/bin/sh", "-e", "-c", command], timeout=COMMAND_SECONDS, on_output=on_output),
+    )
+    write_left_out(done_before, left_out)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ class LocalSandbox:
     """
 
     isolated = False
+    left_out = ()
 
     def __init__(self, root: Path, files: Mapping[str, bytes] | None = None) -> None:
         self.root = root

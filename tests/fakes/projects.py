@@ -92,6 +92,7 @@ class _Watched:
         self._workspaces = workspaces
         self.key = sandbox.key
         self.isolated = sandbox.isolated
+        self.left_out = sandbox.left_out
         self.close = sandbox.close
 
     async def exec(
