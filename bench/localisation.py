@@ -1,9 +1,10 @@
 """Which files the localisation ranks first for real issues, against the files that their fixes changed.
 
-    python bench/localisation.py --manifest FILE --mirrors DIR [--masked] [--no-history] [--json OUT]
+    python bench/localisation.py --manifest FILE --mirrors DIR [--mask-paths] [--no-history] [--json OUT]
 
 The manifest has one JSON object a line: `instance_id, repo, base_commit, gold_files, problem_statement`. Mirrors lie at
-`DIR/owner+name/repo`, bare or not, with their full history. Nothing after the base commit is read.
+`DIR/owner+name/repo`, bare or not, with their full history. Nothing after the base commit is read. What is not in a
+mirror is counted and named, and no part of the figures.
 """
 
 import argparse
@@ -19,6 +20,8 @@ from statistics import mean, median
 from time import perf_counter
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a script: the checkout it lies in, and no other
+
 from app.context.history import MAX_COMMITS, Change, read_log
 from app.context.index import Index
 from app.context.rank import locate
@@ -26,6 +29,7 @@ from app.gitcommand import Git, GitError
 from app.gitstore import GitStore, log
 
 TOPS = (1, 5, 10, 20)
+WRITTEN, MASKED = "issues as they were written", "paths masked in the text"
 _FOLDER = r"(?<![\w.@-])(?:[\w.@+~-]*[/\\])+[\w.@+~-]*"
 _FILE = r"\b[\w-]+\.(?:py|[jt]sx?|go|rs|rb|java|php|cc?|cpp|h|hpp)\b"
 _FOLDER_OR_FILE = re.compile(f"{_FOLDER}|{_FILE}")
@@ -69,32 +73,40 @@ def _percent(outcomes: Iterable[bool]) -> float:
 
 @dataclass(slots=True)
 class Bench:
+    """All instances one after the other; each is indexed once and asked in every wanted form of its text."""
+
     mirrors: Path
     cache: Path
-    masked: bool
     history: bool
-    figures: dict[str, Figures] = field(default_factory=lambda: defaultdict(Figures))
+    forms: tuple[str, ...]
+    figures: dict[str, dict[str, Figures]] = field(default_factory=dict)
+    """By form and repository."""
     unreachable: list[str] = field(default_factory=list)
 
     def measure(self, instance: dict[str, Any]) -> None:
-        repo = instance["repo"]
+        repo, commit = instance["repo"], instance["base_commit"]
         git_dir = _git_dir(self.mirrors / repo.replace("/", "+") / "repo")
-        figures = self.figures[repo]
         try:
-            tree = GitStore(git_dir).tree(instance["base_commit"])
-            changes = _history(git_dir, instance["base_commit"]) if self.history else []
+            tree = GitStore(git_dir).tree(commit)
+            changes = _history(git_dir, commit) if self.history else []
             started = perf_counter()
             index = Index.build(tree, self.cache / repo.replace("/", "+"))
         except (GitError, OSError):
             self.unreachable.append(instance["instance_id"])
             return
-        built = perf_counter()
-        text = masked(instance["problem_statement"]) if self.masked else instance["problem_statement"]
+        seconds = perf_counter() - started
+        for form in self.forms:
+            figures = self.figures.setdefault(form, defaultdict(Figures))[repo]
+            (figures.incremental if figures.ranks else figures.cold).append(seconds)
+            text = instance["problem_statement"]
+            self._ask(index, masked(text) if form == MASKED else text, changes, instance["gold_files"], figures)
+
+    def _ask(self, index: Index, text: str, changes: list[Change], gold: Sequence[str], figures: Figures) -> None:
+        started = perf_counter()
         ranked = locate(index, text, history=changes)
-        (figures.incremental if figures.ranks else figures.cold).append(built - started)
-        figures.query.append(perf_counter() - built)
+        figures.query.append(perf_counter() - started)
         place = {each.path: rank for rank, each in enumerate(ranked, 1)}
-        figures.ranks.append([place.get(path) for path in instance["gold_files"]])
+        figures.ranks.append([place.get(path) for path in gold])
 
 
 def masked(text: str) -> str:
@@ -110,11 +122,12 @@ def _history(git_dir: Path, commit: str) -> list[Change]:
     return list(read_log(log(Git(f"--git-dir={git_dir}"), commit, MAX_COMMITS)))
 
 
-def report(bench: Bench) -> dict[str, Any]:
+def report(bench: Bench, form: str) -> dict[str, Any]:
     total = Figures()
-    for figures in bench.figures.values():
+    of_form = bench.figures.get(form, {})
+    for figures in of_form.values():
         total.ranks += figures.ranks
-    per_repository = {repo: {**figures.summary(), **figures.times()} for repo, figures in sorted(bench.figures.items())}
+    per_repository = {repo: {**figures.summary(), **figures.times()} for repo, figures in sorted(of_form.items())}
     unreachable = {"unreachable": len(bench.unreachable), "unreachable_instances": bench.unreachable}
     return {**total.summary(), **unreachable, "repositories": per_repository}
 
@@ -128,7 +141,7 @@ def table(title: str, result: dict[str, Any]) -> str:
         shown = " ".join(f"{'' if value is None else value:>9}" for value in values)
         lines.append(f"{repo:32} {row['instances']:>4} {shown}")
     if result["unreachable"]:
-        lines.append(f"{result['unreachable']} instances left out: their base commit is not in the mirror")
+        lines.append(f"{result['unreachable']} instances left out: no mirror, or their base commit is not in it")
     return "\n".join(lines)
 
 
@@ -137,25 +150,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--manifest", type=Path, required=True)
     parser.add_argument("--mirrors", type=Path, required=True)
     parser.add_argument("--json", type=Path, help="write the figures here as well")
-    parser.add_argument("--masked", action="store_true", help="print only the figures without paths in the text")
+    only_masked = "only the figures with paths and file names taken out of the text (otherwise both)"
+    parser.add_argument("--mask-paths", "--masked", dest="masked", action="store_true", help=only_masked)
     parser.add_argument("--no-history", action="store_true", help="do not use commits before the base")
     parser.add_argument("--cache", type=Path, help="keep the index here (a temporary directory otherwise)")
     chosen = parser.parse_args(arguments)
-    instances = [json.loads(line) for line in chosen.manifest.read_text("utf-8").splitlines() if line.strip()]
-    results = {}
+    forms = (MASKED,) if chosen.masked else (WRITTEN, MASKED)
     with tempfile.TemporaryDirectory(prefix="localisation-") as temporary:
-        for mask in (True,) if chosen.masked else (False, True):
-            cache = chosen.cache or Path(temporary) / str(mask)
-            bench = Bench(chosen.mirrors, cache, mask, history=not chosen.no_history)
-            for instance in sorted(instances, key=lambda each: (each["repo"], each["instance_id"])):
-                bench.measure(instance)
-            title = "paths masked in the text" if mask else "issues as they were written"
-            results[title] = report(bench)
-            print(table(title, results[title]), flush=True)
+        bench = Bench(chosen.mirrors, chosen.cache or Path(temporary), not chosen.no_history, forms)
+        for instance in sorted(_instances(chosen.manifest), key=lambda each: (each["repo"], each["instance_id"])):
+            bench.measure(instance)
+    first, *rest = [report(bench, form) for form in forms]
+    for form, result in zip(forms, [first, *rest], strict=True):
+        print(table(form, result), flush=True)
     if chosen.json:
-        first, *rest = results.values()
         chosen.json.write_text(json.dumps({**first, **({"masked": rest[0]} if rest else {})}, indent=2) + "\n")
     return 0
+
+
+def _instances(manifest: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in manifest.read_text("utf-8").splitlines() if line.strip()]
 
 
 if __name__ == "__main__":
