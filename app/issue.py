@@ -1,4 +1,10 @@
-"""An issue as a file of Markdown: the first line is its title, the rest its body."""
+"""An issue as a file of Markdown: the first line is its title, the rest its body; labels may stand above it.
+
+---
+labels: [enhancement, shop]
+---
+The title
+"""
 
 import codecs
 import re
@@ -7,10 +13,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from app.errors import ExitCode, IssueError
+from app.strictyaml import Value, read_yaml
 from app.task import Issue
 from app.text import one_line, visible
 
 MAX_BYTES = 256 * 1024
+MAX_LABELS = 100
 MAX_TITLE = 256
 """GitHub's own limit; of a longer first line the title is the beginning, and the body keeps all of it."""
 
@@ -32,7 +40,8 @@ def read_issue(path: Path, *, stdin: BinaryIO | None = None) -> Issue:
 
 
 def parse_issue(content: bytes, name: str = "the issue") -> Issue:
-    text, hidden = visible(_decode(content, name))
+    labels, markdown = _front_matter(_decode(content, name))
+    text, hidden = visible(markdown)
     if not text.strip():
         raise IssueError(
             f"{name} is empty", code=ExitCode.ISSUE_EMPTY, hint="write the title on the first line, the rest below it"
@@ -49,7 +58,28 @@ def parse_issue(content: bytes, name: str = "the issue") -> Issue:
     body = (below if _UNDERLINE.match(underline) else rest).strip("\n")
     if len(title) > MAX_TITLE:
         title, body = title[: MAX_TITLE - 1].rstrip() + "…", f"{title}\n\n{body}"
-    return Issue(title=title, body=body, hidden_characters=hidden)
+    return Issue(title=title, body=body, hidden_characters=hidden, labels=labels)
+
+
+def _front_matter(text: str) -> tuple[tuple[str, ...], str]:
+    """The labels above the title, and the issue without them; other keys, as forges export them, are passed over.
+
+    What does not look like front matter is the issue's own text.
+    """
+    lines = text.replace("\r\n", "\n").split("\n")
+    end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
+    if lines[0].rstrip() != "---" or end is None:
+        return (), text
+    document = read_yaml("\n".join(lines[1:end]).encode())
+    if document.problems or not isinstance(document.value, dict):
+        return (), text
+    return _labels(document.value.get("labels")), "\n".join(lines[end + 1 :])
+
+
+def _labels(value: Value) -> tuple[str, ...]:
+    """A list of them, or one text with commas between them."""
+    names = value.split(",") if isinstance(value, str) else value if isinstance(value, tuple) else ()
+    return tuple(filter(None, (one_line(str(name))[:100] for name in names)))[:MAX_LABELS]
 
 
 def _read(path: Path) -> bytes:

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Literal, Protocol, TypeVar
 
 from app.errors import AgentFixError, ExitCode
-from app.model.base import MicroUSD
+from app.model.base import MicroUSD, Models, Reasoning
 from app.noun import Noun
-from app.task import Task
+from app.task import Task, TaskKind
 
 JobState = Literal[
     "queued",
@@ -80,6 +80,9 @@ class Job(Noun):
     branch: str
     budget: Budget
     model: str
+    """For the code, and for everything that `models` names no other for."""
+    models: Models = Models()
+    reasoning: Reasoning = ""
     runner: str = "native"
     sandbox: str = "bubblewrap"
     plan_mode: Literal["auto", "approve", "only", "none"] = "auto"
@@ -90,6 +93,15 @@ class Job(Noun):
     conflicts: tuple[str, ...] = ()
     """Paths of the base that have conflict markers in them: to resolve these is what the job is about."""
     created_at: datetime
+
+    @property
+    def kind(self) -> TaskKind:
+        return "conflict" if self.conflicts else self.task.kind
+
+    @property
+    def chosen(self) -> Models:
+        """The models by the kind of work, with the code model in its place."""
+        return self.models.model_copy(update={"code": self.model})
 
 
 def new_job_id() -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from app.agent.asks import Asks
 from app.agent.calls import MalformedError, read_object
 from app.agent.prompts import render, render_brief
+from app.context.overrides import NO_OVERRIDES, Overrides
 from app.job import Answers, Job, Journal
 from app.model.base import Answer, Message, Request
 from app.model.errors import ModelError
@@ -51,6 +52,7 @@ async def make_plan(
     repository_map: str = "",
     instructions: Sequence[tuple[str, str]] = (),
     suite: str = "",
+    overrides: Overrides = NO_OVERRIDES,
 ) -> Plan:
     """The model's plan; its calls are durable steps (`plan.answer`, `plan.repair.answer`; with answers `plan.2.…`).
 
@@ -58,9 +60,10 @@ async def make_plan(
     call fail (no key, no budget) is raised.
     """
     key = f"plan.{len(answers) + 1}" if answers else "plan"
+    write = partial(render_brief, answers=answers, overrides=overrides, planning=True)
     briefs = {
-        key: render_brief(job, answers=answers, repository_map=repository_map, instructions=instructions, suite=suite),
-        f"{key}.small": render_brief(_without_sections(job), answers=answers),
+        key: write(job, repository_map=repository_map, instructions=instructions, suite=suite),
+        f"{key}.small": write(_without_sections(job)),
     }
     for name, brief in briefs.items():
         try:

@@ -1,6 +1,13 @@
 """What was asked, where, by whom, at which base commit."""
 
+from typing import Literal
+
 from app.noun import Noun
+
+TaskKind = Literal["bug", "feature", "tests", "refactoring", "dependencies", "ci", "review", "conflict"]
+"""What sort of work it is (`app.task_kind`): how it is gone about, and what counts as proof of it."""
+STRUCTURAL: frozenset[TaskKind] = frozenset({"refactoring", "dependencies"})
+"""Nothing needs to be red before and green after: the suite on both is what counts."""
 
 
 class Person(Noun):
@@ -17,6 +24,7 @@ class Issue(Noun):
     body: str
     number: int | None = None
     hidden_characters: int = 0
+    labels: tuple[str, ...] = ()
 
 
 class Section(Noun):
@@ -59,6 +67,16 @@ class Task(Noun):
     request: str = ""
     """The words of the person who asked, who may: what is wanted now, beside the issue."""
     sections: tuple[Section, ...] = ()
+    kind: TaskKind = "bug"
+    kind_reason: str = ""
+    """Why it is of that kind, as the end of a sentence; empty where nothing spoke for any."""
+    fixed_by: str = ""
+    """Of `tests`: the commit of the base's history that is the fix, in full; what they test is its absence."""
+
+    @property
+    def expects_red(self) -> bool:
+        """Whether something is to fail before and to pass after."""
+        return not (self.kind in STRUCTURAL or self.kind == "conflict" or (self.kind == "tests" and not self.fixed_by))
 
     @property
     def follows_up(self) -> bool:

@@ -117,3 +117,18 @@ def test_too_large_standard_input() -> None:
     with pytest.raises(IssueError, match="standard input is more than 262,144 bytes") as caught:
         read_issue(Path("-"), stdin=io.BytesIO(b"x" * 1_000_000))
     assert caught.value.code == ExitCode.ISSUE_TOO_LARGE
+
+
+def test_labels_may_stand_above_the_title(tmp_path: Path) -> None:
+    content = b"---\r\nlabels: [bug, 'type: shop']\r\nstate: OPEN\r\n---\r\n# Sum\r\n\r\nIt is 5.\r\n"
+    issue = read(tmp_path, content)
+    assert (issue.labels, issue.title, issue.body) == (("bug", "type: shop"), "Sum", "It is 5.")
+    assert read(tmp_path, b"---\nlabels: bug, shop\n---\nSum\n").labels == ("bug", "shop")
+
+
+@pytest.mark.parametrize(
+    "content", [b"---\nSum\n", b"---\n\nSum\n\n---\nmore\n", b"---\na: [\n---\nSum\n", b"Sum\n---\n"]
+)
+def test_other_lines_of_dashes_are_the_issues_own(tmp_path: Path, content: bytes) -> None:
+    assert read(tmp_path, content).labels == ()
+    assert "Sum" in str(read(tmp_path, content))

@@ -2,14 +2,16 @@
 
 import json
 from datetime import UTC, datetime
+from typing import get_args
 
 import pytest
 
 from app.agent.actions import ACTIONS, specs
-from app.agent.prompts import Name, head, render, render_brief
+from app.agent.prompts import OPENINGS, Name, guidance, head, render, render_brief
 from app.job import Answers, Budget, Heard, Job
 from app.plan import Plan
-from app.task import Issue, Origin, Section, Task
+from app.task import Issue, Origin, Section, Task, TaskKind
+from tests.golden_prompts import Example, examples
 
 ISSUE = Issue(title="Sum is $wrong", body="It says `$5`, not ${six}.\n$delimiter")
 PLAN = Plan(summary="Fix it.", hypotheses=("a",), steps=("one", "two"), reproduce="pytest -k x")
@@ -18,9 +20,12 @@ PLAN = Plan(summary="Fix it.", hypotheses=("a",), steps=("one", "two"), reproduc
 PULL = Origin(installation=1, repository=2, number=9, is_pull_request=True, actor=3)
 
 
+OF_TASK = ("request", "sections", "origin", "kind")
+
+
 def job(issue: Issue = ISSUE, *, job_id: str = "job-1", **more: object) -> Job:
     """Keys of a task go into the task, all others into the job."""
-    of_task: dict[str, object] = {name: more.pop(name) for name in ("request", "sections", "origin") if name in more}
+    of_task: dict[str, object] = {name: more.pop(name) for name in OF_TASK if name in more}
     task: dict[str, object] = {
         "repository": "o/r",
         "issue": issue,
@@ -85,7 +90,10 @@ def test_the_issue_stands_in_the_brief_as_it_is() -> None:
 
 
 def test_empty_sections_are_left_out() -> None:
-    assert brief().count("\n# ") == 1
+    assert [line for line in brief().splitlines() if line.startswith("# ")] == [
+        "# Sum is $wrong",
+        "# What kind of task this is",
+    ]
 
 
 def test_all_sections() -> None:
@@ -144,7 +152,7 @@ def test_a_follow_up_is_small_and_says_first_what_to_change() -> None:
     assert "\n# Diff of the branch\n\n<data-" in rest
     assert "\n# Review thread on app.py, line 2\n\n<data-" in rest
     assert "octocat: why not sum()?" in rest
-    assert len(text) - len(ISSUE.body) < 1_500
+    assert len(text) - len(ISSUE.body) - len(guidance("bug")) < 1_500
 
 
 def test_a_follow_up_that_nobody_put_into_words() -> None:
@@ -181,3 +189,37 @@ def test_a_question_is_asked_as_one() -> None:
 def test_answers_stand_below_their_questions() -> None:
     answers = Answers(questions=("Which currency?",), heard=(Heard(seq=4, who="octo\ncat", text="Euro."),))
     assert "Asked:\n- Which currency?\n\nocto cat answered: Euro." in brief(answers=[answers])
+
+
+# the library: what differs by kind
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda example: example.name)
+def test_every_example_is_rendered_as_its_golden_file_shows(example: Example) -> None:
+    """`python -m tests.golden_prompts` writes these files anew: look at the difference before you commit it."""
+    assert example.render() == example.golden.read_text("utf-8")
+
+
+def test_every_kind_has_an_example_that_is_taken_for_it() -> None:
+    found = {example.name: example.kinded.kind for example in examples() if example.name in get_args(TaskKind)}
+    assert found == {kind: kind for kind in get_args(TaskKind)}
+    assert OPENINGS.keys() == set(found)
+
+
+@pytest.mark.parametrize("kind", get_args(TaskKind))
+def test_what_differs_is_said_briefly(kind: TaskKind) -> None:
+    lines = [line for line in guidance(kind).splitlines() if line]
+    assert 5 <= len(lines) <= 12
+    assert len(guidance(kind)) / 4 <= 450
+    assert "reproduc" in guidance(kind) or kind == "bug"
+
+
+@pytest.mark.parametrize("kind", get_args(TaskKind))
+def test_the_kind_stands_in_the_brief_and_never_in_the_prefix(kind: TaskKind) -> None:
+    text = render_brief(job(kind=kind))
+    assert guidance(kind) in text
+    assert head(text)[0] == head("")[0]
+
+
+def test_a_question_has_no_kind() -> None:
+    assert "What kind of task" not in render_brief(job(aim="ask", kind="feature"))

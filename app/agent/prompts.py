@@ -1,23 +1,39 @@
-"""The prompts: Markdown beside this file, filled with named fields; a missing or an unknown field is an error."""
+"""The prompts: Markdown beside this file, filled with named fields; a missing or an unknown field is an error.
+
+Two of them never change and begin every conversation. What differs by kind of task is in `prompts/kinds`, stands in the
+brief, and may be added to or replaced by the repository (`app.context.overrides`).
+"""
 
 import hashlib
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from string import Template
-from typing import Literal
+from typing import Final, Literal
 
+from app.context.overrides import NO_OVERRIDES, OverrideName, Overrides
 from app.job import Answers, Job
 from app.model.base import Message
 from app.plan import Plan
 from app.plan_text import render_plan
 from app.runners.base import Aim
+from app.task import TaskKind
 from app.text import one_line
 
 Name = Literal["system", "ask", "brief", "follow_up", "conflicts", "question", "plan", "repair"]
 
 _SAID = "What is wanted now, in the words of the person who asked, who may"
 _UNSAID = "What is wrong with it stands below: put that right."
+OPENINGS: Final[dict[TaskKind, str]] = {
+    "bug": "Fix this issue.",
+    "feature": "Build what this issue asks for.",
+    "tests": "Write the tests that this issue asks for.",
+    "refactoring": "Do the refactoring that this issue asks for.",
+    "dependencies": "Do the update that this issue asks for.",
+    "ci": "Make the failing checks of this issue pass.",
+    "review": "Do what this issue asks.",
+    "conflict": "Do what this issue asks.",
+}
 
 
 @cache
@@ -31,6 +47,12 @@ def render(name: Name, **fields: str) -> str:
     if unknown := fields.keys() - set(template.get_identifiers()):
         raise KeyError(f"prompt {name} has no field {', '.join(sorted(unknown))}")
     return template.substitute(fields).strip()
+
+
+@cache
+def guidance(name: OverrideName) -> str:
+    """What differs for one kind of task, or how plans are made (`plan`); without fields, as it stands in its file."""
+    return resources.files("app.agent").joinpath("prompts", "kinds", f"{name}.md").read_text("utf-8").strip()
 
 
 def head(brief: str, aim: Aim = "change") -> tuple[Message, ...]:
@@ -47,18 +69,22 @@ def render_brief(
     repository_map: str = "",
     instructions: Sequence[tuple[str, str]] = (),
     suite: str = "",
+    overrides: Overrides = NO_OVERRIDES,
+    planning: bool = False,
 ) -> str:
     """The first user message. `instructions` are (path, text) of the repository's own rules, shown as data.
 
     `suite` says how the test suite does before any change. The same job always gets the same bytes.
     """
     task = job.task
-    texts = (task.issue.title, task.issue.body, repository_map, *(text for _, text in instructions))
+    texts = (task.issue.title, task.issue.body, repository_map, *(text for _, text in instructions), *overrides.texts)
     mark = _delimiter(job.id, *texts, *job.conflicts, *(part for s in task.sections for part in (s.title, s.text)))
     name = _opening(job)
     said_first = name in {"follow_up", "question"}
     sections = [
         (_SAID, "" if said_first else task.request),
+        *(_guided("What kind of task this is", job.kind, overrides, mark) if job.aim == "fix" else ()),
+        *(_guided("How to plan", "plan", overrides, mark) if planning else ()),
         ("Files with conflicts", _data(mark, "\n".join(map(one_line, job.conflicts)))),
         ("Questions, and what people answered", "\n\n".join(map(_exchange, answers))),
         ("Plan", render_plan(plan) if plan else ""),
@@ -69,6 +95,8 @@ def render_brief(
     ]
     shown = "".join(f"\n# {title}\n\n{text.strip()}\n" for title, text in sections if text.strip())
     fields = {"delimiter": mark, "title": task.issue.title, "body": task.issue.body.strip(), "sections": shown}
+    if name == "brief":
+        fields["opening"] = OPENINGS[task.kind]
     if said_first:
         fields["wanted"] = f"{_SAID}:\n\n{task.request.strip()}" if task.request.strip() else _UNSAID
     return render(name, **fields)
@@ -81,6 +109,16 @@ def _opening(job: Job) -> Name:
     if job.conflicts:
         return "conflicts"
     return "follow_up" if job.task.follows_up else "brief"
+
+
+def _guided(title: str, name: OverrideName, overrides: Overrides, mark: str) -> list[tuple[str, str]]:
+    """Our words and the repository's beside them, or these alone; its own are data, like its other rules."""
+    theirs = overrides.of(name)
+    sections = [] if theirs is not None and theirs.replace else [(title, guidance(name))]
+    if theirs is not None:
+        how = "in the place of ours" if theirs.replace else "from the repository"
+        sections.append((f"{title}, {how} ({theirs.path})", _data(mark, theirs.text)))
+    return sections
 
 
 def _exchange(answers: Answers) -> str:

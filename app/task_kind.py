@@ -1,0 +1,139 @@
+"""What kind of task it is, decided from what was said about it: named rules in order, each with its reason."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from app.task import TaskKind
+
+Work = Literal["issue", "pull request", "checks", "merge"]
+"""Where the work is: on an issue, on a pull request as people want it, on its failing checks, on its conflicts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """All that the rules may look at. `request` are the words of the person who asked, who may."""
+
+    title: str
+    request: str = ""
+    labels: tuple[str, ...] = ()
+    work: Work = "issue"
+    asked: TaskKind | None = None
+
+
+class Kinded(NamedTuple):
+    """A kind and why, as the end of a sentence that begins with "because"."""
+
+    kind: TaskKind
+    reason: str = ""
+
+
+def kind_of(signs: Signs) -> Kinded:
+    """The first rule that speaks decides; `bug` where none does."""
+    return next((found for rule in RULES if (found := rule(signs))), None) or Kinded("bug")
+
+
+def _merge(signs: Signs) -> Kinded | None:
+    return Kinded("conflict", "its branch is brought up to its base") if signs.work == "merge" else None
+
+
+def _asked(signs: Signs) -> Kinded | None:
+    return Kinded(signs.asked, f"that was asked for (`--kind {signs.asked}`)") if signs.asked else None
+
+
+def _place(signs: Signs) -> Kinded | None:
+    match signs.work:
+        case "checks":
+            return Kinded("ci", "checks of the pull request fail")
+        case "pull request":
+            return Kinded("review", "it is about a pull request that is open")
+        case _:
+            return None
+
+
+def _labels(signs: Signs) -> Kinded | None:
+    """Labels as projects name them: with or without an area before them, in any case."""
+    words = {label: _LABEL_AREA.sub("", label.casefold()).replace("-", " ").strip() for label in signs.labels}
+    for kind, names in _LABELS.items():
+        for label, word in words.items():
+            if word in names:
+                return Kinded(kind, f"it has the label `{label.replace('`', '')}`")
+    return None
+
+
+def _prefix(signs: Signs) -> Kinded | None:
+    """As commits are named by convention (`feat(shop): …`), or as forms begin titles (`[Bug] …`)."""
+    found = _CONVENTION.match(signs.title) or _BRACKETS.match(signs.title)
+    if found is None:
+        return None
+    word, scope = found["word"].casefold().strip(), (found.groupdict().get("scope") or "").casefold()
+    kind: TaskKind | None = "dependencies" if scope in {"deps", "deps-dev"} else _PREFIXES.get(word)
+    return Kinded(kind, f"its title begins with `{found[0].strip()}`") if kind else None
+
+
+def _words(signs: Signs) -> Kinded | None:
+    """What is wanted now says more than the title; a complaint is a bug, unless it is tests that are asked for."""
+    for where, text in (("what was asked", signs.request), ("its title", signs.title)):
+        for kind, pattern in _WORDS:
+            if found := pattern.search(text):
+                return Kinded(kind, f"{where} says “{' '.join(found[0].casefold().split())}”")
+    return None
+
+
+RULES: Final[tuple[Callable[[Signs], Kinded | None], ...]] = (_merge, _asked, _place, _labels, _prefix, _words)
+
+
+def _names(*words: str) -> frozenset[str]:
+    return frozenset(words)
+
+
+_LABEL_AREA = re.compile(r"^[^:/]{1,20}[:/]\s*")
+# A label such as `tests` or `ci` often names the place of a bug, so these count only where they name the work.
+_LABELS: Final[dict[TaskKind, frozenset[str]]] = {
+    "bug": _names("bug", "bugs", "defect", "regression", "crash", "confirmed bug"),
+    "dependencies": _names("dependencies", "dependency", "deps", "dependency update", "dependency upgrade"),
+    "tests": _names("needs tests", "tests needed", "missing tests", "test coverage", "add tests", "regression test"),
+    "refactoring": _names(
+        "refactor", "refactoring", "cleanup", "clean up", "tech debt", "technical debt", "code quality"
+    ),
+    "ci": _names("ci failure", "failing ci", "flaky", "flaky test", "flaky tests"),
+    "feature": _names("feature", "feature request", "enhancement", "improvement", "new feature"),
+}
+_CONVENTION = re.compile(r"(?P<word>[A-Za-z]{2,12})(?:\((?P<scope>[\w./-]{1,40})\))?!?:(?=\s)")
+_BRACKETS = re.compile(r"\[(?P<word>[A-Za-z ]{2,20})\]:?")
+_PREFIXES: Final[dict[str, TaskKind]] = {
+    "fix": "bug",
+    "bug": "bug",
+    "bugfix": "bug",
+    "feat": "feature",
+    "feature": "feature",
+    "feature request": "feature",
+    "enhancement": "feature",
+    "test": "tests",
+    "tests": "tests",
+    "refactor": "refactoring",
+    "refactoring": "refactoring",
+    "deps": "dependencies",
+    "ci": "ci",
+}
+
+
+def _verbs(words: Iterable[str], rest: str = "") -> re.Pattern[str]:
+    """One of these at the beginning of a sentence: what is to be done."""
+    return re.compile(rf"^\s*(?:please\s+)?(?:{'|'.join(words)})\b{rest}", re.IGNORECASE)
+
+
+_COMPLAINT = re.compile(
+    r"\b(?:crash(?:es|ed)?|errors?|exceptions?|traceback|raises|broken|breaks|wrong(?:ly)?|incorrect(?:ly)?|bugs?|"
+    r"regression(?! tests?\b)|doesn't|does not|cannot|can't|fails?|failed|not work(?:ing)?|unexpected(?:ly)?)\b",
+    re.IGNORECASE,
+)
+_TESTS = r"\s+(?:(?:a|an|the|some|more|missing|unit|regression|integration)\s+){0,3}tests?\b(?!.*\b(?:and|then)\s+fix)"
+_WORDS: Final[tuple[tuple[TaskKind, re.Pattern[str]], ...]] = (
+    ("tests", _verbs(("add", "write", "create"), _TESTS)),
+    ("bug", _COMPLAINT),
+    ("dependencies", _verbs(("bump", "upgrade", "update"), r"\s+(?:dependenc\w+|\S+(?:\s+from\s+\S+)?\s+to\s+v?\d)")),
+    ("refactoring", _verbs(("refactor", "restructure", "extract", "inline", "rename", "deduplicate", "clean up"))),
+    ("feature", _verbs(("add", "support", "implement", "introduce", "allow", "provide", "feature request"))),
+)
