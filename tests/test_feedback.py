@@ -1,5 +1,12 @@
 """What the agent is told: facts, short, and only what speaks against the patch."""
 
+import re
+from pathlib import Path
+
+import pytest
+
+from app.verify import gates
+from app.verify.advice import ADVICE
 from app.verify.facts import Execution, Gate, Reproduction, Suite, SuiteResult, TestCount, Verification
 from app.verify.feedback import MAX_FEEDBACK, MAX_IDS, baseline_brief, feedback
 
@@ -80,3 +87,32 @@ def test_a_base_that_tells_no_tests() -> None:
     )
     stopped = SuiteResult(execution=execution("", 124, timed_out=True), partial="The suite was stopped.")
     assert baseline_brief("x", stopped).endswith("was stopped after 2 s. The suite was stopped.")
+
+
+def test_every_gate_that_can_block_comes_with_what_to_do() -> None:
+    """The names are those that the gates' own sources give."""
+    package = Path(gates.__file__).parent
+    sources = "".join(path.read_text("utf-8") for path in package.glob("*.py"))
+    blocking = set(re.findall(r'gate\("([a-z ]+)", blocked', sources))
+    blocking |= set(re.findall(r'Gate\(name="([a-z ]+)", outcome="blocked"', sources))
+    assert blocking == ADVICE.keys()
+
+
+@pytest.mark.parametrize("name", ADVICE)
+def test_a_blocking_gate_ends_with_its_advice(name: str) -> None:
+    gate = Gate(name=name, outcome="blocked", details=("x: y",))
+    text = feedback(Verification(verdict="broken", gates=(gate,)))
+    assert f"{name} (must be mended):\n  x: y\n  → {ADVICE[name]}" in text
+
+
+def test_a_warning_comes_without_advice() -> None:
+    gate = Gate(name="tests", outcome="warned", details=("x: y",))
+    assert "→" not in feedback(Verification(verdict="tested", gates=(gate,)))
+
+
+def test_tests_of_a_fix_are_spoken_of_as_what_they_are() -> None:
+    found = Reproduction(command="run", base=execution(exit_code=0), head=execution(exit_code=0), without="a" * 40)
+    found = found.model_copy(update={"on_base": "green", "on_head": "green"})
+    text = feedback(Verification(verdict="tested", reproduction=found))
+    assert "base without aaaaaaaaaa exit code 0" in text
+    assert "with what that fix changed taken back" in text

@@ -14,6 +14,8 @@ from app.sandbox.bubblewrap import BubblewrapProvider
 from app.sandbox.unsandboxed import UnsandboxedProvider
 from app.verify.facts import Gate, Known, Unanswered, Verification
 from app.verify.feedback import MAX_FEEDBACK, feedback
+from app.verify.guarding import Guarded
+from app.verify.taken_back import TakenBack
 from app.verify.verifier import TimeLimits, Verifier
 from tests.fakes.memory_tree import MemoryTree
 from tests.fakes.progress import ListProgress
@@ -526,3 +528,75 @@ async def test_nothing_is_run_while_a_conflict_is_left(trial: Callable[..., Tria
     found = await subject.verify({"tests/test_add.py": NEW_TEST}, REPRODUCTION, known)
     assert found.reasons == ("conflicts: money.py:1: a conflict marker is left",)
     assert len(subject.workspaces.opened) == opened
+
+
+# tests for a fix that is there already
+
+
+GUARDED = {**UNITTEST, "money.py": UNITTEST["money.py"].replace("a - b", "a + b")}
+FIX = "f" * 40
+
+
+def taken_back(content: str = UNITTEST["money.py"]) -> Guarded:
+    return Guarded(FIX, lambda: TakenBack(patch_of({"money.py": textwrap.dedent(content)})))
+
+
+async def test_tests_that_fail_without_the_fix_are_proved(trial: Callable[..., Trial]) -> None:
+    found = await trial(GUARDED, guarded=taken_back()).verify({"tests/test_add.py": NEW_TEST}, REPRODUCTION)
+    assert found.verdict == "proved"
+    assert found.reasons[0] == "The reproduction fails on the base without ffffffffff and passes on the head."
+    assert found.reproduction is not None
+    assert found.reproduction.without == FIX
+    assert found.reproduction.base is not None
+    assert "AssertionError: -1 != 3" in found.reproduction.base.excerpt
+
+
+async def test_tests_that_pass_without_the_fix_show_nothing(trial: Callable[..., Trial]) -> None:
+    useless = NEW_TEST.replace("money.add(1, 2), 3", "money.add(1, 0), 1")
+    found = await trial(GUARDED, guarded=taken_back()).verify({"tests/test_add.py": useless}, REPRODUCTION)
+    assert found.verdict == "tested"
+    assert found.reasons[0] == "The reproduction passes on the base without ffffffffff already, so it shows nothing."
+
+
+async def test_tests_that_need_a_name_of_the_fix_show_nothing(trial: Callable[..., Trial]) -> None:
+    named = "import unittest\nfrom money import twice\n\nclass T(unittest.TestCase):\n    def test_it(self): twice(1)\n"
+    without = taken_back("def add(a, b):\n    return a - b\n")
+    found = await trial(GUARDED, guarded=without).verify({"tests/test_add.py": named}, REPRODUCTION)
+    assert found.verdict == "tested"
+    assert found.reproduction is not None
+    assert found.reproduction.on_base == "was_not_there"
+
+
+@pytest.mark.parametrize(
+    ("guarded", "said"),
+    [
+        (Guarded(), "No fix is known"),
+        (
+            Guarded(FIX, lambda: TakenBack(None, "it is the first commit of its repository")),
+            "The fix ffffffffff cannot be taken back: it is the first commit of its repository.",
+        ),
+    ],
+)
+async def test_without_a_fix_tests_are_tested_at_most(trial: Callable[..., Trial], guarded: Guarded, said: str) -> None:
+    subject = trial(GUARDED, guarded=guarded)
+    found = await subject.verify({"tests/test_add.py": NEW_TEST}, REPRODUCTION)
+    assert found.verdict == "tested"
+    assert found.reproduction is not None
+    assert (found.reproduction.on_base, found.reproduction.on_head) == ("not_run", "green")
+    assert said in found.reproduction.note
+    assert "reproduction-base" not in subject.workspaces.opened
+
+
+async def test_tests_that_fail_as_it_is_are_broken(trial: Callable[..., Trial]) -> None:
+    wrong = NEW_TEST.replace("3)", "4)")
+    found = await trial(GUARDED, guarded=Guarded()).verify({"tests/test_add.py": wrong}, REPRODUCTION)
+    assert found.verdict == "broken"
+
+
+async def test_whoever_is_to_write_tests_cannot_touch_the_code(trial: Callable[..., Trial]) -> None:
+    subject = trial(GUARDED, guarded=taken_back())
+    found = await subject.verify({"tests/test_add.py": NEW_TEST, "money.py": FIXED + "\n"}, REPRODUCTION)
+    assert found.verdict == "broken"
+    assert "tests alone: money.py: is no test" in found.reasons[0]
+    assert "→ Put these files back" in feedback(found)
+    assert not any(name.startswith("reproduction") for name in subject.workspaces.opened)

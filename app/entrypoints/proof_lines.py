@@ -31,7 +31,7 @@ def proof_lines(facts: Verification) -> Iterator[str]:
 
 def _reproduction(found: Reproduction) -> str:
     base, head = _end(found.base, _WORDS[found.on_base]), _end(found.head, _WORDS[found.on_head])
-    return f"base {base} → head {head}   {one_line(found.command)[:100]}"
+    return f"{found.reference.removeprefix('the ')} {base} → head {head}   {one_line(found.command)[:100]}"
 
 
 def _end(execution: Execution | None, word: str) -> str:

@@ -14,7 +14,7 @@ from app.publish.facts import PullRequestFacts
 from app.publish.intent import MAX_BODY, MAX_TITLE
 from app.publish.markdown import cell, code_cell, code_span, details, inline, quoted, table
 from app.publish.plaintext import count, duration, harmless_line, harmless_text
-from app.publish.proof import MEANING, Caps, bullets, clip, known_failures, test_list, verification_section
+from app.publish.proof import Caps, bullets, clip, known_failures, meaning, test_list, verification_section
 from app.task import Person, Task
 from app.verify.facts import Gate, Verdict
 
@@ -122,7 +122,7 @@ def _opening(facts: PullRequestFacts) -> str:
 def banner(facts: PullRequestFacts) -> str:
     """The verdict and the few numbers that carry it, as one box."""
     verification = facts.verification
-    lines = [f"**{verification.verdict.capitalize()}.** {MEANING[verification.verdict]}"]
+    lines = [f"**{verification.verdict.capitalize()}.** {meaning(verification)}"]
     found, suite = verification.reproduction, verification.suite
     numbers = []
     if found is not None and found.on_base == "red" and found.on_head == "green":
@@ -239,7 +239,7 @@ def _notes(facts: PullRequestFacts, caps: Caps) -> str:
 def _footer(facts: PullRequestFacts) -> str:
     usage, sandbox = facts.usage, facts.verification.sandbox
     items = [
-        f"model {_name(facts.model)}{' (recorded)' if facts.recorded else ''}" if facts.model else "",
+        _models(facts),
         f"{count(usage.calls, 'call')}, {price(usage)}",
         f"{usage.prompt_tokens:,} prompt tokens"
         + (f" ({usage.cached_share:.0%} cached)" if usage.cached_tokens else ""),
@@ -253,6 +253,19 @@ def _footer(facts: PullRequestFacts) -> str:
         f"job {_name(facts.job)}",
     ]
     return f"---\n\n<sub>agent-fix · {' · '.join(item for item in items if item)}</sub>"
+
+
+def _models(facts: PullRequestFacts) -> str:
+    """Which models really answered, and what for where there were several."""
+    uses = facts.usage.models
+    if facts.recorded or len({use.model for use in uses}) < 2:
+        named = facts.model if facts.recorded or not uses else uses[0].model
+        return f"model {_name(named)}{' (recorded)' if facts.recorded else ''}" if named else ""
+    did: dict[str, list[str]] = {}
+    for use in uses:
+        what = "small things" if use.kind == "cheap" else use.kind
+        did.setdefault(use.model, []).append(f"{what} as a fallback" if use.instead_of else what)
+    return "models " + ", ".join(f"{_name(model)} ({' and '.join(kinds)})" for model, kinds in did.items())
 
 
 def _name(text: str) -> str:

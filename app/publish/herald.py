@@ -19,7 +19,7 @@ from app.model.budget import Totals
 from app.publish.apart import Apart
 from app.publish.intent import MAX_BODY, Intent, Label, React, StatusComment, WriteCheck
 from app.publish.intents import Intents, StaleEpoch, TooManyWishes
-from app.publish.proof import MEANING, Caps, verification_section
+from app.publish.proof import Caps, meaning, verification_section
 from app.publish.status import GOOD, WAITING, View, error_id, render_status
 from app.result import Result
 from app.verify.facts import Verdict
@@ -173,8 +173,8 @@ def _check(view: View) -> Iterator[WriteCheck]:
     yield WriteCheck(
         name=CHECK,
         commit=result.commit,
-        title=f"{facts.verdict.capitalize()}. {MEANING[facts.verdict]}"[:200],
-        summary=next((text for text in sections if len(text) <= MAX_BODY), MEANING[facts.verdict]),
+        title=f"{facts.verdict.capitalize()}. {meaning(facts)}"[:200],
+        summary=next((text for text in sections if len(text) <= MAX_BODY), meaning(facts)),
         conclusion=_CONCLUSIONS[facts.verdict],
     )
 

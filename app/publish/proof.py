@@ -13,6 +13,12 @@ MEANING: dict[Verdict, str] = {
     "unproved": "Nothing that was run shows that this change works. Review it as you would a stranger's.",
     "broken": "Something that was run speaks against this change. It is shown as it stands.",
 }
+_WITHOUT: dict[Verdict, str] = {
+    **MEANING,
+    "proved": "Red where the fix is taken back, green with it, and nothing in the test suite newly fails.",
+    "tested": "Part of the proof is there, part is missing: see whether the new tests fail without the fix.",
+}
+"""For tests of a fix that is there already."""
 _ORIGIN = {
     "agent": "written by the agent",
     "asked": "written by the agent when it was asked for one",
@@ -26,6 +32,12 @@ _REDNESS: dict[Redness, str] = {
     "not_run": "not run",
 }
 _GATES = {"passed": "🟢 passed", "blocked": "🔴 blocked", "warned": "🟡 look here", "not_run": "⚪ not run"}
+
+
+def meaning(facts: Verification) -> str:
+    """The verdict in a sentence."""
+    guards = facts.reproduction is not None and facts.reproduction.without
+    return (_WITHOUT if guards else MEANING)[facts.verdict]
 
 
 class Caps(NamedTuple):
@@ -83,7 +95,7 @@ def _table(facts: Verification, base: str, head: str, caps: Caps) -> str:
         rows.append(
             [
                 "Reproduction",
-                _reproduced(found.base, found.on_base),
+                _reproduced(found.base, found.on_base) + _without(found),
                 _reproduced(found.head, found.on_head),
                 code_cell(clip(found.command, caps.text)),
             ]
@@ -100,6 +112,11 @@ def _table(facts: Verification, base: str, head: str, caps: Caps) -> str:
 
 def _reproduced(execution: Execution | None, outcome: Redness) -> str:
     return _REDNESS["not_run"] if execution is None else f"{_REDNESS[outcome]}<br>{_ending(execution)}"
+
+
+def _without(found: Reproduction) -> str:
+    """Where it was not the base as it is."""
+    return f"<br>base without {code_span(found.without[:10])}" if found.without else ""
 
 
 def _ran(result: SuiteResult | None, known: Sequence[str]) -> str:
@@ -127,8 +144,15 @@ def _origin(found: Reproduction | None, caps: Caps) -> str:
     if found is None:
         return ""
     sentences = [f"The reproduction is {_ORIGIN[found.origin]}."]
+    if found.without:
+        sentences.append(
+            f"The fix {code_span(found.without[:10])} is in the base already: this was run on the base with that fix "
+            "taken back, its tests left in place."
+        )
     if found.on_base == "was_not_there":
-        sentences.append("On the base it ends in an import, collection or syntax error, which is no proof of the bug.")
+        sentences.append(
+            f"On {found.reference} it ends in an import, collection or syntax error, which is no proof of the bug."
+        )
     if found.note:
         sentences.append(inline(clip(found.note, caps.text)))
     return " ".join(sentences)

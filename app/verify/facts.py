@@ -33,6 +33,13 @@ class Reproduction(Noun):
     note: str = ""
     unanswered: str = ""
     """Not empty: this is an earlier one of the agent's that its last one, which shows nothing, does not replace."""
+    without: str = ""
+    """The commit that was taken back on the base: the fix that new tests are to guard."""
+
+    @property
+    def reference(self) -> str:
+        """What the head is compared with, in words."""
+        return f"the base without {self.without[:10]}" if self.without else "the base"
 
 
 class TestCount(Noun):

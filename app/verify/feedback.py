@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from app.verify.advice import ADVICE
 from app.verify.facts import Execution, Reproduction, Suite, SuiteResult, Verification
 from app.verify.suite import could_not_start
 
@@ -37,7 +38,8 @@ def baseline_brief(command: str, result: SuiteResult | None) -> str:
 def feedback(verification: Verification) -> str:
     """The facts of a verification that speak against the patch, at most 4,000 characters, no praise."""
     if verification.verdict == "proved":
-        return "Verified: the reproduction fails on the base and passes now; nothing newly fails."
+        where = verification.reproduction.reference if verification.reproduction else "the base"
+        return f"Verified: the reproduction fails on {where} and passes now; nothing newly fails."
     sections = [
         f"Verdict: {verification.verdict}.",
         *(f"- {reason[:_COMMAND]}" for reason in verification.reasons),
@@ -54,6 +56,8 @@ def _gates(verification: Verification) -> Iterable[str]:
         if gate.outcome in ("blocked", "warned"):
             yield f"{gate.name} ({'must be mended' if gate.outcome == 'blocked' else 'people will look at this'}):"
             yield from (f"  {detail[:200]}" for detail in gate.details[:_DETAILS])
+            if gate.outcome == "blocked" and (advice := ADVICE.get(gate.name)):
+                yield f"  → {advice}"
 
 
 def _reproduction(reproduction: Reproduction | None) -> Iterable[str]:
@@ -62,17 +66,24 @@ def _reproduction(reproduction: Reproduction | None) -> Iterable[str]:
         return
     if reproduction.on_head == "not_run":
         return
-    sides = f"{_side('base', reproduction.base)}; {_side('head', reproduction.head)}"
+    base = reproduction.reference.removeprefix("the ")
+    sides = f"{_side(base, reproduction.base)}; {_side('head', reproduction.head)}"
     yield f"Reproduction `{reproduction.command[:_COMMAND]}`: {sides}."
     if reproduction.note:
         yield reproduction.note
     if reproduction.on_head != "green" and reproduction.head is not None:
         yield _tail("On the head", reproduction.head)
     elif reproduction.on_base != "red" and reproduction.base is not None:
-        yield (
-            "On the base it is run with your changed test files and without your other changes; there it has to fail"
-            " because of the bug, not because something is missing."
-        )
+        if reproduction.without:
+            yield (
+                f"On {reproduction.reference} it is run with your tests and with what that fix changed taken back;"
+                " there it has to fail because of the bug that was mended, not because something is missing."
+            )
+        else:
+            yield (
+                "On the base it is run with your changed test files and without your other changes; there it has to"
+                " fail because of the bug, not because something is missing."
+            )
         yield _tail("On the base", reproduction.base)
 
 
@@ -86,7 +97,7 @@ def _suite(suite: Suite | None) -> Iterable[str]:
     elif suite.head is not None and suite.head.count is None and not _green(suite.head.execution):
         yield _tail(f"Suite `{suite.command}` on the head ({_ended(suite.head.execution)})", suite.head.execution)
     if suite.missing:
-        yield f"Passed on the base, and gone or skipped now: {_listed(suite.missing)}."
+        yield f"Passed on the base, and gone or skipped now: {_listed(suite.missing)}. Let them run again."
     yield from suite.notes
 
 

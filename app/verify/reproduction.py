@@ -102,6 +102,17 @@ async def reproduce(
     return result
 
 
+async def reproduce_on_head(
+    subject: Subject, patch: Patch, base: Tree, borrow: Borrow, *, timeout: float
+) -> Reproduction:
+    """Where there is nothing to compare with."""
+    head = await _attempt(subject, borrow, "reproduction-head", patch, timeout)
+    on_head, why = redness(head, Existing(base))
+    note = f"On the head: {why}." if why else ""
+    command = subject.command
+    return Reproduction(command=command, origin=subject.origin, head=head.execution, on_head=on_head, note=note)
+
+
 def _judge(
     subject: Subject, before: Attempt, head: Attempt, existing: Existing, failing_before: frozenset[str]
 ) -> Reproduction:

@@ -97,10 +97,11 @@ def _about_reproduction(reproduction: Reproduction | None) -> str:
         return "There is no reproduction."
     if reproduction.on_head == "not_run":
         return "The reproduction was not run."
+    where = reproduction.reference
     on_base = {
-        "red": "The reproduction fails on the base and passes on the head.",
-        "green": "The reproduction passes on the base already, so it shows nothing.",
-        "was_not_there": "What the reproduction runs was not there on the base: its failure there shows nothing.",
+        "red": f"The reproduction fails on {where} and passes on the head.",
+        "green": f"The reproduction passes on {where} already, so it shows nothing.",
+        "was_not_there": f"What the reproduction runs was not there on {where}: its failure there shows nothing.",
         "not_run": "The reproduction was run on the head only.",
     }
     return on_base[reproduction.on_base]

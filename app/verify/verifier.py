@@ -20,6 +20,7 @@ from app.verify.frameworks import SuiteCommand
 from app.verify.gates import Candidate, static_gates
 from app.verify.gates.bandit import security_scan
 from app.verify.gates.lint import lint
+from app.verify.guarding import Guarded, guard
 from app.verify.overlay import Overlay
 from app.verify.reproduction import Subject, changed_tests, reproduce, with_tests_of
 from app.verify.verdict import verdict
@@ -56,6 +57,7 @@ class Verifier:
 
     `conflicts` are the paths in which conflicts of a merge are to be resolved. `before` then gives the changes that
     make the base, on which nothing can be run, into the branch as it was: that is what the head is compared with.
+    `guarded` is there where only tests are to be written, with the fix that they are for.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Verifier:
         protected_paths: tuple[str, ...] = (),
         conflicts: tuple[str, ...] = (),
         before: Callable[[], Patch] | None = None,
+        guarded: Guarded | None = None,
         limits: TimeLimits | None = None,
     ) -> None:
         self._workspaces = workspaces
@@ -79,6 +82,7 @@ class Verifier:
         self._protected = protected_paths
         self._conflicts = conflicts
         self._find_before = before
+        self._guarded = guarded
         self._limits = limits or TimeLimits()
         self._isolated = True
 
@@ -137,7 +141,10 @@ class Verifier:
 
     async def _static(self, patch: Patch) -> tuple[Gate, ...]:
         candidate = Candidate(self._tree, patch)
-        gates = await asyncio.to_thread(static_gates, candidate, self._protected, self._conflicts)
+        only_tests = self._guarded is not None
+        gates = await asyncio.to_thread(
+            static_gates, candidate, self._protected, self._conflicts, only_tests=only_tests
+        )
         if any(gate.outcome == "blocked" for gate in gates):
             return gates
         return (*gates, await security_scan(candidate))
@@ -150,7 +157,7 @@ class Verifier:
         if submission.reproduction.strip():
             subject = Subject(submission.reproduction.strip(), "asked" if submission.asked else "agent")
             own = await self._reproduce(subject, patch, known)
-            if own.on_base == "red" or own.on_head != "green":
+            if own.on_base in ("red", "not_run") or own.on_head != "green":
                 return own
         if own is None or own.on_base == "green":
             for one in earlier:
@@ -170,12 +177,16 @@ class Verifier:
     async def _reproduce(self, subject: Subject, patch: Patch, known: Known) -> Reproduction:
         self._progress.say("verification", f"reproduction on head and base: {subject.command}")
         failing = frozenset((known.suite.failing or ()) if known.suite else ())
+        timeout, borrow = self._limits.reproduction, self.borrow
+        if self._guarded is not None:
+            guarded = self._guarded
+            return await guard(subject, patch, self._tree, borrow, guarded, timeout=timeout, failing_before=failing)
         return await reproduce(
             subject,
             patch,
             self._reference,
-            self.borrow,
-            timeout=self._limits.reproduction,
+            borrow,
+            timeout=timeout,
             failing_before=failing,
             beneath=self._before,
         )

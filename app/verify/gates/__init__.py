@@ -12,21 +12,28 @@ from app.verify.gates.parses import syntax
 from app.verify.gates.protected import protected_paths
 from app.verify.gates.secret_lines import secret_lines
 from app.verify.gates.size import refused_files, size
+from app.verify.gates.tests_alone import tests_alone
 from app.verify.gates.weaker_tests import weaker_tests
 
 __all__ = ["Candidate", "static_gates"]
 
 
 def static_gates(
-    candidate: Candidate, protected: Iterable[str] = (), conflicting: Collection[str] = ()
+    candidate: Candidate,
+    protected: Iterable[str] = (),
+    conflicting: Collection[str] = (),
+    *,
+    only_tests: bool = False,
 ) -> tuple[Gate, ...]:
     """Every gate that needs nothing but the bytes; those that read contents only where the size allows it.
 
-    `conflicting` are the paths of the base in which conflicts are to be resolved.
+    `conflicting` are the paths of the base in which conflicts are to be resolved. `only_tests` may a patch touch
+    that is to add tests.
     """
     first = (size(candidate), refused_files(candidate), protected_paths(candidate, protected), file_kinds(candidate))
+    alone = (tests_alone(candidate),) if only_tests else ()
     if first[0].outcome == "blocked":
-        return first
+        return (*first, *alone)
     rest = (syntax, secret_lines, hidden_characters, manifests, weaker_tests)
     resolved = (conflicts(candidate, conflicting),) if conflicting else ()
-    return (*first, *resolved, *(examine(candidate) for examine in rest))
+    return (*first, *alone, *resolved, *(examine(candidate) for examine in rest))

@@ -23,7 +23,7 @@ _CI_FILES = frozenset(
 )
 _HOOK_DIRECTORIES = frozenset({".husky", ".githooks", ".git-hooks", ".git_hooks"})
 _GIT_ALLOWED = frozenset({".github", ".gitignore", ".gitkeep"})
-_GITHUB_PROTECTED = re.compile(r"^(?:workflows|actions|dependabot\.ya?ml|agent-fix\.ya?ml|codeowners)$")
+_GITHUB_PROTECTED = re.compile(r"^(?:workflows|actions|dependabot\.ya?ml|agent-fix(?:\.ya?ml)?|codeowners)$")
 _REVIEWED = frozenset(
     {"agents.md", "claude.md", "gemini.md", ".cursorrules", ".mcp.json", ".claude", ".cursor", ".codex"}
     | {".pre-commit-config.yaml", "lefthook.yml", "renovate.json", ".renovaterc", ".gitignore", ".npmrc", ".yarnrc.yml"}

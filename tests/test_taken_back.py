@@ -1,0 +1,103 @@
+"""A fix taken back from a base that has it: the code as it was before, and everything else as it is."""
+
+from pathlib import Path
+
+import pytest
+
+from app.gitstore import GitStore
+from app.verify.taken_back import TakenBack, take_back
+from tests.repositories import commit_files, git, make_repository
+
+LINES = [f"line {number}\n" for number in range(20)]
+BROKEN, MENDED = "".join(LINES), "".join(["mended\n", *LINES[1:]])
+NEWER = "".join(["mended\n", *LINES[1:-1], "newer\n"])
+
+
+class History:
+    """A repository that is broken, then fixed, and its mirror, to which commits come one by one."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.source = make_repository(tmp_path / "source", {"calc.py": BROKEN, "CHANGELOG.md": "# Changes\n"})
+        self.before = commit_files(self.source, {"other.py": "x = 1\n"})
+        self.store = GitStore(tmp_path / "mirror.git")
+        self.store.ensure()
+
+    def commit(self, **files: str) -> str:
+        return commit_files(self.source, {name.replace("__", "."): content for name, content in files.items()})
+
+    def fix(self) -> str:
+        files = {
+            "calc.py": MENDED,
+            "tests/test_calc.py": "assert True\n",
+            "CHANGELOG.md": "# Changes\n- fixed\n",
+            "new.py": "",
+        }
+        return commit_files(self.source, files)
+
+    def without(self, base: str, fix: str) -> TakenBack:
+        for commit in (base, fix):
+            self.store.fetch(self.source, commit)
+        for parent in self.store.parents(fix):
+            self.store.fetch(self.source, parent)
+        return take_back(self.store, base, fix)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return History(tmp_path)
+
+
+def contents(found: TakenBack) -> dict[str, bytes | None]:
+    assert found.patch is not None, found.reason
+    return {change.path: change.content for change in found.patch.changes}
+
+
+def test_right_after_the_fix_its_own_changes_are_gone_and_its_tests_stay(history: History) -> None:
+    fix = history.fix()
+    found = history.without(fix, fix)
+    assert contents(found) == {"CHANGELOG.md": b"# Changes\n", "calc.py": BROKEN.encode(), "new.py": None}
+
+
+def test_later_work_on_the_same_file_is_kept(history: History) -> None:
+    fix = history.fix()
+    base = history.commit(calc__py=NEWER)
+    found = history.without(base, fix)
+    assert contents(found)["calc.py"] == NEWER.replace("mended", "line 0").encode()
+
+
+def test_words_that_were_changed_since_are_left_as_they_are(history: History) -> None:
+    fix = history.fix()
+    base = history.commit(CHANGELOG__md="# Changes\n- fixed\n- more\n")
+    assert contents(history.without(base, fix)).keys() == {"calc.py", "new.py"}
+
+
+def test_code_that_was_changed_since_in_the_same_place_cannot_be_had_without(history: History) -> None:
+    fix = history.fix()
+    base = history.commit(calc__py=MENDED.replace("mended", "mended again"))
+    found = history.without(base, fix)
+    assert found == TakenBack(None, "what it changed was changed again since (calc.py)")
+
+
+def test_a_fix_that_was_reverted_since_is_not_there(history: History) -> None:
+    fix = history.fix()
+    (history.source / "new.py").unlink()
+    base = commit_files(history.source, {"calc.py": BROKEN, "CHANGELOG.md": "# Changes\n"})
+    assert history.without(base, fix).reason == "nothing but tests is left of it in the base"
+
+
+def test_of_a_merge_the_whole_branch_is_taken_back(history: History) -> None:
+    git(history.source, "checkout", "-q", "-b", "topic")
+    history.fix()
+    git(history.source, "checkout", "-q", "main")
+    history.commit(third__py="y = 2\n")
+    git(history.source, "merge", "-q", "--no-ff", "-m", "Merge pull request #41", "topic")
+    fix = git(history.source, "rev-parse", "HEAD")
+    assert contents(history.without(fix, fix)).keys() == {"CHANGELOG.md", "calc.py", "new.py"}
+
+
+def test_the_first_commit_is_no_fix(tmp_path: Path) -> None:
+    source = make_repository(tmp_path / "one")
+    store = GitStore(tmp_path / "mirror.git")
+    store.ensure()
+    only = store.fetch(source, "HEAD")
+    assert "first commit" in take_back(store, only, only).reason
