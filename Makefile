@@ -42,7 +42,9 @@ bench-peers: install
 	@$(BIN)/python -m bench.all --peers
 
 lock: install
-	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/installer.txt
+	$(BIN)/uv pip compile requirements/installer.in --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-header --no-annotate --no-strip-extras --quiet --output-file requirements/installer.txt
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-header --no-annotate --no-strip-extras --quiet --output-file requirements/runtime.txt
 	$(BIN)/uv pip compile pyproject.toml requirements/build.in --group dev --universal --python-version 3.11 \

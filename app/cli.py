@@ -163,7 +163,7 @@ def _add_action(commands: "Commands[argparse.ArgumentParser]") -> None:
         description="receive and publish hold the token, solve holds the model's keys. Everything is told by the "
         "environment, as action.yml sets it.",
     )
-    action.add_argument("step", choices=("receive", "solve", "publish"))
+    action.add_argument("step", choices=("ready", "receive", "solve", "publish"))
 
 
 def _add_sweep(commands: "Commands[argparse.ArgumentParser]") -> None:

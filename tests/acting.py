@@ -121,7 +121,8 @@ class Workflow:
         ours = self.place / "ours"
         shutil.copytree(ROOT / "app", ours / "app", ignore=shutil.ignore_patterns("__pycache__"))
         (ours / "requirements").mkdir()
-        shutil.copy(ROOT / "requirements" / "runtime.txt", ours / "requirements")
+        for name in ("installer.txt", "runtime.txt"):
+            shutil.copy(ROOT / "requirements" / name, ours / "requirements")
         shutil.copy(ROOT / "action.yml", ours)
         found = {OURS: ours}
         for used in sorted(set(re.findall(r"uses: (\S+@[0-9a-f]{40})", (ROOT / "action.yml").read_text()))):

@@ -88,16 +88,18 @@ def test_the_token_and_the_models_keys_are_in_different_steps() -> None:
     with_token = {name for name, env in steps.items() if "inputs.token" in str(env) or "github.token" in str(env)}
     with_keys = {name for name, env in steps.items() if "inputs.model-keys" in str(env)}
     assert with_token == {"sweep", "receive", "publish"}
-    assert with_keys == {"solve"}
+    assert with_keys == {"ready", "solve"}
+    same = [{**step["env"], "AGENT_FIX_ISSUE": ""} for step in ACTION["runs"]["steps"] if step.get("id") in with_keys]
+    assert same[0] == same[1], "what is made ready is started as the solving step is"
 
 
 def test_the_environment_is_kept_before_anything_foreign_is_executed() -> None:
     names = [step["name"] for step in ACTION["runs"]["steps"]]
-    assert names.index("Keep the environment") < names.index("Receive") < names.index("Solve")
+    assert names.index("Receive") < names.index("Keep the environment") < names.index("Solve")
     build = next(step["run"] for step in ACTION["runs"]["steps"] if step["name"] == "Build the environment")
     assert "--require-hashes" in build
     for step in ACTION["runs"]["steps"]:
-        for command in re.findall(r'"\$(?:PYTHON|VENV/bin/python)" (\S+)', step.get("run", "")):
+        for command in re.findall(r'(?<!--python )"\$(?:PYTHON|VENV/bin/python)" (\S+)', step.get("run", "")):
             assert command == "-I", step["name"]
 
 

@@ -1,6 +1,7 @@
-"""`agent-fix action STEP`: the App folded into three steps of a workflow, each with only what it may hold.
+"""`agent-fix action STEP`: the App folded into steps of a workflow, each with only what it may hold.
 
 receive (token) ─► solve (model keys) ─► publish (token), over one SQLite directory below the runner's temporary files.
+Before them `ready` starts the process that solve will work in: what takes it long to import is there when it is needed.
 """
 
 import argparse
@@ -8,23 +9,26 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import cast
 
 from app import failpoints, log
 from app.entrypoints.papers import fail, write_outputs
+from app.entrypoints.spare import dismiss_spare, start_spare
 from app.entrypoints.told import what_was_told
 from app.errors import AgentFixError, ExitCode
 from app.redact import Redactor
 from app.settings import process_environment
-from app.settings.workflow import Step, Workflow, read_workflow, step_environment
+from app.settings.workflow import KNOWN_BY, Step, Workflow, chosen, read_workflow, step_environment, workflow_from
 
 
 def action_command(arguments: argparse.Namespace) -> int:
     """Start again with this step's environment, where it was started with more; then do the step."""
     step = cast("Step", arguments.step)
     given = process_environment()
+    if step == "ready":
+        return _make_ready(given)
     own = step_environment(step, given)
     if given.keys() - own.keys():
         words = (sys.executable, "-I", "-m", "app.cli", "action", step)
@@ -36,9 +40,19 @@ def action_command(arguments: argparse.Namespace) -> int:
         try:
             return asyncio.run(_do(step, workflow))
         except AgentFixError as error:
+            dismiss_spare(workflow.settings.state)
             write_outputs(workflow, {"exit-status": "error"} if step == "publish" else {"work": "false"})
             fail(workflow, error)
             raise
+
+
+def _make_ready(given: Mapping[str, str]) -> int:
+    """Only where something is asked for. What is wrong is said by the step that cannot go on with it."""
+    with suppress(AgentFixError):
+        workflow, own = workflow_from(step_environment("receive", given)), step_environment("solve", given)
+        if workflow.issue or not what_was_told(workflow).nothing:
+            start_spare(workflow.settings.state, {**own, **chosen(given, KNOWN_BY)})
+    return ExitCode.OK
 
 
 async def _do(step: Step, workflow: Workflow) -> int:
@@ -56,7 +70,7 @@ async def _do(step: Step, workflow: Workflow) -> int:
             from app.entrypoints.action_solve import solve  # noqa: PLC0415
 
             return await solve(workflow)
-        case "publish":
+        case _:
             from app.entrypoints.action_publish import publish  # noqa: PLC0415
 
             return await publish(workflow)

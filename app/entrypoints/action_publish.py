@@ -7,6 +7,7 @@ from app.bootstrap.publishing import Publishing
 from app.entrypoints.carrying import Patience, carry_out_due, the_job
 from app.entrypoints.papers import CANCELLED, write_outputs, write_summary
 from app.entrypoints.record import write_record
+from app.entrypoints.spare import dismiss_spare
 from app.errors import AgentFixError, ExitCode
 from app.job import FINAL, JobState
 from app.jobs.queue import PARKED
@@ -27,6 +28,7 @@ CALM: Final[frozenset[JobState]] = frozenset(
 
 
 async def publish(workflow: Workflow) -> int:
+    dismiss_spare(workflow.settings.state)
     async with open_workflow(workflow) as workplace:
         publishing = workplace.publishing
         found = the_job(publishing)

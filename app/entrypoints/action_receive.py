@@ -6,6 +6,7 @@ import logging
 from app.bootstrap.action import Workplace, open_workflow
 from app.entrypoints.carrying import Patience, carry_out_due, the_job
 from app.entrypoints.papers import write_outputs
+from app.entrypoints.spare import dismiss_spare, spare_is_ready
 from app.entrypoints.told import Told
 from app.errors import AgentFixError, ExitCode
 from app.events import Trigger
@@ -41,6 +42,10 @@ async def receive(workflow: Workflow, told: Told) -> int:
         await carry_out_due(workplace.publishing, Patience(TELLING))
         found = the_job(workplace.publishing)
     work = found is not None and found.ready and not found.handed_over and found.row.state in WORKED_ON
+    if work and workflow.keeping:
+        await spare_is_ready(workflow.settings.state)
+    if not work:
+        dismiss_spare(workflow.settings.state)
     write_outputs(workflow, {"work": "true" if work else "false", "job": found.job.id if found else ""})
     return ExitCode.OK
 

@@ -5,6 +5,7 @@ import signal
 import sys
 
 from app.bootstrap.premises import Premises
+from app.entrypoints.handing_over import start_in_spare
 from app.entrypoints.papers import CANCELLED
 from app.entrypoints.terminal import TerminalProgress
 from app.entrypoints.worker import Rhythm, Worker, start_process
@@ -64,7 +65,8 @@ async def solve(workflow: Workflow) -> int:
     if not newest:
         raise AgentFixError("There is no job to work on.", code=ExitCode.USAGE)
     job = newest[0].job.id
-    worker, solving = Worker(premises, start_process(workflow.settings), rhythm=RHYTHM), Solving(premises, job)
+    start = start_in_spare(workflow.settings, start_process(workflow.settings))
+    worker, solving = Worker(premises, start, rhythm=RHYTHM), Solving(premises, job)
 
     def cancel() -> None:
         solving.cancelled = True

@@ -26,13 +26,14 @@ from app.jobs.queue import Claim
 from app.model.errors import ModelError
 from app.redact import Redactor
 from app.result import Result
-from app.settings import read_settings
+from app.settings import Settings, read_settings
 
 LOOK_SECONDS = 0.5
 PUT_OFF = timedelta(seconds=90)
 """Between two attempts at what may mend itself: a provider that is down, a full disk, a base that is under way."""
 FOR_PEOPLE: frozenset[ExitCode] = frozenset({ExitCode.LIMIT_REACHED, ExitCode.SANDBOX, ExitCode.CONFIG})
 _PR_SET_PDEATHSIG = 1
+Leave = Callable[[int], NoReturn]
 
 logger = logging.getLogger("app.entrypoints.attend")  # which is `__main__` here
 
@@ -86,9 +87,10 @@ class AttendedJournal:
 class Attendance:
     """One claimed job in this process."""
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: Office, leave: Leave = end_process) -> None:
         self.office = office
         self.claim = office.claim
+        self._leave = leave
         self._draining = asyncio.Event()
 
     async def attend(self) -> ExitCode:
@@ -140,10 +142,10 @@ class Attendance:
         while True:
             row = await asyncio.to_thread(store.get, job)
             if row is None or row.epoch != self.claim.epoch:
-                end_process(ExitCode.BUSY)
+                self._leave(ExitCode.BUSY)
             # Nothing is awaited between the job's stop and the process's end: nothing can be wished for after it.
             if row.stop_requested and store.stop(job, queue.stop_reason(job)):
-                end_process(ExitCode.STOPPED)
+                self._leave(ExitCode.STOPPED)
             await asyncio.sleep(LOOK_SECONDS)
 
 
@@ -161,13 +163,17 @@ def main() -> NoReturn:
     failpoints.arm(settings.failpoint)
     if not owner.startswith(f"{this_process().split(':')[0]}:{os.getppid()}:"):
         end_process(ExitCode.BUSY)  # whoever started us has died already
-    office = Office(Premises(settings), Claim(job, epoch, owner, resumed=epoch > 1))
+    attend_claim(settings, Claim(job, epoch, owner, resumed=epoch > 1))
+
+
+def attend_claim(settings: Settings, claim: Claim, leave: Leave = end_process) -> NoReturn:
+    """Work on a claimed job to this process's end."""
     try:
-        code = asyncio.run(Attendance(office).attend())
+        code = asyncio.run(Attendance(Office(Premises(settings), claim), leave).attend())
     except Exception:
-        logger.exception("job %s failed", job)
+        logger.exception("job %s failed", claim.job)
         code = ExitCode.INTERNAL
-    end_process(code)
+    leave(code)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Every real model, through LiteLLM: the only file that imports it, late and in the background."""
 
 import asyncio
+import gc
 import logging
 import os
 from collections.abc import Mapping
@@ -209,6 +210,11 @@ class _Library(NamedTuple):
     httpx: Any
 
 
+def load() -> "Future[_Library]":
+    """Begin the import now, before there is a model to ask."""
+    return _importing()
+
+
 @cache
 def _importing() -> "Future[_Library]":
     """The import of the library, begun by the first who asks."""
@@ -219,9 +225,14 @@ def _load() -> _Library:
     """Quietly: no price list from the network, no stray .env, no log lines."""
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     os.environ["LITELLM_MODE"] = "PRODUCTION"
-    import httpx  # noqa: PLC0415
-    import litellm as module  # noqa: PLC0415 (takes seconds, and two hundred megabytes)
-    import openai  # noqa: PLC0415
+    gc.disable()  # of what an import makes nothing is garbage, and looking for it takes a quarter of the time
+    try:
+        import httpx  # noqa: PLC0415
+        import litellm as module  # noqa: PLC0415 (takes seconds, and two hundred megabytes)
+        import openai  # noqa: PLC0415
+    finally:
+        gc.freeze()
+        gc.enable()
 
     litellm: Any = module
     litellm.telemetry = False

@@ -7,17 +7,20 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from app.settings import Settings, process_environment, settings_from
-from app.settings.roles import STATE_DIR, environment_for, is_for_a_model
+from app.settings.roles import LESSONS, STATE_DIR, environment_for, is_for_a_model
 from app.settings.values import Problem, SettingsError
 
-Step = Literal["receive", "solve", "publish"]
+Step = Literal["ready", "receive", "solve", "publish"]
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
 
 TOKEN: Final = "AGENT_FIX_GITHUB_TOKEN"  # noqa: S105  # a name
 MODEL_KEYS: Final = "AGENT_FIX_MODEL_KEYS"
 _PAPERS: Final = frozenset({"GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "RUNNER_TEMP"})
 _EVENT: Final = frozenset({"GITHUB_EVENT_NAME", "GITHUB_EVENT_PATH", "AGENT_FIX_ISSUE", "AGENT_FIX_SOLVED"})
+_KEEPING: Final = "AGENT_FIX_KEEPING"
 _PLACE: Final = frozenset(f"GITHUB_{name}" for name in ("REPOSITORY", "RUN_ID", "RUN_ATTEMPT", "SERVER_URL", "API_URL"))
+KNOWN_BY: Final = frozenset({"RUNNER_TRACKING_ID"})
+"""By this a runner finds what a job left running, and ends it."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -39,6 +42,8 @@ class Workflow:
     summary: Path | None
     issue: int = 0
     """To work on without an event that names one; 0 for none."""
+    keeping: bool = False
+    """Whether the environment is put into the cache after this step: nothing may change it meanwhile."""
     solved: str = ""
     """How the solving step ended, as GitHub says: success, failure, cancelled, skipped."""
     token: str = field(default="", repr=False)
@@ -46,18 +51,22 @@ class Workflow:
 
 def step_environment(step: Step, environment: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that this step's process may hold, with the model's keys under their own names."""
-    if step == "solve":
+    if step in {"ready", "solve"}:
         own = environment_for("worker", environment, {TOKEN: _tokens(environment)})
         keys = _model_keys(environment.get(MODEL_KEYS, ""))
-        return {**own, **keys, **_chosen(environment, _PAPERS), STATE_DIR: str(_state(environment))}
+        return {**own, **keys, **chosen(environment, _PAPERS), STATE_DIR: str(_state(environment))}
     own = environment_for("publisher", environment, {})
-    return {**own, **_chosen(environment, _PAPERS | _EVENT | _PLACE | {TOKEN}), STATE_DIR: str(_state(environment))}
+    return {
+        **own,
+        **chosen(environment, _PAPERS | _EVENT | _PLACE | {TOKEN, _KEEPING}),
+        STATE_DIR: str(_state(environment)),
+    }
 
 
 def read_workflow(step: Step) -> Workflow:
     """The step as it was started. SettingsError where GitHub or the workflow did not tell what is needed."""
     environment = process_environment()
-    if step != "solve":
+    if step in {"receive", "publish"}:
         _need(environment, TOKEN, "Give the Action a token, like `token: ${{ github.token }}`.")
         _need(environment, "GITHUB_REPOSITORY", "It is set by GitHub; the command is for its workflows.")
     return workflow_from(environment)
@@ -68,7 +77,8 @@ def workflow_from(environment: Mapping[str, str]) -> Workflow:
         "AGENT_FIX_GITHUB_URL": environment.get("GITHUB_SERVER_URL", ""),
         "AGENT_FIX_GITHUB_API_URL": environment.get("GITHUB_API_URL", ""),
     }
-    settings = settings_from({**addresses, **environment}, _state(environment))
+    nothing_stays = {LESSONS: "off"}  # the state directory goes with the runner
+    settings = settings_from({**addresses, **environment, **nothing_stays}, _state(environment))
     if settings.problems:
         raise SettingsError(settings.problems)
     owner, _, name = environment.get("GITHUB_REPOSITORY", "").partition("/")
@@ -85,6 +95,7 @@ def workflow_from(environment: Mapping[str, str]) -> Workflow:
         output=_path(environment, "GITHUB_OUTPUT"),
         summary=_path(environment, "GITHUB_STEP_SUMMARY"),
         issue=_issue(environment.get("AGENT_FIX_ISSUE", "").strip()),
+        keeping=environment.get(_KEEPING) == "true",
         solved=environment.get("AGENT_FIX_SOLVED", ""),
         token=environment.get(TOKEN, ""),
     )
@@ -124,7 +135,7 @@ def _tokens(environment: Mapping[str, str]) -> tuple[str, ...]:
     return tuple({value for name in names if (value := environment.get(name, "").strip())})
 
 
-def _chosen(environment: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
+def chosen(environment: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
     return {name: environment[name] for name in names if name in environment}
 
 

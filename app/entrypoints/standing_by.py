@@ -1,0 +1,84 @@
+"""The spare process itself: imports, waits to be given a job, and works on it; alone it does not stay."""
+
+import json
+import os
+import signal
+import socket
+import threading
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+from app import failpoints, log
+from app.bootstrap.preloading import preload
+from app.entrypoints.attend import attend_claim
+from app.entrypoints.leaving import end_process
+from app.entrypoints.spare import READY, SOCKET, peer
+from app.errors import ExitCode
+from app.jobs.queue import Claim
+from app.redact import Redactor
+from app.settings import read_settings
+
+WAITING = 900.0
+"""Seconds until nobody comes any more: what brings the job has its own, shorter patience."""
+_LONGEST = 4_096
+
+
+def main() -> None:
+    """`python -I -m app.entrypoints.standing_by`, with the socket at which it is reached as its standard input."""
+    settings = read_settings()
+    log.configure(form=settings.log, redactor=Redactor(settings.secrets))
+    failpoints.arm(settings.failpoint)
+    try:
+        preload(settings)
+    finally:
+        (settings.state / READY).touch()
+    listener = socket.socket(fileno=os.dup(0))
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)
+    given = _wait(listener)
+    (settings.state / SOCKET).unlink(missing_ok=True)
+    if given is None:
+        return
+    connection, claim = given
+    threading.Thread(target=_die_with, args=(connection,), daemon=True).start()
+    attend_claim(settings, claim, partial(_leave, connection))
+
+
+def _wait(listener: socket.socket) -> tuple[socket.socket, Claim] | None:
+    """The first to come brings the job, or says that there is none."""
+    with listener:
+        listener.settimeout(WAITING)
+        try:
+            connection, _ = listener.accept()
+        except TimeoutError:
+            return None
+    connection.settimeout(None)
+    words, streams, _, _ = socket.recv_fds(connection, _LONGEST, 2)
+    if not words:
+        return None
+    for number, stream in zip((1, 2), streams, strict=True):
+        os.dup2(stream, number)
+        os.close(stream)
+    job, epoch, owner = json.loads(words)
+    if f":{peer(connection)}:" not in owner:
+        return None
+    return connection, Claim(job, epoch, owner, resumed=epoch > 1)
+
+
+def _die_with(connection: socket.socket) -> None:
+    """As a child dies with its worker: at once, whatever it is doing."""
+    with suppress(OSError):
+        connection.recv(1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _leave(connection: socket.socket, code: int) -> NoReturn:
+    with suppress(OSError):
+        connection.send(bytes([code if 0 <= code < 256 else ExitCode.INTERNAL]))
+    end_process(code)
+
+
+if __name__ == "__main__":
+    main()

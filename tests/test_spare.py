@@ -1,0 +1,92 @@
+"""The spare process: started before there is a job, given one as if just started for it, and never left over."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.entrypoints.handing_over import start_in_spare
+from app.entrypoints.spare import SOCKET, dismiss_spare, reached, spare_is_ready, start_spare
+from app.entrypoints.worker import Process
+from app.errors import ExitCode
+from app.jobs.owner import this_process
+from app.jobs.queue import Claim
+from app.settings import Settings, settings_from
+
+NO_JOB = "j-of-nobody"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """A recorded model needs no library; the path is longer than that of a socket may be."""
+    state = tmp_path / ("a-very-long-name-" * 6) / "state"
+    return settings_from({"PATH": os.environ["PATH"], "AGENT_FIX_MODEL": "recorded/none"}, state)
+
+
+@pytest.fixture
+def spare(settings: Settings) -> Iterator[int]:
+    """The id of one that was started."""
+    pid = start_spare(settings.state, settings.environment)
+    yield pid
+    try:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    except (ProcessLookupError, ChildProcessError):
+        """It has ended, and was seen to."""
+
+
+def ended(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+async def otherwise(claim: Claim) -> Process:
+    raise AssertionError(f"a new process was started for {claim.job}")
+
+
+def claim(owner: str = "") -> Claim:
+    return Claim(NO_JOB, 1, owner or this_process(), resumed=False)
+
+
+async def test_it_is_given_a_job_and_says_how_that_ended(settings: Settings, spare: int) -> None:
+    assert await spare_is_ready(settings.state)
+    process = await start_in_spare(settings, otherwise)(claim())
+    assert await process.wait() == ExitCode.INTERNAL, "there is no such job"
+    assert process.returncode == ExitCode.INTERNAL
+    assert ended(spare) == ExitCode.INTERNAL
+    assert not (settings.state / SOCKET).exists()
+    process.kill()  # and it is nobody else who has its number by now
+
+
+async def test_without_a_word_it_ends(settings: Settings, spare: int) -> None:
+    dismiss_spare(settings.state)
+    assert ended(spare) == 0
+    assert not (settings.state / SOCKET).exists()
+
+
+async def test_it_dies_with_whoever_gave_it_the_job(settings: Settings, spare: int) -> None:
+    with reached(settings.state / SOCKET) as connection:
+        connection.send(b"[")  # not even whole
+    assert ended(spare) != 0
+
+
+async def test_a_job_of_another_process_is_not_worked_on(settings: Settings, spare: int) -> None:
+    process = await start_in_spare(settings, otherwise)(claim("elsewhere:1:2-3"))
+    assert await process.wait() == -signal.SIGKILL
+    assert ended(spare) == 0
+
+
+async def test_where_none_is_there_a_process_is_started(settings: Settings) -> None:
+    asked: list[str] = []
+
+    async def start(of: Claim) -> Process:
+        asked.append(of.job)
+        raise ProcessLookupError
+
+    settings.state.mkdir(parents=True)
+    with pytest.raises(ProcessLookupError):
+        await start_in_spare(settings, start)(claim())
+    assert asked == [NO_JOB]
+    assert not await spare_is_ready(settings.state)
+    dismiss_spare(settings.state)
