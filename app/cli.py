@@ -125,6 +125,11 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
     fix.add_argument("--runner", metavar="R", help="which agent works (default: native)")
     fix.add_argument("--sandbox", choices=("bubblewrap", "none"), help="none: no isolation, and the result says so")
     fix.add_argument("--out", type=Path, metavar="DIR", help="where the results go (default: in the state directory)")
+    fix.add_argument(
+        "--reasoning",
+        choices=("low", "medium", "high"),
+        help="how hard the model is to think (default: its provider's)",
+    )
     fix.add_argument("--record", type=Path, metavar="FILE", help="write the model's answers to FILE for recorded/FILE")
     fix.add_argument("--json", action="store_true", help="print job.json on stdout; progress goes to stderr")
     fix.add_argument("--restart", action="store_true", help="a new job even where an interrupted one could go on")

@@ -9,6 +9,7 @@ from app import config_rules as rules
 from app.config_messages import unknown_key, wrong_value
 from app.errors import ConfigError
 from app.job import Budget
+from app.model.base import Models
 from app.noun import Noun
 from app.strictyaml import WHOLE_FILE, Document, Path, Problem, dotted, read_yaml
 from app.text import one_line
@@ -46,6 +47,9 @@ class BudgetConfig(Noun):
     usd_per_day: Money | None = Field(
         default=None, description="US dollars all jobs of the repository may cost in a day."
     )
+    usd_per_day_actor: Money | None = Field(
+        default=None, description="US dollars the jobs that one person asked for here may cost in a day."
+    )
 
     def over(self, default: Budget) -> Budget:
         """The default with what the file says in its place."""
@@ -60,15 +64,58 @@ class IterateConfig(Noun):
     """What the bot answers on its own pull request, and how many times."""
 
     ci: bool = Field(default=True, description="Mend failing checks.")
-    reviews: bool = Field(default=True, description="Answer reviews.")
+    reviews: bool = Field(default=True, description="Follow reviews that ask for changes.")
     conflicts: bool = Field(default=True, description="Resolve conflicts with the base branch.")
     max: Annotated[int, Field(ge=0, le=20)] = Field(default=3, description="Rounds on one pull request at most.")
+
+
+class ModelChoice(Noun):
+    """A model for each kind of work. `model: NAME` is the same as `model: {code: NAME}`."""
+
+    code: ModelName = Field(description="Writes the change, and does whatever has no model of its own.")
+    plan: ModelName | None = Field(default=None, description="Makes the plan.")
+    answer: ModelName | None = Field(default=None, description="Answers questions (`/agent ask`).")
+    cheap: ModelName | None = Field(default=None, description="Does small things beside: lessons, words for images.")
+
+    @property
+    def models(self) -> Models:
+        return Models(code=self.code, plan=self.plan or "", answer=self.answer or "", cheap=self.cheap or "")
+
+
+_NAME = {"type": "string"}
+ModelKey = Annotated[
+    ModelChoice,
+    BeforeValidator(lambda value: value if isinstance(value, dict | ModelChoice) else {"code": value}),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _NAME,
+                {
+                    "type": "object",
+                    "properties": {
+                        name: {**_NAME, "description": field.description}
+                        for name, field in ModelChoice.model_fields.items()
+                    },
+                    "required": ["code"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
 
 
 class RepoConfig(Noun):
     """How agent-fix works in this repository. Every key is optional."""
 
-    model: ModelName | None = Field(default=None, description="The model, by the name LiteLLM knows.")
+    model: ModelKey | None = Field(
+        default=None,
+        description="The model, by the name LiteLLM knows, or one for each of `plan`, `code`, `answer` and `cheap`.",
+    )
+    reasoning: Literal["low", "medium", "high"] | None = Field(
+        default=None,
+        description="How hard the model is to think before it answers; the provider's choice where absent.",
+    )
     fallbacks: Fallbacks = Field(default=(), description="Models to try in turn where the first cannot be reached.")
     runner: Annotated[str, AfterValidator(rules.runner)] | None = Field(
         default=None, description="The coding agent: `native`, or a command-line agent the server offers."
@@ -165,6 +212,11 @@ def _problem(details: ErrorDetails, document: Document) -> Problem:
     while path not in document.lines:  # the item of a list that was written as a single value
         path = path[:-1]
     if details["type"] == "extra_forbidden":
-        sections: dict[Path, type[Noun]] = {(): RepoConfig, ("budget",): BudgetConfig, ("iterate",): IterateConfig}
+        sections: dict[Path, type[Noun]] = {
+            (): RepoConfig,
+            ("model",): ModelChoice,
+            ("budget",): BudgetConfig,
+            ("iterate",): IterateConfig,
+        }
         return Problem(document.lines[path], dotted(path), unknown_key(str(path[-1]), sections[path[:-1]].model_fields))
     return Problem(document.lines[path], dotted(path), wrong_value(details))

@@ -8,7 +8,9 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
-_SERVER_ONLY = frozenset({"app_id", "endpoint", "env", "environment", "host", "password", "port", "sandbox", "secret"})
+_SERVER_ONLY = frozenset(
+    {"app_id", "endpoint", "env", "environment", "host", "password", "port", "prices", "sandbox", "secret"}
+)
 _SERVER_ONLY_ENDINGS = ("_base", "_bots", "_dir", "_key", "_secret", "_secrets", "_token", "_url", "secrets", "token")
 _BY_OTHER_NAMES = {
     "branch_prefix": "branch",
@@ -45,6 +47,8 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
 
 def wrong_value(details: ErrorDetails) -> str:
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
+    if kind == "missing":
+        return f"must also say `{details['loc'][-1]}`"
     if kind == "value_error":
         return str(context["error"])
     if kind == "string_too_long":
@@ -59,7 +63,7 @@ def _wanted(kind: str, context: Mapping[str, Any]) -> str:
     if kind == "literal_error":
         return "must be " + str(context["expected"]).replace("'", "")
     if kind == "greater_than_equal":
-        return f"must be at least {context['ge']:,}"
+        return f"must be at least {context['ge']:,g}"
     if kind == "less_than_equal":
         return f"must be at most {context['le']:,.0f}"
     return _WANTED[kind]

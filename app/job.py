@@ -92,6 +92,8 @@ class Job(Noun):
     """`ask`: the request is a question, and nothing is ever published (`app.asking`)."""
     conflicts: tuple[str, ...] = ()
     """Paths of the base that have conflict markers in them: to resolve these is what the job is about."""
+    attempts: int = 1
+    """How many are made at most, independently, until one is proved (`app.attempts`)."""
     created_at: datetime
 
     @property

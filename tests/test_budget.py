@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, create_engine
 
 from app.errors import AgentFixError, ExitCode
-from app.model.base import ModelInfo, Usage
-from app.model.budget import Ledger, MemoryLedger, parse_usd, usd
+from app.model.base import Answer, ModelInfo, Origin, Usage, WorkKind
+from app.model.budget import Ledger, MemoryLedger, ModelUse, parse_usd, usd
 from app.model.errors import BudgetError
+from app.model.fallback import fallback_notes
 from app.model.prices import affordable, cost_of, worst_case
 from app.model.sql_ledger import SqlLedger, metadata
 
@@ -52,6 +53,7 @@ def test_a_call_is_reserved_and_booked(make: MakeLedger) -> None:
         "lost": 0,
         "pending": 0,
         "estimated": 0,
+        "models": (),
     }
 
 
@@ -253,3 +255,38 @@ def test_the_worst_case_is_never_too_low(
     if worst:
         less = affordable(info, prompt, worst - 1, output)
         assert less < output or worst_case(info, prompt, less) <= worst - 1
+
+
+def answered(model: str, kind: WorkKind = "code", *, instead_of: str = "", because: str = "") -> str:
+    return Answer(model=model, origin=Origin(kind=kind, instead_of=instead_of, because=because)).model_dump_json()
+
+
+def test_the_account_knows_which_models_answered(make: MakeLedger) -> None:
+    ledger = make(1_000)
+    answers = [
+        answered("b/code"),
+        answered("c/other", instead_of="b/code", because="unreachable"),
+        answered("a/plan", "plan"),
+        answered("b/code"),
+        answered("c/other", instead_of="b/code", because="unreachable"),
+    ]
+    for number, answer in enumerate(answers):
+        ledger.reserve(f"call.{number}", 10)
+        ledger.book(f"call.{number}", Usage(cost=1), answer)
+    ledger.reserve("call.failed", 10)
+    ledger.book("call.failed", Usage(cost=1))
+    totals = ledger.totals()
+    assert [(use.model, use.kind, use.answers) for use in totals.models] == [
+        ("a/plan", "plan", 1),
+        ("b/code", "code", 2),
+        ("c/other", "code", 2),
+    ]
+    assert fallback_notes(totals) == ("2 of 5 answers came from c/other, because b/code was unreachable.",)
+
+
+def test_answers_of_before_say_nothing_of_their_origin(make: MakeLedger) -> None:
+    ledger = make(1_000)
+    ledger.reserve("turn.1", 10)
+    ledger.book("turn.1", Usage(cost=1), '{"content": "x", "model": "b/code"}')
+    assert ledger.totals().models == (ModelUse(model="b/code"),)
+    assert fallback_notes(ledger.totals()) == ()

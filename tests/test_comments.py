@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 
 from app.config import RepoConfig
 from app.gitformat import FileStat
-from app.model.budget import Totals
+from app.model.budget import ModelUse, Totals
 from app.plan import Plan
 from app.publish.comments import commit_message, pull_request_body, pull_request_title
-from app.publish.facts import PullRequestFacts
+from app.publish.facts import PullRequestFacts, facts_of
 from app.publish.intent import MAX_BODY, MAX_TITLE
 from app.publish.plaintext import count, duration, harmless_line
+from app.result import Result
 from app.task import Person
 from app.verify.facts import Execution, Gate, Suite, SuiteResult, Verdict
+from tests.commissions import job
 from tests.pull_requests import BASE, COMMAND, HEAD, TRACE, pull_request, reproduction, suite, task, verification
 from tests.test_markdown import CASES, JOINED, PARSER, flat
 
@@ -125,6 +127,24 @@ def test_no_sandbox_and_recorded_answers_and_warnings_are_said_on_top() -> None:
     assert "`anthropic/some-model` (recorded)" in text
     assert "**No sandbox.**" not in body()
     assert "Recorded" not in body()
+
+
+def test_the_footer_names_the_models_that_really_answered() -> None:
+    usage = Totals(calls=9, models=(ModelUse(model="a/plan", kind="plan"), ModelUse(model="b/code", answers=8)))
+    assert "models `a/plan` (plan), `b/code` (code)" in body(usage=usage)
+    stood_in = ModelUse(model="c/other", answers=2, instead_of="b/code", because="quota")
+    usage = usage.model_copy(update={"models": (*usage.models, stood_in)})
+    assert "`b/code` (code), `c/other` (code as a fallback)" in body(usage=usage)
+    alone = Totals(calls=2, models=(stood_in,))
+    assert "model `c/other` · " in body(usage=alone)
+
+
+def test_answers_of_fallbacks_are_told_in_the_notes() -> None:
+    use = ModelUse(model="c/other", answers=2, instead_of="b/code", because="unreachable")
+    usage = Totals(calls=7, models=(ModelUse(model="b/code", answers=5), use))
+    result = Result(exit_status="pr_opened", usage=usage, notes=("A note.",))
+    facts = facts_of(job("a"), result, verification())
+    assert facts.notes == ("A note.", "2 of 7 answers came from c/other, because b/code was unreachable.")
 
 
 def test_kinds_of_changed_files_are_told() -> None:

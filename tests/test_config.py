@@ -6,7 +6,7 @@ from pathlib import Path
 import jsonschema  # type: ignore[import-untyped]  # part of LiteLLM's own dependencies
 import pytest
 
-from app.config import BudgetConfig, IterateConfig, RepoConfig, json_schema, parse_config
+from app.config import BudgetConfig, IterateConfig, ModelChoice, RepoConfig, json_schema, parse_config
 from app.errors import ConfigError, ExitCode
 from app.job import Budget
 from app.strictyaml import MAX_BYTES
@@ -15,6 +15,7 @@ SCHEMA = Path(__file__).parents[1] / "docs" / "agent-fix.schema.json"
 
 EVERY_KEY = """\
 model: openai/gpt-5
+reasoning: high
 fallbacks: [anthropic/claude-sonnet-5]
 runner: native
 plan: approve
@@ -29,6 +30,7 @@ budget:
   minutes: 45
   steps: 60
   usd_per_day: 20
+  usd_per_day_actor: 6
 protected_paths: [infra/, "*.sql"]
 allowed_actors: [octocat, "renovate-app[bot]"]
 max_open_pull_requests: 3
@@ -48,7 +50,8 @@ instructions: |
 def test_every_key() -> None:
     config = parse_config(EVERY_KEY.encode())
     assert config == RepoConfig(
-        model="openai/gpt-5",
+        model=ModelChoice(code="openai/gpt-5"),
+        reasoning="high",
         fallbacks=("anthropic/claude-sonnet-5",),
         runner="native",
         plan="approve",
@@ -56,7 +59,7 @@ def test_every_key() -> None:
         test="make test",
         lint="make lint  # not a comment",
         network=("packages.example.org", "files.example.com"),
-        budget=BudgetConfig(usd=2.5, minutes=45, steps=60, usd_per_day=20),
+        budget=BudgetConfig(usd=2.5, minutes=45, steps=60, usd_per_day=20, usd_per_day_actor=6),
         protected_paths=("infra/", "*.sql"),
         allowed_actors=("octocat", "renovate-app[bot]"),
         max_open_pull_requests=3,
@@ -141,6 +144,14 @@ BROKEN = [
     (b"setup: [a, '  ']", 1, "setup[1]", "must be a command, not blank"),
     (b"setup:\n  - a\n  - b: c", 3, "setup[1]", "must be text, not a mapping"),
     (b"setup: ' '", 1, "setup", "must be a command, not blank"),
+    (b"model: [a/b]", 1, "model", "must be text, not a list"),
+    (b"model:\n  plan: openai/o3", 1, "model", "must also say `code`"),
+    (b"model:\n  code: a/b\n  coed: a/b", 3, "model.coed", "is not a known key; did you mean `code`?"),
+    (b"model:\n  code: a/b\n  review: a/b", 3, "model.review", "known are code, plan, answer, cheap"),
+    (b"model:\n  code: a/b\n  plan: recorded/x", 3, "model.plan", "recordings are chosen on the command line"),
+    (b"model:\n  code: a/b\n  cheap: 5", 3, "model.cheap", "must be text, not 5; put it in quotes"),
+    (b"reasoning: huge", 1, "reasoning", 'must be low, medium or high, not "huge"'),
+    (b"prices: {a/b: {input: 1}}", 1, "prices", "is for the server's settings"),
     (b"model: true", 1, "model", "must be text, not true; put it in quotes"),
     (b"labels: bug", 1, "labels", 'must be a list such as [a, b], not "bug"'),
     (b"labels: [a, ~]", 1, "labels[1]", "must be text, not null"),
@@ -296,7 +307,7 @@ def test_the_schema_accepts_what_the_code_accepts() -> None:
 
 
 def test_every_key_has_a_description() -> None:
-    for model in (RepoConfig, BudgetConfig, IterateConfig):
+    for model in (RepoConfig, ModelChoice, BudgetConfig, IterateConfig):
         assert [name for name, field in model.model_fields.items() if not field.description] == []
 
 

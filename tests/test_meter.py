@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
 from app.model.base import Answer, Message, ModelInfo, OnText, Request, Usage
-from app.model.breaker import FAILURES, OPEN_SECONDS, Breaker, Breakers
+from app.model.breaker import FAILURES, LONGEST_REST, OPEN_SECONDS, Breaker, Breakers
 from app.model.budget import MemoryLedger
 from app.model.errors import BudgetError, Kind, ModelError
+from app.model.fallback import fallback_notes
 from app.model.meter import Meter
 from app.model.pace import LONGEST_WAIT, TOTAL_WAIT, TRIES, WAITS, Pace
 from app.model.prices import worst_case
@@ -188,6 +190,63 @@ async def test_with_a_fallback_an_open_breaker_is_not_waited_for() -> None:
     bench.sleeps.clear()
     assert (await bench.meter.ask("turn.2", HELLO)).content == "2"
     assert (bench.model.calls, bench.sleeps) == (TRIES, [])
+
+
+async def test_an_answer_says_which_model_it_should_have_been() -> None:
+    other = ScriptedModel([text("1"), text("2")], info=OTHER)
+    bench = Bench([failed("give_up", "quota"), text("3"), failed("wait", "rate_limited", after=999.0)], others=[other])
+    for key in ("turn.1", "turn.2", "turn.3"):
+        await bench.meter.ask(key, HELLO)
+    assert fallback_notes(bench.meter.totals()) == (
+        "1 of 3 answers came from other/priced, because fake/priced had no money left on its account.",
+        "1 of 3 answers came from other/priced, because fake/priced limited the rate for too long.",
+    )
+    assert {use.model: use.answers for use in bench.meter.totals().models if not use.instead_of} == {"fake/priced": 1}
+
+
+@pytest.mark.parametrize("reason", ["no_key", "bad_key", "unknown_model", "refused", "context_window"])
+async def test_a_fallback_that_is_of_no_help_leaves_the_first_failure(reason: str) -> None:
+    kind: Kind = "shrink" if reason == "context_window" else "give_up"
+    useless, good = ScriptedModel([failed(kind, reason)], info=OTHER), ScriptedModel([text("ok")], info=OTHER)
+    bench = Bench([failed("give_up", "unreachable")], others=[useless])
+    assert (await bench.refused()).reason == "unreachable"
+    useless = ScriptedModel([failed(kind, reason)], info=OTHER)
+    bench = Bench([failed("give_up", "unreachable")], others=[useless, good])
+    answer = await bench.meter.ask("turn.1", HELLO)
+    assert (answer.content, answer.origin.instead_of, answer.origin.because) == ("ok", "fake/priced", "unreachable")
+
+
+async def test_there_is_a_last_moment_for_an_answer() -> None:
+    model, ledger = _Endless(), MemoryLedger(10_000_000)
+    with pytest.raises(ModelError) as caught:
+        await Meter(model, ledger, ListProgress(), deadline=0.01).ask("turn.1", HELLO)
+    assert (caught.value.kind, caught.value.reason) == ("retry", "deadline")
+    assert (ledger.totals().calls, ledger.totals().pending) == (1, 0)
+
+
+async def test_a_fallback_gets_half_of_the_time() -> None:
+    other = ScriptedModel([text("in time")], info=OTHER)
+    meter = Meter(_Endless(), MemoryLedger(10_000_000), ListProgress(), fallbacks=[other], deadline=0.02)
+    answer = await meter.ask("turn.1", HELLO)
+    assert (answer.content, answer.origin.because) == ("in time", "deadline")
+
+
+async def test_meters_of_a_process_share_what_they_know_of_a_provider() -> None:
+    now, progress, other = [0.0], ListProgress(), ScriptedModel([text("2")], info=OTHER)
+    breakers = Breakers(lambda: now[0])
+
+    def meter(turns: list[Turn], **more: Any) -> Meter:
+        model = ScriptedModel(turns, info=PRICED)
+        return Meter(model, MemoryLedger(10_000_000), progress, breakers=breakers, **more)
+
+    with pytest.raises(ModelError):
+        await meter([failed("wait", "rate_limited", after=LONGEST_WAIT + 1)]).ask("turn.1", HELLO)
+    second = meter([], fallbacks=[other])
+    assert (await second.ask("turn.1", HELLO)).origin.because == "unavailable"
+    now[0] += LONGEST_REST
+    assert (await meter([text("3")]).ask("turn.1", HELLO)).content == "3"
+    elsewhere = replace(PRICED, endpoint="http://127.0.0.1:1/v1")
+    assert breakers.of(PRICED) is not breakers.of(elsewhere)
 
 
 def test_a_breaker_lets_one_through_at_a_time() -> None:

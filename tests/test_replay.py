@@ -7,7 +7,7 @@ import pytest
 from app.model.base import Answer, Message, Model, ModelInfo, Request, ToolCall, Usage
 from app.model.errors import ModelError
 from app.model.litellm import LiteLLMModel
-from app.model.registry import make_model
+from app.model.registry import make_model, record_to
 from app.model.replay import RecordedModel, Recorder
 from tests.fakes.scripted_model import ScriptedModel, text
 
@@ -145,4 +145,7 @@ async def test_names_choose_the_model(tmp_path: Path) -> None:
     await record(path, plan=text("p"))
     assert isinstance(make_model(f"recorded/{path}", environment={}), RecordedModel)
     assert isinstance(make_model("openai/gpt-4o", environment={}), LiteLLMModel)
-    assert isinstance(make_model("openai/gpt-4o", environment={}, record=path), Recorder)
+    live = make_model("openai/gpt-4o", environment={})
+    assert isinstance(record_to(path, live, of=live.info), Recorder)
+    recorded = make_model(f"recorded/{path}", environment={})
+    assert record_to(tmp_path / "other.jsonl", recorded, of=live.info) is recorded

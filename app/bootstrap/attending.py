@@ -5,13 +5,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.bootstrap.desk import Desk, Ground, make_meter
+from app.bootstrap.desk import Desk, Ground
+from app.bootstrap.metering import make_meters
 from app.bootstrap.premises import Premises
 from app.commission import Commission
 from app.errors import AgentFixError, ExitCode
 from app.failpoints import failpoint
 from app.gitstore import GitStore
 from app.job import Answers, Heard, Job, Journal, Parked, Progress
+from app.jobs.lessons import SqlLessons
 from app.jobs.progress import KeptProgress
 from app.jobs.queue import Claim
 from app.jobs.roster import Commissioned
@@ -60,7 +62,10 @@ class ServerDesk(Desk):
     """A job whose change is published by somebody else, who holds what this process never does."""
 
     def __init__(self, office: "Office", commission: Commission, ground: Ground, progress: Progress) -> None:
-        super().__init__(ground, progress, make_meter(ground, progress))
+        job = ground.job
+        ledger = SqlLedger(ground.store.engine, job.id, job.budget.usd)
+        meters = make_meters(job, ground.settings, ledger, progress, fallbacks=ground.config.fallbacks)
+        super().__init__(ground, progress, meters)
         self.steering = Spoken(office.premises, ground.job.id)
         self._premises = office.premises
         self._commission = commission
@@ -176,8 +181,14 @@ class Office:
             store=self.store,
             settings=self.premises.settings,
             notes=commission.notes,
+            lessons=self._lessons(commission),
         )
         return ServerDesk(self, commission, ground, progress)
+
+    def _lessons(self, commission: Commission) -> SqlLessons | None:
+        if self.premises.settings.lessons == "off":
+            return None
+        return self.premises.lessons(commission.place.repository, self.claim.epoch)
 
     def engine(self, work: Callable[[str, Journal], Awaitable[Result]]) -> "Engine[Result]":
         from app.jobs.engine import Engine  # noqa: PLC0415  # 0.3 s of imports, after everything that may refuse

@@ -4,10 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 
 from app.agent.prompts import render_brief
 from app.asking import AskBench, answer
+from app.bootstrap.lessons import memory_of
 from app.bootstrap.sandboxes import make_provider
 from app.config import RepoConfig
 from app.context.history import MAX_COMMITS, read_log
@@ -17,11 +17,12 @@ from app.errors import AgentFixError
 from app.failpoints import failpoint
 from app.gitstore import GitStore
 from app.job import Answers, Job, Journal, Progress, Silence, Steering
+from app.jobs.lessons import SqlLessons
 from app.jobs.store import JobBlobs, JobStore
+from app.lessons.experience import Experience, commands_in
+from app.model.base import WorkKind
 from app.model.budget import Totals
-from app.model.meter import Meter
-from app.model.registry import make_model
-from app.model.sql_ledger import SqlLedger
+from app.model.meters import Meters
 from app.patch import Patch
 from app.pipeline import Bench, Published, solve
 from app.plan import Plan
@@ -29,7 +30,7 @@ from app.plan_text import parse_plan_file
 from app.planner import make_plan
 from app.questions import nobody_answers
 from app.result import Result
-from app.runners.base import Runner
+from app.runners.base import Runner, Submission
 from app.runners.native import Surroundings
 from app.runners.registry import find_runner
 from app.sandbox.base import Sandbox, Setup, Spec
@@ -38,7 +39,7 @@ from app.sandbox.setup import plan_setup
 from app.settings import Settings, python_interpreter
 from app.text import one_line
 from app.tree import Tree
-from app.verify.facts import Known
+from app.verify.facts import Known, Verified
 from app.verify.verifier import TimeLimits, Verifier
 from app.workspaces import Workspaces
 
@@ -58,29 +59,25 @@ class Ground:
     settings: Settings
     notes: tuple[str, ...] = ()
     """For everybody who reads the result."""
-    record: Path | None = None
-    """Where the model's answers are written down."""
-
-
-def make_meter(ground: Ground, progress: Progress) -> Meter:
-    """The job's model behind its ledger, with the fallbacks that the repository names."""
-    job = ground.job
-    make = partial(make_model, environment=ground.settings.model_environment)
-    ledger = SqlLedger(ground.store.engine, job.id, job.budget.usd)
-    fallbacks = [make(name) for name in ground.config.fallbacks]
-    return Meter(make(job.model, record=ground.record), ledger, progress, fallbacks=fallbacks)
+    lessons: SqlLessons | None = None
+    """Of the job's repository; None where none are kept."""
 
 
 class Desk(ABC):
     """The rooms of one job. Where people approve and where the change goes is the door's affair."""
 
-    def __init__(self, ground: Ground, progress: Progress, meter: Meter) -> None:
+    forget = "/agent forget"
+    """How people take a lesson back."""
+
+    def __init__(self, ground: Ground, progress: Progress, meters: Meters) -> None:
         self.ground = ground
         self.progress = progress
-        self.meter = meter
+        self.meters = meters
+        self.meter = meters.of("answer" if ground.job.aim == "ask" else "code")
         self.blobs = JobBlobs(ground.store.engine, ground.job.id)
         self.provider = make_provider(ground.job.sandbox, ground.settings)
         self.workspaces = self._workspaces()
+        self.memory = memory_of(ground.job, ground.lessons, ground.settings, ground.store, forget=self.forget)
         self.steering: Steering = Silence()
         self.runner: Runner | None = None
         self.plan: Plan | None = None
@@ -113,6 +110,7 @@ class Desk(ABC):
         """The whole job on its bench; its final state is kept before the workflow ends."""
         job = self.ground.job
         try:
+            await self.memory.recall(self.ground.tree, self.progress)
             if job.aim == "ask":
                 result = await answer(job, self.ask_bench(), journal)
             else:
@@ -129,15 +127,26 @@ class Desk(ABC):
                 usage=self.meter.totals(),
                 model=job.model,
             )
-        result = result.model_copy(update={"trajectory": self.keep_trajectory()})
+        notes = (*result.notes, *self.memory.used)
+        result = result.model_copy(update={"trajectory": self.keep_trajectory(), "notes": notes})
         self.keep(result)
         failpoint("finished")
         return result
+
+    async def _learn(self, known: Known, verified: Sequence[Verified], submission: Submission | None) -> str:
+        commands = tuple(commands_in(self.runner.trajectory() if self.runner else ()))
+        experience = Experience(self.ground.job, self.ground.tree, known, verified, submission, commands)
+        return await self.memory.learn(experience, self.progress)
 
     def keep_trajectory(self) -> str:
         """The digest of the steps so far, kept among the job's blobs; empty where there are none."""
         lines = list(self.runner.trajectory()) if self.runner else []
         return self.blobs.put("".join(f"{line}\n" for line in lines).encode("utf-8", "replace")) if lines else ""
+
+    async def check_models(self) -> None:
+        """Refuse, before anything costs, models that this job will ask and that cannot work."""
+        kinds: tuple[WorkKind, ...] = ("answer", "cheap") if self.ground.job.aim == "ask" else ("plan", "code", "cheap")
+        await self.meters.check(*kinds)
 
     async def prove_sandbox(self) -> None:
         """Open one that holds nothing, before anything costs: raises SandboxError where a property does not hold."""
@@ -169,6 +178,7 @@ class Desk(ABC):
             publish=self.publish,
             totals=self._totals,
             answer=self.answer,
+            learn=self._learn,
             notes=self.ground.notes,
             warnings=self._warnings,
         )
@@ -230,7 +240,13 @@ class Desk(ABC):
         # Not in a thread: the steps of a job are numbered in the order in which they begin.
         repository_map, rules = self._repository
         self.plan = await make_plan(
-            self.meter, journal, job, answers=answers, repository_map=repository_map, instructions=rules
+            self.meters.of("plan"),
+            journal,
+            job,
+            answers=answers,
+            repository_map=repository_map,
+            instructions=rules,
+            lessons=self.memory.shown,
         )
         return self.plan
 
@@ -258,6 +274,7 @@ class Desk(ABC):
             repository_map="" if on_the_branch else repository_map,
             instructions=rules,
             suite=known.brief,
+            lessons=self.memory.shown,
         )
 
     def _runner(self, sandbox: Sandbox, journal: Journal) -> Runner:

@@ -11,7 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.bootstrap.desk import Desk, Ground, make_meter
+from app.bootstrap.desk import Desk, Ground
+from app.bootstrap.metering import make_meters
 from app.bootstrap.sweeping import sweep
 from app.config import RepoConfig
 from app.context.history import MAX_COMMITS
@@ -20,11 +21,14 @@ from app.failpoints import failpoint
 from app.forge.local import Folder, LocalForge
 from app.gitstore import GitStore
 from app.job import Job, Journal, Progress
+from app.jobs.lesson_tables import metadata as lesson_tables
+from app.jobs.lessons import SqlLessons
 from app.jobs.progress import KeptProgress
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.tables import sqlite_engine
+from app.lessons.base import of_path
 from app.model.budget import Totals
-from app.model.meter import Meter
+from app.model.meters import Meters
 from app.model.sql_ledger import SqlLedger
 from app.model.sql_ledger import metadata as ledger_tables
 from app.patch import Patch
@@ -74,6 +78,7 @@ def open_store(settings: Settings) -> JobStore:
     store = JobStore(sqlite_engine(database), lambda: datetime.now(UTC), log=log)
     store.create_tables()
     ledger_tables.create_all(store.engine)
+    lesson_tables.create_all(store.engine)
     return store
 
 
@@ -100,6 +105,9 @@ class House:
         digest = hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:12]
         return GitStore(self.settings.state / "mirrors" / f"{digest}.git")
 
+    def lessons(self, repository: Path) -> SqlLessons:
+        return SqlLessons(self.store.engine, lambda: datetime.now(UTC), of_path(repository))
+
     def folder(self, out: Path) -> Folder:
         return Folder(out)
 
@@ -121,9 +129,12 @@ class House:
             store=self.store,
             settings=self.settings,
             notes=order.notes,
-            record=order.record,
+            lessons=None if self.settings.lessons == "off" else self.lessons(Path(order.job.task.repository)),
         )
-        return LocalDesk(ground, progress, make_meter(ground, progress), self.folder(order.out), approve)
+        job, fallbacks = order.job, order.config.fallbacks
+        ledger = SqlLedger(self.store.engine, job.id, job.budget.usd)
+        meters = make_meters(job, self.settings, ledger, progress, fallbacks=fallbacks, record=order.record)
+        return LocalDesk(ground, progress, meters, self.folder(order.out), approve)
 
     def blob(self, job_id: str, digest: str) -> bytes:
         return JobBlobs(self.store.engine, job_id).get(digest)
@@ -140,8 +151,10 @@ class House:
 class LocalDesk(Desk):
     """A job whose change becomes a branch in the user's repository; approval is asked at the terminal."""
 
-    def __init__(self, ground: Ground, progress: Progress, meter: Meter, folder: Folder, approve: Approver) -> None:
-        super().__init__(ground, progress, meter)
+    forget = "agent-fix lessons forget"
+
+    def __init__(self, ground: Ground, progress: Progress, meters: Meters, folder: Folder, approve: Approver) -> None:
+        super().__init__(ground, progress, meters)
         self.folder = folder
         self.forge = LocalForge(Path(ground.job.task.repository), ground.mirror, folder)
         self._ask = approve

@@ -13,6 +13,7 @@ from app.forge.github.connection import App, Connection, Credentials, Host, Repo
 from app.forge.github.forge import GitHubForge, open_forge
 from app.forge.github.registration import Registration
 from app.job import Budget
+from app.jobs.lessons import prune_lessons
 from app.jobs.looks import Looks
 from app.jobs.owner import this_process
 from app.jobs.parcels import Wanted
@@ -52,6 +53,7 @@ class Publishing:
         """Forget what nobody asks for any more."""
         await asyncio.to_thread(self.premises.inbox.prune)
         await asyncio.to_thread(self.premises.parcels.prune, PARCELS_LIVE)
+        await asyncio.to_thread(prune_lessons, self.premises.engine, self.premises.clock())
         return 0
 
     def _fill(self, wanted: Wanted) -> bool:
@@ -127,6 +129,7 @@ def books_of(premises: Premises) -> Books:
 def defaults_of(settings: Settings) -> Defaults:
     return Defaults(
         model=settings.model,
+        models=settings.models,
         sandbox=settings.sandbox,
         budget=Budget(usd=settings.budget),
         allowed_apps=settings.allowed_apps,

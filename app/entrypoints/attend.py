@@ -99,9 +99,9 @@ class Attendance:
         watching = asyncio.create_task(self._obey())
         try:
             desk = await asyncio.to_thread(self.office.desk, Quiet())
-            desk.meter.warm()
+            desk.meters.warm()
             await desk.prove_sandbox()
-            await desk.meter.check()
+            await desk.check_models()
             result = await self._work(desk)
         except Drained:
             return ExitCode.INTERRUPTED

@@ -62,14 +62,13 @@ class Attendance:
         self.as_json = as_json
         approve = partial(ask_at_terminal, out=order.out, editor=house.settings.editor)
         self.desk = house.desk(order, house.progress(order, terminal), approve)
-        self.meter = self.desk.meter
 
     async def attend(self) -> ExitCode:
         job, store = self.order.job, self.house.store
         row = store.get(job.id)
         if row is not None and row.final and row.result is not None:
             return await self._report(Result.model_validate(row.result))
-        self.meter.warm()
+        self.desk.meters.warm()
         epoch = store.acquire(job.id)
         failpoint("acquired")
         store.replace(job)
@@ -88,7 +87,7 @@ class Attendance:
     async def _make_sure(self) -> None:
         """Model and sandbox can be used: found out before anything costs."""
         try:
-            await self.meter.check()
+            await self.desk.check_models()
             await self.desk.prove_sandbox()
         except AgentFixError as error:
             self.house.store.enter(self.order.job.id, "paused", error.message)
@@ -116,7 +115,7 @@ class Attendance:
             hint=error.hint,
             plan=None if state == "awaiting_approval" else self.desk.plan,  # people may have edited that one's file
             error_code=error.code,
-            usage=self.meter.totals(),
+            usage=self.desk.meters.totals(),
             model=job.model,
             trajectory=self.desk.keep_trajectory(),
         )

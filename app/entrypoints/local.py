@@ -19,6 +19,7 @@ from app.errors import AgentFixError, ExitCode
 from app.failpoints import failpoint
 from app.issue import read_issue
 from app.job import Budget, Job, new_job_id
+from app.model.base import Models, Reasoning
 from app.model.budget import parse_usd
 from app.plan_text import parse_plan_file
 from app.repository import Inspected, inspect, note_about, slug, top_level
@@ -38,6 +39,7 @@ class FixOptions:
     issue: Path
     base: str | None = None
     model: str | None = None
+    reasoning: Reasoning = ""
     runner: str | None = None
     sandbox: str | None = None
     out: Path | None = None
@@ -66,6 +68,7 @@ def options_of(arguments: argparse.Namespace) -> FixOptions:
         issue=Path(arguments.issue),
         base=arguments.base,
         model=arguments.model,
+        reasoning=arguments.reasoning or "",
         runner=arguments.runner,
         sandbox=arguments.sandbox,
         out=arguments.out,
@@ -147,7 +150,9 @@ def work_key(job: Job) -> str:
     """Equal for commands that ask for the same work; limits and places of output may differ."""
     work = [job.task.repository, job.task.issue.model_dump(), job.task.base]
     how = [job.model, job.runner, job.sandbox, job.plan_mode, job.plan_file]
-    return hashlib.sha256(json.dumps([work, how]).encode()).hexdigest()
+    choice = [job.models.model_dump(), job.reasoning]
+    chosen = [] if choice == [Models().model_dump(), ""] else [choice]  # jobs of before there was a choice are found
+    return hashlib.sha256(json.dumps([work, how, *chosen]).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +166,15 @@ class Draft:
     issue: Issue
 
     def job(self, *, plan_file: str, budget: Budget) -> Job:
-        options, config, task = self.options, self.config, self._task()
+        options, config, task, models = self.options, self.config, self._task(), self._models()
         return Job(
             id=new_job_id(),
             task=task,
             branch=config.branch_for(slug=task.slug, number=task.issue.number),
             budget=budget,
-            model=self._model(),
+            model=models.code,
+            models=models.model_copy(update={"code": ""}),
+            reasoning=options.reasoning or config.reasoning or "",
             runner=self._runner(),
             sandbox=options.sandbox or self.settings.sandbox,
             plan_mode=options.plan_mode or config.plan,
@@ -189,11 +196,15 @@ class Draft:
         find_runner(name)  # an unknown one is refused here
         return name
 
-    def _model(self) -> str:
-        model = self.options.model or self.settings.model or self.config.model
-        if not model:
+    def _models(self) -> Models:
+        """Whoever says anything says it for every kind of work: the option, the environment, the repository."""
+        if self.options.model:
+            return Models(code=self.options.model)
+        if self.settings.model:
+            return self.settings.models.model_copy(update={"code": self.settings.model})
+        if self.config.model is None:
             raise AgentFixError("No model was named.", hint=MODEL_HINT, code=ExitCode.MODEL)
-        return model
+        return self.config.model.models
 
 
 def _read_plan(path: Path | None) -> str:

@@ -34,6 +34,7 @@ def serve_command(arguments: argparse.Namespace) -> int:
 def serve_all(settings: Settings) -> int:
     """Check everything, then keep every role at work until told to end."""
     warnings = settings.check(*ROLES)
+    _check_prices(settings)
     _begin_log(settings)
     for warning in warnings:
         logger.warning(warning)
@@ -68,6 +69,14 @@ def _prepare(settings: Settings) -> int:
     return ExitCode.OK
 
 
+def _check_prices(settings: Settings) -> None:
+    """What no job could begin with is told now, by line and key."""
+    if settings.prices is not None:
+        from app.model.pricefile import read_prices  # noqa: PLC0415
+
+        read_prices(settings.prices)
+
+
 def _serve_role(role: Role, arguments: argparse.Namespace) -> int:
     settings = read_server_settings(arguments.state, role)
     own = settings.for_role(role)
@@ -75,6 +84,8 @@ def _serve_role(role: Role, arguments: argparse.Namespace) -> int:
         door = ("--listening", str(arguments.listening)) if arguments.listening is not None else ()
         os.execve(sys.executable, command("--role", role, *door), own)  # noqa: S606  # no shell is wanted
     warnings = settings.check(role)
+    if role == "worker":
+        _check_prices(settings)
     _begin_log(settings)
     for warning in warnings:
         logger.warning(warning)

@@ -11,6 +11,26 @@ MicroUSD = int
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
 
+WorkKind = Literal["plan", "code", "answer", "cheap"]
+"""Kinds of work that may have a model each: plans, changes, answers to questions, and small things beside."""
+
+
+Reasoning = Literal["", "low", "medium", "high"]
+"""How hard a model is to think before it answers; empty leaves that to the provider."""
+
+
+class Models(Noun):
+    """Names of models by the kind of work; where a name is empty, the code model does that work too."""
+
+    code: str = ""
+    plan: str = ""
+    answer: str = ""
+    cheap: str = ""
+
+    def of(self, kind: WorkKind) -> str:
+        names: dict[WorkKind, str] = {"plan": self.plan, "code": self.code, "answer": self.answer, "cheap": self.cheap}
+        return names[kind] or self.code
+
 
 class ToolCall(Noun):
     """A call as the model wrote it: `arguments` is raw text that may not even be JSON."""
@@ -47,6 +67,17 @@ class Usage(Noun):
     estimated: bool = False
 
 
+class Origin(Noun):
+    """For which kind of work a model answered, and why it was not the model that is there for it.
+
+    `because` is the reason (`app.model.errors`) why `instead_of` gave no answer; both are empty where it did.
+    """
+
+    kind: WorkKind = "code"
+    instead_of: str = ""
+    because: str = ""
+
+
 class Answer(Noun):
     """What one paid call brought; stored before any of its tool calls is carried out."""
 
@@ -55,6 +86,7 @@ class Answer(Noun):
     finish_reason: FinishReason = "stop"
     usage: Usage = Usage()
     model: str = ""
+    origin: Origin = Origin()
 
 
 class Request(Noun):
@@ -72,7 +104,8 @@ class ModelInfo:
     """What is known of a model: window sizes in tokens, prices in micro-dollars per million tokens.
 
     `cache_write_price` is what a prompt token costs where writing the cache is dearer than reading past it. Prompts of
-    more than `long_prompt` tokens cost the `long_` prices; 0 where the provider has no such step.
+    more than `long_prompt` tokens cost the `long_` prices; 0 where the provider has no such step. `thinking` is how
+    many tokens the model may think besides what it is to write; `endpoint` where it is, if that is no provider's own.
     """
 
     name: str
@@ -86,6 +119,8 @@ class ModelInfo:
     long_prompt: int = 0
     long_input_price: MicroUSD = 0
     long_output_price: MicroUSD = 0
+    thinking: int = 0
+    endpoint: str = ""
 
 
 OnText = Callable[[str], None]

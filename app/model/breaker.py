@@ -3,45 +3,60 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+
+from app.model.base import ModelInfo
 
 FAILURES = 5
 OPEN_SECONDS = 30.0
+LONGEST_REST = 300.0
+"""Whatever a provider asks for: it is asked again, by one, after so many seconds."""
 
 
 class Breaker:
-    """Closed until `FAILURES` calls in a row failed; then open, and every `OPEN_SECONDS` one call may try."""
+    """Closed until `FAILURES` calls in a row failed; then open, and every `OPEN_SECONDS` one call may try.
+
+    Whoever is told to come back later says so for all: until then nobody asks.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._failures = 0
         self._until = 0.0
+        self._resting = 0.0
 
     def delay(self) -> float:
         """Seconds until a call may be made; 0 gives leave to the one who asks."""
-        if self._failures < FAILURES:
-            return 0.0
-        left = self._until - self._clock()
+        now = self._clock()
+        left = max(self._resting, self._until if self._failures >= FAILURES else 0.0) - now
         if left > 0:
             return left
-        self._until = self._clock() + OPEN_SECONDS
+        self._until = now + OPEN_SECONDS
         return 0.0
 
     def succeeded(self) -> None:
         self._failures = 0
 
-    def failed(self) -> None:
+    def failed(self, retry_after: float | None = None) -> None:
         self._failures += 1
         if self._failures >= FAILURES:
             self._until = self._clock() + OPEN_SECONDS
+        if retry_after is not None:
+            self._resting = self._clock() + min(retry_after, LONGEST_REST)
 
 
 class Breakers:
-    """One breaker per provider, shared by all jobs of a process."""
+    """One breaker per provider and endpoint, shared by whoever shares these."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._breakers: defaultdict[str, Breaker] = defaultdict(partial(Breaker, clock))
+        self._breakers: defaultdict[tuple[str, str], Breaker] = defaultdict(partial(Breaker, clock))
 
-    def of(self, model: str) -> Breaker:
-        """The breaker of a model's provider: what stands before the first slash of its name."""
-        return self._breakers[model.partition("/")[0]]
+    def of(self, info: ModelInfo) -> Breaker:
+        """The breaker of a model's provider: what stands before the first slash of its name, at its own address."""
+        return self._breakers[info.name.partition("/")[0], info.endpoint]
+
+
+@cache
+def of_this_process() -> Breakers:
+    """Those of all meters of this process."""
+    return Breakers()

@@ -1,19 +1,30 @@
 """The money of one job: every model call is reserved at its worst case before it is made, and booked after."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Protocol
 
 from app.errors import AgentFixError
-from app.model.base import MicroUSD, Usage
+from app.model.base import Answer, MicroUSD, Usage, WorkKind
 from app.model.errors import BudgetError
 from app.noun import Noun
 
 DOLLAR: MicroUSD = 1_000_000
 NOTHING = Usage()
 _USD = re.compile(r"\$?([0-9]{1,6}(?:\.[0-9]{1,6})?|\.[0-9]{1,6})")
+
+
+class ModelUse(Noun):
+    """How many of a job's answers came from one model for one kind of work, or in place of another model."""
+
+    model: str
+    kind: WorkKind = "code"
+    answers: int = 1
+    instead_of: str = ""
+    because: str = ""
 
 
 class Totals(Noun):
@@ -32,11 +43,16 @@ class Totals(Noun):
     lost: int = 0
     pending: int = 0
     estimated: int = 0
+    models: tuple[ModelUse, ...] = ()
+    """Which models really answered: for plans, code, questions and the rest, those that stood in for others last."""
 
     @property
     def cached_share(self) -> float:
         """The part of the prompt tokens that came out of the provider's cache, between 0 and 1."""
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+
+_ORDER: tuple[WorkKind, ...] = ("plan", "code", "answer", "cheap")
 
 
 class Ledger(Protocol):
@@ -121,14 +137,17 @@ class MemoryLedger:
         return max(0, self._cap - self.spent() - reserved)
 
     def totals(self) -> Totals:
-        return total((entry.state, entry.usage) for entry in self._entries)
+        return total(((entry.state, entry.usage) for entry in self._entries), (entry.answer for entry in self._entries))
 
     def _open(self, call: str) -> _Entry | None:
         return next((entry for entry in self._entries if entry.call == call and entry.state == "reserved"), None)
 
 
-def total(entries: Iterable[tuple[str, Usage]]) -> Totals:
-    """Sum up (state, usage) of all calls; failed calls that cost nothing are not counted as calls."""
+def total(entries: Iterable[tuple[str, Usage]], answers: Iterable[str] = ()) -> Totals:
+    """Sum up (state, usage) of all calls; failed calls that cost nothing are not counted as calls.
+
+    `answers` are those that were kept with their bookings, in order; empty ones are none.
+    """
     kept = [(state, usage) for state, usage in entries if state != "booked" or usage != NOTHING]
     usages = [usage for _, usage in kept]
     return Totals(
@@ -140,7 +159,17 @@ def total(entries: Iterable[tuple[str, Usage]]) -> Totals:
         lost=sum(state == "lost" for state, _ in kept),
         pending=sum(state == "reserved" for state, _ in kept),
         estimated=sum(state == "booked" and usage.estimated for state, usage in kept),
+        models=_uses(filter(None, answers)),
     )
+
+
+def _uses(answers: Iterable[str]) -> tuple[ModelUse, ...]:
+    counted: Counter[ModelUse] = Counter()
+    for text in answers:
+        answer = Answer.model_validate_json(text)
+        counted[ModelUse(model=answer.model, **answer.origin.model_dump())] += 1
+    uses = (use.model_copy(update={"answers": count}) for use, count in counted.items())
+    return tuple(sorted(uses, key=lambda use: (_ORDER.index(use.kind), use.instead_of, use.model)))
 
 
 def over_cap(cap: MicroUSD, spent: MicroUSD, worst: MicroUSD) -> BudgetError:

@@ -6,12 +6,12 @@ import logging
 import os
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
 from app.model.background import background
-from app.model.base import Answer, ModelInfo, OnText, Request, Usage
+from app.model.base import Answer, ModelInfo, OnText, Reasoning, Request, Usage
 from app.model.errors import ModelError
 from app.model.faults import classify, read
 from app.model.preflight import preflight
@@ -27,6 +27,8 @@ NO_KEY = "no-key"
 ODD_BODIES = (OSError, ValueError, LookupError, TypeError, AttributeError)
 """What LiteLLM and the clients below it let through when an endpoint answers nonsense."""
 CACHE_POINTS = ({"location": "message", "role": "system"}, {"location": "message", "index": -1})
+THINKING: Mapping[Reasoning, int] = {"": 0, "low": 2_048, "medium": 4_096, "high": 8_192}
+"""Tokens for thinking, besides the answer's: more than LiteLLM grants providers that want a number."""
 PARAMETER_REFUSED = frozenset({400, 422, 501})
 
 
@@ -50,6 +52,7 @@ class LiteLLMModel:
         environment: Mapping[str, str],
         price: Price | None = None,
         patience: Patience | None = None,
+        reasoning: Reasoning = "",
     ) -> None:
         self._environment = environment
         self._route = route(name, environment)
@@ -57,7 +60,10 @@ class LiteLLMModel:
         self._patience = patience or Patience()
         listed = price_list().find(self._route.name)
         self._dialect = Dialect() if listed is None or listed.structured else Dialect(schema="prompt")
-        self._info = model_info(self._route.name, listed.info if listed else None, price)
+        self._reasoning = reasoning
+        self._takes_reasoning = listed is None or listed.reasoning
+        info = model_info(self._route.name, listed.info if listed else None, price)
+        self._info = replace(info, thinking=THINKING[reasoning], endpoint=self._route.base)
 
     @property
     def info(self) -> ModelInfo:
@@ -67,6 +73,10 @@ class LiteLLMModel:
         _importing()
 
     async def check(self) -> None:
+        if self._reasoning and not self._takes_reasoning:
+            message = f"{self._info.name} does not reason, so it takes no `reasoning: {self._reasoning}`."
+            hint = "Leave `reasoning` out, or choose a model that reasons."
+            raise ModelError(message, kind="give_up", reason="no_reasoning", hint=hint)
         await preflight(self._route, self._environment, any_name=self._price is not None)
         if self._route.provider not in PROVIDERS:
             library = await asyncio.wrap_future(_importing())
@@ -111,6 +121,9 @@ class LiteLLMModel:
             arguments["api_base"] = self._route.base
         if self._route.key or self._route.base:
             arguments["api_key"] = self._route.key or NO_KEY
+        if self._reasoning and request.max_tokens > self._info.thinking:
+            arguments["reasoning_effort"] = self._reasoning
+            arguments["allowed_openai_params"] = ["reasoning_effort"]
         if "claude" in self._route.model:
             arguments["cache_control_injection_points"] = list(CACHE_POINTS)
         limits = library.httpx.Timeout(self._patience.first, connect=self._patience.connect)

@@ -1,4 +1,7 @@
-"""The one way to ask a model: what fits is checked and money reserved before a call, and usage booked after."""
+"""The one way to ask a model: what fits is checked and money reserved before a call, and usage booked after.
+
+ask ─► model ─► its fallbacks, one after the other, while all that fails is an outage ─► the first failure
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -6,18 +9,19 @@ from dataclasses import dataclass, field
 
 from app.failpoints import failpoint
 from app.job import Progress
-from app.model.base import Answer, Model, ModelInfo, Request, Usage
+from app.model.base import Answer, Model, ModelInfo, Origin, Request, Usage, WorkKind
 from app.model.breaker import Breakers
 from app.model.budget import NOTHING, Ledger, Totals, over_cap, usd
 from app.model.errors import ModelError
+from app.model.fallback import is_outage
 from app.model.pace import Pace
 from app.model.prices import affordable, cost_of, worst_case
 from app.model.tokens import count_text
 
 SMALLEST_ANSWER = 1_024
 """Output tokens below which an answer is not worth asking for."""
-OUTAGES = frozenset({"unreachable", "quota"})
-"""Reasons to give a model up that another model may not share."""
+ASK_SECONDS = 3_600.0
+"""For one answer, with all repetitions and waits; a model that has a fallback gets half of what is left."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -34,17 +38,21 @@ class Meter:
         ledger: Ledger,
         progress: Progress,
         *,
+        kind: WorkKind = "code",
         fallbacks: Sequence[Model] = (),
         breakers: Breakers | None = None,
         sleep: Sleep = asyncio.sleep,
         pace: Callable[[], Pace] = Pace,
+        deadline: float = ASK_SECONDS,
     ) -> None:
+        self._kind = kind
         self._models = (model, *fallbacks)
         self._ledger = ledger
         self._progress = progress
         self._breakers = breakers or Breakers()
         self._sleep = sleep
         self._pace = pace
+        self._deadline = deadline
         self._unpriced: set[str] = set()
 
     @property
@@ -81,32 +89,50 @@ class Meter:
         """
         if bought := await asyncio.to_thread(self._ledger.bought, key):
             return Answer.model_validate_json(bought)
+        until = asyncio.get_running_loop().time() + self._deadline
+        origin, first = Origin(kind=self._kind), None
         for model, following in zip(self._models, (*self._models[1:], None), strict=True):
             try:
-                return await self._insist(model, key, request, wait=following is None)
+                return await self._in_time(model, key, request, origin, until, last=following is None)
             except ModelError as error:
-                if following is None or not _is_outage(error):
+                if first is None and not is_outage(error):
                     raise
-                self._progress.say("warning", f"{error.message} Asking {following.info.name} instead.")
-        raise AssertionError("the last model either answers or raises")
+                first = first or error  # of a fallback that is of no help, only the log tells
+                origin = Origin(kind=self._kind, instead_of=self.info.name, because=first.reason)
+                if following is not None:
+                    self._progress.say("warning", f"{error.message} Asking {following.info.name} instead.")
+                elif error is not first:
+                    self._progress.say("warning", error.message)
+        raise first or AssertionError("there is always a model")
 
-    async def _insist(self, model: Model, key: str, request: Request, *, wait: bool) -> Answer:
+    async def _in_time(
+        self, model: Model, key: str, request: Request, origin: Origin, until: float, *, last: bool
+    ) -> Answer:
+        left = until - asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(left if last else left / 2):
+                return await self._insist(model, key, request, origin, wait=last)
+        except TimeoutError as error:
+            message = f"{model.info.name} gave no answer in the time there is for one."
+            raise ModelError(message, kind="retry", reason="deadline") from error
+
+    async def _insist(self, model: Model, key: str, request: Request, origin: Origin, *, wait: bool) -> Answer:
         """Ask one model, again and again within reason. `wait` for an open breaker only where there is no other."""
-        pace, breaker = self._pace(), self._breakers.of(model.info.name)
+        pace, breaker = self._pace(), self._breakers.of(model.info)
         while True:
             pause = breaker.delay()
             if pause and not (wait and pace.grant(pause)):
                 raise ModelError(f"{model.info.name} failed too often just now.", kind="retry", reason="unavailable")
             if pause:
-                self._progress.say("warning", f"{model.info.name} failed too often; waiting {pause:.0f} s.")
+                self._progress.say("warning", f"{model.info.name} is left alone for {pause:.0f} s.")
                 await self._sleep(pause)
                 continue
             try:
-                answer = await self._once(model, key, request)
+                answer = await self._once(model, key, request, origin)
             except ModelError as error:
                 if error.kind not in ("retry", "wait"):
                     raise
-                breaker.failed()
+                breaker.failed(error.retry_after)
                 delay = pace.delay(error)
                 if delay is None:
                     raise
@@ -116,13 +142,14 @@ class Meter:
                 breaker.succeeded()
                 return answer
 
-    async def _once(self, model: Model, key: str, request: Request) -> Answer:
+    async def _once(self, model: Model, key: str, request: Request, origin: Origin) -> Answer:
         """One call, with money set aside before and booked after, however it ends."""
         self._tell_price(model.info)
         fitting, prompt = await asyncio.to_thread(self._set_aside, model, key, request)
         heard = _Heard(self._progress)
         try:
             answer = await model.complete(fitting, key=key, on_text=heard.hear)
+            answer = answer.model_copy(update={"origin": origin})
         except ModelError as error:
             await asyncio.to_thread(self._ledger.book, key, error.usage or NOTHING)
             raise
@@ -158,7 +185,8 @@ class Meter:
     def _fit(self, info: ModelInfo, key: str, request: Request, prompt: int) -> Request:
         """The request with an answer no longer than window and budget admit; refused where that is too short."""
         enough = min(SMALLEST_ANSWER, request.max_tokens)
-        room = min(request.max_tokens, info.max_output, info.context_window - prompt)
+        wanted = request.max_tokens + info.thinking
+        room = min(wanted, info.max_output, info.context_window - prompt)
         if room < enough:
             message = f"{prompt:,} tokens do not fit into the window of {info.name}, {info.context_window:,} tokens."
             raise ModelError(message, kind="shrink", reason="does_not_fit")
@@ -182,11 +210,6 @@ class _Heard:
     def hear(self, piece: str) -> None:
         self.pieces.append(piece)
         self.progress.say("text", piece)
-
-
-def _is_outage(error: ModelError) -> bool:
-    """Another model may do better: not where the request, the key or the content is what was refused."""
-    return error.kind in ("retry", "wait") or error.reason in OUTAGES
 
 
 def _usage(info: ModelInfo, prompt: int, completion: int = 0) -> Usage:

@@ -20,11 +20,12 @@ _STEP = re.compile(r"input_cost_per_token_above_(\d+)k_tokens")
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One model of the list. `structured` says that it takes a JSON schema for its answers."""
+    """One model of the list: whether it takes a JSON schema for its answers, and a word on how hard to think."""
 
     provider: str
     info: ModelInfo
     structured: bool
+    reasoning: bool = False
 
 
 class PriceList:
@@ -87,7 +88,9 @@ def listed(name: str, entry: Mapping[str, Any]) -> Listed:
         long_input_price=long_input,
         long_output_price=long_output,
     )
-    return Listed(_provider(str(entry.get("litellm_provider", ""))), info, bool(entry.get("supports_response_schema")))
+    provider = _provider(str(entry.get("litellm_provider", "")))
+    structured, reasoning = entry.get("supports_response_schema"), entry.get("supports_reasoning")
+    return Listed(provider, info, bool(structured), bool(reasoning))
 
 
 def _long_prices(entry: Mapping[str, Any]) -> tuple[int, MicroUSD, MicroUSD]:

@@ -14,11 +14,15 @@ DEFAULT_OUTPUT = 8_192
 
 
 class Price(Noun):
-    """What a user says of a model that no list knows: dollars per million tokens, and window sizes in tokens."""
+    """What an operator says of a model: dollars per million tokens, and window sizes in tokens.
+
+    `cached` is for prompt tokens out of the provider's cache, `cache_write` for those that are written to it.
+    """
 
     input: float = Field(ge=0, allow_inf_nan=False)
     output: float = Field(ge=0, allow_inf_nan=False)
     cached: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    cache_write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     context_window: int | None = Field(default=None, gt=0)
     max_output: int | None = Field(default=None, gt=0)
 
@@ -37,6 +41,7 @@ def model_info(name: str, listed: ModelInfo | None, price: Price | None) -> Mode
         input_price=round(price.input * MILLION),
         cached_price=round((price.input if price.cached is None else price.cached) * MILLION),
         output_price=round(price.output * MILLION),
+        cache_write_price=round((price.cache_write or 0) * MILLION),
     )
 
 

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.model.base import Model
+from app.model.base import Model, ModelInfo, Reasoning
 from app.model.litellm import LiteLLMModel
+from app.model.pricelist import price_list
 from app.model.prices import Price
+from app.model.providers import route
 from app.model.replay import PREFIX, RecordedModel, Recorder
 
 
@@ -14,13 +16,26 @@ def make_model(
     *,
     environment: Mapping[str, str],
     prices: Mapping[str, Price] | None = None,
-    record: Path | None = None,
+    reasoning: Reasoning = "",
 ) -> Model:
     """The model called `name` (`provider/model`, or `recorded/FILE`), at no cost and without a request.
 
-    `prices` are the user's own, by name, for models that no list knows. `record` also writes the answers to a file.
+    `prices` are the operator's own, by a model's name as it was chosen or with its provider. Whether the model takes
+    a word on `reasoning` is its own check's affair.
     """
     if name.startswith(PREFIX):
         return RecordedModel(Path(name.removeprefix(PREFIX)))
-    model = LiteLLMModel(name, environment=environment, price=(prices or {}).get(name))
-    return model if record is None else Recorder(model, record)
+    own = prices or {}
+    price = own.get(name) or own.get(route(name, environment).name)
+    return LiteLLMModel(name, environment=environment, price=price, reasoning=reasoning)
+
+
+def record_to(path: Path, model: Model, *, of: ModelInfo) -> Model:
+    """The model, whose answers are also written to a file that says it is `of` the job's main model."""
+    return model if isinstance(model, RecordedModel) else Recorder(model, path, of=of)
+
+
+def takes_reasoning(name: str, environment: Mapping[str, str]) -> bool:
+    """Whether a model is known to take a word on how hard to think."""
+    listed = price_list().find(route(name, environment).name)
+    return listed is not None and listed.reasoning

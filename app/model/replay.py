@@ -96,12 +96,16 @@ class RecordedModel:
 
 
 class Recorder:
-    """A model whose answers are also written to a file that RecordedModel plays; appends where the file exists."""
+    """A model whose answers are also written to a file that RecordedModel plays; appends where the file exists.
 
-    def __init__(self, model: Model, path: Path, *, note: str = "") -> None:
+    `of`: whom the file says it is of, where several models' answers go to one file.
+    """
+
+    def __init__(self, model: Model, path: Path, *, note: str = "", of: ModelInfo | None = None) -> None:
         self._model = model
         self._path = path
         self._note = note
+        self._of = of or model.info
         self._lock = threading.Lock()
 
     @property
@@ -143,8 +147,8 @@ class Recorder:
                 header = Header.model_validate_json(kept.partition(b"\n")[0])
             except ValidationError as error:
                 raise _broken(self._path, "is another kind of file") from error
-            if header.model != self._model.info.name:
-                raise _broken(self._path, f"is of {header.model}, not of {self._model.info.name}")
+            if header.model != self._of.name:
+                raise _broken(self._path, f"is of {header.model}, not of {self._of.name}")
             file.truncate(kept.rfind(b"\n") + 1)
 
     def _append(self, line: Line) -> None:
@@ -156,7 +160,7 @@ class Recorder:
             os.fsync(file.fileno())
 
     def _header(self) -> Header:
-        info = self._model.info
+        info = self._of
         return Header(
             model=info.name,
             note=self._note,

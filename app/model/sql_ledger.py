@@ -60,6 +60,7 @@ _LAST = select(func.max(calls.c.attempt)).where(_OF_CALL)
 _RESERVE = insert(calls)
 _BOOK = update(calls).where(_OF_CALL, _PENDING)
 _BOUGHT = select(calls.c.answer).where(_OF_CALL, calls.c.state == "booked", calls.c.answer != "")
+_ALL = select(calls).where(_OF_JOB)
 _MONEY = select(
     func.sum(case((_PENDING, literal(0)), else_=calls.c.cost)),
     func.sum(case((or_(~_PENDING, calls.c.call == bindparam("name")), calls.c.cost), else_=calls.c.worst)),
@@ -109,8 +110,8 @@ class SqlLedger:
 
     def totals(self) -> Totals:
         with self._engine.connect() as connection:
-            rows = connection.execute(select(calls).where(_OF_JOB), {"job": self._job}).mappings().all()
-        return total((row["state"], _usage(row)) for row in rows)
+            rows = connection.execute(_ALL, {"job": self._job}).mappings().all()
+        return total(((row["state"], _usage(row)) for row in rows), (row["answer"] for row in rows))
 
     def _money(self, connection: Connection, call: str) -> tuple[MicroUSD, MicroUSD]:
         """Spent, and what the next call may cost at worst."""

@@ -5,6 +5,7 @@ from pathlib import PurePath
 from app.gitformat import FileStat
 from app.job import Job
 from app.model.budget import Totals
+from app.model.fallback import fallback_notes
 from app.noun import Noun
 from app.plan import Plan
 from app.result import Result
@@ -52,7 +53,7 @@ def facts_of(job: Job, result: Result, verification: Verification) -> PullReques
         runner=job.runner,
         turns=result.turns,
         seconds=result.seconds,
-        notes=result.notes,
+        notes=(*result.notes, *fallback_notes(result.usage)),
         warnings=result.warnings,
     )
 

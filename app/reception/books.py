@@ -13,6 +13,7 @@ from app.jobs.queue import Queue
 from app.jobs.roster import Roster
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.triggers import Triggers
+from app.model.base import Models
 from app.publish.intents import Intents
 
 Mirror = Callable[[int], GitStore]
@@ -42,6 +43,8 @@ class Defaults:
     """What holds where neither a command nor the repository says otherwise. `runners` are those that there are."""
 
     model: str
+    models: Models = field(default_factory=Models)
+    """Of other kinds of work than code."""
     sandbox: str = "bubblewrap"
     runner: str = "native"
     runners: frozenset[str] = frozenset({"native"})

@@ -8,6 +8,7 @@ from app.commission import Commission, CommissionAim, Goal
 from app.config import RepoConfig
 from app.forge.facts import PullRequestFacts
 from app.job import Budget, Job, new_job_id
+from app.model.base import Models
 from app.orders import Order
 from app.reception.books import Defaults
 from app.reception.circumstances import Place, spot_of
@@ -16,6 +17,7 @@ from app.repository import slug
 from app.task import Issue, Person, Task
 from app.text import one_line, visible
 
+A_REVIEW_ASKS = "A review asks for changes: see to its threads."
 MEND_WHAT_IS_OPEN = "See to what is open on this pull request: its review threads and its failing checks."
 
 
@@ -41,13 +43,15 @@ class Draft:
 
     def job(self) -> Job:
         order, options, config = self.order, self.order.options, self.config
-        task = self._task()
+        task, models = self._task(), self._models()
         return Job(
             id=new_job_id(),
             task=task,
             branch=self._branch(task.slug),
             budget=self._budget(),
-            model=options.model or config.model or self.defaults.model,
+            model=models.code,
+            models=models.model_copy(update={"code": ""}),
+            reasoning=config.reasoning or "",
             runner=options.runner or config.runner or self.defaults.runner,
             sandbox=self.defaults.sandbox,
             plan_mode=self._plan_mode(),
@@ -81,7 +85,6 @@ class Draft:
         shown = one_line(title.text) or f"#{order.origin.number}"
         removed = title.removed + body.removed
         issue = Issue(title=shown, body=body.text.strip(), number=order.origin.number, hidden_characters=removed)
-        on_pull = self.pull is not None
         return Task(
             repository=repository_name(self.place),
             issue=issue,
@@ -90,9 +93,23 @@ class Draft:
             slug=slug(shown),
             requester=self.person,
             origin=order.origin,
-            request=self.request or order.text or (MEND_WHAT_IS_OPEN if on_pull and order.aim != "ask" else ""),
+            request=self.request or order.text or self._unsaid(),
             sections=tuple(self.material.sections.all),
         )
+
+    def _unsaid(self) -> str:
+        """What is meant where nothing was said."""
+        if self.order.aim == "revise":
+            return A_REVIEW_ASKS
+        return MEND_WHAT_IS_OPEN if self.pull is not None and self.order.aim != "ask" else ""
+
+    def _models(self) -> Models:
+        """Whoever says anything says it for every kind of work: the command, the repository, the server."""
+        if self.order.options.model:
+            return Models(code=self.order.options.model)
+        if self.config.model is not None:
+            return self.config.model.models
+        return self.defaults.models.model_copy(update={"code": self.defaults.model})
 
     def _branch(self, name: str) -> str:
         if self.pull is not None and self._goal() == "same_branch":
@@ -104,7 +121,7 @@ class Draft:
 
     def _aim(self) -> CommissionAim:
         match self.order.aim:
-            case "ask" | "plan" | "mend" | "ci" as same:
+            case "ask" | "plan" | "mend" | "ci" | "revise" as same:
                 return same
             case "rebase":
                 return "conflicts"

@@ -10,10 +10,13 @@ from typing import Literal, cast
 from urllib.parse import urlsplit
 
 from app.errors import AgentFixError
+from app.model.base import Models
 from app.settings.appfile import read_app_file
 from app.settings.roles import (
     HOLDS,
+    LESSONS,
     MODEL,
+    MODELS,
     NEEDS,
     PRIVATE_KEY,
     ROLES,
@@ -44,7 +47,13 @@ class Settings:
 
     state: Path
     model: str = ""
+    models: Models = field(default_factory=Models)
+    """By the kind of work; `model` is the one for code."""
+    prices: Path | None = None
+    """The operator's own prices of models (`app.model.pricefile`)."""
     sandbox: str = "bubblewrap"
+    lessons: str = "fts"
+    """How lessons of earlier jobs are looked up: `fts`, `embedding:MODEL`, `chroma:PATH`, or `off`."""
     failpoint: str = ""
     editor: str = "vi"
     host: str = "127.0.0.1"
@@ -63,6 +72,10 @@ class Settings:
     jobs_per_repository: int = 1
     budget: int = 5_000_000
     """Of a job whose repository names none, in micro-dollars."""
+    usd_per_day: int = 0
+    """What all jobs of the server may cost in a day, in micro-dollars; 0 for no cap."""
+    usd_per_day_actor: int = 0
+    """What the jobs of one person may cost in a day, whatever the repository; 0 for no cap."""
     allowed_apps: frozenset[int] = frozenset()
     """Ids of other Apps that may ask."""
     web_token: str = field(default="", repr=False)
@@ -162,7 +175,10 @@ def settings_from(environment: Mapping[str, str], state: Path | None = None) -> 
     return Settings(
         state=place,
         model=reading.text(MODEL),
+        models=Models(**{kind: reading.text(name) for kind, name in MODELS.items()}),
+        prices=reading.path("AGENT_FIX_PRICES"),
         sandbox=reading.text("AGENT_FIX_SANDBOX", "bubblewrap"),
+        lessons=reading.lessons(LESSONS),
         failpoint=reading.text("AGENT_FIX_FAILPOINT"),
         editor=environment.get("VISUAL") or environment.get("EDITOR") or "vi",
         host=reading.text("AGENT_FIX_HOST", "127.0.0.1"),
@@ -176,6 +192,8 @@ def settings_from(environment: Mapping[str, str], state: Path | None = None) -> 
         jobs=reading.number("AGENT_FIX_JOBS", 2, least=1, most=256),
         jobs_per_repository=reading.number("AGENT_FIX_JOBS_PER_REPOSITORY", 1, least=1, most=256),
         budget=reading.money("AGENT_FIX_BUDGET", 5_000_000),
+        usd_per_day=reading.money("AGENT_FIX_USD_PER_DAY", 0),
+        usd_per_day_actor=reading.money("AGENT_FIX_ACTOR_USD_PER_DAY", 0),
         allowed_apps=reading.ids("AGENT_FIX_ALLOWED_APPS"),
         web_token=reading.secret(WEB_TOKEN),
         public_url=reading.address("AGENT_FIX_PUBLIC_URL", "", path=False),

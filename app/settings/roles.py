@@ -12,14 +12,23 @@ PRIVATE_KEY = "AGENT_FIX_PRIVATE_KEY"
 WEBHOOK_SECRET = "AGENT_FIX_WEBHOOK_SECRET"  # noqa: S105  # a name
 WEB_TOKEN = "AGENT_FIX_WEB_TOKEN"  # noqa: S105
 MODEL = "AGENT_FIX_MODEL"
+MODELS: Mapping[str, str] = {
+    "code": MODEL,
+    "plan": f"{MODEL}_PLAN",
+    "answer": f"{MODEL}_ANSWER",
+    "cheap": f"{MODEL}_CHEAP",
+}
+"""The variable of each kind of work."""
 STATE_DIR = "AGENT_FIX_STATE_DIR"
+LESSONS = "AGENT_FIX_LESSONS"
 
 _NAMES = ("STATE_DIR", "DATABASE_URL", "GITHUB_URL", "PUBLIC_URL", "JOBS", "JOBS_PER_REPOSITORY", "LOG", "FAILPOINT")
 _SHARED = frozenset(f"AGENT_FIX_{name}" for name in _NAMES)
-_DEFAULTS = frozenset({MODEL, "AGENT_FIX_SANDBOX", "AGENT_FIX_BUDGET"})
+_DEFAULTS = frozenset({*MODELS.values(), "AGENT_FIX_SANDBOX", "AGENT_FIX_BUDGET", LESSONS})
+_MONEY = frozenset({"AGENT_FIX_PRICES", "AGENT_FIX_USD_PER_DAY", "AGENT_FIX_ACTOR_USD_PER_DAY"})
 HOLDS: Mapping[Role, frozenset[str]] = {
     "receiver": _SHARED | {WEBHOOK_SECRET, WEB_TOKEN, "AGENT_FIX_HOST", "AGENT_FIX_PORT"},
-    "worker": _SHARED | _DEFAULTS,
+    "worker": _SHARED | _DEFAULTS | _MONEY,
     "publisher": _SHARED | _DEFAULTS | {APP_ID, PRIVATE_KEY, "AGENT_FIX_GITHUB_API_URL", "AGENT_FIX_ALLOWED_APPS"},
 }
 """Of our own variables."""

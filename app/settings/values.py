@@ -87,6 +87,27 @@ class Reading:
         like = "https://host/api/v3" if path else "https://agent-fix.example.org"
         return self._wrong(name, default, "is not an address that can be used.", f"Write it like {like}.")
 
+    def path(self, name: str) -> Path | None:
+        """A file that is there, as an absolute path."""
+        value = self.text(name)
+        if not value:
+            return None
+        path = Path(value).expanduser().absolute()
+        if path.is_file():
+            return path
+        return self._wrong(name, None, f"is {value[:200]!r}, and there is no such file.", "Set it to a file's path.")
+
+    def lessons(self, name: str) -> str:
+        """How lessons of earlier jobs are looked up: `fts`, `embedding:MODEL`, `chroma:PATH`, or `off`."""
+        value = self.text(name, "fts")
+        how, _, what = value.partition(":")
+        if value in {"fts", "off"} or (how == "embedding" and what.strip()):
+            return value
+        if how == "chroma" and what.strip():
+            return f"chroma:{Path(what.strip()).expanduser().absolute()}"
+        hint = "Set it to fts, embedding:MODEL, chroma:PATH or off."
+        return self._wrong(name, "fts", f"is {value[:60]!r}.", hint)
+
     def ids(self, name: str) -> frozenset[int]:
         """Numbers with commas between them; never a wildcard."""
         found = [part.strip() for part in self.text(name).split(",") if part.strip()]

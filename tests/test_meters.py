@@ -1,0 +1,136 @@
+"""A model for each kind of work: who decides which, and that they all live off one account."""
+
+from pathlib import Path
+
+import pytest
+
+from app.bootstrap.metering import make_meters
+from app.config import ModelChoice, RepoConfig
+from app.errors import AgentFixError
+from app.job import Job
+from app.model.base import Message, Models, Request, WorkKind
+from app.model.budget import MemoryLedger
+from app.model.errors import ModelError
+from app.model.meters import Meters
+from app.model.pricefile import parse_prices, read_prices
+from app.settings import SettingsError, settings_from
+from tests.commissions import job
+from tests.fakes.progress import ListProgress
+from tests.fakes.scripted_model import ScriptedModel, text
+from tests.test_meter import OTHER, PRICED
+
+HELLO = Request(messages=(Message(role="user", content="hi"),))
+KINDS: tuple[WorkKind, ...] = ("plan", "code", "answer", "cheap")
+
+
+@pytest.mark.parametrize(
+    ("models", "names"),
+    [
+        (Models(code="a"), ["a", "a", "a", "a"]),
+        (Models(code="a", plan="b"), ["b", "a", "a", "a"]),
+        (Models(code="a", plan="b", answer="c", cheap="d"), ["b", "a", "c", "d"]),
+    ],
+)
+def test_what_has_no_model_is_done_by_the_one_for_code(models: Models, names: list[str]) -> None:
+    assert [models.of(kind) for kind in KINDS] == names
+
+
+def test_what_was_stored_before_there_was_a_choice_can_be_read() -> None:
+    stored = job("a", model="openai/gpt-5").model_dump(mode="json")
+    del stored["models"], stored["reasoning"]
+    assert Job.model_validate(stored).chosen == Models(code="openai/gpt-5")
+    config = RepoConfig.model_validate({"model": "openai/gpt-5"})
+    assert config.model == ModelChoice(code="openai/gpt-5")
+    assert RepoConfig.model_validate_json(config.model_dump_json()) == config
+
+
+async def test_every_kind_asks_its_model_and_pays_from_one_account() -> None:
+    models = {
+        "a": ScriptedModel([text("code"), text("aside")], info=PRICED),
+        "b": ScriptedModel([text("plan")], info=OTHER),
+    }
+    ledger = MemoryLedger(10_000_000)
+    meters = Meters(Models(code="a", plan="b"), models.__getitem__, ledger, ListProgress())
+    answers = {kind: await meters.of(kind).ask(kind, HELLO) for kind in ("plan", "code", "cheap")}
+    assert {kind: (answer.model, answer.origin.kind) for kind, answer in answers.items()} == {
+        "plan": ("other/priced", "plan"),
+        "code": ("fake/priced", "code"),
+        "cheap": ("fake/priced", "cheap"),
+    }
+    assert meters.totals().cost == ledger.totals().cost == 3_000
+    assert meters.of("plan") is meters.of("plan")
+
+
+async def test_what_will_be_asked_is_checked_and_nothing_else() -> None:
+    refusal = ModelError("no key.", kind="give_up", reason="no_key")
+    models = {"a": ScriptedModel([]), "b": ScriptedModel([], refuse=refusal)}
+    progress = ListProgress()
+    meters = Meters(Models(code="a", plan="b"), models.__getitem__, MemoryLedger(1), progress, fallbacks=("b", "a"))
+    await meters.check("answer")
+    assert progress.texts("warning") == ["The fallback will not be of help: no key."]
+    with pytest.raises(ModelError):
+        await meters.check("plan", "code")
+
+
+PRICES = b"""\
+openai/local: {input: 0.2, output: 1, cached: 0.02, context_window: 9000, max_output: 3000}
+anthropic/claude-sonnet-4-5:
+  input: 1
+  output: 2
+"""
+
+
+def test_the_operator_s_prices_count_before_any_list(tmp_path: Path) -> None:
+    path = tmp_path / "prices.yml"
+    path.write_bytes(PRICES)
+    prices = read_prices(path)
+    assert (prices["openai/local"].cached, prices["openai/local"].context_window) == (0.02, 9_000)
+    environment = {"AGENT_FIX_PRICES": str(path), "OPENAI_API_BASE": "http://127.0.0.1:1/v1", "HOME": str(tmp_path)}
+    for name, input_price, output_price in (
+        ("openai/local", 200_000, 1_000_000),
+        ("local", 200_000, 1_000_000),
+        ("anthropic/claude-sonnet-4-5", 1_000_000, 2_000_000),
+    ):
+        settings = settings_from(environment)
+        info = make_meters(job("a", model=name), settings, MemoryLedger(1), ListProgress()).of("code").info
+        assert (info.input_price, info.output_price, info.priced) == (input_price, output_price, True)
+
+
+def test_prices_may_be_json() -> None:
+    assert parse_prices(b'{"a/b": {"input": 1, "output": 2.5}}', "p.json")["a/b"].output == 2.5
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a/b: {input: 1}", "p.yml:1: a/b: must also say `output`"),
+        (b"a/b:\n  input: 1\n  output: -2", "p.yml:3: a/b.output: must be at least 0, not -2"),
+        (b"a/b:\n  input: 1\n  output: x", 'p.yml:3: a/b.output: must be a number, not "x"'),
+        (b"a/b:\n  input: 1\n  output: .inf", "p.yml:3: a/b.output: must be a finite number, not infinity"),
+        (b"a/b:\n  input: 1\n  output: 2\n  window: 5", "p.yml:4: a/b.window: is not a known key; did you mean"),
+        (
+            b"a/b:\n  input: 1\n  output: 2\n  max_output: 0",
+            "p.yml:4: a/b.max_output: must be a positive number, not 0",
+        ),
+        (b"a/b: 5", "p.yml:1: a/b: must be a mapping of keys to values, not 5"),
+        (b"[1]", "p.yml:1: (file): must be a mapping of models to prices"),
+        (b"", "p.yml:1: (file): must be a mapping of models to prices"),
+        (b"a/b: {input: 1, output: 2\n", "p.yml:1: (file): while parsing a flow mapping"),
+    ],
+)
+def test_a_mistake_in_the_prices_is_named_by_line_and_key(content: bytes, said: str) -> None:
+    with pytest.raises(AgentFixError) as caught:
+        parse_prices(content, "p.yml")
+    assert caught.value.message.startswith(said)
+    assert "per million" in caught.value.hint
+
+
+def test_prices_that_are_not_there_are_a_problem_of_the_worker_s(tmp_path: Path) -> None:
+    settings = settings_from({"HOME": "/h", "AGENT_FIX_PRICES": str(tmp_path / "none.yml")})
+    assert [problem.name for problem in settings.problems] == ["AGENT_FIX_PRICES"]
+    with pytest.raises(SettingsError, match="1 setting is") as caught:
+        settings.check("worker")
+    assert "AGENT_FIX_PRICES" in caught.value.hint
+    with pytest.raises(SettingsError) as others:
+        settings.check("receiver")
+    assert "AGENT_FIX_PRICES" not in others.value.hint
