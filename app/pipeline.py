@@ -10,6 +10,7 @@ from functools import partial
 from time import monotonic
 from typing import NamedTuple, Protocol
 
+from app.attempts import Attempt, Outcome, best, spent_in, told, try_until_proved
 from app.errors import ExitCode
 from app.gitformat import FileStat
 from app.job import Answers, Job, Journal, Parked, Progress
@@ -57,6 +58,14 @@ class Verifies(Protocol):
     ) -> Verified: ...
 
 
+Learns = Callable[[Known, Sequence[Verified], Submission | None], Awaitable[str]]
+"""Keeps what a published change teaches for later jobs; returns what people are to be told of it, or nothing."""
+
+
+async def nothing_is_learned(known: Known, verified: Sequence[Verified], submission: Submission | None) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
     """One job's rooms, put together in `bootstrap`; everything that touches the world is behind one of these."""
@@ -66,13 +75,16 @@ class Bench:
     """Keeps its own steps."""
     approve: Callable[[Plan], Awaitable[Plan]]
     brief: Callable[[Plan | None, Known, Sequence[Answers]], str]
-    open_work: Callable[[], Awaitable[Sandbox]]
+    open_work: Callable[[str], Awaitable[Sandbox]]
+    """The tree of that name, as it was left."""
     export: Callable[[Sandbox], Awaitable[Patch]]
-    runner: Callable[[Sandbox, Journal], Runner]
+    runner: Callable[[Sandbox, Attempt], Runner]
     verifier: Verifies
     publish: Callable[[Patch, str], Awaitable[Published]]
     totals: Callable[[], Totals]
     answer: Answerer = nobody_answers
+    learn: Learns = nothing_is_learned
+    changed_lines: Callable[[Patch], int] = lambda _: 0
     notes: Sequence[str] = ()
     warnings: Callable[[], tuple[str, ...]] = tuple
     """Asked when the work is done: some show only then."""
@@ -129,22 +141,55 @@ async def _work(job: Job, bench: Bench, journal: Journal, result: Result, ready:
     bench.progress.say("state", "working")
     if ready.known.brief:
         bench.progress.say("note", ready.known.brief)
-    sandbox = await bench.open_work()
+    work = partial(_attempt, job, bench, ready, result)
+    outcomes = await try_until_proved(job, journal, work, lambda: bench.totals().cost)
+    taken = best(outcomes)
+    result = taken.result if job.attempts == 1 else _told(taken, outcomes, bench)
+    if taken.is_publishable:
+        bench.progress.say("state", "publishing")
+        publish = partial(bench.publish, taken.verified[-1].patch, result.summary)
+        published = await journal.step("publish", Published, publish)
+        learned = await bench.learn(ready.known, taken.verified, taken.submission)
+        notes = (*result.notes, *filter(None, (learned,)))
+        result = result.model_copy(update={**dict(published), "notes": notes})
+    return result
+
+
+async def _attempt(job: Job, bench: Bench, ready: Ready, result: Result, attempt: Attempt) -> Outcome:
+    """One agent in a tree of its own; the tree stays where the last one ended at a limit, for the job to go on."""
+    if job.attempts > 1:
+        bench.progress.say("note", f"attempt {attempt.number} of at most {job.attempts}")
+    sandbox = await bench.open_work(attempt.name)
     try:
-        reviews = Reviews(bench, journal, sandbox, ready.known, merging=bool(job.conflicts))
-        aim: Aim = "merge" if job.conflicts else "change"
-        assignment = Assignment(brief=bench.brief(*ready), plan=ready.plan, aim=aim)
-        ending = await bench.runner(sandbox, journal).work(assignment, reviews.review)
-        result = _ended(result, ending, reviews.last)
-        if result.exit_status == "pr_opened" and reviews.last is not None:
-            bench.progress.say("state", "publishing")
-            publish = partial(bench.publish, reviews.last.patch, result.summary)
-            published = await journal.step("publish", Published, publish)
-            result = result.model_copy(update=dict(published))
+        reviews = Reviews(bench, attempt.journal, sandbox, ready.known, settled=not job.task.expects_red)
+        assignment = Assignment(brief=bench.brief(*ready), plan=ready.plan, aim=_aim(job))
+        runner = bench.runner(sandbox, attempt)
+        ending = await runner.work(assignment, reviews.review)
     finally:
         await sandbox.close()
+    if ending.exit_status == "limit_reached" and attempt.waits:
+        raise Parked("paused", ending.reason, code=ExitCode.LIMIT_REACHED, hint=_CONTINUE)
     await sandbox.destroy()
-    return result
+    return Outcome(
+        number=attempt.number,
+        result=_ended(result, ending, reviews.last),
+        verified=tuple(reviews.verified),
+        submission=ending.submission,
+        spent=spent_in(runner.trajectory()),
+        changed_lines=bench.changed_lines(reviews.last.patch) if reviews.last and job.attempts > 1 else 0,
+    )
+
+
+def _aim(job: Job) -> Aim:
+    if job.conflicts:
+        return "merge"
+    return "change" if job.task.expects_red or job.kind == "tests" else "upkeep"
+
+
+def _told(taken: Outcome, outcomes: Sequence[Outcome], bench: Bench) -> Result:
+    """The result with what became of each attempt."""
+    bench.progress.say("note", f"attempt {taken.number} of the {len(outcomes)} that were made is taken")
+    return taken.result.model_copy(update={"attempts": told(outcomes, taken)})
 
 
 def _ended(result: Result, ending: Ending, last: Verified | None) -> Result:
@@ -154,7 +199,7 @@ def _ended(result: Result, ending: Ending, last: Verified | None) -> Result:
     update = {"verification": verification, "summary": summary, "turns": ending.turns, "reason": ending.reason}
     match ending.exit_status:
         case "limit_reached":
-            raise Parked("paused", ending.reason, code=ExitCode.LIMIT_REACHED, hint=_CONTINUE)
+            update["exit_status"] = "limit_reached"
         case "submitted" if verification is not None:
             broken = verification.verdict == "broken"
             update["exit_status"] = "verification_failed" if broken else "pr_opened"
@@ -176,25 +221,26 @@ class Reviews:
     """The harness's side of `submit`: each submission is verified from its patch alone, once, and the last is kept."""
 
     def __init__(
-        self, bench: Bench, journal: Journal, sandbox: Sandbox, known: Known, *, merging: bool = False
+        self, bench: Bench, journal: Journal, sandbox: Sandbox, known: Known, *, settled: bool = False
     ) -> None:
         self._bench = bench
         self._journal = journal
         self._sandbox = sandbox
         self._known = known
-        self._merging = merging
-        self._verified: list[Verified] = []
+        self._settled = settled
+        self.verified: list[Verified] = []
+        """Every submission's facts, in order."""
         self.last: Verified | None = None
 
     async def review(self, submission: Submission) -> Review:
         self._bench.progress.say("state", "verifying")
-        name = f"verify.{len(self._verified) + 1}"
-        before = tuple(self._verified)
+        name = f"verify.{len(self.verified) + 1}"
+        before = tuple(self.verified)
         self.last = await self._journal.step(name, Verified, partial(self._verify, submission, before))
-        self._verified.append(self.last)
+        self.verified.append(self.last)
         verification = self.last.verification
         self._bench.progress.say("verification", f"{verification.verdict}: {' '.join(verification.reasons)}")
-        if is_acceptable(verification, before, asked=submission.asked or self._merging):
+        if is_acceptable(verification, before, asked=submission.asked or self._settled):
             return Review(accepted=True, text=self.last.feedback)
         broken = verification.verdict == "broken"
         text = self.last.feedback if broken else f"{self.last.feedback}\n\n{_RETURNED}"

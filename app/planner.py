@@ -52,6 +52,7 @@ async def make_plan(
     repository_map: str = "",
     instructions: Sequence[tuple[str, str]] = (),
     suite: str = "",
+    lessons: str = "",
     overrides: Overrides = NO_OVERRIDES,
 ) -> Plan:
     """The model's plan; its calls are durable steps (`plan.answer`, `plan.repair.answer`; with answers `plan.2.…`).
@@ -62,7 +63,7 @@ async def make_plan(
     key = f"plan.{len(answers) + 1}" if answers else "plan"
     write = partial(render_brief, answers=answers, overrides=overrides, planning=True)
     briefs = {
-        key: write(job, repository_map=repository_map, instructions=instructions, suite=suite),
+        key: write(job, repository_map=repository_map, instructions=instructions, suite=suite, lessons=lessons),
         f"{key}.small": write(_without_sections(job)),
     }
     for name, brief in briefs.items():

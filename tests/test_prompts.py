@@ -53,7 +53,7 @@ def test_the_tools_are_the_six_of_the_contract() -> None:
         "edit": ["path", "old_text", "new_text"],
         "write": ["path", "content"],
         "search": ["query"],
-        "submit": ["summary", "reproduction"],
+        "submit": ["summary", "reproduction", "lessons"],
     }
 
 

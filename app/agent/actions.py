@@ -1,13 +1,15 @@
 """The six tools as the model is told of them, and the typed action each call becomes."""
 
+from abc import ABC, abstractmethod
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from app.model.base import ToolSpec
 
 MAX_TIMEOUT = 1_800
 DEFAULT_TIMEOUT = 120
+MOST_LESSONS, MAX_LESSON = 3, 600
 
 
 def _writable(text: str) -> str:
@@ -27,6 +29,14 @@ def _not_blank(text: str) -> str:
     return text
 
 
+def _lessons(value: object) -> tuple[str, ...]:
+    """A courtesy, however it is written: work is never sent back for it; what is no text, or too long, is let be."""
+    items = value if isinstance(value, list | tuple) else [value]
+    texts = [": ".join(map(str, item.values())) if isinstance(item, dict) else item for item in items]
+    fit = (text for text in texts if isinstance(text, str) and text.strip() and len(text) <= MAX_LESSON)
+    return tuple(text.encode("utf-8", "replace").decode().replace("\0", "") for text in fit)[:MOST_LESSONS]
+
+
 Text = Annotated[str, AfterValidator(_writable)]
 Path = Annotated[
     str,
@@ -36,7 +46,7 @@ Path = Annotated[
 ]
 
 
-class Action(BaseModel):
+class Action(BaseModel, ABC):
     """Arguments of one call, checked: closed, capped (over a cap is refused, never cut), no NaN, no NUL."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -45,9 +55,9 @@ class Action(BaseModel):
     changes_files: ClassVar[bool] = False
 
     @property
+    @abstractmethod
     def target(self) -> str:
         """What the action is about, for one line of a log."""
-        raise NotImplementedError
 
 
 class Bash(Action):
@@ -139,6 +149,11 @@ class Submit(Action):
             description="A command that fails on the original code with your changed tests, and passes now.",
         ),
     ] = ""
+    lessons: Annotated[
+        tuple[str, ...],
+        Field(description="Rarely: lasting facts for later jobs here, each `path: fact` with the file that shows it."),
+        BeforeValidator(_lessons),
+    ] = ()
 
     @property
     def target(self) -> str:
@@ -168,5 +183,5 @@ def _schema(kind: type[Action]) -> dict[str, Any]:
 
 def _property(prop: dict[str, Any]) -> dict[str, Any]:
     kind = prop.get("type") or next(option["type"] for option in prop["anyOf"] if option["type"] != "null")
-    kept = {key: prop[key] for key in ("description",) if key in prop}
+    kept: dict[str, Any] = {key: prop[key] for key in ("description", "items") if key in prop}
     return {"type": kind, **kept}

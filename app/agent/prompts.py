@@ -24,6 +24,7 @@ Name = Literal["system", "ask", "brief", "follow_up", "conflicts", "question", "
 
 _SAID = "What is wanted now, in the words of the person who asked, who may"
 _UNSAID = "What is wrong with it stands below: put that right."
+_LESSONS = "What earlier jobs here learned, to be checked before it is relied on"
 OPENINGS: Final[dict[TaskKind, str]] = {
     "bug": "Fix this issue.",
     "feature": "Build what this issue asks for.",
@@ -69,6 +70,7 @@ def render_brief(
     repository_map: str = "",
     instructions: Sequence[tuple[str, str]] = (),
     suite: str = "",
+    lessons: str = "",
     overrides: Overrides = NO_OVERRIDES,
     planning: bool = False,
 ) -> str:
@@ -77,7 +79,8 @@ def render_brief(
     `suite` says how the test suite does before any change. The same job always gets the same bytes.
     """
     task = job.task
-    texts = (task.issue.title, task.issue.body, repository_map, *(text for _, text in instructions), *overrides.texts)
+    texts = (task.issue.title, task.issue.body, repository_map, lessons, *(text for _, text in instructions))
+    texts += overrides.texts
     mark = _delimiter(job.id, *texts, *job.conflicts, *(part for s in task.sections for part in (s.title, s.text)))
     name = _opening(job)
     said_first = name in {"follow_up", "question"}
@@ -90,6 +93,7 @@ def render_brief(
         ("Plan", render_plan(plan) if plan else ""),
         ("The test suite before any change", suite),
         *((one_line(section.title), _data(mark, section.text)) for section in task.sections),
+        (_LESSONS, _data(mark, lessons)),
         ("Map of the repository", _data(mark, repository_map)),
         *((f"The repository's rules, from {path}", _data(mark, text)) for path, text in instructions),
     ]

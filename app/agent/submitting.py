@@ -43,7 +43,7 @@ async def hear(action: Submit, steps: Sequence[Step], review: Reviewer, aim: Aim
     """Send back what cannot be verified; review the rest, but nothing twice that was rejected just so before."""
     fates = [step.turn.fate for step in steps]
     asked = "asked_for_reproduction" in fates
-    submission = Submission(summary=action.summary, reproduction=action.reproduction.strip(), asked=asked)
+    submission = _submission(action).model_copy(update={"asked": asked})
     if aim == "answer":
         return await _reviewed(submission, review)
     tree = last_checkpoint(steps)
@@ -58,8 +58,11 @@ async def hear(action: Submit, steps: Sequence[Step], review: Reviewer, aim: Aim
 
 def put_off(action: Submit) -> Hearing:
     """A submission that is not even looked at, because people had said something before it was made."""
-    submission = Submission(summary=action.summary, reproduction=action.reproduction.strip())
-    return Hearing(submission, "words_first", _WORDS_FIRST)
+    return Hearing(_submission(action), "words_first", _WORDS_FIRST)
+
+
+def _submission(action: Submit) -> Submission:
+    return Submission(summary=action.summary, reproduction=action.reproduction.strip(), lessons=action.lessons)
 
 
 async def _reviewed(submission: Submission, review: Reviewer) -> Hearing:

@@ -10,6 +10,7 @@ from app.errors import OutputError
 from app.gitstore import GitStore
 from app.jobs.database import open_database
 from app.jobs.inbox import Inbox
+from app.jobs.lessons import SqlLessons
 from app.jobs.messages import Messages
 from app.jobs.owner import is_gone
 from app.jobs.parcels import Parcels
@@ -19,6 +20,7 @@ from app.jobs.schema import prepare_tables
 from app.jobs.spending import spent
 from app.jobs.store import JobStore
 from app.jobs.triggers import Triggers
+from app.lessons.base import of_forge
 from app.publish.intents import Intents
 from app.settings import Settings
 
@@ -77,6 +79,9 @@ class Premises:
     @cached_property
     def parcels(self) -> Parcels:
         return Parcels(self.engine, self.clock)
+
+    def lessons(self, repository: int, fence: int | None = None) -> SqlLessons:
+        return SqlLessons(self.engine, self.clock, of_forge(repository), fence=fence)
 
     @property
     def limits(self) -> Limits:

@@ -6,8 +6,9 @@ from typing import Literal, Protocol
 from app.noun import Noun
 from app.plan import Plan
 
-Aim = Literal["change", "merge", "answer"]
-"""`merge`: conflicts are resolved, which no reproduction can show. `answer`: the submission's summary is the answer."""
+Aim = Literal["change", "merge", "upkeep", "answer"]
+"""`merge`: conflicts are resolved, which no reproduction can show; no more can it `upkeep`, which keeps behaviour as it
+is. `answer`: the submission's summary is the answer."""
 
 
 class Submission(Noun):
@@ -19,6 +20,8 @@ class Submission(Noun):
     summary: str
     reproduction: str = ""
     asked: bool = False
+    lessons: tuple[str, ...] = ()
+    """What it would tell who works here next, each as `path: fact`; believed only as `app.lessons` sees fit."""
 
 
 class Review(Noun):

@@ -1,0 +1,208 @@
+"""The lessons of one repository in the database: every statement is bound to it when this is made."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection, Engine
+
+from app.jobs.lesson_tables import lesson_numbers, lessons, recalled_lessons
+from app.jobs.tables import jobs, writing
+from app.lessons.base import MOST_LEARNED, MOST_TOLD, Citation, Draft, Lesson, ages
+
+FORGOTTEN_LIVES = 90 * 24 * 3600.0
+"""Seconds for which what was forgotten is not learned again."""
+RECALLED_LIVES = 90 * 24 * 3600.0
+
+
+class SqlLessons:
+    """`Lessons` over SQLAlchemy. With `fence` (a job's epoch) nothing is learned from a job that somebody else has."""
+
+    def __init__(
+        self, engine: Engine, clock: Callable[[], datetime], repository: str, *, fence: int | None = None
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self.repository = repository
+        self._fence = fence
+        self._own = lessons.c.repository == repository
+
+    def all(self) -> tuple[Lesson, ...]:
+        with self._engine.connect() as db:
+            return self._living(db)
+
+    def learn(self, drafts: Sequence[Draft]) -> tuple[Lesson, ...]:
+        with writing(self._engine) as db:
+            if not all(self._is_current(db, draft.job) for draft in drafts):
+                return ()
+            self._begin(db)
+            for draft in drafts:
+                self._learn(db, draft)
+            self._make_room(db, {draft.job for draft in drafts})
+            taught = lessons.c.topic.in_([draft.about for draft in drafts])
+            new = (taught, lessons.c.job.in_({draft.job for draft in drafts}))
+            return self._living(db, *new)
+
+    def tell(self, draft: Draft, key: str) -> Lesson | None:
+        with writing(self._engine) as db:
+            self._begin(db)
+            there = self._about(db, draft)
+            told = sa.select(sa.func.count()).where(self._own, lessons.c.kind == "told", ~lessons.c.forgotten)
+            is_told = there is not None and there.kind == "told" and not there.forgotten
+            if not is_told and (db.execute(told).scalar() or 0) >= MOST_TOLD:
+                return None
+            number = there.number if is_told else self._next_number(db)
+            if there is not None:
+                db.execute(lessons.delete().where(self._own, lessons.c.number == there.number))
+            db.execute(lessons.insert().values(**self._row(draft), number=number, key=key))
+            return next(each for each in self._living(db) if each.number == number)
+
+    def forget(self, number: int, key: str) -> bool:
+        nothing = {"text": "", "citation": None, "author": "", "vector": None, "vector_of": ""}
+        until = self._now() + FORGOTTEN_LIVES
+        with writing(self._engine) as db:
+            row = db.execute(lessons.select().where(self._own, lessons.c.number == number)).first()
+            if row is None or row.forgotten or row.expires_at <= self._now():
+                return row is not None and row.forgotten and row.key == key
+            this = lessons.update().where(self._own, lessons.c.number == number)
+            db.execute(this.values(forgotten=True, key=key, expires_at=until, **nothing))
+            return True
+
+    def retire(self, numbers: Sequence[int]) -> None:
+        if numbers:
+            with writing(self._engine) as db:
+                db.execute(lessons.delete().where(self._own, lessons.c.number.in_(numbers), ~lessons.c.forgotten))
+
+    def recalled(self, job: str) -> tuple[Lesson, ...] | None:
+        with self._engine.connect() as db:
+            return self._recalled(db, job)
+
+    def recall(self, job: str, shown: Sequence[Lesson]) -> tuple[Lesson, ...]:
+        with writing(self._engine) as db:
+            values = {"job": job, "repository": self.repository, "at": self._now()}
+            said = [each.model_dump(mode="json") for each in shown]
+            first = _insert(db)(recalled_lessons).values(**values, lessons=said).on_conflict_do_nothing()
+            if db.execute(first.returning(recalled_lessons.c.job)).first() is None:
+                return self._recalled(db, job) or ()
+            numbers = [each.number for each in shown]
+            used = lessons.update().where(self._own, lessons.c.number.in_(numbers))
+            db.execute(used.values(uses=lessons.c.uses + 1))
+        return tuple(shown)
+
+    def vectors(self, model: str) -> dict[int, bytes]:
+        """Of the lessons that this model was asked about, by number."""
+        query = sa.select(lessons.c.number, lessons.c.vector).where(self._own, lessons.c.vector_of == model)
+        with self._engine.connect() as db:
+            return {row.number: bytes(row.vector) for row in db.execute(query) if row.vector is not None}
+
+    def keep_vectors(self, model: str, found: Mapping[int, bytes]) -> None:
+        with writing(self._engine) as db:
+            for number, vector in found.items():
+                this = lessons.update().where(self._own, lessons.c.number == number, ~lessons.c.forgotten)
+                db.execute(this.values(vector=vector, vector_of=model))
+
+    # Within a transaction.
+
+    def _now(self) -> float:
+        return self._clock().timestamp()
+
+    def _begin(self, db: Connection) -> None:
+        """One writer for a repository at a time, and nothing in the way that has expired."""
+        db.execute(_insert(db)(lesson_numbers).values(repository=self.repository, last=0).on_conflict_do_nothing())
+        db.execute(lesson_numbers.select().where(lesson_numbers.c.repository == self.repository).with_for_update())
+        db.execute(lessons.delete().where(self._own, lessons.c.expires_at <= self._now()))
+
+    def _living(self, db: Connection, *which: sa.ColumnElement[bool]) -> tuple[Lesson, ...]:
+        holds = (self._own, ~lessons.c.forgotten, lessons.c.expires_at > self._now(), *which)
+        return tuple(_lesson(row) for row in db.execute(lessons.select().where(*holds).order_by(lessons.c.number)))
+
+    def _recalled(self, db: Connection, job: str) -> tuple[Lesson, ...] | None:
+        own = (recalled_lessons.c.repository == self.repository, recalled_lessons.c.job == job)
+        kept = db.execute(sa.select(recalled_lessons.c.lessons).where(*own)).scalar()
+        return None if kept is None else tuple(map(Lesson.model_validate, kept))
+
+    def _is_current(self, db: Connection, job: str) -> bool:
+        if self._fence is None:
+            return True
+        return db.execute(sa.select(jobs.c.epoch).where(jobs.c.id == job)).scalar() == self._fence
+
+    def _about(self, db: Connection, draft: Draft) -> Any:
+        return db.execute(lessons.select().where(self._own, lessons.c.topic == draft.about)).first()
+
+    def _learn(self, db: Connection, draft: Draft) -> None:
+        there = self._about(db, draft)
+        if there is None:
+            db.execute(lessons.insert().values(**self._row(draft), number=self._next_number(db), key=""))
+            return
+        if there.forgotten or there.kind == "told":
+            return
+        row = self._row(draft)
+        same = there.text == draft.text
+        fresh = {name: row[name] for name in (("expires_at", "citation") if same else row)}
+        if not same:
+            fresh |= {"vector": None, "vector_of": ""}
+        db.execute(lessons.update().where(self._own, lessons.c.number == there.number).values(fresh))
+
+    def _row(self, draft: Draft) -> dict[str, Any]:
+        return {
+            "repository": self.repository,
+            "topic": draft.about,
+            "kind": draft.kind,
+            "text": draft.text,
+            "citation": draft.citation.model_dump() if draft.citation else None,
+            "job": draft.job,
+            "author": draft.author[:80],
+            "created_at": self._now(),
+            "expires_at": ages(draft, self._clock()).timestamp(),
+        }
+
+    def _next_number(self, db: Connection) -> int:
+        """Never one that was given before: people name lessons by it in texts that stay."""
+        this = lesson_numbers.update().where(lesson_numbers.c.repository == self.repository)
+        raised = this.values(last=lesson_numbers.c.last + 1).returning(lesson_numbers.c.last)
+        return int(db.execute(raised).scalar_one())
+
+    def _make_room(self, db: Connection, new: set[str]) -> None:
+        """Of what was learned by other jobs the least used goes, the oldest first; of forgotten topics the oldest."""
+        others = sa.case((lessons.c.job.in_(new), 0), else_=1)
+        for kept, order in (
+            (
+                (lessons.c.kind != "told", ~lessons.c.forgotten),
+                (others, lessons.c.uses.desc(), lessons.c.number.desc()),
+            ),
+            ((lessons.c.forgotten,), (lessons.c.number.desc(),)),
+        ):
+            query = sa.select(lessons.c.number).where(self._own, *kept).order_by(*order).offset(MOST_LEARNED)
+            numbers = list(db.execute(query.limit(10_000)).scalars())
+            if numbers:
+                db.execute(lessons.delete().where(self._own, lessons.c.number.in_(numbers)))
+
+
+def _insert(db: Connection) -> Any:
+    """The dialect's own, which knows what to do about a row that is there."""
+    return sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert
+
+
+def prune_lessons(engine: Engine, now: datetime) -> int:
+    """Forget, in all repositories, what has expired and what was shown long ago; returns how many rows."""
+    with writing(engine) as db:
+        at = now.timestamp()
+        expired = db.execute(lessons.delete().where(lessons.c.expires_at <= at)).rowcount
+        old = recalled_lessons.delete().where(recalled_lessons.c.at <= at - RECALLED_LIVES)
+        return int(expired) + int(db.execute(old).rowcount)
+
+
+def _lesson(row: sa.Row[Any]) -> Lesson:
+    return Lesson(
+        number=row.number,
+        text=row.text,
+        kind=row.kind,
+        citation=Citation.model_validate(row.citation) if row.citation else None,
+        job=row.job,
+        author=row.author,
+        created=datetime.fromtimestamp(row.created_at, UTC),
+        expires=datetime.fromtimestamp(row.expires_at, UTC),
+        uses=row.uses,
+    )

@@ -1,0 +1,43 @@
+"""How lessons are told: to the model as data, to people in a pull request's notes."""
+
+from collections.abc import Sequence
+
+from app.lessons.base import AGENT, HARNESS, Lesson
+
+
+def shown(lessons: Sequence[Lesson]) -> str:
+    """For the model, one a line."""
+    return "\n".join(map(line, lessons))
+
+
+def line(lesson: Lesson) -> str:
+    return f"- {lesson.number} ({_origin(lesson)}): {lesson.text}"
+
+
+def used(lessons: Sequence[Lesson]) -> str:
+    """For people; empty where there were none."""
+    return f"Used {_count(lessons)} of earlier jobs here: {_listed(lessons)}" if lessons else ""
+
+
+def learned(lessons: Sequence[Lesson], forget: str = "/agent forget") -> str:
+    """For people, with the way to take one back; empty where there is none."""
+    if not lessons:
+        return ""
+    return f"{_count(lessons)} learned: {_listed(lessons)} (`{forget} {lessons[0].number}` takes it back.)"
+
+
+def _origin(lesson: Lesson) -> str:
+    where = f", {lesson.citation.path}" if lesson.citation else ""
+    return (
+        f"told by {lesson.author}"
+        if lesson.author not in {HARNESS, AGENT}
+        else f"{lesson.kind.replace('_', ' ')}{where}"
+    )
+
+
+def _count(lessons: Sequence[Lesson]) -> str:
+    return "1 lesson" if len(lessons) == 1 else f"{len(lessons)} lessons"
+
+
+def _listed(lessons: Sequence[Lesson]) -> str:
+    return " · ".join(f"({lesson.number}) {lesson.text}" for lesson in lessons)
