@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.forge.facts import ChangedFile, CheckFacts, CommentFacts, CommitFacts, ThreadComment, ThreadFacts
+from app.reception.conversation import Speakers
 from app.reception.sections import (
     MOST_COMMENTS,
     MOST_CONVERSATION,
@@ -135,7 +136,48 @@ def test_the_newest_comments_stay_and_the_others_are_counted() -> None:
     assert "number 40!" in text
     assert "number 39!" not in text
     assert text.index("number 40!") < text.index("number 99!")
-    assert sections.notes == [f"The newest {MOST_COMMENTS} comments were shown to the agent; 40 older were left out."]
+    (note,) = sections.notes
+    assert note.startswith(f"{MOST_COMMENTS} of 100 comments were shown to the agent")
+    assert note.endswith("; 40 were left out.")
+
+
+def test_whose_words_have_room_first() -> None:
+    """Sixty strangers after a maintainer's answer do not push it out, and the words of who asks stand apart."""
+    asked = [comment(1, "I need this").model_copy(update={"author": 1})]
+    maintained = [comment(2, "keep the old name working").model_copy(update={"author": 2})]
+    opened = [comment(3, "also on 3.12").model_copy(update={"author": 3})]
+    sections = Sections()
+    strangers = [comment(10 + number, f"me too {number}!") for number in range(100)]
+    sections.conversation([*asked, *maintained, *opened, *strangers], (), Speakers(1, 3, frozenset({2})))
+    assert [section.title for section in sections.all] == [
+        "What the person who asked said before",
+        "What people with write access said before",
+        "What the person who opened this said before",
+        "What others said before",
+    ]
+    assert [section.text.partition("\n")[2] for section in sections.all[:3]] == [
+        "I need this",
+        "keep the old name working",
+        "also on 3.12",
+    ]
+    assert sections.all[3].text.startswith("(43 older left out)")
+    assert sections.notes[0].startswith("60 of 103 comments")
+
+
+def test_an_account_that_is_gone_is_nobody() -> None:
+    sections = Sections()
+    sections.conversation([comment(1, "hm").model_copy(update={"author": 0})], (), Speakers(0, 0, frozenset({0})))
+    assert [section.title for section in sections.all] == ["What others said before"]
+
+
+async def test_who_may_write_is_asked_of_the_forge(desk: FrontDesk) -> None:
+    maintainer, stranger = desk.person("mia", "write"), desk.person("bob", "none")
+    desk.world.comment(desk.repo, desk.issue, stranger, "happens to me too")
+    desk.world.comment(desk.repo, desk.issue, maintainer, "the rounding in totals is to blame")
+    await desk.says("/agent fix it")
+    told = {section.title: section.text for section in desk.job.job.task.sections}
+    assert told["What people with write access said before"].endswith("the rounding in totals is to blame")
+    assert told["What others said before"].endswith("happens to me too")
 
 
 def test_a_long_comment_is_cut_and_says_so_and_all_together_have_a_limit() -> None:
@@ -144,7 +186,7 @@ def test_a_long_comment_is_cut_and_says_so_and_all_together_have_a_limit() -> No
     text = one(sections)
     assert f"(… {9_000 - MOST_OF_ONE:,} more characters are left out)" in text
     assert len(text) <= MOST_CONVERSATION + 1_000
-    assert "11 older were left out" in sections.notes[0]
+    assert "11 were left out" in sections.notes[0]
 
 
 def test_a_long_diff_names_the_files_that_are_left_out() -> None:

@@ -1,20 +1,25 @@
 """What a new job is given to read, asked of the forge as it stood before the trigger."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
 from app.commission import ThreadRef
 from app.forge.errors import NoAccess
-from app.forge.facts import CheckFacts, CommentFacts, PullRequestFacts, ThreadFacts
+from app.forge.facts import CheckFacts, CommentFacts, PullRequestFacts, ReviewFacts, ThreadFacts
 from app.forge.github.checks import FAILED
+from app.markup import without_quotes
 from app.orders import Order
 from app.reception.circumstances import Place
+from app.reception.conversation import Speakers
 from app.reception.sections import Sections
+from app.text import visible
 
 T = TypeVar("T")
+MOST_ASKED_FOR = 12
+"""Authors whose permission is asked for a conversation; those who spoke last of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,8 @@ async def material(order: Order, place: Place, pull: PullRequestFacts | None, be
     sections, readers = Sections(), place.readers
     if pull is None:
         comments = await readers.facts.comments(order.origin.number, before)
-        sections.conversation(_others(comments, place))
+        others = _others(comments, place)
+        sections.conversation(others, speakers=await _speakers(order, place, others))
         return Material(sections)
     number = pull.number
     comments, reviews, files, commits, threads, checks = await asyncio.gather(
@@ -40,7 +46,7 @@ async def material(order: Order, place: Place, pull: PullRequestFacts | None, be
         readers.facts.reviews(number, before),
         readers.facts.changed_files(number),
         readers.pulls.commits(number),
-        readers.threads.of(number, before, asking=_asking(order), review=_review(order)),
+        readers.threads.of(number, before, asking=_asking(order), review=review_of(order)),
         _allowed(readers.checks.of(pull.head)),
     )
     open_threads = tuple(each for each in threads if not each.resolved)
@@ -52,7 +58,9 @@ async def material(order: Order, place: Place, pull: PullRequestFacts | None, be
     sections.checks(failing)
     sections.diff(files)
     sections.commits(commits)
-    sections.conversation(_others(comments, place), [each for each in reviews if each.author != place.ours.bot.user])
+    others = _others(comments, place)
+    reviewed = [each for each in reviews if each.author != place.ours.bot.user]
+    sections.conversation(others, reviewed, await _speakers(order, place, [*others, *reviewed]))
     refs = tuple(
         ThreadRef(comment=each.root, thread=each.id, path=each.path, start=each.start_line or each.line, end=each.line)
         for each in about
@@ -65,26 +73,52 @@ def _others(comments: tuple[CommentFacts, ...], place: Place) -> list[CommentFac
     return [each for each in comments if each.author != place.ours.bot.user]
 
 
+async def _speakers(order: Order, place: Place, said: Sequence[CommentFacts | ReviewFacts]) -> Speakers:
+    """Who may write is asked of the forge, for the newest authors; a comment tells only who its author was then."""
+    asked = order.origin.actor
+    people = dict.fromkeys(each.author for each in reversed(said) if each.kind == "User")
+    unknown = [author for author in people if author not in {0, asked}][:MOST_ASKED_FOR]
+    may_write = await asyncio.gather(*(_may_write(place, author) for author in unknown))
+    maintainers = frozenset(author for author, may in zip(unknown, may_write, strict=True) if may)
+    return Speakers(asked, order.subject.author or 0, maintainers)
+
+
+async def _may_write(place: Place, author: int) -> bool:
+    """False where the account is gone, or the answer is not for us: their words are then among the others'."""
+    try:
+        return (await place.readers.facts.actor(author)).may_write
+    except NoAccess:
+        return False
+
+
 def _asking(order: Order) -> tuple[int, ...]:
     """Comments whose threads are told even where nothing else was said in them before."""
     kind, _, number = order.trigger.partition(":")
     return (int(number), order.thread.comment) if kind == "review_comment" and order.thread else ()
 
 
-def _review(order: Order) -> int:
+def review_of(order: Order) -> int:
     """The review that asks; 0 where none does."""
     kind, _, number = order.trigger.partition(":")
     return int(number) if kind == "review" else 0
 
 
 def _is_about(order: Order, thread: ThreadFacts) -> bool:
-    if review := _review(order):
+    if review := review_of(order):
         return any(each.review == review for each in thread.comments)
     return order.thread is not None and thread.root == order.thread.comment
 
 
 def _fails(check: CheckFacts, place: Place) -> bool:
     return check.conclusion in FAILED and check.app != place.ours.bot.app
+
+
+def said_in(threads: Iterable[ThreadFacts], review: int) -> Iterator[tuple[ThreadFacts, str]]:
+    """What a review says on lines of the diff, each with its thread."""
+    for thread in threads:
+        for comment in thread.comments:
+            if comment.review == review:
+                yield thread, without_quotes(visible(comment.body).text).strip()
 
 
 async def _allowed(asked: Awaitable[T]) -> T | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from app.events import Thread
 from app.forge.facts import ChangedFile, CheckFacts, CommentFacts, CommitFacts, ReviewFacts, ThreadFacts
+from app.reception.conversation import NOBODY_KNOWN, TITLES, Speakers, grouped, spoken
 from app.task import Section
 from app.text import one_line, plain, visible
 
@@ -22,7 +23,7 @@ MOST_OF_A_HUNK = 1_500
 MOST_COMMITS = 30
 MOST_CHECKS = 5
 MOST_OF_A_LOG = 6_000
-"""Characters, except where things are counted."""
+"""Characters (four are a token), except where things are counted."""
 NEW_LINE = "\n"
 
 
@@ -34,23 +35,26 @@ class Sections:
     notes: list[str] = field(default_factory=list)
     hidden: int = 0
 
-    def conversation(self, comments: Sequence[CommentFacts], reviews: Sequence[ReviewFacts] = ()) -> None:
-        """The newest comments that fit, in order."""
-        said = [(each.created_at, each.author_name, each.body) for each in comments]
-        said += [(each.submitted_at, f"{each.author_name} ({each.state})", each.body) for each in reviews]
-        spoken = sorted((each for each in said if each[2].strip()), key=lambda each: each[0])
-        shown: list[str] = []
-        room = MOST_CONVERSATION
-        for at, who, body in reversed(spoken[-MOST_COMMENTS:]):
-            text = f"{one_line(who)}, {at:%Y-%m-%d %H:%M} UTC:\n{self._clip(self._clean(body), MOST_OF_ONE)}"
-            room -= len(text)
-            if room < 0:
-                break
-            shown.append(text)
-        older = len(spoken) - len(shown)
-        if older:
-            self.notes.append(f"The newest {len(shown)} comments were shown to the agent; {_older(older)} left out.")
-        self._add("What was said before", [*([f"({older} older left out)"] if older else []), *reversed(shown)])
+    def conversation(
+        self,
+        comments: Sequence[CommentFacts],
+        reviews: Sequence[ReviewFacts] = (),
+        speakers: Speakers = NOBODY_KNOWN,
+    ) -> None:
+        """What was said before, by who said it; where not all fits, people with write access have room first."""
+        said = [
+            (each, f"{each.heading}\n{self._clip(self._clean(each.body), MOST_OF_ONE)}")
+            for each in spoken(comments, reviews)
+        ]
+        groups = grouped(said, speakers, most=MOST_COMMENTS, room=MOST_CONVERSATION)
+        for group in groups:
+            older = [f"({group.left_out} older left out)"] if group.left_out else []
+            self._add(TITLES[group.rank], [*older, *group.shown])
+        if left_out := sum(group.left_out for group in groups):
+            self.notes.append(
+                f"{len(said) - left_out} of {len(said)} comments were shown to the agent, those of people with write"
+                f" access and the newest first; {left_out} {'was' if left_out == 1 else 'were'} left out."
+            )
 
     def diff(self, files: Sequence[ChangedFile]) -> None:
         """What the pull request changes so far."""
@@ -154,7 +158,3 @@ def _end(text: str, limit: int) -> str:
     kept = text[-limit:]
     kept = kept.partition("\n")[2] or kept
     return f"({len(text) - len(kept):,} characters before this are left out …)\n{kept}"
-
-
-def _older(count: int) -> str:
-    return "1 older was" if count == 1 else f"{count} older were"

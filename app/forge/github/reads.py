@@ -206,4 +206,5 @@ def _comment(found: wire.Comment) -> CommentFacts:
         body=found.body or "",
         created_at=found.created_at,
         url=found.html_url,
+        kind=account.type,
     )
