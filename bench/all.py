@@ -7,8 +7,9 @@ import platform
 import tempfile
 from pathlib import Path
 
-from bench import memory, peers, start, steps, tokens
+from bench import memory, start, steps, tokens
 from bench.ground import Command, Ground
+from bench.installs import MINI
 from bench.table import Row, render
 from tests.fakes.recording import Recording, edit
 
@@ -23,7 +24,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every sample to FILE")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="agent-fix-bench-") as root:
-        mini = peers.install(Path(root)) if chosen.peers else None
+        mini = MINI.install().programs / "mini" if chosen.peers else None
         rows = measure(Ground(Path(root)), chosen.repeat, chosen.only, mini)
     load = " ".join(f"{one:.1f}" for one in os.getloadavg())
     print(f"Python {platform.python_version()}, {os.cpu_count()} processors, load {load}, {chosen.repeat} times each\n")

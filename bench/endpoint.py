@@ -1,7 +1,7 @@
 """An OpenAI-compatible endpoint on the loopback that plays a model, counts what is sent, and can stop who asks."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Event
 from time import monotonic
@@ -10,6 +10,7 @@ from typing import Any
 from tests.fakes.openai_endpoint import OpenAIEndpoint, Received, Reply, answer
 
 MODEL = "openai/bench"
+USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
 Tools = list[tuple[str, str, str]]
 """Calls as (id, name, arguments as JSON)."""
 
@@ -21,15 +22,14 @@ class Turn:
     text: str
     tools: Tools = field(default_factory=list)
 
-    def reply(self, *, streamed: bool) -> Reply:
+    def reply(self, *, streamed: bool, usage: Mapping[str, Any] = USAGE) -> Reply:
         if streamed:
-            return answer(self.text, tools=self.tools, piece=400)
+            return answer(self.text, tools=self.tools, piece=400, usage=usage)
         calls = [{"id": i, "type": "function", "function": {"name": n, "arguments": a}} for i, n, a in self.tools]
         message = {"role": "assistant", "content": self.text, "tool_calls": calls or None}
         choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
         body = {"id": "1", "object": "chat.completion", "created": 1, "model": "bench", "choices": [choice]}
-        usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
-        return Reply(body=json.dumps(body | {"usage": usage}).encode())
+        return Reply(body=json.dumps(body | {"usage": dict(usage)}).encode())
 
 
 class Counting(OpenAIEndpoint):

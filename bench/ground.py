@@ -41,10 +41,12 @@ class SplitTest(unittest.TestCase):
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a process took: seconds of the clock, and seconds of processors with those of its children."""
+    """What a process took: seconds of the clock, seconds of processors with those of its children, and the most
+    megabytes that it or one of them had resident."""
 
     seconds: float
     cpu: float
+    peak: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +93,12 @@ class Ground:
 class Command:
     """A process started now, whose output is kept for the case that it fails."""
 
-    def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], cwd: Path = Path("/")) -> None:
         self._argv = list(argv)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `end`
         self.begun = monotonic()
         self._process = subprocess.Popen(
-            argv, env=dict(environment), cwd="/", stdin=subprocess.DEVNULL, stdout=self._said, stderr=subprocess.STDOUT
+            argv, env=dict(environment), cwd=cwd, stdin=subprocess.DEVNULL, stdout=self._said, stderr=subprocess.STDOUT
         )
 
     @property
@@ -120,7 +122,7 @@ class Command:
                 said.seek(0)
                 last = said.read()[-2_000:].decode(errors="replace")
                 raise RuntimeError(f"{self._argv} ended with {self._process.returncode}: {last}")
-        return Spent(seconds, usage.ru_utime + usage.ru_stime)
+        return Spent(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1_024)
 
 
 def spent(argv: Sequence[str], environment: Mapping[str, str]) -> Spent:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench import peers
+from bench import mini as peers
 from bench.endpoint import MODEL, Stopwatch
 from bench.ground import Command, Ground
 from bench.start import KILLED

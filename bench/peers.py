@@ -1,32 +1,111 @@
-"""mini-swe-agent beside us, in a virtual environment of its own that goes with the temporary directory."""
+"""`make bench-peers`: one script of real commands through ours, mini-swe-agent and the OpenHands SDK, one by one.
 
-import subprocess
+`python -m bench.peers [--steps 20 40 100] [--only NAME …] [--json FILE]`
+"""
+
+import argparse
+import json
+import os
+import platform
 import sys
-from importlib.metadata import version
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from bench.endpoint import MODEL
-from bench.ground import Ground
+from bench.checkout import Project
+from bench.comparison import render
+from bench.counting import Play, Stage, tokens
+from bench.figures import Figures, figures
+from bench.ground import Command, Spent
+from bench.harnesses import Harness, Stand, mini, openhands, ours
+from bench.installs import NotInstalledError
+from bench.script import Files, Script, load
 
-MINI = "mini-swe-agent>=2.4,<2.5"
-ENVIRONMENT = {"MSWEA_CONFIGURED": "true", "MSWEA_COST_TRACKING": "ignore_errors", "MSWEA_SILENT_STARTUP": "1"}
-
-
-def install(root: Path) -> Path:
-    """Its console script, from the package index that pip is configured for; with our LiteLLM, to be fair."""
-    environment = root / "peers"
-    subprocess.run((sys.executable, "-m", "venv", str(environment)), check=True)
-    pip = (str(environment / "bin" / "python"), "-m", "pip", "install", "-qq", "--disable-pip-version-check")
-    subprocess.run((*pip, MINI, f"litellm=={version('litellm')}"), check=True)
-    return environment / "bin" / "mini"
-
-
-def command(mini: Path, ground: Ground) -> list[str]:
-    task = ground.issue.read_text()
-    places = ("-o", str(ground.root / "mini.json"))
-    return [str(mini), "-y", "--exit-immediately", "-m", MODEL, "-t", task, "-l", "0", *places]
+STEPS = (20, 40, 100)
+LONG = 500
+"""Steps of the one that only ours takes, to see whether a step late in the work takes longer than an early one."""
+_SECONDS_A_STEP = 20
 
 
-def environment(ground: Ground) -> dict[str, str]:
-    """Its home is the temporary directory, so that nobody's settings count."""
-    return ground.environment | ENVIRONMENT | {"HOME": str(ground.root), "XDG_CONFIG_HOME": str(ground.root / "config")}
+class PerformanceError(Exception):
+    """A harness did not play the script to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Everything below one temporary directory; one harness at a time."""
+
+    root: Path
+    project: Project
+    script: Script
+    stage: Stage
+
+    def perform(self, harness: Harness, version: str, steps: int) -> Figures:
+        """Raises PerformanceError."""
+        name = f"{harness.name.replace(' ', '-')}/{steps}"
+        place = self.root / name
+        place.mkdir(parents=True)
+        play = Play(self.script.moves(steps, Files(self.project.source)), harness.workspace(Stand(place, "", steps)))
+        stand = Stand(place, self.stage.begin(name, play), steps)
+        self.project.checkout(stand.checkout)
+        stand.task.write_text(self.script.task)
+        spent = self._execute(harness, stand, play)
+        return figures(harness.name, version, play.records, task=tokens(self.script.task), peak=spent.peak)
+
+    def _execute(self, harness: Harness, stand: Stand, play: Play) -> Spent:
+        launch = harness.launch(stand)
+        command = Command(launch.argv, {**self.project.environment, **launch.environment}, stand.checkout)
+        deadline = time.monotonic() + 300 + _SECONDS_A_STEP * stand.steps
+        while not command.ended and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if not command.ended:
+            command.kill()
+        spent = command.end(*launch.codes)
+        if play.problems or not play.done:
+            asked = f"{len(play.records)} requests for {stand.steps} steps"
+            raise PerformanceError(f"{harness.name}: {asked}; {'; '.join(play.problems[:2])}")
+        return spent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, nargs="+", default=STEPS, metavar="N", help="lengths of the script")
+    parser.add_argument("--long", type=int, default=LONG, metavar="N", help="ours alone, so many steps; 0: not")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these harnesses alone: ours, mini, openhands")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to FILE")
+    chosen = parser.parse_args()
+    os.nice(5)
+    with tempfile.TemporaryDirectory(prefix="agent-fix-peers-") as root, Stage() as stage:
+        bench = Bench(Path(root), Project.fetch(), load(), stage)
+        every = {"ours": ours(Path(root) / "state"), "mini": mini(), "openhands": openhands()}
+        wanted = [harness for name, harness in every.items() if chosen.only is None or name in chosen.only]
+        taken, absent = compare(bench, wanted, chosen.steps)
+        if chosen.long and wanted[0] is every["ours"]:
+            taken.append(bench.perform(every["ours"], every["ours"].prepare(), chosen.long))
+    load_now = " ".join(f"{one:.1f}" for one in os.getloadavg())
+    print(f"Python {platform.python_version()}, {os.cpu_count()} processors, load {load_now}\n")
+    print(render(taken, absent))
+    if chosen.json:
+        rows = [one.as_json() for one in taken]
+        chosen.json.write_text(json.dumps({"figures": rows, "absent": absent}, indent=1) + "\n")
+
+
+def compare(bench: Bench, harnesses: Sequence[Harness], lengths: Sequence[int]) -> tuple[list[Figures], dict[str, str]]:
+    """Figures of each that can be had, and why the others cannot."""
+    taken: list[Figures] = []
+    absent: dict[str, str] = {}
+    for harness in harnesses:
+        try:
+            version = harness.prepare()
+            for steps in lengths:
+                print(f"{harness.name} {version}, {steps} steps …", file=sys.stderr, flush=True)
+                taken.append(bench.perform(harness, version, steps))
+        except (NotInstalledError, PerformanceError, RuntimeError) as problem:
+            absent[harness.name] = str(problem)
+    return taken, absent
+
+
+if __name__ == "__main__":
+    main()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from bench import peers
+from bench import mini as peers
 from bench.endpoint import MODEL, Stopwatch
 from bench.ground import COMMAND, Command, Ground, Spent, spent
 from bench.table import Row

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench import peers
+from bench import mini as peers
 from bench.endpoint import MODEL, Counting, Turn
 from bench.ground import Command, Ground
 from bench.table import Row
