@@ -29,9 +29,10 @@ Verb = Literal[
     "remember",
     "forget",
     "steer",
+    "revise",
     "help",
 ]
-VERBS: Final = tuple(verb for verb in get_args(Verb) if verb not in {"steer", "help"})
+VERBS: Final = tuple(verb for verb in get_args(Verb) if verb not in {"steer", "revise", "help"})
 HIGHEST_BUDGET: Final = 10_000
 
 _ADDRESSED = re.compile(r" {0,3}(?:/agent|@agent-fix)(?=\s|$)", re.IGNORECASE)
@@ -120,8 +121,8 @@ def _command(line: str, below: str) -> Command:
     _refuse_more_money(options, verb)
     if verb == "forget":
         return Command(verb="forget", lesson=_lesson(rest), options=options)
-    if verb in {"ask", "remember"} and not text:
-        raise _Misread(f"`/agent {verb}` needs a text after it.", f"/agent {verb} …")
+    if verb == "ask" and not text:
+        raise _Misread("`/agent ask` needs a text after it.", "/agent ask …")
     return Command(verb=verb, text=text, options=options)  # type: ignore[arg-type]  # one of VERBS
 
 
@@ -222,7 +223,9 @@ def _refuse_more_money(options: Options, verb: str) -> None:
 def _lesson(text: str) -> int:
     match = re.fullmatch(r"#?([0-9]{1,6})", text)
     if match is None or int(match[1]) < 1:
-        raise _Misread("`/agent forget` needs the number of a lesson.", "/agent forget 1")
+        raise _Misread(
+            "`/agent forget` needs the number of a lesson; `/agent remember` alone lists them.", "/agent remember"
+        )
     return int(match[1])
 
 

@@ -8,9 +8,9 @@ from app.noun import Noun
 from app.publish.intent import Place
 from app.task import Person
 
-CommissionAim = Literal["fix", "plan", "ask", "follow_up", "mend", "conflicts", "ci"]
-"""`mend` (failing checks) and `conflicts` may be begun by the bot itself, and are counted as rounds then. `ci` and a
-merge without conflicts are done by the publisher alone."""
+CommissionAim = Literal["fix", "plan", "ask", "follow_up", "revise", "mend", "conflicts", "ci"]
+"""`mend` (failing checks) and `conflicts` may be begun by the bot itself, and then count as rounds. So does `revise`: a
+review asked for changes and said no word to the bot. `ci` and a merge without conflicts are the publisher's alone."""
 OWN_INITIATIVE: frozenset[CommissionAim] = frozenset({"mend", "conflicts"})
 
 Goal = Literal["new_branch", "same_branch", "sibling", "nowhere"]
@@ -51,6 +51,11 @@ class Commission(Noun):
     threads: tuple[ThreadRef, ...] = ()
     notes: tuple[str, ...] = ()
     """What people are told: hidden characters removed, a description edited since, how much context was left out."""
+
+    @property
+    def is_round(self) -> bool:
+        """Nobody said a word to the bot: it followed up on its pull request, as often as the repository lets it."""
+        return self.aim == "revise" or (self.aim in OWN_INITIATIVE and not self.login)
 
     @property
     def target(self) -> Target | None:

@@ -9,15 +9,19 @@ from app.access import Standing, refusal
 from app.commands import Command, parse
 from app.config import RepoConfig
 from app.errors import ConfigError
-from app.events import ChecksFailed, Event, Labelled, ReviewCommented, Said, Trigger
+from app.events import ChecksFailed, Event, Labelled, ReviewCommented, Reviewed, Said, Trigger
+from app.markup import without_quotes
 from app.orders import Aim, Bot, Decision, Destination, Order, Reply, Skip, State
 from app.signals import decide_signal
 from app.task import Origin
+from app.text import visible
 
 LABEL: Final = "agent-fix"
 OLDEST: Final = timedelta(days=7)
 """A comment older than this is not acted on; the inbox remembers what it has seen for longer."""
 PER_HOUR: Final = 30
+ASKS_FOR_CHANGES: Final = "changes_requested"
+"""The verdict of a review that asks something of a pull request's author, who may be the bot."""
 _STARTING: Final = frozenset({"fix", "plan", "retry", "steer"})
 
 
@@ -49,7 +53,10 @@ def command_of(event: Trigger) -> Command | None:
     """What a trigger asks; None for another label, or words that are not addressed to the bot."""
     if isinstance(event, Labelled):
         return Command(verb="fix") if event.label.casefold() == LABEL else None
-    return parse(event.words.text)
+    command = parse(event.words.text)
+    if command is None and isinstance(event, Reviewed) and event.verdict == ASKS_FOR_CHANGES and event.actor.is_person:
+        return Command(verb="revise", text=without_quotes(visible(event.words.text).text).strip())
+    return command
 
 
 def overheard(event: Event, bot: Bot) -> Skip | None:
@@ -57,7 +64,9 @@ def overheard(event: Event, bot: Bot) -> Skip | None:
     ours = event.actor.id == bot.user or (isinstance(event, Said) and event.app == bot.app)
     if ours and not isinstance(event, ChecksFailed):  # whose actor is who pushed
         return Skip(rule="own_doing", reason="the bot did it itself")
-    if isinstance(event, Trigger) and command_of(event) is None:
+    command = command_of(event) if isinstance(event, Trigger) else None
+    revises = isinstance(event, Reviewed) and command is not None and command.verb == "revise"
+    if isinstance(event, Trigger) and (command is None or (revises and event.subject.author != bot.user)):
         return Skip(rule="not_addressed", reason="nothing is asked of the bot")
     return None
 
@@ -94,7 +103,9 @@ def taken_back(case: Case) -> Decision | None:
     if isinstance(case.event, Labelled) and LABEL not in {label.casefold() for label in case.state.labels}:
         return Skip(rule="taken_back", reason="the label is no longer there")
     if case.state.gone:
-        return Skip(rule="taken_back", reason="the comment was deleted")
+        reviewed = isinstance(case.event, Reviewed)
+        reason = "the review was deleted or dismissed" if reviewed else "the comment was deleted"
+        return Skip(rule="taken_back", reason=reason)
     return None
 
 
@@ -120,6 +131,31 @@ def no_access(case: Case) -> Decision | None:
     apps = case.bot.allowed_apps
     reason = refusal(case.event.actor, case.standing, via=via, allowed_actors=actors, allowed_apps=apps)
     return Skip(rule="no_access", reason=reason) if reason else None
+
+
+def review(case: Case) -> Decision | None:
+    """A review without a word to the bot is followed as often as the repository lets it; else it is between people."""
+    if case.command.verb != "revise":
+        return None
+    if reason := _why_not_revise(case):
+        return Skip(rule="review", reason=reason)
+    most = case.config.iterate.max if isinstance(case.config, RepoConfig) else 0
+    if case.state.working or case.state.rounds < most:
+        return None
+    rounds = "round" if most == 1 else "rounds"
+    return _visible("reviews_cap", f"A review asks for changes again after {most} {rounds}; say `/agent …` to go on.")
+
+
+def _why_not_revise(case: Case) -> str | None:
+    config, state = case.config, case.state
+    if isinstance(config, ConfigError):
+        return "the configuration is broken"
+    reasons = {
+        "the configuration says not to": not config.iterate.reviews or config.iterate.max == 0,
+        "it is not on a pull request of the bot": not case.is_our_pull_request,
+        "the pull request is closed or locked": not state.open or state.locked,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def too_many(case: Case) -> Decision | None:
@@ -172,7 +208,7 @@ def busy(case: Case) -> Decision | None:
     """A job of this issue lives: more words go to it, but a second label or another plan would change nothing."""
     if not case.state.working:
         return None
-    if case.state.job_state == "paused" and case.command.verb in {"fix", "plan", "steer"}:
+    if case.state.job_state == "paused" and case.command.verb in {"fix", "plan", "steer", "revise"}:
         return Reply(rule="busy", text="The job is paused.", suggestion="/agent continue --budget +3")
     if isinstance(case.event, Labelled) or case.command.verb == "plan":
         return _visible("busy", "A job is at work on it already.")
@@ -214,6 +250,7 @@ RULES: Final[tuple[Callable[[Case], Decision | None], ...]] = (
     archived,
     no_access,
     overtaken,
+    review,
     too_many,
     misread,
     broken_config,
@@ -269,7 +306,7 @@ def _aim(case: Case) -> Aim:
     verb = case.command.verb
     if verb == "help":
         raise ValueError("help is answered, not ordered")
-    if verb in {"fix", "steer"} and case.state.working:
+    if verb in {"fix", "steer", "revise"} and case.state.working:
         return "steer"
     if verb == "steer":
         return "answer" if case.state.job_state == "needs_input" else "fix"

@@ -60,6 +60,15 @@ def prose_lines(markdown: str, opening: re.Pattern[str]) -> list[int]:
     return [int(text.split(mark)[1]) for text in _line_beginnings("\n".join(lines)) if text.startswith(mark)]
 
 
+def without_quotes(markdown: str) -> str:
+    """The Markdown without its quotes, which are somebody else's words."""
+    if ">" not in markdown:
+        return markdown
+    quotes = (token.map for token in _parser().parse(markdown) if token.type == "blockquote_open" and token.map)
+    quoted = {number for first, last in quotes for number in range(first, last)}
+    return "\n".join(line for number, line in enumerate(markdown.split("\n")) if number not in quoted)
+
+
 def _line_beginnings(markdown: str) -> Iterator[str]:
     """The plain text with which each line of the paragraphs and headings that stand in nothing else begins."""
     tokens = _inline_parser().parse(markdown)

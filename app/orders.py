@@ -25,6 +25,7 @@ Aim = Literal[
     "steer",
     "answer",
     "mend",
+    "revise",
 ]
 SignalAim = Literal["stop", "no_access", "moved", "edited", "head_moved", "base_moved", "reconcile"]
 Destination = Literal["new_branch", "same_branch", "sibling"]

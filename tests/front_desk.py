@@ -14,6 +14,7 @@ from app.forge.github.connection import App
 from app.gitstore import GitStore
 from app.jobs.inbox import Inbox
 from app.jobs.inbox import deliveries as inbox_rows
+from app.jobs.lesson_tables import metadata as lesson_tables
 from app.jobs.looks import Looks
 from app.jobs.messages import Messages, Said
 from app.jobs.queue import Queue
@@ -31,7 +32,7 @@ from app.reception.reception import Reception
 from tests.databases import database
 from tests.fakes.github.ground import Ground, make_ground, served
 from tests.fakes.github.webhooks import Hooks
-from tests.fakes.github.world import Comment, Issue, Pull, Repo, User, World
+from tests.fakes.github.world import Comment, Issue, Pull, Repo, Review, User, World
 
 SECRET = "it is a secret to everybody"
 DEFAULTS = Defaults(model="scripted/one")
@@ -106,7 +107,9 @@ class FrontDesk:
         await self.settle()
         return comment
 
-    async def reviews(self, text: str, pull: Issue, by: User | None = None, *lines: str) -> None:
+    async def reviews(
+        self, text: str, pull: Issue, by: User | None = None, *lines: str, state: str = "CHANGES_REQUESTED"
+    ) -> Review:
         """Submit a review with comments on the first line of a file."""
         self.world.tick()
         threads = [
@@ -114,11 +117,12 @@ class FrontDesk:
             for line in lines
         ]
         self.world.tick()
-        review = self.world.review(pull, by or self.owner, text)
+        review = self.world.review(pull, by or self.owner, text, state)
         for thread in threads:
             self.repo.comments[thread.comments[0]].review = review.id
         await self.hooks.reviewed(self.repo, self.ground.installation, pull, review)
         await self.settle()
+        return review
 
     async def deliver(self, *order: int) -> None:
         """Send what was held back, in the order in which it happened or in another."""
@@ -220,6 +224,7 @@ def make_books(engine: Engine, world: World) -> Books:
         clock=clock,
     )
     books.store.create_tables()
+    lesson_tables.create_all(engine)
     books.inbox.create_tables()
     books.intents.create_tables()
     return books

@@ -409,6 +409,90 @@ def test_an_inline_comment_brings_its_lines() -> None:
     )
 
 
+def reviewed(body: str = "Rounds the wrong way.", **how: Any) -> Event:
+    """A review of our own pull request."""
+    payload = made.review(body, **how)
+    payload["pull_request"]["user"] = made.OURSELVES
+    return event_of("pull_request_review", payload)
+
+
+def test_a_review_that_asks_our_pull_request_for_changes_needs_no_command() -> None:
+    found = order(ask(reviewed(), state(pull=OURS)))
+    assert (found.aim, found.destination, found.trigger, found.job) == ("revise", "same_branch", "review:42", "")
+    assert (found.text, found.origin.actor) == ("Rounds the wrong way.", 1)
+
+
+def test_what_a_review_quotes_are_not_the_reviewers_words() -> None:
+    text = "> /agent fix everything\nand lazily so\n\nNo.\n\n- > nor this\n- `a > b`"
+    assert order(ask(reviewed(text), state(pull=OURS))).text == "No.\n\n- `a > b`"
+
+
+@pytest.mark.parametrize("verdict", ["APPROVED", "COMMENTED", "DISMISSED"])
+def test_other_reviews_ask_nothing_of_the_bot(verdict: str) -> None:
+    assert skipped(ask(reviewed(state=verdict), state(pull=OURS))) == ("not_addressed", False)
+
+
+def test_a_review_of_somebody_elses_pull_request_costs_nothing() -> None:
+    event = event_of("pull_request_review", made.review("Not this way."))
+    assert overheard(event, US) is not None
+    assert skipped(ask(event, state(pull=THEIRS))) == ("not_addressed", False)
+    assert skipped(ask(reviewed(), state(pull=THEIRS))) == ("review", False)
+
+
+def test_a_bots_review_is_not_followed_even_where_its_app_may_ask() -> None:
+    allowed = Bot(app=made.APP, user=made.BOT, allowed_apps=frozenset({5}))
+    bot = Standing(user=3, login="dependabot[bot]", permission="none", app=5)
+    event = reviewed(sender=made.DEPENDABOT)
+    assert skipped(ask(event, state(pull=OURS), standing=bot, bot=allowed)) == ("not_addressed", False)
+    said = reviewed("/agent fix it", sender=made.DEPENDABOT)
+    assert order(ask(said, state(pull=OURS), standing=bot, bot=allowed)).aim == "fix"
+
+
+@pytest.mark.parametrize(
+    "standing", [None, WRITER.model_copy(update={"permission": "read"}), WRITER.model_copy(update={"user": 2})]
+)
+def test_a_strangers_review_is_not_followed(standing: Standing | None) -> None:
+    assert skipped(ask(reviewed(), state(pull=OURS), standing=standing)) == ("no_access", False)
+
+
+def test_a_review_by_somebody_whom_the_repository_does_not_name() -> None:
+    config = RepoConfig(allowed_actors=("grace",))
+    assert skipped(ask(reviewed(), state(pull=OURS), config=config)) == ("no_access", False)
+
+
+@pytest.mark.parametrize(
+    ("config", "now"),
+    [
+        (RepoConfig(iterate=IterateConfig(reviews=False)), {}),
+        (RepoConfig(iterate=IterateConfig(max=0)), {}),
+        (ConfigError("agent-fix.yml:1: no"), {}),
+        (CONFIG, {"open": False}),
+        (CONFIG, {"locked": True}),
+    ],
+)
+def test_where_a_review_is_between_people_nothing_is_said(
+    config: RepoConfig | ConfigError, now: dict[str, Any]
+) -> None:
+    assert skipped(ask(reviewed(), state(pull=OURS, **now), config=config)) == ("review", False)
+
+
+def test_reviews_are_followed_as_often_as_the_repository_lets_it() -> None:
+    assert order(ask(reviewed(), state(pull=OURS, rounds=2))).aim == "revise"
+    assert skipped(ask(reviewed(), state(pull=OURS, rounds=3))) == ("reviews_cap", True)
+    assert order(ask(reviewed("/agent fix it"), state(pull=OURS, rounds=3))).aim == "fix"
+
+
+def test_a_review_joins_the_job_that_lives() -> None:
+    found = order(ask(reviewed(), state(pull=OURS, job="j1", job_state="working", rounds=3)))
+    assert (found.aim, found.job) == ("steer", "j1")
+    assert replied(ask(reviewed(), state(pull=OURS, job="j1", job_state="paused"))) == "busy"
+
+
+def test_a_review_that_was_said_to_stop_after_is_not_begun() -> None:
+    earlier, later = NOW - timedelta(hours=1), NOW
+    assert skipped(ask(reviewed(), state(pull=OURS, asked_at=earlier, stopped_at=later))) == ("overtaken", False)
+
+
 def test_triggers_are_named_for_the_reaction() -> None:
     assert order(ask("/agent fix")).trigger == "comment:40"
     assert (

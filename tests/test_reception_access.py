@@ -29,6 +29,7 @@ EVENTS = (
     "comment on a pull request",
     "line of a diff",
     "review",
+    "review that asks for changes",
 )
 KINDS = ("User", "Bot", "Organization", "ghost")
 
@@ -51,14 +52,17 @@ async def ask(desk: FrontDesk, event: str, who: User, about: Issue, pull: Issue)
             await desk.says("/agent fix it", pull, by=who)
         case "line of a diff":
             await desk.says_inline("/agent fix it", pull, by=who)
-        case _:
+        case "review":
             await desk.reviews("/agent fix it", pull, who)
+        case _:
+            await desk.reviews("This is not it.", pull, who, "why 0.6?")
 
 
 @pytest.mark.parametrize("event", EVENTS)
 async def test_who_may_ask_is_one_table(desk: FrontDesk, event: str) -> None:
     """Nine roles, and each kind of account: a person with write access starts a job, and nobody else."""
-    pull = desk.open_pull()
+    desk.configure("iterate: {max: 20}\n")
+    pull = desk.our_pull() if event == "review that asks for changes" else desk.open_pull()
     started = set()
     for number, (role, kind) in enumerate(product(ROLES, KINDS)):
         login = f"u{number}[bot]" if kind == "Bot" else f"u{number}"

@@ -51,6 +51,38 @@ async def test_words_on_a_line_say_which(desk: FrontDesk) -> None:
     assert [each.text for each in desk.said()] == ["(about app/money.py:1)\nrename this"]
 
 
+async def test_a_review_joins_with_all_that_it_says(desk: FrontDesk) -> None:
+    pull = desk.our_pull()
+    await desk.says("/agent fix it", pull)
+    await desk.reviews("Two things.", pull, desk.person("grace"), "rename this", "> rename this\n\nand test it")
+    await desk.reviews("", pull, None, "why 0.6?")
+    assert [(each.kind, each.who) for each in desk.said()] == [("steer", "grace"), ("steer", "ada")]
+    first, second = (each.text for each in desk.said())
+    assert first == ("Two things.\n\n(about app/money.py:1)\nrename this\n\n(about app/money.py:1)\nand test it")
+    assert second == "(about app/money.py:1)\nwhy 0.6?"
+    assert desk.answers() == []
+
+
+async def test_words_to_a_job_that_is_being_published_are_for_the_next_one(desk: FrontDesk) -> None:
+    """They would be read by nobody any more: a follow-up begins once the branch is where it will be."""
+    pull = desk.our_pull()
+    await desk.says("/agent fix it", pull)
+    desk.books.roster.mark_ready(desk.job.job.id)
+    claim = desk.books.queue.claim("w1", Limits())
+    assert claim is not None
+    desk.books.queue.hand_over(claim, {"exit_status": "pr_updated"})
+    desk.hooks.held = True
+    await desk.says("/agent and the tests", pull)
+    desk.hooks.held = False
+    (held,) = [each for each in desk.world.deliveries if each.status == 0]
+    await desk.hooks.attempt(held)
+    await desk.reception.next()
+    assert (len(desk.jobs()), desk.said()) == (1, [])
+    desk.ends("pr_updated")
+    await desk.settle()
+    assert [job.job.task.request for job in desk.jobs()] == ["it", "and the tests"]
+
+
 async def test_a_second_label_changes_nothing_and_says_so(desk: FrontDesk) -> None:
     await desk.labels()
     desk.issue.labels.clear()

@@ -71,6 +71,20 @@ async def test_words_are_found_wherever_they_were_said(desk: FrontDesk) -> None:
     assert len(desk.jobs()) == 4
 
 
+async def test_reviews_that_ask_for_changes_are_found(desk: FrontDesk) -> None:
+    """On our own pull request, by a person; and once."""
+    ours, theirs, approved = desk.our_pull(), desk.open_pull(), desk.our_pull("agent-fix/issue-2")
+    await begun(desk)
+    desk.world.review(ours, desk.owner, "Not this way.")
+    desk.world.review(theirs, desk.owner, "Not this way.")
+    desk.world.review(approved, desk.owner, "Well done.", "APPROVED")
+    desk.world.review(approved, desk.person("critic[bot]", kind="Bot"), "Not this way.")
+    await looked(desk)
+    assert (desk.job.commission.aim, desk.job.commission.place.number) == ("revise", ours.number)
+    await looked(desk)
+    assert len(desk.jobs()) == 1
+
+
 async def test_words_from_before_the_first_look_are_history(desk: FrontDesk) -> None:
     desk.world.comment(desk.repo, desk.issue, desk.owner, "/agent fix it")
     desk.world.tick(3_600)

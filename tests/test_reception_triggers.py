@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from app.job import Budget
-from app.reception.drafting import MEND_WHAT_IS_OPEN
+from app.publish.intent import Label
+from app.reception.drafting import A_REVIEW_ASKS, MEND_WHAT_IS_OPEN
 from tests.front_desk import FrontDesk, front_desk
 
 
@@ -114,6 +115,62 @@ async def test_a_review_brings_all_its_open_threads(desk: FrontDesk) -> None:
     assert desk.reactions() == [], "a review has no place for a reaction"
 
 
+async def test_a_review_that_asks_our_pull_request_for_changes_is_followed(desk: FrontDesk) -> None:
+    pull = desk.our_pull()
+    await desk.reviews("This rounds the wrong way.\n\n> /agent fix it all", pull, None, "why 0.6?")
+    job, commission = desk.job.job, desk.job.commission
+    assert (commission.aim, commission.goal, commission.login) == ("revise", "same_branch", "ada")
+    assert (job.task.request, job.plan_mode) == ("This rounds the wrong way.", "none")
+    assert [thread.path for thread in commission.threads] == ["app/money.py"]
+    assert "why 0.6?" in job.task.sections[0].text
+    assert desk.books.roster.rounds(desk.repo.id, pull.number) == 1
+
+
+async def test_a_review_without_a_text_is_about_its_threads(desk: FrontDesk) -> None:
+    await desk.reviews("", desk.our_pull(), None, "why 0.6?")
+    assert desk.job.job.task.request == A_REVIEW_ASKS
+    assert len(desk.job.commission.threads) == 1
+
+
+async def test_reviews_that_are_for_nobody_of_ours_cost_no_request(desk: FrontDesk) -> None:
+    await desk.says("/agent status")
+    ours, theirs = desk.our_pull(), desk.open_pull()
+    before = len(desk.ground.github.calls)
+    await desk.reviews("Not this way.", theirs)
+    await desk.reviews("Well done.", ours, state="APPROVED")
+    await desk.reviews("I wonder.", ours, state="COMMENTED")
+    await desk.reviews("Not this way.", ours, desk.person("critic[bot]", kind="Bot"))
+    assert (desk.jobs(), len(desk.ground.github.calls)) == ([], before)
+
+
+async def test_reviews_are_not_followed_where_the_repository_says_so(desk: FrontDesk) -> None:
+    desk.configure("iterate: {reviews: false}\n")
+    await desk.reviews("Not this way.", desk.our_pull())
+    assert (desk.jobs(), desk.answers()) == ([], [])
+
+
+async def test_after_so_many_reviews_a_person_says_how_it_goes_on(desk: FrontDesk) -> None:
+    desk.configure("iterate: {max: 1}\n")
+    pull = desk.our_pull()
+    await desk.reviews("Not this way.", pull)
+    desk.ends("pr_updated")
+    await desk.reviews("Nor that way.", pull)
+    assert len(desk.jobs()) == 1
+    assert "again after 1 round" in desk.answer
+    assert [wish.add for _, wish in desk.wishes() if isinstance(wish, Label)] == [("agent-needs-human",)]
+    await desk.reviews("/agent this way", pull)
+    assert [job.commission.aim for job in desk.jobs()] == ["revise", "follow_up"]
+
+
+async def test_a_dismissed_review_is_not_wished_any_more(desk: FrontDesk) -> None:
+    desk.hooks.held = True
+    review = await desk.reviews("Not this way.", desk.our_pull())
+    review.state = "DISMISSED"
+    await desk.deliver()
+    assert desk.jobs() == []
+    assert desk.decided() == ["skip taken_back: the review was deleted or dismissed"]
+
+
 async def test_resolved_threads_are_nobodys_business(desk: FrontDesk) -> None:
     pull = desk.open_pull()
     done = desk.world.start_thread(desk.repo, pull, desk.owner, path="README.md", line=1, body="long settled")
@@ -176,11 +233,6 @@ async def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(desk: 
     await desk.says("/agent statsu")
     assert "Try `/agent status`." in desk.answer
     assert not desk.jobs()
-
-
-async def test_lessons_are_honest(desk: FrontDesk) -> None:
-    await desk.says("/agent remember to use decimals")
-    assert "AGENTS.md" in desk.answer
 
 
 @pytest.mark.parametrize(

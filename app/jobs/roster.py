@@ -8,7 +8,7 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from app.commission import OWN_INITIATIVE, Commission
+from app.commission import Commission
 from app.failpoints import failpoint
 from app.job import Job, JobState
 from app.jobs.store import JobRow, job_row
@@ -67,9 +67,9 @@ class Roster:
         )
 
     def rounds(self, repository: int, number: int) -> int:
-        """How often the bot followed up on this pull request by itself."""
+        """How often the bot followed up on this pull request without a word to it."""
         place = (commissions.c.repository == repository, commissions.c.number == number)
-        return sum(each.commission.aim in OWN_INITIATIVE and not each.commission.login for each in self._all(*place))
+        return sum(each.commission.is_round for each in self._all(*place))
 
     def knows(self, repository: int) -> bool:
         """Whether anything was ever done there."""

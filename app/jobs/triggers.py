@@ -11,8 +11,8 @@ from sqlalchemy.engine import Connection, Engine
 from app.failpoints import failpoint
 from app.jobs.tables import triggers, writing
 
-NOT_HEEDED = "skip no_access"
-"""How the outcome begins of what was asked by somebody who may not."""
+NOT_HEEDED = ("skip no_access", "skip review:")
+"""How the outcome begins of what was asked by somebody who may not, or of nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Triggers:
     def newest_heeded(self, repository: int, number: int, verbs: Collection[str]) -> datetime | None:
         """When one of these was last asked by somebody who may, whatever became of it."""
         place = (triggers.c.repository == repository, triggers.c.number == number, triggers.c.verb.in_(verbs))
-        heeded = sa.not_(triggers.c.outcome.like(f"{NOT_HEEDED}%"))
+        heeded = sa.not_(sa.or_(*(triggers.c.outcome.like(f"{begin}%") for begin in NOT_HEEDED)))
         with self._engine.connect() as db:
             at = db.execute(sa.select(sa.func.max(triggers.c.at)).where(*place, heeded)).scalar()
         return datetime.fromtimestamp(at, UTC) if at is not None else None

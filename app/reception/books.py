@@ -7,12 +7,14 @@ from datetime import datetime
 from app.gitstore import GitStore
 from app.job import Budget
 from app.jobs.inbox import Inbox
+from app.jobs.lessons import SqlLessons
 from app.jobs.looks import Looks
 from app.jobs.messages import Messages
 from app.jobs.queue import Queue
 from app.jobs.roster import Roster
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.triggers import Triggers
+from app.lessons.base import Lessons, of_forge
 from app.model.base import Models
 from app.publish.intents import Intents
 
@@ -34,6 +36,9 @@ class Books:
     looks: Looks
     clock: Callable[[], datetime]
 
+    def lessons(self, repository: int) -> Lessons:
+        return SqlLessons(self.store.engine, self.clock, of_forge(repository))
+
     def blobs(self, job: str) -> JobBlobs:
         return JobBlobs(self.store.engine, job)
 
@@ -49,5 +54,7 @@ class Defaults:
     runner: str = "native"
     runners: frozenset[str] = frozenset({"native"})
     budget: Budget = field(default_factory=Budget)
+    lessons: bool = True
+    """Whether they are kept at all."""
     allowed_apps: frozenset[int] = frozenset()
     """Other Apps that may ask, by number."""

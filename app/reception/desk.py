@@ -6,7 +6,6 @@ after a crash at any point the same event leads to the same single effect.
 
 import asyncio
 
-from app.commands import parse
 from app.config import SOURCE, RepoConfig
 from app.events import (
     ChecksFailed,
@@ -31,10 +30,13 @@ from app.reception.living import Living
 from app.reception.looking import Looking
 from app.reception.replying import Replying
 from app.reception.surroundings import Surroundings
+from app.reception.teaching import Teaching
 from app.signals import WORK_LABELS
 
 Local = Trigger | Turn | ChecksFailed | Pushed | RepositoryChanged
 """Events of one repository."""
+CAPS = frozenset({"checks_cap", "reviews_cap"})
+"""Rules by which a person is needed."""
 MOST_LOOKS = 3
 """At one event: what it met may have changed while it was looked at."""
 
@@ -49,6 +51,7 @@ class Desk:
         self._replying = Replying(books)
         self._admission = Admission(books, defaults, self._replying)
         self._living = Living(books, self._admission, self._replying, defaults.budget)
+        self._teaching = Teaching(books, self._replying, kept=defaults.lessons)
         self._surroundings = Surroundings(books, self._admission)
         self._new_installations: set[int] = set()
 
@@ -70,7 +73,7 @@ class Desk:
 
     def _is_flood(self, event: Said) -> bool:
         """One more than the one that is answered: it does not even cost a request. A stop is always heard."""
-        command = parse(event.words.text)
+        command = command_of(event) if isinstance(event, Trigger) else None
         if command is None or command.verb == "stop":
             return False
         return self._books.triggers.asked_lately(event.repository.id, event.actor.id) > PER_HOUR
@@ -157,15 +160,14 @@ class Desk:
 
     async def _carry_out(self, order: Order, matter: Matter) -> str:
         match order.aim:
-            case "fix" | "plan" | "ask" | "mend":
+            case "fix" | "plan" | "ask" | "mend" | "revise":
                 return await self._admission.start(order, matter)
             case "retry":
                 return await self._admission.restart(order, matter)
             case "rebase" | "ci":
                 return await self._admission.move(order, matter)
             case "remember" | "forget":
-                words = replies.reply(replies.LESSONS)
-                return await asyncio.to_thread(self._replying.answer, matter, "reply lessons", words)
+                return await asyncio.to_thread(self._teaching.answer, order, matter)
             case _:
                 return await self._living.tell(order, matter)
 
@@ -177,7 +179,6 @@ class Desk:
                 return "skip checks: others are still going"
             return await self._admission.start(decision, matter)
         if isinstance(decision, Skip) and decision.visible:
-            await asyncio.to_thread(self._replying.call_people, matter)
             return await asyncio.to_thread(self._skip, decision, matter)
         return await self._follow(decision, matter.place)
 
@@ -198,8 +199,10 @@ class Desk:
         if decision.rule == "foreign_installation":
             return outcome  # said by who does not serve this repository, so nothing is decided by it
         if decision.visible:
-            mended = decision.rule == "checks_cap"
-            words = replies.reply(decision.reason) if mended else replies.not_done(decision.reason)
+            if decision.rule in CAPS:
+                self._replying.call_people(matter)
+                return self._replying.answer(matter, outcome, replies.reply(decision.reason))
+            words = replies.not_done(decision.reason)
             return self._replying.answer(matter, outcome, words)
         return self._replying.decide(matter, outcome)
 

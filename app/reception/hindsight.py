@@ -31,6 +31,7 @@ from app.forge.facts import (
     RepositoryFacts,
     ReviewFacts,
 )
+from app.intake import ASKS_FOR_CHANGES
 from app.signals import WORK_LABELS
 
 NOBODY = Actor(id=0, login="ghost", type="User")
@@ -123,6 +124,12 @@ def lost(installation: int, repositories: tuple[int, ...] = ()) -> InstallationC
 def asks(text: str, author: int, us: int) -> bool:
     """Whether a text is addressed to the bot by somebody who still exists."""
     return author not in {0, us} and parse(text) is not None
+
+
+def reviews_us(review: ReviewFacts, pull: PullRequestFacts, us: int) -> bool:
+    """Whether a review is addressed to the bot, or asks its pull request for changes."""
+    wants_changes = review.state == ASKS_FOR_CHANGES and pull.author == us
+    return asks(review.body, review.author, us) or (wants_changes and review.author not in {0, us})
 
 
 def subject_of(issue: IssueFacts) -> Subject:

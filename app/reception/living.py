@@ -4,19 +4,23 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from app.commands import HIGHEST_BUDGET, Options
-from app.events import Thread
 from app.job import Budget
 from app.jobs.messages import MessageKind
 from app.jobs.roster import Commissioned
 from app.orders import Order
 from app.publish import replies
-from app.reception.admission import Admission, StateChanged
+from app.publish.proof import clip
+from app.reception.admission import Admission, NotYet, StateChanged
 from app.reception.books import Books
 from app.reception.circumstances import Matter
+from app.reception.material import review_of, said_in
 from app.reception.plans import approved_plan, plan_of, status_address
 from app.reception.replying import Replying
+from app.text import one_line
 
 PARKED_FOR_APPROVAL = "awaiting_approval"
+MOST_SAID = 20_000
+"""Characters of one message to a job."""
 
 
 class Living:
@@ -46,14 +50,16 @@ class Living:
         return await handlers[order.aim](order, matter, job)
 
     async def _steer(self, order: Order, matter: Matter, job: Commissioned) -> str:
-        return await asyncio.to_thread(self._say, order, matter, job)
+        if job.handed_over:
+            raise NotYet("The job publishes what it did, and hears nothing more.")
+        return await asyncio.to_thread(self._say, order, matter, job, await _placed(order, matter))
 
-    def _say(self, order: Order, matter: Matter, job: Commissioned) -> str:
+    def _say(self, order: Order, matter: Matter, job: Commissioned, text: str) -> str:
         """The loop takes words at its next turn; a job that waits for people takes them when it goes on."""
-        if not order.text.strip():
+        if not text:
             words = replies.not_done("A job is at work on it already.")
             return self._replying.answer(matter, "skip busy", words)
-        self._message(order, matter, job, "steer", _placed(order.text, order.thread))
+        self._message(matter, job, "steer", text)
         self._replying.acknowledge(matter)
         outcome = f"steer {job.job.id}"
         if job.row.state == PARKED_FOR_APPROVAL:
@@ -61,7 +67,7 @@ class Living:
         return self._replying.decide(matter, outcome, job.job.id)
 
     async def _answer(self, order: Order, matter: Matter, job: Commissioned) -> str:
-        text = _placed(order.text, order.thread)
+        text = await _placed(order, matter)
         return await asyncio.to_thread(self._resume, order, matter, job, "answer", text)
 
     async def _approve(self, order: Order, matter: Matter, job: Commissioned) -> str:
@@ -83,7 +89,7 @@ class Living:
 
     def _resume(self, order: Order, matter: Matter, job: Commissioned, kind: MessageKind, text: str) -> str:
         """Said, then set on its way together with the trigger; after a crash in between it is not said again."""
-        self._message(order, matter, job, kind, text)
+        self._message(matter, job, kind, text)
         self._replying.acknowledge(matter)
         outcome = f"{kind} {job.job.id}"
         changed = None
@@ -128,14 +134,23 @@ class Living:
         words = replies.status(job.job.id, job.row.state, job.row.reason, address)
         return self._replying.answer(matter, f"status {job.job.id}", words)
 
-    def _message(self, order: Order, matter: Matter, job: Commissioned, kind: MessageKind, text: str) -> None:
+    def _message(self, matter: Matter, job: Commissioned, kind: MessageKind, text: str) -> None:
         key, who = matter.identity.key, matter.login
         self._books.messages.add(job.job.id, kind, key=key, who=who, text=text)
 
 
-def _placed(text: str, thread: Thread | None) -> str:
-    """Words on a line of the diff say which line."""
-    if thread is None:
-        return text
-    lines = f":{thread.end}" if thread.end is not None else ""
-    return f"(about {thread.path}{lines})\n{text}"
+async def _placed(order: Order, matter: Matter) -> str:
+    """What was said; words on lines of the diff say which, and those that a review brings along come with it."""
+    if order.thread is not None:
+        return _on_line(order.text, order.thread.path, order.thread.end)
+    said = [order.text]
+    if review := review_of(order):
+        readers, asked_at = matter.place.readers, matter.identity.asked_at
+        threads = await readers.threads.of(matter.number, asked_at, review=review)
+        said += [_on_line(text, thread.path, thread.line) for thread, text in said_in(threads, review)]
+    return clip("\n\n".join(text for text in said if text.strip()), MOST_SAID)
+
+
+def _on_line(text: str, path: str, line: int | None) -> str:
+    where = f"{one_line(path)}:{line}" if line is not None else one_line(path)
+    return f"(about {where})\n{text}" if text.strip() else ""

@@ -14,7 +14,7 @@ from app.jobs.roster import Commissioned
 from app.orders import Bot
 from app.payload import FAILURES
 from app.reception.doors import Readers
-from app.reception.hindsight import Hindsight, asks
+from app.reception.hindsight import Hindsight, asks, reviews_us
 from app.reception.keys import checks_key, label_key, said_key
 
 C = TypeVar("C", bound=CommentFacts | ReviewFacts)
@@ -92,7 +92,7 @@ class Look:
         since = self._since
         if since is not None and pull.updated_at is not None and pull.updated_at >= since:
             for review in await self._readers.facts.reviews(pull.number):
-                if review.submitted_at >= since and asks(review.body, review.author, self._us.user):
+                if review.submitted_at >= since and reviews_us(review, pull, self._us.user):
                     key = said_key(self._repository, "review", review.id)
                     yield Found(key, partial(self._made, self._hindsight.reviewed, review, pull.number))
         if pull.author != self._us.user:

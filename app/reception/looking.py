@@ -38,7 +38,7 @@ from app.reception.keys import key_of
 from app.task import Person
 
 STARTS = frozenset({"fix", "plan", "retry", "steer", "approve"})
-BEGINS = STARTS | {"continue"}
+BEGINS = STARTS | {"continue", "revise"}
 """Verbs by which work is asked for: a stop that was said before one of them does not stop it."""
 
 T = TypeVar("T")
@@ -224,7 +224,7 @@ async def read_config(readers: Readers) -> RepoConfig | ConfigError:
 
 
 async def _words(event: Trigger, readers: Readers) -> str | None:
-    """The digest of what the comment or review says now; None where it was deleted."""
+    """The digest of what the comment or review says now; None where it was deleted, or dismissed."""
     match event:
         case Commented():
             said = await readers.talk.comment(event.id)
@@ -234,7 +234,7 @@ async def _words(event: Trigger, readers: Readers) -> str | None:
             return None
         case _:
             reviewed = await readers.talk.review(event.subject.number, event.id)
-            return digest(reviewed.body) if reviewed else None
+            return digest(reviewed.body) if reviewed and reviewed.state != "dismissed" else None
     return digest(said.body) if said else None
 
 

@@ -156,6 +156,11 @@ def a_review_with_threads_is_answered(place: Place) -> None:
     assert first.says("Say how it is rounded.")
     assert first.says("Is this enough?")
     place.until(lambda: "Follow-up" in pull.body, "the pull request's text")
+    first_job = place.comes_to("pr_updated", issue=pull)
+    place.reviews(pull, "One more line of comment, please.")
+    second_job = place.comes_to("pr_updated", issue=pull, not_before=first_job.job.id)
+    assert second_job.commission.aim == "revise", "a review that asks for changes needs no command"
+    assert parents(place, BRANCH) == [head]
 
 
 def failing_checks_are_mended_until_the_cap(place: Place) -> None:
