@@ -16,6 +16,7 @@ from app.publish.comments import commit_message, pull_request_body, pull_request
 from app.publish.facts import PullRequestFacts, facts_of
 from app.publish.intent import MAX_BODY, MAX_TITLE
 from app.publish.plaintext import count, duration, harmless_line
+from app.publish.proof import meaning
 from app.result import Result
 from app.task import Person
 from app.verify.facts import Execution, Gate, Suite, SuiteResult, Verdict
@@ -76,6 +77,13 @@ def test_each_verdict_is_the_first_thing_seen(verdict: Verdict, alert: str) -> N
     assert lines[2] == f"> [!{alert}]"
     assert lines[3].startswith(f"> **{verdict.capitalize()}.** ")
     assert {"proved", "tested", "unproved", "broken"} == set(get_args(Verdict))
+
+
+def test_unproved_does_not_deny_what_was_shown() -> None:
+    """A test that vanished is held against the change; that the reproduction turned green stays true."""
+    shown = meaning(verification(verdict="unproved"))
+    assert shown.startswith("The reproduction is red without this change and green with it")
+    assert "Nothing that was run" in meaning(verification(verdict="unproved", reproduction=None))
 
 
 def test_what_was_not_run_is_said() -> None:

@@ -293,6 +293,7 @@ def test_code_spans_show_exactly_their_text(text: str) -> None:
     [
         ("Rounds half up, as users expect.", "Rounds half up, as users expect."),
         ("The parser (see parse_line()) dropped it.", "The parser (see `parse_line()`) dropped it."),
+        ("Return sys.modules[name] [sic].", "Return `sys.modules[name]` \\[sic\\]."),
         ("Changed app/main.py and `x = 1`.", "Changed `app/main.py` and `x = 1`."),
         ("don't — it's “quoted” 50% & more", "don't — it's “quoted” 50% &amp; more"),
         ("Fixes #12, as @ada said.", "`Fixes #12`, as `@ada` said."),

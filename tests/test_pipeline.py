@@ -10,10 +10,11 @@ from app.errors import ExitCode
 from app.job import Answers, Budget, Heard, Job, Journal, Parked
 from app.model.budget import Totals
 from app.patch import FileChange, Patch
-from app.pipeline import MAX_REVIEWS, Bench, Published, is_acceptable, solve
+from app.pipeline import Bench, Published, solve
 from app.plan import Plan
 from app.questions import nobody_answers, unanswered
 from app.result import Result
+from app.reviews import MAX_REVIEWS, is_acceptable
 from app.runners.base import Assignment, Ending, Review, Reviewer, Submission
 from app.sandbox.base import Completed, Sandbox
 from app.task import Issue, Task
@@ -44,6 +45,8 @@ def verified(verdict: Verdict) -> Verified:
         (verification("tested", "green"), ["broken"], False, False),
         (verification("unproved", "not_run", "not_run"), [], True, True),
         (verification("tested", "red", "green"), [], False, True),
+        (verification("unproved", "red", "green"), [], False, False),
+        (verification("unproved", "red", "green"), ["unproved"], False, True),
         (verification("tested", "was_not_there", "green"), [], False, False),
         (verification("broken"), ["broken"] * (MAX_REVIEWS - 1), False, True),
     ],
@@ -116,7 +119,7 @@ class World:
             brief=lambda plan, known, answers: f"{plan} {known.brief} {answers}",
             open_work=self.open_work,
             export=self.export,
-            runner=lambda sandbox, journal: self.agent,
+            runner=lambda sandbox, attempt: self.agent,
             verifier=self,
             publish=self.publish,
             totals=Totals,
@@ -140,7 +143,7 @@ class World:
     async def approve(self, plan: Plan) -> Plan:
         raise Parked("awaiting_approval", "waits", code=ExitCode.AWAITING_APPROVAL)
 
-    async def open_work(self) -> Sandbox:
+    async def open_work(self, name: str) -> Sandbox:
         return self.sandbox
 
     async def export(self, sandbox: Sandbox) -> Patch:

@@ -150,6 +150,8 @@ def _wrapped(token: str) -> list[str]:
     if token.endswith("()" + after.removeprefix(")")) or core.count("(") > core.count(")"):
         closing = after[: 1 if after.startswith(")") else 0]
         core, after = core + closing, after[len(closing) :]
+    if after.startswith("]") and core.count("[") > core.count("]"):
+        core, after = f"{core}]", after[1:]
     return [_escaped(before), code_span(core), _escaped(after)]
 
 

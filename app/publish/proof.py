@@ -36,8 +36,14 @@ _GATES = {"passed": "🟢 passed", "blocked": "🔴 blocked", "warned": "🟡 lo
 
 def meaning(facts: Verification) -> str:
     """The verdict in a sentence."""
+    if facts.verdict == "unproved" and _red_to_green(facts.reproduction):
+        return "The reproduction is red without this change and green with it, and that is not enough: see why below."
     guards = facts.reproduction is not None and facts.reproduction.without
     return (_WITHOUT if guards else MEANING)[facts.verdict]
+
+
+def _red_to_green(found: Reproduction | None) -> bool:
+    return found is not None and (found.on_base, found.on_head) == ("red", "green")
 
 
 class Caps(NamedTuple):

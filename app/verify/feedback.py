@@ -97,7 +97,10 @@ def _suite(suite: Suite | None) -> Iterable[str]:
     elif suite.head is not None and suite.head.count is None and not _green(suite.head.execution):
         yield _tail(f"Suite `{suite.command}` on the head ({_ended(suite.head.execution)})", suite.head.execution)
     if suite.missing:
-        yield f"Passed on the base, and gone or skipped now: {_listed(suite.missing)}. Let them run again."
+        yield (
+            f"Passed on the base, and gone or skipped now: {_listed(suite.missing)}. Let them run again; where "
+            "one pins what the issue calls wrong, keep its name and change what it asserts."
+        )
     yield from suite.notes
 
 
