@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from app.context.index import Index
-from app.context.map import describe_repository, repository_map
+from app.context.map import repository_map
 from app.context.rank import locate
+from app.context.survey import Survey
 from tests.fakes.memory_tree import MemoryTree
 
 FILES = {
@@ -23,7 +24,7 @@ TEXT = "Cart.add_item loses items"
 
 
 def described(files: dict[str, bytes], text: str = TEXT, budget_tokens: int = 1_000) -> str:
-    return describe_repository(MemoryTree(files), text, cache=None, budget_tokens=budget_tokens)
+    return Survey(MemoryTree(files), text, cache=None).map(budget_tokens)
 
 
 def test_signatures_with_their_lines_and_no_bodies() -> None:
@@ -66,8 +67,8 @@ def test_the_budget_is_kept(budget_tokens: int) -> None:
 
 
 def test_the_same_commit_and_text_give_the_same_map(tmp_path: Path) -> None:
-    first = describe_repository(MemoryTree(FILES), TEXT, cache=tmp_path, budget_tokens=500)
-    again = describe_repository(MemoryTree(FILES), TEXT, cache=tmp_path, budget_tokens=500)
+    first = Survey(MemoryTree(FILES), TEXT, cache=tmp_path).map(500)
+    again = Survey(MemoryTree(FILES), TEXT, cache=tmp_path).map(500)
     assert first == again == described(FILES, budget_tokens=500)
 
 

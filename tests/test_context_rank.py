@@ -141,3 +141,19 @@ def test_related_tests_by_name_and_by_what_they_mention() -> None:
     assert related_tests(index, ["src/shop/cart.py", "nowhere.py"]) == ("tests/test_cart.py",)
     assert related_tests(index, ["tests/test_cart.py"]) == ("tests/test_cart.py",)
     assert related_tests(index, ["web/basket.ts"]) == ()
+
+
+def test_related_tests_by_what_was_changed_together() -> None:
+    index = Index.build(MemoryTree({**SHOP, "tests/test_receipts.py": b"def test_receipt(): pass\n"}), None)
+    together = Change("Round tax", ("src/shop/tax.py", "tests/test_receipts.py"))
+    sweep = Change("Reformat", ("src/shop/tax.py", "tests/test_cart.py", *(f"src/f{each}.py" for each in range(20))))
+    assert "tests/test_receipts.py" not in related_tests(index, ["src/shop/tax.py"])
+    found = related_tests(index, ["src/shop/tax.py"], [together, together, sweep])
+    assert found[0] == "tests/test_receipts.py"
+    assert "tests/test_cart.py" not in found
+
+
+def test_at_most_ten_tests_are_related() -> None:
+    files = {f"tests/test_cart_{number}.py": b"from cart import Basket\nBasket()\n" for number in range(30)}
+    index = Index.build(MemoryTree({"cart.py": b"class Basket: pass\n", "tests/test_x.py": b"x = 1\n", **files}), None)
+    assert len(related_tests(index, ["cart.py"])) == 10

@@ -33,6 +33,11 @@ def test_changed_tests_come_first_then_namesakes_then_mentions_then_neighbours()
     )
 
 
+def test_known_guards_come_before_mentions_in_their_order() -> None:
+    found = nearest(TREE, patch_of({"src/shop/money.py": "x"}), ("tests/test_zoo.py", "src/shop/tests/test_beside.py"))
+    assert found[3:] == ("tests/test_zoo.py", "src/shop/tests/test_beside.py", "tests/test_cart.py")
+
+
 def test_deleted_tests_are_not_run() -> None:
     assert nearest(TREE, patch_of({"tests/test_money.py": None, "pkg/x.go": "x"})) == (
         "pkg/money_test.go",

@@ -39,6 +39,14 @@ def job(issue: Issue = ISSUE, *, job_id: str = "job-1", **more: object) -> Job:
     return Job.model_validate({"task": Task.model_validate(task), **fields, **more})
 
 
+def test_tests_that_guard_the_plan_are_named_as_data() -> None:
+    shown = render_brief(job(), plan=PLAN, guards=("tests/test_sum.py", "tests/odd\nname.py"), suite="4 passed")
+    section = shown.partition("# Existing tests that guard the plan's files")[2].partition("\n# ")[0]
+    assert section.split("\n")[3:5] == ["tests/test_sum.py", "tests/odd name.py"]
+    assert section.count("<data-") == 1
+    assert "Existing tests" not in render_brief(job(), plan=PLAN)
+
+
 @pytest.mark.parametrize("name", ["system", "ask"])
 def test_the_fixed_head_has_at_most_2000_tokens(name: Name) -> None:
     tools = json.dumps([spec.model_dump() for spec in specs()])

@@ -24,6 +24,7 @@ Name = Literal["system", "ask", "brief", "follow_up", "conflicts", "question", "
 
 _SAID = "What is wanted now, in the words of the person who asked, who may"
 _UNSAID = "What is wrong with it stands below: put that right."
+_GUARDS = "Existing tests that guard the plan's files, the nearest first: to be run while you work"
 _LESSONS = "What earlier jobs here learned, to be checked before it is relied on"
 OPENINGS: Final[dict[TaskKind, str]] = {
     "bug": "Fix this issue.",
@@ -70,17 +71,19 @@ def render_brief(
     repository_map: str = "",
     instructions: Sequence[tuple[str, str]] = (),
     suite: str = "",
+    guards: Sequence[str] = (),
     lessons: str = "",
     overrides: Overrides = NO_OVERRIDES,
     planning: bool = False,
 ) -> str:
     """The first user message. `instructions` are (path, text) of the repository's own rules, shown as data.
 
-    `suite` says how the test suite does before any change. The same job always gets the same bytes.
+    `suite` says how the test suite does before any change; `guards` are the tests that guard the plan's files. The same
+    job always gets the same bytes.
     """
     task = job.task
     texts = (task.issue.title, task.issue.body, repository_map, lessons, *(text for _, text in instructions))
-    texts += overrides.texts
+    texts += (*overrides.texts, *guards)
     mark = _delimiter(job.id, *texts, *job.conflicts, *(part for s in task.sections for part in (s.title, s.text)))
     name = _opening(job)
     said_first = name in {"follow_up", "question"}
@@ -91,6 +94,7 @@ def render_brief(
         ("Files with conflicts", _data(mark, "\n".join(map(one_line, job.conflicts)))),
         ("Questions, and what people answered", "\n\n".join(map(_exchange, answers))),
         ("Plan", render_plan(plan) if plan else ""),
+        (_GUARDS, _data(mark, "\n".join(map(one_line, guards)))),
         ("The test suite before any change", suite),
         *((one_line(section.title), _data(mark, section.text)) for section in task.sections),
         (_LESSONS, _data(mark, lessons)),

@@ -7,12 +7,15 @@ from functools import cached_property, partial
 
 from app.agent.prompts import render_brief
 from app.asking import AskBench, answer
+from app.attempts import Allotment, Attempt, trajectory_of
+from app.bootstrap.kinds import KindOfTask
 from app.bootstrap.lessons import memory_of
 from app.bootstrap.sandboxes import make_provider
 from app.config import RepoConfig
-from app.context.history import MAX_COMMITS, read_log
+from app.context.history import MAX_COMMITS
 from app.context.instructions import instructions
-from app.context.map import describe_repository
+from app.context.overrides import Overrides
+from app.context.survey import Survey
 from app.errors import AgentFixError
 from app.failpoints import failpoint
 from app.gitstore import GitStore
@@ -41,6 +44,7 @@ from app.text import one_line
 from app.tree import Tree
 from app.verify.facts import Known, Verified
 from app.verify.verifier import TimeLimits, Verifier
+from app.verify.weight import changed_lines
 from app.workspaces import Workspaces
 
 MAP_TOKENS = 2_500
@@ -59,6 +63,8 @@ class Ground:
     settings: Settings
     notes: tuple[str, ...] = ()
     """For everybody who reads the result."""
+    overrides: Overrides | None = None
+    """The default branch's prompts, where the base is another branch."""
     lessons: SqlLessons | None = None
     """Of the job's repository; None where none are kept."""
 
@@ -79,7 +85,9 @@ class Desk(ABC):
         self.workspaces = self._workspaces()
         self.memory = memory_of(ground.job, ground.lessons, ground.settings, ground.store, forget=self.forget)
         self.steering: Steering = Silence()
-        self.runner: Runner | None = None
+        self.kind = KindOfTask(ground.job, ground.mirror, ground.tree, ground.overrides)
+        self.runners: list[Runner] = []
+        """One for each attempt, in order."""
         self.plan: Plan | None = None
 
     @abstractmethod
@@ -134,13 +142,13 @@ class Desk(ABC):
         return result
 
     async def _learn(self, known: Known, verified: Sequence[Verified], submission: Submission | None) -> str:
-        commands = tuple(commands_in(self.runner.trajectory() if self.runner else ()))
+        commands = tuple(commands_in(trajectory_of(self.runners)))
         experience = Experience(self.ground.job, self.ground.tree, known, verified, submission, commands)
         return await self.memory.learn(experience, self.progress)
 
     def keep_trajectory(self) -> str:
         """The digest of the steps so far, kept among the job's blobs; empty where there are none."""
-        lines = list(self.runner.trajectory()) if self.runner else []
+        lines = trajectory_of(self.runners)
         return self.blobs.put("".join(f"{line}\n" for line in lines).encode("utf-8", "replace")) if lines else ""
 
     async def check_models(self) -> None:
@@ -163,8 +171,10 @@ class Desk(ABC):
             protected_paths=config.protected_paths,
             conflicts=job.conflicts,
             before=self.before if job.conflicts else None,
+            guarded=self.kind.guarded,
             progress=self.progress,
             limits=TimeLimits.within(job.budget.minutes),
+            guards=self.survey.guards,
         )
         return Bench(
             progress=self.progress,
@@ -179,7 +189,8 @@ class Desk(ABC):
             totals=self._totals,
             answer=self.answer,
             learn=self._learn,
-            notes=self.ground.notes,
+            changed_lines=partial(changed_lines, self.ground.tree),
+            notes=(*self.ground.notes, *self.kind.notes),
             warnings=self._warnings,
         )
 
@@ -188,7 +199,7 @@ class Desk(ABC):
             progress=self.progress,
             brief=partial(self._brief, None, Known()),
             open_work=self.workspaces.work,
-            runner=self._runner,
+            runner=self._only_runner,
             totals=self._totals,
             notes=self.ground.notes,
             warnings=self._warnings,
@@ -247,17 +258,20 @@ class Desk(ABC):
             repository_map=repository_map,
             instructions=rules,
             lessons=self.memory.shown,
+            overrides=self.kind.overrides,
         )
         return self.plan
 
     @cached_property
-    def _repository(self) -> tuple[str, list[tuple[str, str]]]:
-        """The map and the rules of the repository, as the model is shown them; the same for the same base."""
+    def survey(self) -> Survey:
         task = self.ground.job.task
         text = "\n\n".join(filter(None, (task.issue.title, task.request, task.issue.body)))
-        cache = self.ground.settings.state / "caches" / "index"
-        history = read_log(self.past())
-        described = describe_repository(self.ground.tree, text, cache=cache, budget_tokens=MAP_TOKENS, history=history)
+        return Survey(self.ground.tree, text, cache=self.ground.settings.state / "caches" / "index", past=self.past)
+
+    @cached_property
+    def _repository(self) -> tuple[str, list[tuple[str, str]]]:
+        """The map and the rules of the repository, as the model is shown them; the same for the same base."""
+        described = self.survey.map(MAP_TOKENS)
         rules = [(rule.path, rule.text) for rule in instructions(self.ground.tree, INSTRUCTION_TOKENS)]
         if self.ground.config.instructions:
             rules.insert(0, (".github/agent-fix.yml", self.ground.config.instructions))
@@ -268,26 +282,31 @@ class Desk(ABC):
         repository_map, rules = self._repository
         on_the_branch = job.task.follows_up and job.aim == "fix"  # its diff says better where to look
         return render_brief(
-            job,
+            self.kind.shown,
             plan=plan,
             answers=answers,
             repository_map="" if on_the_branch else repository_map,
             instructions=rules,
             suite=known.brief,
+            guards=self.survey.guards(plan.candidate_files) if plan else (),
             lessons=self.memory.shown,
+            overrides=self.kind.overrides,
         )
 
-    def _runner(self, sandbox: Sandbox, journal: Journal) -> Runner:
+    def _only_runner(self, sandbox: Sandbox, journal: Journal) -> Runner:
+        return self._runner(sandbox, Attempt(1, journal, Allotment(budget=self.ground.job.budget)))
+
+    def _runner(self, sandbox: Sandbox, attempt: Attempt) -> Runner:
         job = self.ground.job
         around = Surroundings(
-            meter=self.meter,
+            meter=attempt.asks(self.meter, lambda: self.meter.totals().cost),
             sandbox=sandbox,
             baseline=self.workspaces.baseline,
-            journal=journal,
+            journal=attempt.journal,
             blobs=self.blobs,
             progress=self.progress,
-            budget=job.budget,
+            budget=attempt.allotment.budget,
             steering=self.steering,
         )
-        self.runner = find_runner(job.runner)(around)
-        return self.runner
+        self.runners.append(find_runner(job.runner)(around))
+        return self.runners[-1]

@@ -1,38 +1,61 @@
-"""Which existing tests guard a file: by its name, by the names it defines, by where they stand."""
+"""Which existing tests guard a file: by its name, by the names it defines, by what was changed together."""
 
 import re
 from collections import Counter
 from collections.abc import Iterable
 from math import log
 
+from app.context.history import LARGE_COMMIT, Change
 from app.context.index import File, Index
 from app.context.kinds import is_test, is_test_name, stem
 from app.context.terms import term_id, terms
 from app.syntax import language_of
 
-_MOST = 10
+MOST = 10
 _ENOUGH = 0.1
+_CHANGED_ITSELF = 1_000.0
 _MARK = re.compile(r"^(test|spec)s?[_-]?|[_-]?(test|spec)s?$", re.IGNORECASE)
+_SAME_NAME = 3.0
+_MENTIONS = 2.0
+_TOGETHER = 2.0
+_UNCERTAIN = 2
+"""Added to the number of a file's commits, so that one commit alone is no habit."""
 
 
-def related_tests(index: Index, paths: Iterable[str]) -> tuple[str, ...]:
-    """Test files that exercise any of these files, the nearest first; changed tests themselves included."""
+def related_tests(index: Index, paths: Iterable[str], history: Iterable[Change] = ()) -> tuple[str, ...]:
+    """At most ten test files that exercise any of these files, the nearest first; changed tests themselves included.
+
+    Near is a test of the same name (3), one that mentions the names a file defines (up to 2, by their rarity), and one
+    that commits before changed together with it (up to 2, by the share of the file's commits).
+    """
     tests = [file for file in index.files if is_test(file.path) and language_of(file.path)]
     files = {file.path: file for file in index.files}
+    wanted = [path for path in dict.fromkeys(paths) if path in files]
+    together = _together(history, frozenset(wanted))
     rare = _rarity(tests)
-    nearness: Counter[str] = Counter()
-    for path in dict.fromkeys(paths):
-        if path not in files:
-            continue
+    nearness: dict[str, float] = {}
+    for path in wanted:
         if is_test(path):
-            nearness[path] = 1_000
+            nearness[path] = _CHANGED_ITSELF
             continue
         for test in tests:
-            near = _nearness(files[path], test, rare)
+            near = _nearness(files[path], test, rare) + _TOGETHER * together.get((path, test.path), 0.0)
             if near >= _ENOUGH:
-                nearness[test.path] = max(nearness[test.path], round(near * 100))
-    best = sorted(nearness.items(), key=lambda each: (-each[1], each[0]))
-    return tuple(path for path, _ in best[:_MOST])
+                nearness[test.path] = max(nearness.get(test.path, 0.0), near)
+    return tuple(sorted(nearness, key=lambda path: (-round(nearness[path], 2), path))[:MOST])
+
+
+def _together(history: Iterable[Change], paths: frozenset[str]) -> dict[tuple[str, str], float]:
+    """(path, test) → the share of the path's commits that changed the test as well."""
+    changed: Counter[str] = Counter()
+    both: Counter[tuple[str, str]] = Counter()
+    for change in history:
+        touched = paths.intersection(change.paths)
+        if not touched or len(change.paths) > LARGE_COMMIT:
+            continue
+        changed.update(touched)
+        both.update((path, test) for test in change.paths if is_test(test) for path in touched)
+    return {(path, test): number / (changed[path] + _UNCERTAIN) for (path, test), number in both.items()}
 
 
 def _rarity(tests: list[File]) -> dict[int, float]:
@@ -41,15 +64,15 @@ def _rarity(tests: list[File]) -> dict[int, float]:
 
 
 def _nearness(file: File, test: File, rare: dict[int, float]) -> float:
-    """3 for the same name, and up to 2 by the share of the file's names that the test mentions; 0 across languages."""
+    """By name and by the share of the file's names that the test mentions; 0 across languages."""
     if _family(file.path) != _family(test.path):
         return 0.0
     own = _joined(stem(file.path))
-    same_name = 3.0 if own and own == _joined(_MARK.sub("", stem(test.path))) else 0.0
+    same_name = _SAME_NAME if own and own == _joined(_MARK.sub("", stem(test.path))) else 0.0
     defined = {term_id(_joined(name)) for name in file.features.names if len(name) > 3}
     known = sum(rare.get(term, 0.0) for term in defined)
     shared = sum(rare[term] for term, _ in test.features.text.among(defined))
-    near = same_name + (2 * shared / known if known else 0.0)
+    near = same_name + (_MENTIONS * shared / known if known else 0.0)
     return near if is_test_name(test.path) else near / 2  # the rest of a test folder is data and support
 
 

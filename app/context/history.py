@@ -12,7 +12,7 @@ from app.context.terms import identifiers, term_id, terms
 MAX_COMMITS = 2_500
 """As many of the newest commits as are worth giving; older ones speak of other code."""
 
-_LARGE_COMMIT = 15
+LARGE_COMMIT = 15
 """Commits that touch more files are sweeps (formatting, renames) and say nothing of one file."""
 _NEIGHBOURS = 20
 _SHORT_SUBJECT = 3
@@ -52,7 +52,7 @@ def resembling(history: Iterable[Change], weights: Mapping[int, float]) -> dict[
 
 
 def _sources(paths: tuple[str, ...]) -> list[str]:
-    return [path for path in paths if is_source(path)] if len(paths) <= _LARGE_COMMIT else []
+    return [path for path in paths if is_source(path)] if len(paths) <= LARGE_COMMIT else []
 
 
 def _subject_terms(subject: str) -> frozenset[int]:

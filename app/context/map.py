@@ -2,17 +2,15 @@
 
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 from app.context.guards import related_tests
 from app.context.history import Change
 from app.context.index import Index
 from app.context.kinds import is_test
-from app.context.rank import Ranked, locate
+from app.context.rank import Ranked
 from app.context.terms import term_id, terms
 from app.syntax import Symbol, language_of, symbols
-from app.tree import Tree
 
 _CHARACTERS_PER_TOKEN = 4
 _OUTLINED = 8
@@ -25,20 +23,15 @@ _INDENT = "  "
 _HEADING = "Files by how well their words match the issue, best first (line: signature):"
 
 
-def describe_repository(
-    tree: Tree, text: str, *, cache: Path | None, budget_tokens: int, history: Iterable[Change] = ()
+def repository_map(
+    index: Index, ranked: Sequence[Ranked], *, budget_tokens: int, text: str = "", history: Sequence[Change] = ()
 ) -> str:
-    """The map of a commit for an issue's text; `cache` is a directory that jobs share, or None."""
-    index = Index.build(tree, cache)
-    return repository_map(index, locate(index, text, history=history), budget_tokens=budget_tokens, text=text)
-
-
-def repository_map(index: Index, ranked: Sequence[Ranked], *, budget_tokens: int, text: str = "") -> str:
     """Plain text of at most `budget_tokens` (a token is four characters); names in `text` decide what is outlined."""
     limit = budget_tokens * _CHARACTERS_PER_TOKEN
     folders = _folders(index, int(limit * _FOR_FOLDERS))
     likely = [each.path for each in ranked if not is_test(each.path)][:_NAMED]
-    blocks = [*_outlines(index, likely[:_OUTLINED], text), _also(likely[_OUTLINED:]), _tests(index, likely[:3])]
+    blocks = [*_outlines(index, likely[:_OUTLINED], text), _also(likely[_OUTLINED:])]
+    blocks.append(_tests(index, likely[:3], history))
     lines = [_HEADING] if likely else []
     room = limit - _size([*lines, *folders])
     for block in blocks:
@@ -86,8 +79,8 @@ def _also(paths: Sequence[str]) -> list[str]:
     return [f"Also: {', '.join(map(shown, paths))}"] if paths else []
 
 
-def _tests(index: Index, paths: Sequence[str]) -> list[str]:
-    tests = related_tests(index, paths)[:6]
+def _tests(index: Index, paths: Sequence[str], history: Sequence[Change]) -> list[str]:
+    tests = related_tests(index, paths, history)[:6]
     return [f"Tests near the first of these: {', '.join(map(shown, tests))}"] if tests else []
 
 

@@ -1,6 +1,7 @@
 """The suite on base and on head, whole or nearest first, with a second chance for what newly fails."""
 
 import asyncio
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from app.job import Progress
@@ -15,8 +16,15 @@ from app.verify.recheck import Recheck
 from app.verify.reproduction import Borrow
 from app.verify.suite import could_not_start, measure
 
+Guards = Callable[[Iterable[str]], tuple[str, ...]]
+"""Existing tests that guard some files, the nearest first."""
+
 SLACK = 30.0
 """Seconds that a head may take longer than a base, beyond half as long again, where the limit would cut it."""
+
+
+def none_known(_paths: Iterable[str]) -> tuple[str, ...]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,7 @@ class SuiteRunner:
     borrow: Borrow
     progress: Progress
     limit: float
+    guards: Guards = none_known
 
     async def base(self, *, only: tuple[str, ...] | None = None) -> SuiteResult:
         self.progress.say("verification", f"suite on the base: `{self.command.command}`")
@@ -52,7 +61,7 @@ class SuiteRunner:
 
     async def _nearest(self, patch: Patch, tree: Tree, base: SuiteResult) -> Suite:
         """For a suite longer than its limit: the tests nearest to the change, on base and head."""
-        chosen = await asyncio.to_thread(nearest, tree, patch)
+        chosen = await asyncio.to_thread(self._chosen, tree, patch)
         there = tuple(path for path in chosen if path in tree.entries())
         try:
             narrow(self.command, chosen)
@@ -70,6 +79,10 @@ class SuiteRunner:
         base = _said(await self.base(only=there), partial)
         head = _said(await self.head(patch, self.limit, only=chosen), partial)
         return await self._rechecked(base, head, Recheck(self.command, patch, self.borrow, self.limit, chosen))
+
+    def _chosen(self, tree: Tree, patch: Patch) -> tuple[str, ...]:
+        changed = [change.path for change in patch.changes if not is_test_file(change.path)]
+        return nearest(tree, patch, self.guards(changed))
 
     async def _rechecked(self, base: SuiteResult, head: SuiteResult, second: Recheck) -> Suite:
         found = compare(self.command.command, base, head)

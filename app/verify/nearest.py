@@ -1,7 +1,7 @@
 """The tests nearest to a change, for suites that are too long to be run whole."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from app.patch import Patch
@@ -11,11 +11,15 @@ from app.verify.paths import is_test_file
 MAX_FILES = 40
 MAX_LOOKED_INTO = 2_000
 MAX_BYTES = 512 * 1024
+_FAR = 5
 _AFFIXES = re.compile(r"^(?:test_|test-)|(?:[._-](?:test|spec|tests))$|^Test(?=[A-Z])|(?<=[a-z])Tests?$")
 
 
-def nearest(tree: Tree, patch: Patch) -> tuple[str, ...]:
-    """Test files in order: changed themselves, named after a changed module, mentioning one, beside one."""
+def nearest(tree: Tree, patch: Patch, guards: Sequence[str] = ()) -> tuple[str, ...]:
+    """Test files in order: changed themselves, named after a changed module, guarding one, mentioning one, beside one.
+
+    `guards` are those that are known to exercise the changed files (`app.context.guards`), the nearest first.
+    """
     changed = [change.path for change in patch.changes]
     gone = {change.path for change in patch.changes if change.deleted}
     files = {path for path, entry in tree.entries().items() if is_test_file(path) and entry.size <= MAX_BYTES}
@@ -25,13 +29,15 @@ def nearest(tree: Tree, patch: Patch) -> tuple[str, ...]:
     directories = {PurePosixPath(path).parent for path in changed}
     mentioned = _mentioning(tree, candidates, modules)
 
-    def distance(path: str) -> int:
-        file = PurePosixPath(path)
-        near = (path in changed, _stem(path) in modules, path in mentioned, _beside(file, directories))
-        return near.index(True) if any(near) else len(near)
+    place = {path: position for position, path in enumerate(guards)}
 
-    ranked = sorted((distance(path), path) for path in candidates)
-    return tuple(path for rank, path in ranked if rank < 4)[:MAX_FILES]
+    def distance(path: str) -> int:
+        beside = _beside(PurePosixPath(path), directories)
+        near = (path in changed, _stem(path) in modules, path in place, path in mentioned, beside)
+        return near.index(True) if any(near) else _FAR
+
+    ranked = sorted((distance(path), place.get(path, len(place)), path) for path in candidates)
+    return tuple(path for rank, _, path in ranked if rank < _FAR)[:MAX_FILES]
 
 
 def _stem(path: str) -> str:

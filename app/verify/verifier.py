@@ -12,7 +12,7 @@ from app.patch import Patch
 from app.runners.base import Submission
 from app.sandbox.base import Sandbox
 from app.tree import Tree
-from app.verify.comparison import SuiteRunner
+from app.verify.comparison import Guards, SuiteRunner, none_known
 from app.verify.detect import find_suite
 from app.verify.facts import Gate, Known, Reproduction, Suite, SuiteResult, Unanswered, Verification, Verified
 from app.verify.feedback import baseline_brief, feedback
@@ -73,6 +73,7 @@ class Verifier:
         before: Callable[[], Patch] | None = None,
         guarded: Guarded | None = None,
         limits: TimeLimits | None = None,
+        guards: Guards = none_known,
     ) -> None:
         self._workspaces = workspaces
         self._tree = tree
@@ -84,6 +85,7 @@ class Verifier:
         self._find_before = before
         self._guarded = guarded
         self._limits = limits or TimeLimits()
+        self._guards = guards
         self._isolated = True
 
     @cached_property
@@ -203,7 +205,7 @@ class Verifier:
         return await self._runner(self.suite).both(patch, self._reference, base)
 
     def _runner(self, suite: SuiteCommand) -> SuiteRunner:
-        return SuiteRunner(suite, self.borrow, self._progress, self._limits.suite)
+        return SuiteRunner(suite, self.borrow, self._progress, self._limits.suite, self._guards)
 
     @asynccontextmanager
     async def borrow(self, name: str, patch: Patch | None) -> AsyncIterator[Sandbox]:
