@@ -101,6 +101,10 @@ class Job(Noun):
         return "conflict" if self.conflicts else self.task.kind
 
     @property
+    def expects_red(self) -> bool:
+        return not self.conflicts and self.task.expects_red
+
+    @property
     def chosen(self) -> Models:
         """The models by the kind of work, with the code model in its place."""
         return self.models.model_copy(update={"code": self.model})

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from app.attempts import Attempt, Outcome, best, spent_in, told, try_until_proved
 from app.errors import ExitCode
@@ -21,15 +21,11 @@ from app.plan import Plan
 from app.plan_text import render_plan
 from app.questions import Answerer, Planner, nobody_answers, settle
 from app.result import Result
-from app.runners.base import Aim, Assignment, Ending, Review, Runner, Submission
+from app.reviews import Reviews, Verifies
+from app.runners.base import Aim, Assignment, Ending, Runner, Submission
 from app.sandbox.base import Sandbox
-from app.verify.facts import Known, Unanswered, Verification, Verified
-
-MAX_REVIEWS = 6
-"""Submissions that are verified; the last one's facts are the job's, whatever they are."""
-
-MAX_UNANSWERED = 2
-"""Earlier reproductions that are executed again where the last one shows nothing."""
+from app.task import STRUCTURAL
+from app.verify.facts import Known, Verified
 
 
 class Published(Noun):
@@ -46,16 +42,6 @@ class Approval(Noun):
     """The plan a person agreed to, as they edited it."""
 
     plan: Plan
-
-
-class Verifies(Protocol):
-    """The proof engine (`app.verify.verifier`)."""
-
-    async def baseline(self) -> Known: ...
-
-    async def verify(
-        self, patch: Patch, submission: Submission, known: Known, earlier: Sequence[Unanswered] = ()
-    ) -> Verified: ...
 
 
 Learns = Callable[[Known, Sequence[Verified], Submission | None], Awaitable[str]]
@@ -161,7 +147,14 @@ async def _attempt(job: Job, bench: Bench, ready: Ready, result: Result, attempt
         bench.progress.say("note", f"attempt {attempt.number} of at most {job.attempts}")
     sandbox = await bench.open_work(attempt.name)
     try:
-        reviews = Reviews(bench, attempt.journal, sandbox, ready.known, settled=not job.task.expects_red)
+        reviews = Reviews(
+            bench.verifier,
+            partial(bench.export, sandbox),
+            attempt.journal,
+            bench.progress,
+            ready.known,
+            settled=not job.expects_red,
+        )
         assignment = Assignment(brief=bench.brief(*ready), plan=ready.plan, aim=_aim(job))
         runner = bench.runner(sandbox, attempt)
         ending = await runner.work(assignment, reviews.review)
@@ -183,7 +176,7 @@ async def _attempt(job: Job, bench: Bench, ready: Ready, result: Result, attempt
 def _aim(job: Job) -> Aim:
     if job.conflicts:
         return "merge"
-    return "change" if job.task.expects_red or job.kind == "tests" else "upkeep"
+    return "upkeep" if job.kind in STRUCTURAL else "change"
 
 
 def _told(taken: Outcome, outcomes: Sequence[Outcome], bench: Bench) -> Result:
@@ -215,74 +208,3 @@ def _ended(result: Result, ending: Ending, last: Verified | None) -> Result:
 
 
 _CONTINUE = "The same command with a higher limit (--budget, --max-steps, --max-minutes) goes on where it stood."
-
-
-class Reviews:
-    """The harness's side of `submit`: each submission is verified from its patch alone, once, and the last is kept."""
-
-    def __init__(
-        self, bench: Bench, journal: Journal, sandbox: Sandbox, known: Known, *, settled: bool = False
-    ) -> None:
-        self._bench = bench
-        self._journal = journal
-        self._sandbox = sandbox
-        self._known = known
-        self._settled = settled
-        self.verified: list[Verified] = []
-        """Every submission's facts, in order."""
-        self.last: Verified | None = None
-
-    async def review(self, submission: Submission) -> Review:
-        self._bench.progress.say("state", "verifying")
-        name = f"verify.{len(self.verified) + 1}"
-        before = tuple(self.verified)
-        self.last = await self._journal.step(name, Verified, partial(self._verify, submission, before))
-        self.verified.append(self.last)
-        verification = self.last.verification
-        self._bench.progress.say("verification", f"{verification.verdict}: {' '.join(verification.reasons)}")
-        if is_acceptable(verification, before, asked=submission.asked or self._settled):
-            return Review(accepted=True, text=self.last.feedback)
-        broken = verification.verdict == "broken"
-        text = self.last.feedback if broken else f"{self.last.feedback}\n\n{_RETURNED}"
-        return Review(accepted=False, broken=broken, text=text)
-
-    async def _verify(self, submission: Submission, before: Sequence[Verified]) -> Verified:
-        """The facts of this patch and reproduction; what was verified just so before is not executed again."""
-        patch = await self._bench.export(self._sandbox)
-        for earlier in before:
-            known = earlier.verification.reproduction
-            if earlier.patch == patch and known is not None and known.command == submission.reproduction:
-                return earlier
-        return await self._bench.verifier.verify(patch, submission, self._known, _unanswered(before))
-
-
-def _unanswered(before: Sequence[Verified]) -> tuple[Unanswered, ...]:
-    """The agent's reproductions that failed on base and head, newest first, each with the newest of its tests."""
-    found: dict[str, Unanswered] = {}
-    for verified in reversed(before):
-        shown = verified.verification.reproduction
-        if shown is None or shown.unanswered or (shown.on_base, shown.on_head) != ("red", "red"):
-            continue
-        found.setdefault(shown.command, Unanswered(command=shown.command, patch=verified.patch))
-    return tuple(found.values())[:MAX_UNANSWERED]
-
-
-_RETURNED = (
-    "Nothing is broken, but it is not proved either. If a better reproduction is possible, submit with that; "
-    "if not, submit the same again: it is then taken as it is, and the pull request says what is not proved."
-)
-
-
-def is_acceptable(now: Verification, before: Sequence[Verified], *, asked: bool) -> bool:
-    """Whether a submission is taken as it is.
-
-    What is proved is taken at once, and so is red→green where only the suite has nothing to say: the agent could not
-    do better. What else broke nothing goes back once with the facts, so that a better reproduction may be found
-    (unless one was asked for already, or the work is a merge). What is broken goes back while there are reviews left.
-    """
-    if now.verdict == "proved" or len(before) + 1 >= MAX_REVIEWS:
-        return True
-    if now.verdict == "broken":
-        return False
-    shown = now.reproduction is not None and (now.reproduction.on_base, now.reproduction.on_head) == ("red", "green")
-    return shown or asked or any(earlier.verification.verdict != "broken" for earlier in before)

@@ -3,10 +3,24 @@
 from app.errors import ExitCode
 from app.gitformat import FileStat
 from app.job import JobState
+from app.model.base import MicroUSD
 from app.model.budget import Totals
 from app.noun import Noun
 from app.plan import Plan
-from app.verify.facts import Verification
+from app.verify.facts import Verdict, Verification
+
+
+class Tried(Noun):
+    """One of several attempts, as people are told of it."""
+
+    number: int
+    exit_status: JobState
+    verdict: Verdict | None = None
+    reason: str = ""
+    changed_lines: int = 0
+    turns: int = 0
+    cost: MicroUSD = 0
+    taken: bool = False
 
 
 class Result(Noun):
@@ -33,6 +47,8 @@ class Result(Noun):
     error_code: ExitCode | None = None
     trajectory: str = ""
     """Digest of the trajectory among the job's blobs."""
+    attempts: tuple[Tried, ...] = ()
+    """All that were made, where more than one was asked for."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from app.task import TaskKind
+from app.task import STRUCTURAL, Task, TaskKind
 
 Work = Literal["issue", "pull request", "checks", "merge"]
 """Where the work is: on an issue, on a pull request as people want it, on its failing checks, on its conflicts."""
@@ -137,3 +137,21 @@ _WORDS: Final[tuple[tuple[TaskKind, re.Pattern[str]], ...]] = (
     ("refactoring", _verbs(("refactor", "restructure", "extract", "inline", "rename", "deduplicate", "clean up"))),
     ("feature", _verbs(("add", "support", "implement", "introduce", "allow", "provide", "feature request"))),
 )
+
+
+_NAMES: Final[dict[TaskKind, str]] = {
+    "feature": "a feature",
+    "tests": "tests for code that stays as it is",
+    "refactoring": "a refactoring",
+    "dependencies": "the update of a dependency",
+}
+
+
+def note_of(task: Task) -> str:
+    """What people are told of it: nothing of the ordinary kinds, and of those that their place makes plain."""
+    if task.kind not in _NAMES or not task.kind_reason:
+        return ""
+    note = f"Worked on as {_NAMES[task.kind]}, because {task.kind_reason}."
+    if task.kind in STRUCTURAL:
+        note += " So nothing had to fail before and pass after: the suite on both is what counts."
+    return note

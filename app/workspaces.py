@@ -52,9 +52,9 @@ class Workspaces:
             raise RuntimeError("no sandbox was opened yet")
         return self._baseline
 
-    async def work(self) -> Sandbox:
+    async def work(self, name: str = "work") -> Sandbox:
         """The tree the agent works in, as it was left."""
-        return await self._open("work")
+        return await self._open(name)
 
     async def fresh(self, name: str, patch: Patch | None = None) -> Sandbox:
         """Base plus `patch` in a sandbox nobody has touched: its key was never used, by a dead process neither."""

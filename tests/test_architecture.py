@@ -18,7 +18,7 @@ SAMPLE = ROOT / "app" / "demo" / "sample"
 LAYERS = (
     ("app", "app.errors", "app.noun", "app.failpoints"),
     ("app.markup", "app.text", "app.secret_formats", "app.disguises", "app.redact", "app.log", "app.strictyaml"),
-    ("app.task", "app.patch", "app.tree", "app.plan", "app.plan_text", "app.grammars"),
+    ("app.task", "app.task_kind", "app.patch", "app.tree", "app.plan", "app.plan_text", "app.grammars"),
     ("app.syntax_checks", "app.syntax_process", "app.syntax"),
     (
         "app.model.base",
@@ -38,7 +38,7 @@ LAYERS = (
     ("app.lessons",),
     ("app.result",),
     ("app.publish", "app.forge"),
-    ("app.pipeline", "app.asking", "app.questions", "app.commission"),
+    ("app.pipeline", "app.asking", "app.attempts", "app.questions", "app.reviews", "app.commission"),
     ("app.jobs",),
     ("app.events", "app.wire", "app.payload", "app.commands", "app.access", "app.orders", "app.signals", "app.intake"),
     ("app.publish.rules", "app.publish.house_style", "app.publish.granting", "app.publish.apart"),
