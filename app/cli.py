@@ -76,6 +76,10 @@ def _dispatch(arguments: argparse.Namespace) -> int:  # noqa: PLR0911  # one doo
             from app.entrypoints.sweep import sweep_command  # noqa: PLC0415
 
             return sweep_command(arguments)
+        case "lessons":
+            from app.entrypoints.lessons import lessons_command  # noqa: PLC0415
+
+            return lessons_command(arguments)
         case "serve":
             from app.entrypoints.serve import serve_command  # noqa: PLC0415
 
@@ -103,6 +107,7 @@ def parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_doctor(commands)
     _add_jobs(commands)
+    _add_lessons(commands)
     return root
 
 
@@ -227,6 +232,30 @@ def _add_jobs(commands: "Commands[argparse.ArgumentParser]") -> None:
     cancel.add_argument("job", help="the id or its beginning")
     for action in (listing, show, logs, cancel):
         _add_state(action, default=argparse.SUPPRESS)
+
+
+def _add_lessons(commands: "Commands[argparse.ArgumentParser]") -> None:
+    lessons = commands.add_parser(
+        "lessons",
+        help="list, add and take back what later jobs in a repository are told",
+        description="Jobs learn by themselves what holds in a repository; this shows it, adds to it and takes it back.",
+    )
+    _add_repository(lessons, default=Path())
+    _add_state(lessons)
+    actions = lessons.add_subparsers(dest="action", metavar="ACTION")
+    listing = actions.add_parser("list", help="what is remembered (the default)")
+    listing.add_argument("--json", action="store_true")
+    remember = actions.add_parser("remember", help="tell later jobs something")
+    remember.add_argument("text", nargs="+", metavar="TEXT", help="one fact, at most 300 characters")
+    forget = actions.add_parser("forget", help="take a lesson back")
+    forget.add_argument("number", type=int, metavar="N")
+    for action in (listing, remember, forget):
+        _add_repository(action, default=argparse.SUPPRESS)
+        _add_state(action, default=argparse.SUPPRESS)
+
+
+def _add_repository(to: argparse.ArgumentParser, default: object) -> None:
+    to.add_argument("--repo", type=Path, default=default, metavar="PATH", help="a local git repository (default: here)")
 
 
 def _add_state(to: argparse.ArgumentParser, default: object = None) -> None:

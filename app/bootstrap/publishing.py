@@ -131,6 +131,7 @@ def defaults_of(settings: Settings) -> Defaults:
         model=settings.model,
         models=settings.models,
         sandbox=settings.sandbox,
+        lessons=settings.lessons != "off",
         budget=Budget(usd=settings.budget),
         allowed_apps=settings.allowed_apps,
     )

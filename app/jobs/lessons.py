@@ -139,7 +139,7 @@ class SqlLessons:
         if there.forgotten or there.kind == "told":
             return
         row = self._row(draft)
-        same = there.text == draft.text
+        same = there.text.casefold() == draft.text.casefold()
         fresh = {name: row[name] for name in (("expires_at", "citation") if same else row)}
         if not same:
             fresh |= {"vector": None, "vector_of": ""}

@@ -1,9 +1,12 @@
 """What the bot answers where no job does: a sentence and the command to try, to people who may ask and only to them."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from app.job import FINAL, JobState
+from app.lessons.base import Lesson
 from app.publish.markdown import code_span, fenced, inline, prose
+from app.publish.plaintext import count
 
 COMMANDS: Final = (
     ("/agent fix [what]", "start, or on a pull request: change it"),
@@ -16,10 +19,14 @@ COMMANDS: Final = (
     ("/agent continue --budget +3", "go on with a paused job"),
     ("/agent rebase", "bring our pull request's branch up to its base"),
     ("/agent ci", "let CI start on our pull request"),
+    ("/agent remember TEXT", "tell it to later jobs of this repository; without a text: what is remembered"),
+    ("/agent forget N", "take a lesson back"),
     ("/agent …", "anything else tells the job at work, or starts one"),
 )
 OPTIONS: Final = "Options on any of them: `--model NAME`, `--runner NAME`, `--budget 5`."
-LESSONS: Final = "Lessons cannot be kept yet; write them into `AGENTS.md`, which every job reads."
+NO_LESSONS: Final = "No lessons are kept here. Write them into `AGENTS.md`, which every job reads."
+MOST_LISTED: Final = 6_000
+"""Characters of a list of lessons."""
 
 _STATES: Final[dict[str, str]] = {
     "queued": "waits for its turn",
@@ -115,3 +122,51 @@ def in_the_way(message: str, hint: str = "") -> str:
 
 def no_commits() -> str:
     return not_done("The repository has no commit yet.")
+
+
+def remembered(lesson: Lesson) -> str:
+    days = (lesson.expires - lesson.created).days
+    told = f"Remembered as lesson {lesson.number}, for {days} days. Later jobs of this repository are shown it."
+    return f"{told}\n\n{code_span(f'/agent forget {lesson.number}')} takes it back.\n"
+
+
+def not_remembered(reason: str) -> str:
+    return reply(f"Not remembered: {reason[:1].lower()}{reason[1:]}")
+
+
+def no_room_for_lessons(most: int) -> str:
+    return reply(
+        f"Not remembered: {most} lessons that people told are kept already, the most there can be.", "/agent remember"
+    )
+
+
+def forgotten(number: int) -> str:
+    return reply(f"Lesson {number} is forgotten.")
+
+
+def unknown_lesson(number: int, lessons: Sequence[Lesson]) -> str:
+    return f"There is no lesson {number} here.\n\n{lesson_list(lessons)}"
+
+
+def lesson_list(lessons: Sequence[Lesson]) -> str:
+    """What people told first, then what was learned last; as much as one comment takes."""
+    if not lessons:
+        return reply("Nothing is remembered here yet.", "/agent remember …")
+    ordered = sorted(lessons, key=lambda lesson: (lesson.kind != "told", -lesson.number))
+    lines, room = [], MOST_LISTED
+    for lesson in ordered:
+        line = f"- {lesson.number}: {inline(lesson.text)} ({inline(_from(lesson))})"
+        room -= len(line)
+        if room < 0:
+            break
+        lines.append(line)
+    more = f"\n- and {len(ordered) - len(lines)} more" if len(lines) < len(ordered) else ""
+    listed = "\n".join(lines)
+    return f"Remembered of this repository:\n\n{listed}{more}\n\n{code_span('/agent forget N')} takes one back.\n"
+
+
+def _from(lesson: Lesson) -> str:
+    used = f", shown to {count(lesson.uses, 'job')}" if lesson.uses else ""
+    where = f", see {lesson.citation.path}" if lesson.citation else ""
+    who = f"told by {lesson.author}" if lesson.kind == "told" else f"learned by job {lesson.job}"
+    return f"{who}{where}{used}, until {lesson.expires:%Y-%m-%d}"

@@ -1,0 +1,253 @@
+"""What a store of lessons promises, on both databases: of one repository, few, with numbers that never come again."""
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+
+from app.jobs.lesson_tables import lessons as rows
+from app.jobs.lesson_tables import recalled_lessons
+from app.jobs.lessons import FORGOTTEN_LIVES, SqlLessons, prune_lessons
+from app.jobs.schema import prepare_tables
+from app.jobs.store import JobStore
+from app.lessons.base import LIVES, MOST_LEARNED, MOST_TOLD, Citation, Draft, Kind, Lessons, of_forge, of_path
+from tests.databases import DIALECTS, database
+from tests.test_job_store import job
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+HERE, ELSEWHERE = of_forge(1), of_forge(2)
+CITED = Citation(path="app/money.py", commit="a" * 40, digest="d" * 32)
+
+
+class Clock:
+    now = NOW
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture(params=DIALECTS, scope="module")
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with database(request.param, tmp_path_factory.mktemp("lessons")) as made:
+        prepare_tables(made)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def emptied(engine: Engine) -> None:
+    with engine.begin() as db:
+        for table in ("lessons", "lesson_numbers", "recalled_lessons", "jobs"):
+            db.exec_driver_sql(f"DELETE FROM {table}")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(engine: Engine, clock: Clock) -> Lessons:
+    return SqlLessons(engine, clock, HERE)
+
+
+def draft(text: str, kind: Kind = "trap", **more: object) -> Draft:
+    about = {"citation": CITED, "job": "j1", "author": "agent"} if kind != "told" else {"author": "ada"}
+    return Draft.model_validate({"text": text, "kind": kind, **about, **more})
+
+
+def texts(store: Lessons) -> list[str]:
+    return [lesson.text for lesson in store.all()]
+
+
+def test_a_lesson_comes_back_as_it_was_learned(store: Lessons) -> None:
+    (lesson,) = store.learn([draft("Amounts are cents.")])
+    assert store.all() == (lesson,)
+    assert (lesson.number, lesson.text, lesson.kind, lesson.citation) == (1, "Amounts are cents.", "trap", CITED)
+    assert (lesson.job, lesson.author, lesson.created, lesson.uses) == ("j1", "agent", NOW, 0)
+    assert lesson.expires == NOW + timedelta(days=90)
+
+
+def test_what_people_tell_lives_longer(store: Lessons) -> None:
+    lesson = store.tell(draft("Use decimals.", "told"), "k1")
+    assert lesson is not None
+    assert (lesson.author, lesson.citation, lesson.expires) == ("ada", None, NOW + LIVES["told"])
+    assert LIVES["told"] > LIVES["trap"]
+
+
+def test_another_repository_knows_nothing_of_it(store: Lessons, engine: Engine, clock: Clock) -> None:
+    other = SqlLessons(engine, clock, ELSEWHERE)
+    (lesson,) = store.learn([draft("Amounts are cents.")])
+    store.recall("j2", [lesson])
+    assert other.all() == ()
+    assert other.forget(lesson.number, "k") is False
+    other.retire([lesson.number])
+    assert other.recalled("j2") is None
+    assert other.vectors("m") == {}
+    assert texts(store) == ["Amounts are cents."]
+    assert [each.number for each in other.learn([draft("Rates are floats.")])] == [1]
+
+
+def test_keys_of_forges_and_of_paths_never_meet() -> None:
+    assert of_forge(12) != of_path(Path("12"))
+    assert of_path(Path("/a")) != of_path(Path("/b"))
+
+
+def test_saying_it_twice_teaches_it_once(store: Lessons) -> None:
+    first = store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
+    again = store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
+    assert again == first
+    told = store.tell(draft("Use decimals.", "told"), "k1")
+    assert store.tell(draft("Use decimals.", "told"), "k1") == told
+    assert [lesson.number for lesson in store.all()] == [1, 2, 3]
+
+
+def test_the_same_learned_again_lives_longer_and_is_no_news(store: Lessons, clock: Clock) -> None:
+    store.learn([draft("Amounts are cents.")])
+    clock.now += timedelta(days=80)
+    assert store.learn([draft("amounts are cents.", job="j2")]) == ()
+    assert store.learn([draft("Amounts are cents.", job="j3")]) == ()
+    lesson = store.all()[0]
+    assert lesson.expires == clock.now + timedelta(days=90)
+
+
+def test_a_topic_has_one_lesson_the_newest(store: Lessons) -> None:
+    (first,) = store.learn([draft("The suite passes.", "how_to_test", topic="suite")])
+    (second,) = store.learn([draft("The suite fails.", "how_to_test", topic="suite", job="j2")])
+    assert (second.number, second.text, second.job) == (first.number, "The suite fails.", "j2")
+    assert texts(store) == ["The suite fails."]
+
+
+def test_a_forgotten_lesson_is_gone_and_not_learned_again(store: Lessons, engine: Engine, clock: Clock) -> None:
+    (lesson,) = store.learn([draft("Amounts are cents.")])
+    assert store.forget(lesson.number, "k1") is True
+    assert store.all() == ()
+    assert store.learn([draft("Amounts are cents.", job="j2")]) == ()
+    with engine.connect() as db:
+        assert [row.text for row in db.execute(rows.select())] == [""], "nothing of its text is kept"
+    clock.now += timedelta(seconds=FORGOTTEN_LIVES + 1)
+    assert [each.number for each in store.learn([draft("Amounts are cents.", job="j3")])] == [2]
+
+
+def test_to_forget_is_answered_the_same_however_often_it_is_delivered(store: Lessons) -> None:
+    (lesson,) = store.learn([draft("Amounts are cents.")])
+    assert [store.forget(lesson.number, key) for key in ("k1", "k1", "k2")] == [True, True, False]
+    assert store.forget(99, "k3") is False
+
+
+def test_a_number_is_never_given_twice(store: Lessons) -> None:
+    (first,) = store.learn([draft("Amounts are cents.")])
+    store.retire([first.number])
+    assert store.all() == ()
+    (second,) = store.learn([draft("Amounts are cents.", job="j2")])
+    assert (first.number, second.number) == (1, 2)
+
+
+def test_people_may_say_again_what_they_had_forgotten(store: Lessons) -> None:
+    told = store.tell(draft("Use decimals.", "told"), "k1")
+    assert told is not None
+    store.forget(told.number, "k2")
+    again = store.tell(draft("Use decimals.", "told"), "k3")
+    assert again is not None
+    assert again.number == 2
+    assert texts(store) == ["Use decimals."]
+
+
+def test_what_people_told_is_not_changed_by_a_job(store: Lessons) -> None:
+    store.tell(draft("Use decimals.", "told"), "k1")
+    assert store.learn([draft("Use decimals.")]) == ()
+    assert store.all()[0].kind == "told"
+
+
+def test_an_expired_lesson_is_told_to_nobody(store: Lessons, engine: Engine, clock: Clock) -> None:
+    store.learn([draft("Amounts are cents.")])
+    store.recall("j1", store.all())
+    clock.now += timedelta(days=90)
+    assert store.all() == ()
+    assert store.forget(1, "k") is False
+    clock.now += timedelta(seconds=1)
+    assert prune_lessons(engine, clock.now) == 2
+    with engine.connect() as db:
+        assert db.execute(sa.select(sa.func.count()).select_from(rows)).scalar() == 0
+        assert db.execute(sa.select(sa.func.count()).select_from(recalled_lessons)).scalar() == 0
+
+
+def test_a_full_house_drops_what_is_used_least(store: Lessons) -> None:
+    for number in range(MOST_LEARNED):
+        store.learn([draft(f"Fact number {number}.", job=f"j{number}")])
+    store.recall("r1", store.all()[5:])
+    store.tell(draft("Use decimals.", "told"), "k1")
+    (new,) = store.learn([draft("The newest.", job="new")])
+    there = store.all()
+    assert len(there) == MOST_LEARNED + 1, "what people told does not count"
+    assert "Fact number 0." not in texts(store)
+    assert {"The newest.", "Use decimals.", "Fact number 1."} <= set(texts(store))
+    store.recall("r2", there)
+    store.learn([draft("Newer still.", job="newer")])
+    assert "Newer still." in texts(store), "what was just learned is never what goes"
+    assert new.number in {lesson.number for lesson in store.all()}
+
+
+def test_people_are_told_when_there_is_no_room(store: Lessons) -> None:
+    for number in range(MOST_TOLD):
+        assert store.tell(draft(f"Rule {number}.", "told"), f"k{number}") is not None
+    assert store.tell(draft("One too many.", "told"), "k-more") is None
+    assert store.tell(draft("Rule 3.", "told"), "k-again") is not None, "what is there is no more"
+    store.forget(1, "k-forget")
+    assert store.tell(draft("One too many.", "told"), "k-more") is not None
+
+
+def test_what_a_job_is_shown_is_written_down_once(store: Lessons) -> None:
+    first, second = store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
+    assert store.recalled("j9") is None
+    assert store.recall("j9", [first]) == (first,)
+    assert store.recall("j9", [second]) == (first,), "whoever comes later is shown the same"
+    store.forget(first.number, "k")
+    assert store.recalled("j9") == (first,), "its prompt does not change under it"
+    assert store.recall("j10", []) == ()
+    assert store.recalled("j10") == ()
+
+
+def test_uses_are_counted_once_a_job(store: Lessons) -> None:
+    (lesson,) = store.learn([draft("Amounts are cents.")])
+    store.recall("j8", [lesson])
+    store.recall("j8", [lesson])
+    store.recall("j9", [lesson])
+    assert store.all()[0].uses == 2
+
+
+def test_who_lost_the_job_teaches_nothing(engine: Engine, clock: Clock) -> None:
+    jobs = JobStore(engine, clock)
+    jobs.create(job("j1"), "k")
+    jobs.acquire("j1")
+    before, now = (SqlLessons(engine, clock, HERE, fence=epoch) for epoch in (0, 1))
+    assert before.learn([draft("Amounts are dollars.")]) == ()
+    assert [lesson.text for lesson in now.learn([draft("Amounts are cents.")])] == ["Amounts are cents."]
+
+
+def test_vectors_go_with_their_text(engine: Engine, clock: Clock) -> None:
+    store = SqlLessons(engine, clock, HERE)
+    (lesson,) = store.learn([draft("The suite passes.", "how_to_test", topic="suite")])
+    store.keep_vectors("m", {lesson.number: b"\0\1\2\3"})
+    assert store.vectors("m") == {lesson.number: b"\0\1\2\3"}
+    assert store.vectors("another") == {}
+    store.learn([draft("The suite fails.", "how_to_test", topic="suite", job="j2")])
+    assert store.vectors("m") == {}
+
+
+def test_many_at_once_get_numbers_of_their_own(store: Lessons, engine: Engine, clock: Clock) -> None:
+    def teach(number: int) -> Callable[[], object]:
+        own = SqlLessons(engine, clock, HERE)
+        return lambda: own.learn([draft(f"Fact number {number}.", job=f"j{number}"), draft("Seen by all.", job="x")])
+
+    threads = [threading.Thread(target=teach(number)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    there = store.all()
+    assert sorted(lesson.number for lesson in there) == list(range(1, 10))
+    assert sorted(texts(store)) == sorted([*(f"Fact number {number}." for number in range(8)), "Seen by all."])
