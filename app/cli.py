@@ -32,6 +32,8 @@ exit codes:
 """
 
 
+KINDS = ("bug", "feature", "tests", "refactoring", "dependencies", "ci")
+"""Of `app.task_kind`, those that need no pull request."""
 COLLECT_AFTER = 20_000
 """New objects between two collections of garbage. With Python's 700 a third of the imports' time goes to looking
 through what they leave, which is no garbage."""
@@ -139,6 +141,16 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
     fix.add_argument("--json", action="store_true", help="print job.json on stdout; progress goes to stderr")
     fix.add_argument("--restart", action="store_true", help="a new job even where an interrupted one could go on")
     _add_state(fix)
+    _add_work(fix)
+
+
+def _add_work(fix: argparse.ArgumentParser) -> None:
+    task = fix.add_argument_group("task")
+    task.add_argument("--kind", choices=KINDS, help="what kind of task it is (default: by labels, title and words)")
+    task.add_argument("--fixed-by", metavar="COMMIT", help="write tests for the fix that COMMIT is, and nothing else")
+    task.add_argument(
+        "--attempts", type=int, default=1, metavar="N", help="independent attempts, until one is proved (default: 1)"
+    )
     limits = fix.add_argument_group("limits")
     limits.add_argument("--budget", metavar="USD", help="most money for model calls (default: 5)")
     limits.add_argument("--max-steps", type=int, metavar="N", help="most model turns (default: 100)")

@@ -29,6 +29,7 @@ JobState = Literal[
     "no_access",
     "error",
 ]
+MAX_ATTEMPTS = 5
 FINAL: frozenset[JobState] = frozenset(
     {
         "pr_opened",

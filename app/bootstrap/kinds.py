@@ -57,7 +57,8 @@ class KindOfTask:
         return self.job.model_copy(update={"task": task.model_copy(update={"sections": sections})})
 
     def _fix(self, commit: str) -> str:
-        diff = self.mirror.diff(self.mirror.parents(commit)[0], commit)
+        before = self.mirror.parents(commit)
+        diff = self.mirror.diff(before[0], commit) if before else ""
         if len(diff) <= MOST_OF_A_FIX:
             return diff
         return f"{diff[:MOST_OF_A_FIX]}\n[cut here: the diff goes on, {len(diff):,} characters in all]"

@@ -17,15 +17,18 @@ from app.config import SOURCE, RepoConfig, parse_config
 from app.entrypoints.carry import carry_out
 from app.errors import AgentFixError, ExitCode
 from app.failpoints import failpoint
+from app.fixes import asked_fix, told_fix
+from app.gitstore import GitStore
 from app.issue import read_issue
-from app.job import Budget, Job, new_job_id
+from app.job import MAX_ATTEMPTS, Budget, Job, new_job_id
 from app.model.base import Models, Reasoning
 from app.model.budget import parse_usd
 from app.plan_text import parse_plan_file
 from app.repository import Inspected, inspect, note_about, slug, top_level
 from app.runners.registry import find_runner
 from app.settings import Settings, read_settings
-from app.task import Issue, Task
+from app.task import Issue, Task, TaskKind
+from app.task_kind import Kinded, Signs, kind_of
 
 PlanMode = Literal["auto", "approve", "only", "none"]
 MODEL_HINT = "Pass --model NAME (any model LiteLLM knows, such as anthropic/NAME) or set AGENT_FIX_MODEL."
@@ -49,6 +52,9 @@ class FixOptions:
     budget: str | None = None
     max_steps: int | None = None
     max_minutes: float | None = None
+    kind: TaskKind | None = None
+    fixed_by: str | None = None
+    attempts: int = 1
     plan_mode: PlanMode | None = None
     plan_file: Path | None = None
 
@@ -78,6 +84,9 @@ def options_of(arguments: argparse.Namespace) -> FixOptions:
         budget=arguments.budget,
         max_steps=arguments.max_steps,
         max_minutes=arguments.max_minutes,
+        kind=arguments.kind,
+        fixed_by=arguments.fixed_by,
+        attempts=arguments.attempts,
         plan_mode=next((mode for said, mode in modes if said), None),
         plan_file=arguments.plan,
     )
@@ -97,7 +106,8 @@ def find_or_create(options: FixOptions, house: House) -> Order:
     issue = read_issue(options.issue)
     house.prepare()
     store = house.store
-    inspected = inspect(options.repo, options.base, house.mirror(top_level(options.repo)))
+    mirror = house.mirror(top_level(options.repo))
+    inspected = inspect(options.repo, options.base, mirror)
     config = read_config(inspected)
     draft = Draft(options, house.settings, inspected, config, issue)
     job = draft.job(plan_file=_read_plan(options.plan_file), budget=config.budget.over(Budget()))
@@ -106,6 +116,7 @@ def find_or_create(options: FixOptions, house: House) -> Order:
     job = row.job if row else job
     job = job.model_copy(update={"budget": effective_budget(options, job.budget)})
     out = _prepare_out(options, house, job)
+    _bring_fix(mirror, inspected.root, job.task.fixed_by)
     if row is None:
         store.create(job, key)
         failpoint("created")
@@ -148,10 +159,15 @@ def _positive(option: str, number: float) -> float:
 
 def work_key(job: Job) -> str:
     """Equal for commands that ask for the same work; limits and places of output may differ."""
-    work = [job.task.repository, job.task.issue.model_dump(), job.task.base]
+    issue = job.task.issue.model_dump(exclude=None if job.task.issue.labels else {"labels"})
+    work = [job.task.repository, issue, job.task.base]
     how = [job.model, job.runner, job.sandbox, job.plan_mode, job.plan_file]
     choice = [job.models.model_dump(), job.reasoning]
-    chosen = [] if choice == [Models().model_dump(), ""] else [choice]  # jobs of before there was a choice are found
+    chosen: list[object] = (
+        [] if choice == [Models().model_dump(), ""] else [choice]
+    )  # jobs of before there was a choice are found
+    more = [job.task.kind, job.task.fixed_by, job.attempts]
+    chosen += [] if more == ["bug", "", 1] else [more]
     return hashlib.sha256(json.dumps([work, how, *chosen]).encode()).hexdigest()
 
 
@@ -179,17 +195,37 @@ class Draft:
             sandbox=options.sandbox or self.settings.sandbox,
             plan_mode=options.plan_mode or config.plan,
             plan_file=plan_file,
+            attempts=_attempts(options.attempts),
             created_at=datetime.now(UTC).replace(microsecond=0),
         )
 
     def _task(self) -> Task:
+        kinded = self._kind()
         return Task(
             repository=str(self.inspected.root),
             issue=self.issue,
             base=self.inspected.base_commit,
             base_ref=self.inspected.base_ref,
             slug=slug(self.issue.title),
+            kind=kinded.kind,
+            kind_reason=kinded.reason,
+            fixed_by=self._fix() if kinded.kind == "tests" else "",
         )
+
+    def _kind(self) -> Kinded:
+        options, issue = self.options, self.issue
+        if options.fixed_by is None:
+            return kind_of(Signs(issue.title, labels=issue.labels, asked=options.kind))
+        if options.kind not in (None, "tests"):
+            raise AgentFixError(f"--fixed-by is for tests of a fix; it cannot be had with --kind {options.kind}.")
+        return Kinded("tests", "the fix that they are for was named (`--fixed-by`)")
+
+    def _fix(self) -> str:
+        """The fix that tests are to be written for, in full; empty where none is known."""
+        root, base, issue = self.inspected.root, self.inspected.base_commit, self.issue
+        if self.options.fixed_by is not None:
+            return asked_fix(root, base, self.options.fixed_by)
+        return told_fix(root, base, f"{issue.title}\n{issue.body}")
 
     def _runner(self) -> str:
         name = self.options.runner or self.config.runner or "native"
@@ -205,6 +241,20 @@ class Draft:
         if self.config.model is None:
             raise AgentFixError("No model was named.", hint=MODEL_HINT, code=ExitCode.MODEL)
         return self.config.model.models
+
+
+def _attempts(number: int) -> int:
+    if not 1 <= number <= MAX_ATTEMPTS:
+        raise AgentFixError(f"--attempts must be between 1 and {MAX_ATTEMPTS}, not {number}.")
+    return number
+
+
+def _bring_fix(mirror: GitStore, root: Path, fix: str) -> None:
+    """The fix and what was before it, so that it can be shown and taken back."""
+    if fix:
+        mirror.fetch(root, fix)
+        for parent in mirror.parents(fix)[:1]:
+            mirror.fetch(root, parent)
 
 
 def _read_plan(path: Path | None) -> str:
