@@ -34,7 +34,10 @@ _MANIFESTS = (
 def by_rule(experience: Experience) -> Iterator[Draft]:
     rules = (_how_the_suite_is_run, _what_does_not_start, _what_broke, _what_was_no_reproduction)
     for rule in rules:
-        draft = rule(experience)
+        try:
+            draft = rule(experience)
+        except _UnsayableError:
+            continue
         if draft is not None:
             yield draft
 
@@ -44,7 +47,7 @@ def _how_the_suite_is_run(experience: Experience) -> Draft | None:
     suite = experience.known.suite
     if suite is None or suite.count is None or suite.partial:
         return None
-    command = _code(suite.execution.command, _LONGEST_COMMAND)
+    command = _command(suite.execution.command)
     said = f"{command} runs the suite, {_duration(suite.execution.seconds)}"
     failing = suite.failing or ()
     if not failing:
@@ -65,7 +68,7 @@ def _what_does_not_start(experience: Experience) -> Draft | None:
             continue
         for later in experience.commands[place + 1 :]:
             if later.exit_code == 0 and _tool(later.command) == tool and later.command != first.command:
-                names = [_code(each.command, _LONGEST_COMMAND) for each in (first, later)]
+                names = [_command(each.command) for each in (first, later)]
                 text = f"{names[0]} does not start in the sandbox (exit code {first.exit_code}); {names[1]} does."
                 return _draft(experience, text, "how_to_test", topic=f"start {tool}")
     return None
@@ -96,7 +99,7 @@ def _what_was_no_reproduction(experience: Experience) -> Draft | None:
         shown = before.verification.reproduction
         reason = _refused(shown)
         if shown is not None and reason and shown.command != taken.command:
-            first, second = _code(shown.command, _LONGEST_COMMAND), _code(taken.command, _LONGEST_COMMAND)
+            first, second = _command(shown.command), _command(taken.command)
             text = f"{first} was no reproduction: {reason}. {second} was one."
             return cited(experience, text, "failure_and_fix", _files_in(taken.command, experience.tree))
     return None
@@ -166,14 +169,30 @@ def _tool(command: str) -> str:
 
 
 def _some(names: Sequence[str], most: int = _NAMED) -> str:
-    shown = ", ".join(_code(name, _LONGEST_NAME) for name in names[:most])
+    shown = ", ".join(_name(name) for name in names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
-def _code(text: str, longest: int) -> str:
-    """A code span of what a project or a model wrote; what does not fit one has no place in a lesson."""
+def _name(text: str) -> str:
+    """A path or a test's id in a code span."""
+    return _span(text, _LONGEST_NAME) or "one of a long name"
+
+
+def _command(text: str) -> str:
+    """A command in a code span; without the whole of it there is nothing to say."""
+    shown = _span(text, _LONGEST_COMMAND)
+    if not shown:
+        raise _UnsayableError
+    return shown
+
+
+def _span(text: str, longest: int) -> str:
     plain = " ".join(text.split())
-    return f"`{plain}`" if "`" not in plain and len(plain) <= longest else "(a long name)"
+    return f"`{plain}`" if "`" not in plain and 0 < len(plain) <= longest else ""
+
+
+class _UnsayableError(ValueError):
+    """What a rule would tell does not fit a lesson."""
 
 
 def _duration(seconds: float) -> str:

@@ -1,0 +1,230 @@
+"""What every way of looking lessons up promises: the likest comes first, and trouble means less, never a failure."""
+
+import importlib.util
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from app.errors import AgentFixError, ExitCode
+from app.lessons.base import Lesson, Ranking
+from app.lessons.chroma import Chroma, check_installed
+from app.lessons.embedded import Embedded, cosine, packed, unpacked
+from app.lessons.full_text import FullText
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+SPACE = 256
+CHROMA = importlib.util.find_spec("chromadb") is not None
+
+
+def lesson(number: int, text: str) -> Lesson:
+    return Lesson(number=number, text=text, kind="trap", author="agent", created=NOW, expires=NOW + timedelta(days=1))
+
+
+CENTS = lesson(1, "Amounts of money are integer cents.")
+DATES = lesson(2, "Dates of invoices are in the customer's time zone.")
+IMPORT = lesson(3, "`read_csv()` of the importer skips blank lines.")
+ALL = (CENTS, DATES, IMPORT)
+
+
+def placed(text: str) -> list[float]:
+    """Words in a space of 256 directions: no meaning, and still a likeness."""
+    vector = [0.0] * SPACE
+    for word in re.findall(r"[a-z]{4,}", text.lower()):
+        vector[crc32(word.rstrip("s").encode()) % SPACE] += 1.0
+    return vector
+
+
+class Words:
+    """An embedding model of our own; `asked` lists what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.broken = False
+
+    async def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        if self.broken:
+            raise AgentFixError("The model is down.", code=ExitCode.MODEL)
+        self.asked += texts
+        return [placed(text) for text in texts]
+
+
+class Shelf:
+    """Vectors in memory."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, dict[int, bytes]] = {}
+
+    def vectors(self, model: str) -> dict[int, bytes]:
+        return dict(self.kept.get(model, {}))
+
+    def keep_vectors(self, model: str, found: Any) -> None:
+        self.kept.setdefault(model, {}).update(found)
+
+
+def chroma(place: Path, repository: str = "r1") -> Chroma:
+    """With an embedding of our own: Chroma's fetches a model when it is first used."""
+    base: Any = import_module("chromadb").EmbeddingFunction
+    numpy: Any = import_module("numpy")
+
+    class Own(base):  # type: ignore[misc]  # untyped where the extra is not installed
+        def __init__(self) -> None:
+            pass
+
+        def __call__(self, input: Any) -> Any:  # noqa: A002  # Chroma's name
+            return [numpy.array([*placed(text), 0.01], dtype=numpy.float32) for text in input]
+
+        @staticmethod
+        def name() -> str:
+            return "own"
+
+        def get_config(self) -> dict[str, Any]:
+            return {}
+
+        @staticmethod
+        def build_from_config(config: dict[str, Any]) -> "Own":
+            return Own()
+
+    return Chroma(place, repository, FullText(), embedding=Own)
+
+
+needs_chroma = pytest.mark.skipif(not CHROMA, reason="NOT TESTED: the extra agent-fix[chroma] is not installed")
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    made = Path(tempfile.mkdtemp(prefix="agent-fix-chroma-"))
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture(params=["full text", "embedding", pytest.param("chroma", marks=needs_chroma)])
+def ranking(request: pytest.FixtureRequest, place: Path) -> Ranking:
+    makers: dict[str, Callable[[], Ranking]] = {
+        "full text": FullText,
+        "embedding": lambda: Embedded("m", Words(), Shelf(), FullText()),
+        "chroma": lambda: chroma(place),
+    }
+    return makers[request.param]()
+
+
+@pytest.mark.parametrize(
+    ("question", "first"),
+    [
+        ("Money: amounts are a cent too low", CENTS),
+        ("Invoices carry wrong dates\n\nA customer in Tokyo sees yesterday.", DATES),
+        ("The importer reads blank lines", IMPORT),
+    ],
+)
+async def test_what_is_like_the_question_comes_first(ranking: Ranking, question: str, first: Lesson) -> None:
+    found = await ranking.rank(ALL, question)
+    assert found[0] == first
+    assert len(set(found)) == len(found)
+    assert set(found) <= set(ALL)
+
+
+async def test_nothing_comes_of_nothing(ranking: Ranking) -> None:
+    assert await ranking.rank((), "money") == ()
+    assert await ranking.rank(ALL, "") == ()
+    assert await ranking.rank(ALL, " \n") == ()
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        'money" OR text:* NEAR(',
+        "'); DROP TABLE lesson; -- money",
+        "money AND NOT money",
+        "{money}^2 - + ~",
+        "money \0 \ud800",
+    ],
+)
+async def test_a_question_is_no_syntax(ranking: Ranking, question: str) -> None:
+    found = await ranking.rank(ALL, question.encode("utf-8", "replace").decode())
+    assert set(found) <= set(ALL)
+
+
+async def test_a_very_long_question_is_asked_all_the_same(ranking: Ranking) -> None:
+    found = await ranking.rank(ALL, "Amounts of money in cents\n" + "lorem ipsum dolor " * 50_000)
+    assert found[:1] in {(CENTS,), ()}, "in so much text there may be too little likeness left"
+
+
+async def test_the_same_question_has_the_same_answer(ranking: Ranking) -> None:
+    many = [lesson(number, f"Fact number {number} of money and dates.") for number in range(1, 60)]
+    assert await ranking.rank(many, "money, dates") == await ranking.rank(many, "money, dates")
+
+
+# What is each one's own.
+
+
+async def test_full_text_knows_names_in_their_parts() -> None:
+    assert await FullText().rank(ALL, "TypeError in readCsv") == (IMPORT,)
+    assert await FullText().rank(ALL, "the and of are in") == ()
+
+
+async def test_full_text_looks_at_paths_too() -> None:
+    from app.lessons.base import Citation
+
+    cited = CENTS.model_copy(
+        update={"citation": Citation(path="shop/checkout.py", commit="a", digest="d"), "number": 9}
+    )
+    assert await FullText().rank([*ALL, cited], "checkout fails") == (cited,)
+
+
+async def test_a_text_is_embedded_once() -> None:
+    words, shelf = Words(), Shelf()
+    ranking = Embedded("m", words, shelf, FullText())
+    await ranking.rank(ALL, "money")
+    await ranking.rank([*ALL, lesson(4, "Prices have taxes.")], "money")
+    assert words.asked == ["money", *(each.text for each in ALL), "money", "Prices have taxes."]
+    assert shelf.kept["m"].keys() == {1, 2, 3, 4}
+
+
+async def test_where_the_model_is_down_words_do(caplog: pytest.LogCaptureFixture) -> None:
+    words = Words()
+    words.broken = True
+    assert (await Embedded("m", words, Shelf(), FullText()).rank(ALL, "importer"))[0] == IMPORT
+    assert "by their words: The model is down." in caplog.text
+
+
+def test_what_cannot_be_compared_is_not_alike() -> None:
+    assert cosine([1.0, 0.0], [1.0, 0.0, 0.0]) == 0.0
+    assert cosine([0.0, 0.0], [1.0, 0.0]) == 0.0
+    assert cosine([1.0, 1.0], [2.0, 2.0]) == pytest.approx(1.0)
+    assert list(unpacked(packed([0.5, -2.0]))) == [0.5, -2.0]
+
+
+async def test_where_chroma_fails_words_do(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Not installed, or its directory is a file: both are its own errors."""
+    (place / "file").write_text("")
+    assert (await Chroma(place / "file", "r1", FullText()).rank(ALL, "importer"))[0] == IMPORT
+    assert "Chroma failed" in caplog.text
+
+
+@pytest.mark.skipif(CHROMA, reason="it is installed")
+def test_without_the_extra_it_is_said_how_to_get_it() -> None:
+    with pytest.raises(AgentFixError) as caught:
+        check_installed()
+    assert "agent-fix[chroma]" in caught.value.hint
+
+
+@needs_chroma
+async def test_chroma_forgets_what_the_database_forgot(place: Path) -> None:
+    assert CENTS in await chroma(place).rank(ALL, "money in cents")
+    assert CENTS not in await chroma(place).rank(ALL[1:], "money in cents")
+    changed = CENTS.model_copy(update={"text": "Amounts of money are decimals."})
+    assert (await chroma(place).rank([changed, DATES], "money"))[0] == changed
+
+
+@needs_chroma
+async def test_repositories_have_collections_of_their_own(place: Path) -> None:
+    await chroma(place, "r1").rank(ALL, "money")
+    assert await chroma(place, "r2").rank([DATES], "money in cents") == (DATES,)
+    assert CENTS in await chroma(place, "r1").rank(ALL, "money in cents")
