@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from app.agent.described import Line, likeliest, rarities, telling, words_of
 from app.sandbox.base import Sandbox
 
 _SECONDS = 20.0
@@ -25,8 +26,15 @@ _SKIPPED = (
     ".ruff_cache",
 )
 
+_EXCLUDED = [f"--exclude-dir={name}" for name in _SKIPPED]
 _GREP = 'flags=$1 pattern=$2 most=$3; shift 3; grep -rnIZ "$flags" "$@" -e "$pattern" . | head -c "$most"'
 _FIND = "find . \\( {} \\) -prune -o -type f -print0".format(" -o ".join(f"-name {name}" for name in _SKIPPED))
+_FILES_OF_WORDS = (
+    'most=$1 words=$2; shift 2; for word in $words; do grep -rlIZi "$@" -e "$word" . | head -c "$most"; '
+    "printf '\\0=\\0'; done"
+)
+"""The files of each word, as `./path`, and `=` after each word's."""
+_LINES_OF_FILES = 'most=$1 pattern=$2; shift 2; grep -nIZHEi -e "$pattern" -- "$@" | head -c "$most"'
 _FIND_AND_GREP = f"{_FIND} | head -c {_MOST_BYTES}; printf '\\0\\0'; {_GREP}"
 """In one command, because to start one takes longer than to look through most repositories."""
 
@@ -39,7 +47,6 @@ _TEST_PATH = re.compile(
     r"(^|/)(tests?|spec|specs|__tests__|testdata)/|(^|/)test_|[._-](test|spec)s?\.|_test\.|conftest\.py$"
 )
 _PROSE_PATH = re.compile(r"\.(md|rst|txt|adoc|html?)$|(^|/)[A-Z]+$")
-_MOST_WORDS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,7 @@ async def search(sandbox: Sandbox, query: str, seconds: float = _SECONDS) -> tup
     query = max(query.split("\n"), key=len).strip()  # grep reads lines: of several, the longest says most
     every, literal = await _look(tree, query)
     names = _matching_names(every, query)
-    hits, how = (literal, "") if literal else await _loosely(tree, query)
+    hits, how = (literal, "") if literal else await _loosely(tree, query, len(every))
     parts = [_show_names(names), _show_hits(hits, how, query)]
     text = "\n\n".join(part for part in parts if part)
     files = len({hit.path for hit in hits})
@@ -99,7 +106,7 @@ async def _look(tree: _Searched, query: str) -> tuple[list[str], list[Hit]]:
     return names, list(_parse(lines.removeprefix("\0"), _ranker(query)))  # the last name's own NUL, if it was not cut
 
 
-async def _loosely(tree: _Searched, query: str) -> tuple[list[Hit], str]:
+async def _loosely(tree: _Searched, query: str, files: int) -> tuple[list[Hit], str]:
     """Lines by the strictest other reading of the query that finds any: regular expression, other case, its words."""
     ranked = _ranker(query)
     case = _case(query)
@@ -107,8 +114,8 @@ async def _loosely(tree: _Searched, query: str) -> tuple[list[Hit], str]:
         return found, "as a regular expression"
     if case == "" and (found := await _grep(tree, "-Fi", query, ranked)):
         return found, "in other case"
-    words = [*dict.fromkeys(re.findall(r"\w{3,}", query.lower()))][:_MOST_WORDS]
-    return await _by_words(tree, words) if len(words) > 1 else ([], "")
+    words = words_of(query)
+    return await _described(tree, words, files) if len(words) > 1 else ([], "")
 
 
 def _case(query: str) -> str:
@@ -116,15 +123,23 @@ def _case(query: str) -> str:
     return "" if query != query.lower() else "i"
 
 
-async def _by_words(tree: _Searched, words: Sequence[str]) -> tuple[list[Hit], str]:
-    """The lines that have the most of these words, but at least two."""
-    found = await _grep(tree, "-Ei", "|".join(words), None)
-    counts = [sum(word in hit.text.lower() for word in words) for hit in found]
-    best = max(counts, default=0)
-    if best < 2:
+async def _described(tree: _Searched, words: Sequence[str], files: int) -> tuple[list[Hit], str]:
+    """The telling lines of the files that share the most with a description; the order is their rank."""
+    found = await tree.output(["sh", "-c", _FILES_OF_WORDS, "sh", str(_MOST_BYTES), " ".join(words), *_EXCLUDED])
+    having = {
+        word: [path.removeprefix("./") for path in names.split("\0") if path]
+        for word, names in zip(words, found.split("\0=\0"), strict=False)
+    }
+    rare = rarities(having, files)
+    likely = likeliest(having, rare)
+    if not likely:
         return [], ""
-    how = "with all of its words" if best == len(words) else f"with {best} of its {len(words)} words"
-    return [hit for hit, count in zip(found, counts, strict=True) if count == best], how
+    look = ["sh", "-c", _LINES_OF_FILES, "sh", str(_MOST_BYTES), "|".join(rare), *(f"./{path}" for path in likely)]
+    lines = [Line(hit.path, hit.line, hit.text) for hit in _parse(await tree.output(look), None)]
+    shown = telling(lines, rare)
+    places = {path: place for place, path in enumerate(dict.fromkeys(line.path for line in shown))}
+    hits = [Hit(line.path, line.number, line.text, places[line.path]) for line in shown]
+    return hits, "by its words, files that share most of them first"
 
 
 async def _grep(tree: _Searched, flags: str, pattern: str, ranked: _Ranked | None) -> list[Hit]:
@@ -132,8 +147,7 @@ async def _grep(tree: _Searched, flags: str, pattern: str, ranked: _Ranked | Non
 
 
 def _command(script: str, flags: str, pattern: str) -> list[str]:
-    skipped = [f"--exclude-dir={name}" for name in _SKIPPED]
-    return ["sh", "-c", script, "sh", flags, pattern, str(_MOST_BYTES), *skipped]
+    return ["sh", "-c", script, "sh", flags, pattern, str(_MOST_BYTES), *_EXCLUDED]
 
 
 def _parse(output: str, ranked: _Ranked | None) -> Iterable[Hit]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import log
 
-from app.context.terms import identifiers, terms
+from app.context.terms import identifiers, stem, terms
 
 MAX_CHARACTERS = 60_000
 """The beginning and the end of a longer text are read: titles come first, tracebacks end in their cause."""
@@ -31,11 +31,13 @@ _PHRASE = re.compile(r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9]*+(?:[ -][A-Za-z][A-Za
 _CODE_NAME = re.compile(
     r"\w*[a-z0-9]_+\w+|_+[a-z]\w+|[a-z]+[A-Z]\w*|[A-Z]+[a-z0-9]+[A-Z]\w*|[A-Z]{2,}[a-z]\w+|[A-Z0-9]+_\w+"
 )
-_STOP_WORDS = frozenset(
-    "a am an and are as at be been but by can could did do does for from get got had has have here i if in into is it"  # noqa: SIM905
+_SAYING_NOTHING = (
+    "a am an and are as at be been but by can could did do does for from get got had has have here i if in into is it"
     " its it's me my no not of on or our should so than that the their them then there they this to us use used using"
-    " was we were what when where which will with would you your".split()
+    " was we were what when where which will with would you your"
 )
+STOP_WORDS = frozenset(term for word in _SAYING_NOTHING.split() for term in (word, stem(word)))
+"""As terms, so that `here` and `hav` are among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ def _weights(parts: Sections, emphasis: Emphasis) -> dict[str, float]:
     )
     weights: dict[str, float] = {}
     for weight, words in words_by_weight:
-        counts = Counter(term for word in words for term in terms(word) if term not in _STOP_WORDS)
+        counts = Counter(term for word in words for term in terms(word) if term not in STOP_WORDS)
         for term, number in counts.items():
             weights[term] = weights.get(term, 0.0) + weight * (1 + emphasis.repeated * log(number))
     for phrase, weight in _phrases(parts, emphasis).items():

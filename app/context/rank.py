@@ -43,6 +43,9 @@ class Formula:
     no_source: float = 0.3
 
 
+FORMULA = Formula()
+
+
 class Ranked(NamedTuple):
     """A file, its score (0 to about 2) and why, the weightiest reason first."""
 
@@ -52,7 +55,7 @@ class Ranked(NamedTuple):
 
 
 def locate(
-    index: Index, text: str, *, history: Iterable[Change] = (), formula: Formula = Formula()
+    index: Index, text: str, *, history: Iterable[Change] = (), formula: Formula = FORMULA
 ) -> tuple[Ranked, ...]:
     """The files of the commit by how likely the issue is about them; those without any sign of it are left out.
 
@@ -68,7 +71,7 @@ def locate(
         reasons[path].append((formula.history * likeness, "changed by commits with similar subjects"))
     most = max(words, default=0.0) or 1.0
     scored = [
-        (_kind(file.path, formula) * (word / most + added[file.path]), position)
+        (kind_of(file.path, formula) * (word / most + added[file.path]), position)
         for position, (file, word) in enumerate(zip(index.files, words, strict=True))
     ]
     best = sorted((each for each in scored if each[0] > 0), key=lambda each: (-each[0], each[1]))
@@ -121,7 +124,8 @@ def _add_up(found: Iterable[Mention], boosts: Boosts, reasons: dict[str, list[tu
     return total
 
 
-def _kind(path: str, formula: Formula) -> float:
+def kind_of(path: str, formula: Formula = FORMULA) -> float:
+    """What a file's score is multiplied with for what it is: a test, aside, no source."""
     factor = 1.0 if language_of(path) else formula.no_source
     if is_test(path):
         return factor * formula.test
