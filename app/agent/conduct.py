@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from app.agent import circles
 from app.agent.actions import ACTIONS
 from app.agent.calls import MAX_CALLS
 from app.agent.digest import last_checkpoint
@@ -11,18 +12,16 @@ from app.job import Budget
 
 EMPTY, SILENT, CUT_OFF, FILTERED, UNUSABLE, IDLE = 3, 3, 3, 2, 4, 6
 """Turns of one kind in a row that end the work: no answer, no call, cut off, filtered, no usable call, any of these."""
-WARNED, STUCK = 3, 4
-"""Repetitions of the same actions with the same results."""
 FAILED_EDITS_HINT, FAILED_EDITS = 3, 8
 SUBMISSIONS = 8
-_LONGEST_CYCLE = 3
+"""Submissions that did not pass: broken, or broken nothing and proved nothing."""
 _WARN_AT = 0.8
 
 
 def notes(steps: Sequence[Step]) -> tuple[str, ...]:
     """What is to be said to the model after the last of these steps; nothing about budgets."""
     return tuple(
-        filter(None, (rule(steps) for rule in (_about_the_answer, _about_calls, _about_edits, _about_circles)))
+        filter(None, (rule(steps) for rule in (_about_the_answer, _about_calls, _about_edits, circles.warning)))
     )
 
 
@@ -41,14 +40,14 @@ def budget_note(steps: Sequence[Step], budget: Budget) -> str:
 def judge(steps: Sequence[Step]) -> None:
     """Raise the outcome where the steps so far end the work."""
     _judge_answers(steps)
-    if _repetitions(steps) >= STUCK:
-        raise Failed(f"The model went in a circle: the same actions with the same results {STUCK} times.")
+    if circle := circles.ending(steps):
+        raise Failed(circle)
     if _failed_edits(steps) >= FAILED_EDITS:
         raise Failed(f"{FAILED_EDITS} edits in a row did not apply.")
     fates = [step.turn.fate for step in steps if step.turn.fate is not None]
     if fates.count("nothing_changed") >= 2 and fates[-1] == "nothing_changed" and steps[-1].turn.submission:
         raise NoChange(steps[-1].turn.submission.summary)
-    if fates.count("rejected") >= SUBMISSIONS:
+    if fates.count("rejected") + fates.count("returned") >= SUBMISSIONS:
         raise Failed(f"{SUBMISSIONS} submissions did not pass verification.")
 
 
@@ -182,32 +181,3 @@ def _failed_edits(steps: Sequence[Step]) -> int:
     """Edits since the last one that applied."""
     edits = [o for step in steps for o in step.turn.observations if o.tool == "edit" and o.executed]
     return next((count for count, o in enumerate(reversed(edits)) if o.outcome == "ok"), len(edits))
-
-
-def _about_circles(steps: Sequence[Step]) -> str:
-    if _repetitions(steps) != WARNED:
-        return ""
-    return (
-        f"You did the same {WARNED} times, with the same result. Once more ends the job: look at it differently, do "
-        "something else, or submit what you have."
-    )
-
-
-def _repetitions(steps: Sequence[Step]) -> int:
-    """How often the last one to three turns are repeated without a difference in actions or results."""
-    marks = [_mark(step) for step in steps[-_LONGEST_CYCLE * STUCK :]]
-    best = 0
-    for period in range(1, _LONGEST_CYCLE + 1):
-        last, count = marks[-period:], 0
-        if not all(last) or len(last) < period:
-            continue
-        while marks[len(marks) - period * (count + 1) : len(marks) - period * count] == last:
-            count += 1
-        best = max(best, count)
-    return best
-
-
-def _mark(step: Step) -> tuple[tuple[str, str, str], ...]:
-    """What a turn did and saw; empty where nothing was carried out."""
-    pairs = zip(step.turn.calls, step.turn.observations, strict=False)
-    return tuple((call.name, call.arguments, seen.fingerprint) for call, seen in pairs if seen.fingerprint)

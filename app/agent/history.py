@@ -11,6 +11,14 @@ from app.model.base import Message, ModelInfo, Request, ToolSpec
 
 _TARGET_SHARE = 0.4
 """A compaction brings the prompt down to this share of the window, so that the next one is far away."""
+_KEPT = 12_000
+"""Tokens that it leaves at most, besides the head."""
+_EARLIEST = 36_000
+"""Tokens besides the head below which no price makes a compaction worth while: what is forgotten is looked up again."""
+_LIGHTEST = 6.0
+"""Characters per token: who counts fewer tokens leaves something out (what was cached, say) and is not believed."""
+_GROWN_LESS = 0.95
+"""Of a size that was refused, what is not tried again."""
 _LARGEST_ANSWER = 8_192
 _PER_MESSAGE = 24
 _MOST_RECENT = 8
@@ -29,53 +37,84 @@ class History:
     tools: tuple[ToolSpec, ...]
     info: ModelInfo
     steps: list[Step] = field(default_factory=list)
+    window: int = 0
+    """Tokens of prompt and answer together: as it is known of the model, less where the provider refused less."""
     _messages: list[Message] = field(default_factory=list)
+    _head: int = 0
+    """Characters of the head and the tools."""
+    _size: int = 0
+    """Characters of the whole prompt."""
     _known: tuple[int, int] = (0, 0)
     """Prompt tokens the provider last counted, and the characters they were."""
     _density: float = 3.5
     """Characters per token, as the provider counts."""
+    _carried: int = 0
+    """What it has cost to send, turn after turn, what a compaction would have left out."""
 
     def __post_init__(self) -> None:
+        self.window = self.info.context_window
         self._messages = list(self.head)
+        self._head = self._size = _size(self.head) + _size_of_tools(self.tools)
 
     @property
     def reserve(self) -> int:
         """Output tokens kept free for the next answer."""
-        return min(_LARGEST_ANSWER, self.info.max_output, max(self.info.context_window // 4, 1))
+        return min(_LARGEST_ANSWER, self.info.max_output, max(self.window // 4, 1))
 
     def request(self) -> Request:
         return Request(messages=tuple(self._messages), tools=self.tools, max_tokens=self.reserve)
 
     def add(self, step: Step) -> None:
         usage = step.answer.usage
-        if usage.prompt_tokens and not usage.estimated:
-            self._known = (usage.prompt_tokens, self._characters())
-            self._density = min(max(self._characters() / usage.prompt_tokens, 2.0), 5.0)
+        if self._size / _LIGHTEST <= usage.prompt_tokens <= self.info.context_window and not usage.estimated:
+            self._known = (usage.prompt_tokens, self._size)
+            self._density = max(self._size / usage.prompt_tokens, 2.0)
+        self._carried += max(0, self.tokens() - self._goal()) * _prices(self.info)[1]
+        made = messages_of(step)
         self.steps.append(step)
-        self._messages += messages_of(step)
+        self._messages += made
+        self._size += _size(made)
 
     def tokens(self) -> int:
         """The prompt's size: what the provider counted of it, and an estimate for what came since."""
         tokens, characters = self._known
-        return tokens + int((self._characters() - characters) / self._density)
+        return tokens + int((self._size - characters) / self._density)
 
     def full(self) -> bool:
         """Whether prompt and answer no longer fit the window together."""
-        return self.tokens() + self.reserve > self.info.context_window
+        return self.tokens() + self.reserve > self.window
+
+    def dear(self) -> bool:
+        """Whether to carry the old turns has cost as much as it costs to send a short prompt that no cache knows.
+
+        Who stops there never pays more than twice of what the best moment would have cost, whenever the work ends.
+        """
+        if self.tokens() < self._head / self._density + _EARLIEST:
+            return False
+        fresh, cached = _prices(self.info)
+        return self._carried >= self._goal() * max(fresh - cached, 0)
+
+    def refused(self) -> None:
+        """The provider's window is smaller than what was sent, whatever is said of it: take it for that from now on."""
+        self.window = min(self.window, max(int((self.tokens() + self.reserve) * _GROWN_LESS), 1))
 
     def compact(self) -> bool:
         """Replace old turns by a digest; False where that would not make the prompt clearly smaller."""
-        before = self._characters()
-        goal = min(self.info.context_window * _TARGET_SHARE * self._density, before * 0.6)
-        room = int(goal) - _size(self.head) - self._tools_size()
+        self._carried = 0
+        room = int(min(self._goal() * self._density, self._size * 0.6)) - self._head
         recent, tail = self._recent(room * 2 // 3)
         room -= _size(tail) + len(_DIGEST_HEAD) + _PER_MESSAGE
         if not self.steps or room < _SMALLEST_DIGEST:
             return False
         text = _DIGEST_HEAD + digest(self.steps[: len(self.steps) - recent], room)
         self._messages = [*self.head, Message(role="user", content=text), *tail]
+        self._size = self._head + _size(self._messages[len(self.head) :])
         self._known = (0, 0)
         return True
+
+    def _goal(self) -> int:
+        """Tokens of the prompt after a compaction."""
+        return int(min(self.window * _TARGET_SHARE, self._head / self._density + _KEPT))
 
     def _recent(self, room: int) -> tuple[int, list[Message]]:
         """How many of the last steps stay as they were, and their messages."""
@@ -87,11 +126,11 @@ class History:
             tail = longer
         return min(_MOST_RECENT, len(self.steps)), tail
 
-    def _characters(self) -> int:
-        return _size(self._messages) + self._tools_size()
 
-    def _tools_size(self) -> int:
-        return sum(len(tool.name) + len(tool.description) + len(json.dumps(tool.parameters)) for tool in self.tools)
+def _prices(info: ModelInfo) -> tuple[int, int]:
+    """Of a prompt token that no cache knows, and of one that a cache has; a usual proportion where none is known."""
+    fresh = max(info.input_price, info.cache_write_price)
+    return (fresh, info.cached_price) if fresh else (10, 1)
 
 
 def messages_of(step: Step) -> list[Message]:
@@ -119,3 +158,7 @@ def _size(messages: Sequence[Message]) -> int:
         + sum(len(call.name) + len(call.arguments) + _PER_MESSAGE for call in message.tool_calls)
         for message in messages
     )
+
+
+def _size_of_tools(tools: Sequence[ToolSpec]) -> int:
+    return sum(len(tool.name) + len(tool.description) + len(json.dumps(tool.parameters)) for tool in tools)

@@ -88,9 +88,9 @@ class Loop:
         )
 
     async def _ask(self, number: int) -> Asked:
-        """The answer, stored before anything of it is carried out; a prompt that is too long is compacted first."""
-        if self.history.full():
-            self._compact()
+        """The answer, stored before anything of it is carried out; a prompt that is too long, or dear, is compacted."""
+        if self.history.full() or (self.history.dear() and not self.compactions):
+            self._condense()  # where it cannot be, the meter and the provider have the word
         for attempt in count(1):
             name = f"turn.{number}" if attempt == 1 else f"turn.{number}.{attempt}"
             try:
@@ -98,7 +98,10 @@ class Loop:
             except ModelError as error:
                 if error.kind != "shrink":
                     raise
-            self._compact()
+            self.history.refused()
+            if not self._condense():
+                size, name = self.history.tokens(), self.history.info.name
+                raise Failed(f"The work does not fit {name}: about {size:,} tokens, and they cannot be made fewer.")
         raise AssertionError("compactions are bounded")
 
     async def _query(self, name: str) -> Asked:
@@ -108,12 +111,13 @@ class Loop:
         waiting = await self.steering.since(last_heard(self.steps))
         return Asked(answer=answer, seconds=seconds, words_waiting=bool(waiting))
 
-    def _compact(self) -> None:
+    def _condense(self) -> bool:
+        """Replace old turns by a digest; False where that is of no use, or has been tried."""
         if self.compactions >= _COMPACTIONS or not self.history.compact():
-            info = self.history.info
-            raise Failed(f"The work does not fit the {info.context_window:,} tokens of {info.name}.")
+            return False
         self.compactions += 1
-        self.progress.say("note", "The conversation was condensed to fit the model's window.")
+        self.progress.say("note", "The conversation was condensed: its earlier part is a digest from now on.")
+        return True
 
     async def _act(self, number: int, asked: Asked) -> Turn:
         """What becomes of the answer. A submission is heard outside the step: the review is durable in itself."""
