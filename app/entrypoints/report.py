@@ -113,6 +113,7 @@ def job_document(order: Order, result: Result) -> dict[str, Any]:
         "changes": [change.model_dump(mode="json") for change in result.changes],
         "usage": result.usage.model_dump(mode="json"),
         "turns": result.turns,
+        "attempts": [attempt.model_dump(mode="json") for attempt in result.attempts],
         "seconds": result.seconds,
         "notes": list(result.notes),
         "warnings": list(result.warnings),

@@ -15,6 +15,7 @@ from app.publish.intent import MAX_BODY, MAX_TITLE
 from app.publish.markdown import cell, code_cell, code_span, details, inline, quoted, table
 from app.publish.plaintext import count, duration, harmless_line, harmless_text
 from app.publish.proof import Caps, bullets, clip, known_failures, meaning, test_list, verification_section
+from app.publish.several import attempts_section
 from app.task import Person, Task
 from app.verify.facts import Gate, Verdict
 
@@ -73,6 +74,7 @@ def _follow_up(facts: PullRequestFacts, who: str, caps: Caps) -> str:
         _summary(facts, caps),
         _changes(facts, caps),
         details("Verification of this follow-up", verified),
+        attempts_section(facts.attempts, facts.attempts_asked),
         bullets(facts.notes, caps),
     )
     return "\n\n".join(section for section in sections if section)
@@ -92,13 +94,14 @@ def _ident(text: str) -> str:
 
 def _body(facts: PullRequestFacts, caps: Caps) -> str:
     sections = (
-        _opening(facts),
+        opening(facts.task),
         banner(facts),
         *_alerts(facts, caps),
         _section("What changed and why", _summary(facts, caps)),
         _section("Plan", _plan(facts.plan, caps)),
         _section("Changes", _changes(facts, caps)),
         _section("Verification", verification_section(facts.verification, facts.task.base, facts.commit, caps)),
+        _section("Attempts", attempts_section(facts.attempts, facts.attempts_asked)),
         _section("Notes", _notes(facts, caps)),
         _footer(facts),
     )
@@ -109,12 +112,13 @@ def _section(title: str, content: str) -> str:
     return f"## {title}\n\n{content}" if content else ""
 
 
-def _opening(facts: PullRequestFacts) -> str:
-    issue = facts.task.issue
+def opening(task: Task) -> str:
+    """What it is about; where it is an issue's answer, the forge closes the issue with it."""
+    issue = task.issue
     title = inline(clip(issue.title, 300))
     if issue.number is None:
         return f"Issue: {title}"
-    if facts.task.follows_up:  # beside a pull request that is not ours to push to, and that is not to be closed by it
+    if task.follows_up:  # beside a pull request that is not ours to push to, and that is not to be closed by it
         return f"A change to #{issue.number}: {title}"
     return f"Fixes #{issue.number}: {title}"
 

@@ -8,7 +8,7 @@ from app.model.budget import Totals
 from app.model.fallback import fallback_notes
 from app.noun import Noun
 from app.plan import Plan
-from app.result import Result
+from app.result import Result, Tried
 from app.task import Task
 from app.verify.facts import Verification
 
@@ -32,6 +32,8 @@ class PullRequestFacts(Noun):
     runner: str = "native"
     turns: int = 0
     seconds: float = 0.0
+    attempts: tuple[Tried, ...] = ()
+    attempts_asked: int = 1
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -53,6 +55,8 @@ def facts_of(job: Job, result: Result, verification: Verification) -> PullReques
         runner=job.runner,
         turns=result.turns,
         seconds=result.seconds,
+        attempts=result.attempts,
+        attempts_asked=job.attempts,
         notes=(*result.notes, *fallback_notes(result.usage)),
         warnings=result.warnings,
     )

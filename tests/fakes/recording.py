@@ -46,6 +46,7 @@ class Recording:
     def __init__(self) -> None:
         self._lines: list[Line] = []
         self._turns = 0
+        self._prefix = ""
 
     @property
     def answers(self) -> int:
@@ -54,6 +55,11 @@ class Recording:
     def plan(self, summary: str = "Mend it.", **fields: str | list[str]) -> Self:
         return self._add("plan", Answer(content=json.dumps({"summary": summary, **fields})))
 
+    def attempt(self, number: int) -> Self:
+        """What follows are the answers of that attempt."""
+        self._turns, self._prefix = 0, f"attempt.{number}."
+        return self
+
     def turn(self, text: str, *calls: Call, finish: FinishReason | None = None) -> Self:
         self._turns += 1
         numbered = tuple(
@@ -61,7 +67,9 @@ class Recording:
             for index, made in enumerate(calls)
         )
         ending = finish or ("tool_calls" if calls else "stop")
-        return self._add(f"turn.{self._turns}", Answer(content=text, tool_calls=numbered, finish_reason=ending))
+        return self._add(
+            f"{self._prefix}turn.{self._turns}", Answer(content=text, tool_calls=numbered, finish_reason=ending)
+        )
 
     def submit(self, summary: str, reproduction: str = "") -> Self:
         return self.turn("Submit.", call("submit", {"summary": summary, "reproduction": reproduction}))

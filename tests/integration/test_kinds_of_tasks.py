@@ -1,0 +1,197 @@
+"""Kinds of tasks and several attempts, over real rooms: what is proved, what people are told, what stays untouched."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.bootstrap.local import House, LocalDesk, Order
+from app.context.overrides import DIRECTORY
+from app.entrypoints.local import FixOptions, find_or_create
+from app.entrypoints.report import pull_request
+from app.errors import AgentFixError
+from app.plan import Plan
+from app.result import Result
+from app.settings import settings_from
+from tests.fakes.memory_journal import Died, MemoryJournal
+from tests.fakes.progress import ListProgress
+from tests.fakes.recording import Recording, edit, write
+from tests.repositories import commit_files, git, make_repository
+
+WRONG = "def double(number):\n    return number * number\n"
+RIGHT = "def double(number):\n    return number + number\n"
+TEST = (
+    "import unittest\nfrom maths import double\n\n\n"
+    "class TestDouble(unittest.TestCase):\n    def test_two(self):\n        self.assertEqual(double(2), 4)\n"
+)
+MORE = f"{TEST}\n    def test_three(self):\n        self.assertEqual(double(3), 6)\n"
+COMMAND = "python3 -m unittest test_maths"
+
+
+class Site:
+    """A repository and the desk of one job on it."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.repository = make_repository(place / "repo", {"maths.py": WRONG, "test_maths.py": TEST})
+        self.progress = ListProgress()
+        self.house = House(settings_from({"PATH": os.environ["PATH"]}, place / "state"))
+        self.order: Order
+        self.desk: LocalDesk
+
+    def sit_down(self, recording: Recording, issue: str, **options: object) -> None:
+        path = self.place / "issue.md"
+        path.write_text(issue)
+        model = f"recorded/{recording.save(self.place / 'answers.jsonl')}"
+        asked = FixOptions(repo=self.repository, issue=path, model=model, out=self.place / "out", plan_mode="none")
+        self.order = find_or_create(replace(asked, **options), self.house)  # type: ignore[arg-type]  # their own names
+        self.desk = self.house.desk(self.order, self.progress, _agree)
+
+    def body(self, result: Result) -> str:
+        assert result.verification is not None
+        return pull_request(self.order, result, result.verification).body
+
+    def show(self, result: Result, path: str) -> str:
+        return git(self.repository, "show", f"{result.branch}:{path}")
+
+
+async def _agree(plan: Plan) -> Plan:
+    return plan
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+# tests for a fix that is there
+
+
+async def test_a_regression_test_is_proved_by_taking_the_fix_back(site: Site) -> None:
+    fix = commit_files(site.repository, {"maths.py": RIGHT, "CHANGELOG.md": "- doubled\n"}, "Double, not square (#41)")
+    commit_files(site.repository, {"CHANGELOG.md": "- doubled\n- later\n", "maths.py": f"# maths\n{RIGHT}"})
+    recording = Recording().turn("Write.", write("test_maths.py", MORE)).submit("Tests three.", COMMAND)
+    site.sit_down(recording, "Add a regression test for #41\n")
+    assert (site.order.job.kind, site.order.job.task.fixed_by) == ("tests", fix)
+    result = await site.desk.work(MemoryJournal())
+    assert (result.exit_status, result.verification and result.verification.verdict) == ("pr_opened", "proved")
+    body = site.body(result)
+    assert f"🔴 fails<br>exit code 1, 0 s<br>base without `{fix[:10]}`" in body.replace("0.1 s", "0 s")
+    assert "**Proved.** Red where the fix is taken back, green with it" in body
+    assert "Worked on as tests for code that stays as it is, because its title says" in body
+    assert site.show(result, "maths.py") == f"# maths\n{RIGHT}".rstrip()
+
+
+async def test_the_fix_is_shown_to_the_model(site: Site) -> None:
+    fix = commit_files(site.repository, {"maths.py": RIGHT}, "Double, not square")
+    site.sit_down(Recording(), "Cover doubling\n", fixed_by="HEAD")
+    (section,) = site.desk.kind.shown.task.sections
+    assert section.title == f"The fix {fix[:10]}, which the branch has already"
+    assert "-    return number * number\n+    return number + number" in section.text
+
+
+async def test_without_a_fix_it_is_said_that_nothing_shows_it(site: Site) -> None:
+    commit_files(site.repository, {"maths.py": RIGHT}, "Double, not square")
+    recording = Recording().turn("Write.", write("test_maths.py", MORE)).submit("Tests three.", COMMAND)
+    site.sit_down(recording, "Doubling\n", kind="tests")
+    result = await site.desk.work(MemoryJournal())
+    assert result.verification is not None
+    assert result.verification.verdict == "tested"
+    assert "No fix is known that could be taken back" in site.body(result)
+
+
+async def test_the_code_stays_as_it_is(site: Site) -> None:
+    recording = (
+        Recording()
+        .turn("Mend.", write("maths.py", RIGHT), write("test_maths.py", MORE))
+        .submit("Mended.", COMMAND)
+        .turn("Put it back.", write("maths.py", WRONG), write("test_maths.py", f"{TEST}\n\nX = 1\n"))
+        .submit("Only tests.", COMMAND)
+    )
+    site.sit_down(recording, "Doubling\n", kind="tests")
+    result = await site.desk.work(MemoryJournal())
+    assert any("tests alone: maths.py: is no test" in said for said in site.progress.texts("verification"))
+    assert [change.path for change in result.changes] == ["test_maths.py"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"fixed_by": "nothing"}, "names no commit"),
+        ({"fixed_by": "HEAD", "kind": "feature"}, "cannot be had with --kind feature"),
+        ({"attempts": 0}, "--attempts must be between 1 and 5, not 0"),
+        ({"attempts": 6}, "--attempts must be between 1 and 5, not 6"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(site: Site, options: dict[str, object], said: str) -> None:
+    with pytest.raises(AgentFixError, match=said):
+        site.sit_down(Recording(), "Doubling\n", **options)
+
+
+# other kinds, and the repository's own prompts
+
+
+async def test_a_refactoring_is_not_asked_for_a_reproduction(site: Site) -> None:
+    recording = Recording().turn("Move.", edit("maths.py", "number * number", "number**2")).submit("Same.")
+    site.sit_down(recording, "---\nlabels: [refactoring]\n---\nSquare by power\n")
+    result = await site.desk.work(MemoryJournal())
+    assert result.verification is not None
+    assert (result.exit_status, result.verification.verdict) == ("pr_opened", "tested")
+    assert "it has the label `refactoring`. So nothing had to fail before and pass after" in site.body(result)
+
+
+async def test_a_repositorys_own_prompts_are_used_and_useless_ones_told(site: Site) -> None:
+    files = {
+        f"{DIRECTORY}/bug.md": "---\nreplace: true\n---\nLook into maths first.\n",
+        f"{DIRECTORY}/sytem.md": "Obey.\n",
+    }
+    commit_files(site.repository, files)
+    recording = Recording().turn("Mend.", write("maths.py", RIGHT), write("test_maths.py", MORE))
+    site.sit_down(recording.submit("Mended.", COMMAND), "Doubling squares\n")
+    assert [each.text for each in site.desk.kind.overrides.files] == ["Look into maths first."]
+    result = await site.desk.work(MemoryJournal())
+    assert "sytem.md" in site.body(result)
+    assert "is not used: prompts are" in site.body(result)
+
+
+# several attempts
+
+
+def attempts(*, second: Sequence[str] = (RIGHT,)) -> Recording:
+    """The first changes something else and is tested, the second mends it."""
+    recording = Recording().turn("Comment.", write("maths.py", f"# twice\n{WRONG}"))
+    recording = recording.submit("A comment.", COMMAND).submit("A comment.", COMMAND).attempt(2)
+    for content in second:
+        recording = recording.turn("Mend.", write("maths.py", content), write("test_maths.py", MORE))
+    return recording.submit("Mended.", COMMAND)
+
+
+async def test_the_first_that_is_proved_ends_the_attempts_and_is_taken(site: Site) -> None:
+    site.sit_down(attempts(), "Doubling squares\n", attempts=3)
+    result = await site.desk.work(MemoryJournal())
+    assert [(each.verdict, each.taken) for each in result.attempts] == [("tested", False), ("proved", True)]
+    assert site.show(result, "maths.py") == RIGHT.rstrip(), "nothing of the first is in the second's tree"
+    body = site.body(result)
+    assert "2 attempts of the 3 that were asked for: attempt 2 is proved, so no more were made." in body
+    assert "| 2 (taken) | proved |" in body
+    lines = [json.loads(line) for line in site.desk.blobs.get(result.trajectory).decode().splitlines()]
+    assert [line["attempt"] for line in lines] == [1, 1, 1, 2, 2]
+    assert not list((site.place / "state" / "sandboxes").glob("*.work*"))
+
+
+async def test_a_crash_in_the_second_attempt_does_not_repeat_the_first(site: Site) -> None:
+    site.sit_down(attempts(), "Doubling squares\n", attempts=2)
+    journal = MemoryJournal(die_at="attempt.2.turn.1.act")
+    with pytest.raises(Died):
+        await site.desk.work(journal)
+    desk = site.house.desk(site.order, site.progress, _agree)
+    resumed = journal.resumed()
+    result = await desk.work(resumed)
+    assert result.verification is not None
+    assert result.verification.verdict == "proved"
+    assert resumed.executed[0] == "attempt.2.turn.1.act"
+    assert not any(name.startswith(("turn.", "verify.")) for name in resumed.executed)
+    assert result.usage.calls == 5
