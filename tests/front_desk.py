@@ -19,7 +19,7 @@ from app.jobs.looks import Looks
 from app.jobs.messages import Messages, Said
 from app.jobs.queue import Queue
 from app.jobs.roster import Commissioned, Roster
-from app.jobs.store import JobStore
+from app.jobs.store import JobStore, Wants
 from app.jobs.tables import jobs as job_rows
 from app.jobs.tables import sqlite_engine
 from app.jobs.tables import triggers as trigger_rows
@@ -188,9 +188,9 @@ class FrontDesk:
         with self.engine.connect() as db:
             return list(db.execute(inbox_rows.select().with_only_columns(inbox_rows.c.outcome)).scalars())
 
-    def put(self, state: str, job: Commissioned | None = None, reason: str = "") -> None:
+    def put(self, state: str, job: Commissioned | None = None, reason: str = "", wants: Wants = "") -> None:
         """As if a worker had brought the job there."""
-        self.books.store.enter((job or self.job).job.id, state, reason)  # type: ignore[arg-type]
+        self.books.store.enter((job or self.job).job.id, state, reason, wants=wants)  # type: ignore[arg-type]
 
     def tell_status(self, job: str, comment: Comment) -> None:
         """As if the status comment had been published."""

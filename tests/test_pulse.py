@@ -8,9 +8,10 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from app.jobs.pulse import Pulse, Standing, longest_stalled
-from app.jobs.queue import DAY_SPENT, Claim, Limits, Queue
+from app.jobs.queue import Claim, Limits, Queue
 from app.jobs.roster import Roster
 from app.jobs.schema import prepare_tables
+from app.jobs.spending import Purse
 from app.jobs.store import JobStore
 from tests.commissions import commission, job, place, trigger
 from tests.databases import DIALECTS, database
@@ -143,7 +144,7 @@ def test_a_job_whose_effects_never_happen(server: Server) -> None:
 
 
 def test_a_day_without_money_is_waited_for() -> None:
-    standing = Standing("a", 1, "queued", DAY_SPENT, held=False, ready=True, since=NOW)
+    standing = Standing("a", 1, "queued", Purse("ada", 1).is_spent, held=False, ready=True, since=NOW)
     assert longest_stalled([standing], LIMITS, None, NOW + timedelta(hours=5)) is None
 
 

@@ -13,9 +13,9 @@ from sqlalchemy.engine import Engine
 from app.config import RepoConfig
 from app.job import Budget, JobState
 from app.jobs.messages import Messages
-from app.jobs.queue import DAY_SPENT, LEASE, MOST_CRASHES, Claim, Limits, Queue
+from app.jobs.queue import LEASE, MOST_CRASHES, Claim, Limits, Queue
 from app.jobs.roster import Roster
-from app.jobs.spending import spent
+from app.jobs.spending import Purse
 from app.jobs.store import JobRow, JobStore
 from app.jobs.triggers import Triggers
 from app.model.base import Usage
@@ -47,7 +47,7 @@ class Server:
         self.store = JobStore(engine, self.clock)
         self.store.create_tables()
         ledger_tables.create_all(engine)
-        self.queue = Queue(engine, self.clock, spent=spent)
+        self.queue = Queue(engine, self.clock)
         self.roster = Roster(engine, self.clock)
         self.triggers = Triggers(engine, self.clock)
         self.messages = Messages(engine, self.clock)
@@ -289,7 +289,7 @@ def test_a_days_budget_holds_jobs_back_until_the_day_is_over(server: Server) -> 
     server.store.enter("a", "answered")
     server.admit("b", 2, config=daily)
     assert server.claim() == ""
-    assert server.row("b").reason == DAY_SPENT
+    assert server.row("b").reason == Purse("this repository", 1).is_spent
     assert server.admit("c", 3, repository=9) == server.claim(), "other repositories are not held back"
     server.clock.pass_by(timedelta(days=1, seconds=1))
     assert server.claim() == "b"

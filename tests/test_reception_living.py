@@ -7,6 +7,7 @@ import pytest
 
 from app.job import Budget
 from app.jobs.queue import Limits
+from app.jobs.store import Wants
 from app.plan import Plan
 from app.plan_text import render_plan_file
 from tests.fakes.github.world import Comment
@@ -21,9 +22,9 @@ async def desk(tmp_path: Path) -> AsyncIterator[FrontDesk]:
         yield made
 
 
-async def parked(desk: FrontDesk, state: str, reason: str = "") -> None:
+async def parked(desk: FrontDesk, state: str, reason: str = "", wants: Wants = "") -> None:
     await desk.labels()
-    desk.put(state, reason=reason)
+    desk.put(state, reason=reason, wants=wants)
 
 
 def status_comment(desk: FrontDesk, plan: Plan) -> Comment:
@@ -166,22 +167,23 @@ async def test_an_answer_sets_the_job_on_its_way(desk: FrontDesk) -> None:
 
 
 async def test_more_money_goes_on_with_the_same_job(desk: FrontDesk) -> None:
-    await parked(desk, "paused", "The budget is spent.")
+    await parked(desk, "paused", "Five dollars are spent.", wants="money")
     await desk.says("/agent continue --budget +3")
+    assert desk.job.wants == ""
     job = desk.job
     assert job.row.state == "queued"
     assert job.job.budget == Budget(usd=8_000_000, minutes=120, steps=200)
 
 
 async def test_going_on_without_money_is_asked_about(desk: FrontDesk) -> None:
-    await parked(desk, "paused", "The budget of 5 dollars is spent.")
+    await parked(desk, "paused", "Five dollars are spent.", wants="money")
     await desk.says("/agent continue")
     assert desk.job.row.state == "paused"
     assert "Try `/agent continue --budget +3`." in desk.answer
 
 
 async def test_turns_and_minutes_come_with_going_on(desk: FrontDesk) -> None:
-    await parked(desk, "paused", "100 turns were taken.")
+    await parked(desk, "paused", "The budget of 100 turns is used up.")
     await desk.says("/agent continue")
     assert (desk.job.row.state, desk.job.job.budget.steps) == ("queued", 200)
 

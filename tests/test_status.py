@@ -17,7 +17,8 @@ from app.model.budget import Totals
 from app.plan import Plan
 from app.plan_text import parse_plan_file, render_plan
 from app.publish.intent import MAX_COMMENT
-from app.publish.status import HEADLINES, View, error_id, read_plan, render_status
+from app.publish.planned import read_plan
+from app.publish.status import HEADLINES, View, error_id, render_status
 from app.result import Result
 from tests.commissions import START, commission, job
 from tests.pull_requests import pull_request, verification
@@ -174,9 +175,16 @@ def test_questions_are_asked_and_answered_by_a_command() -> None:
 
 
 def test_a_paused_job_says_why_and_how_it_goes_on() -> None:
-    made = text("paused", reason="The next model call could pass the $5.00 budget.")
+    made = text("paused", reason="The next model call could pass the cap.", wants="money")
     assert "`/agent continue --budget +3` goes on where it stood" in made
-    assert "`/agent continue` goes on" in text("paused", reason="No sandbox can be had.")
+    made = text("paused", reason="No sandbox can be had, whatever the budget.")
+    assert "`/agent continue` goes on" in made
+
+
+def test_a_cap_that_is_nearly_reached_is_told_while_it_matters() -> None:
+    warned = ("80 % of the budget is spent: $4.00 of $5.00.",)
+    assert "80 % of the budget is spent" in text("working", warned=warned)
+    assert "80 % of the budget is spent" not in text("pr_opened", warned=warned)
 
 
 @pytest.mark.parametrize("budget", [Budget(usd=1, minutes=9, steps=0), Budget(usd=1, minutes=0, steps=9)])

@@ -15,9 +15,7 @@ from app.gitstore import GitStore
 from app.job import Answers, Heard, Job, Journal, Parked, Progress
 from app.jobs.lessons import SqlLessons
 from app.jobs.progress import KeptProgress
-from app.jobs.queue import Claim
-from app.jobs.roster import Commissioned
-from app.jobs.spending import spent
+from app.jobs.queue import Claim, paid_by
 from app.jobs.store import JobStore
 from app.model.sql_ledger import SqlLedger
 from app.patch import Patch
@@ -34,8 +32,6 @@ from app.verify.overlay import difference
 
 if TYPE_CHECKING:
     from app.jobs.engine import Engine
-
-A_DAY = 24 * 3600.0
 
 
 class LostBaseError(AgentFixError):
@@ -63,7 +59,7 @@ class ServerDesk(Desk):
 
     def __init__(self, office: "Office", commission: Commission, ground: Ground, progress: Progress) -> None:
         job = ground.job
-        ledger = SqlLedger(ground.store.engine, job.id, job.budget.usd)
+        ledger = office.ledger(job, commission)
         meters = make_meters(job, ground.settings, ledger, progress, fallbacks=ground.config.fallbacks)
         super().__init__(ground, progress, meters)
         self.steering = Spoken(office.premises, ground.job.id)
@@ -170,7 +166,7 @@ class Office:
         if found is None:
             raise AgentFixError(f"There is no job {self.claim.job}.", code=ExitCode.INTERNAL)
         commission, mirror = found.commission, self.premises.mirror(found.commission.place.repository)
-        job = self._within_the_day(found)
+        job = found.job
         self._have(mirror, commission.place.repository, job.task.base, *commission.parents[:1])
         progress = KeptProgress(self.store, job.id, watcher)
         ground = Ground(
@@ -190,6 +186,13 @@ class Office:
             return None
         return self.premises.lessons(commission.place.repository, self.claim.epoch)
 
+    def ledger(self, job: Job, commission: Commission) -> SqlLedger:
+        """The job's account, within what it and others may cost in a day."""
+        premises = self.premises
+        clock = lambda: premises.clock().timestamp()  # noqa: E731
+        shared = premises.caps.purses(commission, paid_by(job, commission), clock)
+        return SqlLedger(premises.engine, job.id, job.budget.usd, shared=shared, clock=clock)
+
     def engine(self, work: Callable[[str, Journal], Awaitable[Result]]) -> "Engine[Result]":
         from app.jobs.engine import Engine  # noqa: PLC0415  # 0.3 s of imports, after everything that may refuse
 
@@ -204,15 +207,3 @@ class Office:
             parcels.want(repository, commit)
         if missing:
             raise LostBaseError("The base commit is still on its way to this machine.")
-
-    def _within_the_day(self, found: Commissioned) -> Job:
-        """The job with what it may spend today, where its repository has a cap for a day."""
-        job, cap = found.job, found.commission.config.budget.usd_per_day
-        if cap is None:
-            return job
-        since = self.premises.clock().timestamp() - A_DAY
-        with self.premises.engine.connect() as db:
-            left = round(cap * 1_000_000) - spent(db, found.commission.place.repository, since)
-        own = SqlLedger(self.premises.engine, job.id, 0).totals().cost
-        usd = max(min(job.budget.usd, own + left), 0)
-        return job.model_copy(update={"budget": job.budget.model_copy(update={"usd": usd})})

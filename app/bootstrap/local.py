@@ -24,12 +24,13 @@ from app.job import Job, Journal, Progress
 from app.jobs.lesson_tables import metadata as lesson_tables
 from app.jobs.lessons import SqlLessons
 from app.jobs.progress import KeptProgress
+from app.jobs.schema import complete
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.tables import sqlite_engine
 from app.lessons.base import of_path
 from app.model.budget import Totals
 from app.model.meters import Meters
-from app.model.sql_ledger import SqlLedger
+from app.model.sql_ledger import SqlLedger, calls
 from app.model.sql_ledger import metadata as ledger_tables
 from app.patch import Patch
 from app.pipeline import Published
@@ -78,6 +79,7 @@ def open_store(settings: Settings) -> JobStore:
     store = JobStore(sqlite_engine(database), lambda: datetime.now(UTC), log=log)
     store.create_tables()
     ledger_tables.create_all(store.engine)
+    complete(store.engine, calls)
     lesson_tables.create_all(store.engine)
     return store
 

@@ -17,7 +17,7 @@ from app.jobs.parcels import Parcels
 from app.jobs.queue import Limits, Queue
 from app.jobs.roster import Roster
 from app.jobs.schema import prepare_tables
-from app.jobs.spending import spent
+from app.jobs.spending import DayCaps
 from app.jobs.store import JobStore
 from app.jobs.triggers import Triggers
 from app.lessons.base import of_forge
@@ -56,9 +56,13 @@ class Premises:
     def inbox(self) -> Inbox:
         return Inbox(self.engine, self.clock)
 
+    @property
+    def caps(self) -> DayCaps:
+        return DayCaps(server=self.settings.usd_per_day, actor=self.settings.usd_per_day_actor)
+
     @cached_property
     def queue(self) -> Queue:
-        return Queue(self.engine, self.clock, spent=spent)
+        return Queue(self.engine, self.clock, caps=self.caps)
 
     @cached_property
     def roster(self) -> Roster:

@@ -23,7 +23,8 @@ from app.errors import AgentFixError, ExitCode
 from app.job import Journal, N, Parked, ProgressKind
 from app.jobs.owner import this_process
 from app.jobs.queue import Claim
-from app.model.errors import ModelError
+from app.jobs.store import Wants
+from app.model.errors import BudgetError, DayBudgetError, ModelError
 from app.redact import Redactor
 from app.result import Result
 from app.settings import Settings, read_settings
@@ -31,6 +32,8 @@ from app.settings import Settings, read_settings
 LOOK_SECONDS = 0.5
 PUT_OFF = timedelta(seconds=90)
 """Between two attempts at what may mend itself: a provider that is down, a full disk, a base that is under way."""
+FOR_MONEY = timedelta(minutes=10)
+"""The same, where a day's money has to come back."""
 FOR_PEOPLE: frozenset[ExitCode] = frozenset({ExitCode.LIMIT_REACHED, ExitCode.SANDBOX, ExitCode.CONFIG})
 _PR_SET_PDEATHSIG = 1
 Leave = Callable[[int], NoReturn]
@@ -106,7 +109,7 @@ class Attendance:
         except Drained:
             return ExitCode.INTERRUPTED
         except AgentFixError as error:
-            await asyncio.to_thread(self._put_down, error)
+            await asyncio.to_thread(self.put_down, error)
             return error.code
         finally:
             watching.cancel()
@@ -123,13 +126,16 @@ class Attendance:
         await asyncio.to_thread(engine.launch)
         return await engine.carry_out(self.claim.job, resumed=self.claim.resumed)
 
-    def _put_down(self, error: AgentFixError) -> None:
+    def put_down(self, error: AgentFixError) -> None:
         """The job as people will find it: waiting for them, or for better times."""
         job, store = self.claim.job, self.office.store
         if isinstance(error, Parked):
             store.enter(job, error.state, error.message)
+        elif isinstance(error, DayBudgetError):
+            self.office.premises.queue.postpone(self.claim, f"{error.message} {error.hint}", FOR_MONEY)
         elif is_for_people(error):
-            store.enter(job, "paused", f"{error.message} {error.hint}".strip())
+            wants: Wants = "money" if isinstance(error, BudgetError) else ""
+            store.enter(job, "paused", f"{error.message} {error.hint}".strip(), wants=wants)
         elif error.final:
             store.enter(job, "error", f"{error.message} {error.hint}".strip())
         else:

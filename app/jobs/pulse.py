@@ -10,8 +10,9 @@ from sqlalchemy.engine import Connection, Engine
 
 from app.jobs.inbox import deliveries
 from app.jobs.overview import in_utc
-from app.jobs.queue import DAY_SPENT, Limits
+from app.jobs.queue import Limits
 from app.jobs.roster import BOTH, WORKED_ON
+from app.jobs.spending import WAITS_FOR_MONEY
 from app.jobs.tables import commissions, jobs
 from app.model.base import MicroUSD
 from app.model.sql_ledger import calls
@@ -108,7 +109,7 @@ def longest_stalled(
         begins = standing.since
         if standing.state != "publishing":
             waits_its_turn = full or busy[standing.repository] >= limits.per_repository
-            if standing.held or standing.reason == DAY_SPENT or (standing.ready and waits_its_turn):
+            if standing.held or standing.reason.startswith(WAITS_FOR_MONEY) or (standing.ready and waits_its_turn):
                 continue
             if standing.ready and last_release is not None:
                 begins = max(begins, last_release)  # until then it may have waited for its turn

@@ -21,20 +21,16 @@ from app.failpoints import failpoint
 from app.job import FINAL, Job, JobState
 from app.jobs.owner import is_gone
 from app.jobs.roster import BOTH, WORKED_ON
+from app.jobs.spending import DayCaps
 from app.jobs.tables import commissions, jobs, writing
 from app.jobs.triggers import Trigger, insert_trigger, is_decided
-from app.model.base import MicroUSD
 
 LEASE = timedelta(seconds=60)
 MOST_CRASHES = 3
 PARKED: tuple[JobState, ...] = ("awaiting_approval", "needs_input", "paused")
 STOPPED = "It was stopped."
-DAY_SPENT = "The day's budget of this repository is spent; the job waits for tomorrow."
 _ONE_CLAIM_AT_A_TIME = 0x61676E74
 """An advisory lock on Postgres; SQLite has one writer anyway."""
-
-Spent = Callable[[Connection, int, float], MicroUSD]
-"""(database, repository, seconds since 1970) → what its jobs admitted since have cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +54,10 @@ class Claim:
 class Queue:
     """Short transactions over jobs and commissions, from any number of processes, on SQLite or Postgres."""
 
-    def __init__(self, engine: Engine, clock: Callable[[], datetime], *, spent: Spent | None = None) -> None:
+    def __init__(self, engine: Engine, clock: Callable[[], datetime], *, caps: DayCaps | None = None) -> None:
         self.engine = engine
         self._clock = clock
-        self._spent = spent
+        self._caps = caps or DayCaps()
 
     def admit(
         self, job: Job, commission: Commission, trigger: Trigger, *, priority: int = 1, ready: bool = False
@@ -92,6 +88,7 @@ class Queue:
             db.execute(jobs.insert().values(**row, created_at=now, updated_at=now))
             there = {"repository": place.repository, "number": place.number, "living": living_key(commission)}
             how = {"commission": commission.model_dump(mode="json"), "priority": priority, "ready": ready}
+            how["actor"] = paid_by(job, commission)
             db.execute(commissions.insert().values(job=job.id, **there, **how, created_at=now.timestamp()))
         failpoint("job.admitted")
         return job.id
@@ -186,7 +183,7 @@ class Queue:
                 if trigger is not None:
                     insert_trigger(db, trigger, outcome, job_id)
                 mine = commissions.update().where(commissions.c.job == job_id)
-                db.execute(mine.values(living=key, crashes=0, due=0.0))
+                db.execute(mine.values(living=key, crashes=0, due=0.0, wants=""))
         except IntegrityError:
             return False
         failpoint("job.resumed")
@@ -250,15 +247,13 @@ class Queue:
         return list(db.execute(query.order_by(commissions.c.priority, jobs.c.id).limit(100)).mappings())
 
     def _may_spend(self, db: Connection, row: sa.RowMapping, now: datetime) -> bool:
-        cap = Commission.model_validate(row["commission"]).config.budget.usd_per_day
-        if cap is None or self._spent is None:
-            return True
-        day = (now - timedelta(days=1)).timestamp()
-        may = self._spent(db, row["repository"], day) < round(cap * 1_000_000)
-        if not may and row["reason"] != DAY_SPENT:
-            values = {"reason": DAY_SPENT, "updated_at": now}
+        """Whether there is anything left of what it lives off today; a purse that is empty becomes its reason."""
+        purses = self._caps.purses(Commission.model_validate(row["commission"]), row["actor"], now.timestamp)
+        empty = next((purse for purse in purses if purse.spent(db)[1] >= purse.cap), None)
+        if empty is not None and row["reason"] != empty.is_spent:
+            values = {"reason": empty.is_spent, "updated_at": now}
             db.execute(jobs.update().where(jobs.c.id == row["id"]).values(values))
-        return may
+        return empty is None
 
     def _end_stopped(self, db: Connection, now: datetime) -> list[str]:
         """End the jobs that are to be stopped and that no living process works on, unless they were handed over."""
@@ -292,6 +287,12 @@ class Queue:
 def _lapsed(now: datetime) -> sa.ColumnElement[bool]:
     """Of a job in an outer statement: its worker let the lease end."""
     return sa.exists().where(commissions.c.job == jobs.c.id, commissions.c.lease_until <= now.timestamp())
+
+
+def paid_by(job: Job, commission: Commission) -> int:
+    """Whose money a job spends: the person's who asked for it, by number; 0 where the bot began by itself."""
+    origin = job.task.origin
+    return origin.actor if origin is not None and commission.login else 0
 
 
 def living_key(commission: Commission) -> str:

@@ -8,7 +8,7 @@ from sqlalchemy.engine import Engine
 
 from app.commission import Commission
 from app.job import FINAL, Job, JobState
-from app.jobs.queue import living_key
+from app.jobs.queue import living_key, paid_by
 from app.jobs.tables import commissions, jobs, writing
 
 
@@ -38,6 +38,7 @@ class Recalled:
         with writing(self._engine) as db:
             db.execute(jobs.insert().values(**row, **came_to, created_at=now, updated_at=now))
             values = {"commission": commission.model_dump(mode="json"), "priority": 1, "ready": False}
+            values["actor"] = paid_by(job, commission)
             db.execute(commissions.insert().values(job=job.id, **there, **known, **values))
 
     def forget(self, job_id: str) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Engine
 from app.commission import Commission
 from app.failpoints import failpoint
 from app.job import Job, JobState
-from app.jobs.store import JobRow, job_row
+from app.jobs.store import JobRow, Wants, job_row
 from app.jobs.tables import commissions, jobs, writing
 
 WORKED_ON: tuple[JobState, ...] = ("queued", "planning", "working", "verifying", "publishing")
@@ -31,6 +31,8 @@ class Commissioned:
     told: str = ""
     """The state that people were told of last."""
     told_at: float = 0.0
+    wants: Wants = ""
+    """What it cannot go on without, where it is paused."""
 
     @property
     def job(self) -> Job:
@@ -55,6 +57,11 @@ class Roster:
         """The last job of a place, questions left out."""
         place = (commissions.c.repository == repository, commissions.c.number == number)
         return self._first(*place, sa.not_(jobs.c.key.like("%/ask:%")))
+
+    def at(self, repository: int, number: int, most: int) -> tuple[Commissioned, ...]:
+        """The last jobs of a place, the newest first, questions left out."""
+        place = (commissions.c.repository == repository, commissions.c.number == number)
+        return self._all(*place, sa.not_(jobs.c.key.like("%/ask:%")))[::-1][:most]
 
     def of(self, installation: int | None = None, repository: int | None = None) -> tuple[Commissioned, ...]:
         """The living jobs of a repository or an installation, or all."""
@@ -124,4 +131,5 @@ def _commissioned(row: Mapping[Any, Any]) -> Commissioned:
         handed_over=row["handed_over"],
         told=row["told"],
         told_at=row["told_at"],
+        wants=row["wants"],
     )

@@ -40,6 +40,14 @@ def prepare_tables(engine: Engine) -> None:
         raise OutputError(message, hint="Is AGENT_FIX_DATABASE_URL right, and is the server there?") from None
 
 
+def complete(engine: Engine, table: sa.Table) -> None:
+    """Give one table the columns that it lacks; for databases of one person, which nobody prepares."""
+    there = {column["name"] for column in sa.inspect(engine).get_columns(table.name)}
+    if not {column.name for column in table.columns} <= there:
+        with writing(engine) as db:
+            _bring_up_to_date(db, table)
+
+
 def _reason(engine: Engine, error: SQLAlchemyError) -> str:
     """What the driver said, in one line and without the password."""
     cause = error.orig if isinstance(error, DBAPIError) else None

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
@@ -15,6 +15,7 @@ from app.jobs import owner
 from app.jobs.tables import blobs, commissions, jobs, metadata, progress
 
 Clock = Callable[[], datetime]
+Wants = Literal["", "money"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +146,9 @@ class JobStore:
     def release(self, job_id: str) -> None:
         self._update(job_id, owner=None)
 
-    def enter(self, job_id: str, state: JobState, reason: str = "") -> None:
-        self._update(job_id, state=state, reason=reason)
+    def enter(self, job_id: str, state: JobState, reason: str = "", *, wants: Wants = "") -> None:
+        """`wants`: what it cannot go on without, where a command can give it."""
+        self._update(job_id, wants, state=state, reason=reason)
 
     def finish(self, job_id: str, state: JobState, reason: str, result: dict[str, Any]) -> None:
         self._update(job_id, state=state, reason=reason, result=result)
@@ -182,10 +184,12 @@ class JobStore:
         with self.engine.connect() as db:
             return bool(db.execute(sa.select(jobs.c.stop_requested).where(jobs.c.id == job_id)).scalar())
 
-    def _update(self, job_id: str, **values: Any) -> None:
+    def _update(self, job_id: str, wants: Wants = "", **values: Any) -> None:
         with self.engine.begin() as db:
             mine = jobs.update().where(jobs.c.id == job_id, self._fence)
-            db.execute(mine.values(updated_at=self._clock(), **values))
+            found = db.execute(mine.values(updated_at=self._clock(), **values)).rowcount
+            if wants and found:
+                db.execute(commissions.update().where(commissions.c.job == job_id).values(wants=wants))
             if values.get("state") in FINAL:
                 _vacate(db, job_id)
 

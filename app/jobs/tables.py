@@ -63,12 +63,15 @@ commissions = sa.Table(
     sa.Column("told_at", sa.Double, nullable=False, default=0.0),
     sa.Column("told", sa.String(64), nullable=False, default=""),
     sa.Column("stop_reason", sa.Text, nullable=False, default=""),
+    sa.Column("actor", sa.BigInteger, nullable=False, default=0),
+    sa.Column("wants", sa.String(16), nullable=False, default=""),
 )
 """A server's side of a job. `living` is its place while it is not final, so that one place has one living job.
 
 `ready`: its base commit can be had. `due`: not to be begun before. `crashes`: processes that died on it since a step
 was finished. `handed_over`: the work is done, and what is wished for is written down. `stop_reason`: why it is to be
-stopped, for whoever ends it. Times in seconds since 1970.
+stopped, for whoever ends it. `actor`: whose money it spends, 0 where the bot began by itself. `wants`: what a paused
+job cannot go on without: `money`, or nothing that a command could give. Times in seconds since 1970.
 """
 
 messages = sa.Table(

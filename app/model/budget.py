@@ -3,16 +3,22 @@
 import re
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Protocol
 
+from pydantic import BaseModel, ValidationError
+
 from app.errors import AgentFixError
-from app.model.base import Answer, MicroUSD, Usage, WorkKind
+from app.model.base import MicroUSD, Origin, Usage, WorkKind
 from app.model.errors import BudgetError
 from app.noun import Noun
 
 DOLLAR: MicroUSD = 1_000_000
+NEARLY_PERCENT = 80
+NEARLY = f"{NEARLY_PERCENT} % of the "
+"""How the warning of a cap that is nearly reached begins."""
 NOTHING = Usage()
 _USD = re.compile(r"\$?([0-9]{1,6}(?:\.[0-9]{1,6})?|\.[0-9]{1,6})")
 
@@ -90,6 +96,14 @@ class Ledger(Protocol):
 
     def totals(self) -> Totals: ...
 
+    def refusal(self, call: str, worst: MicroUSD) -> BudgetError:
+        """What to raise where `worst` is more than `remaining`: it names the cap that is in the way."""
+        ...
+
+    def nearing(self, cost: MicroUSD) -> tuple[str, ...]:
+        """A sentence for each cap of which the newest booking, of this cost, spent what makes it `NEARLY`."""
+        ...
+
 
 @dataclass(slots=True)
 class _Entry:
@@ -117,7 +131,7 @@ class MemoryLedger:
         if earlier is not None:
             earlier.state = "lost"
         if worst > self.remaining():
-            raise over_cap(self._cap, self.spent(), worst)
+            raise self.refusal(call, worst)
         self._entries.append(_Entry(call, worst, if_lost))
 
     def book(self, call: str, usage: Usage, answer: str = "") -> None:
@@ -138,6 +152,12 @@ class MemoryLedger:
 
     def totals(self) -> Totals:
         return total(((entry.state, entry.usage) for entry in self._entries), (entry.answer for entry in self._entries))
+
+    def refusal(self, call: str, worst: MicroUSD) -> BudgetError:
+        return over_cap(self._cap, self.spent(), worst)
+
+    def nearing(self, cost: MicroUSD) -> tuple[str, ...]:
+        return nearly("budget", self._cap, self.spent(), cost)
 
     def _open(self, call: str) -> _Entry | None:
         return next((entry for entry in self._entries if entry.call == call and entry.state == "reserved"), None)
@@ -163,11 +183,19 @@ def total(entries: Iterable[tuple[str, Usage]], answers: Iterable[str] = ()) -> 
     )
 
 
+class _Kept(BaseModel):
+    """Of a kept answer, only who gave it."""
+
+    model: str
+    origin: Origin = Origin()
+
+
 def _uses(answers: Iterable[str]) -> tuple[ModelUse, ...]:
     counted: Counter[ModelUse] = Counter()
     for text in answers:
-        answer = Answer.model_validate_json(text)
-        counted[ModelUse(model=answer.model, **answer.origin.model_dump())] += 1
+        with suppress(ValidationError):  # written by another version
+            kept = _Kept.model_validate_json(text)
+            counted[ModelUse(model=kept.model, **kept.origin.model_dump())] += 1
     uses = (use.model_copy(update={"answers": count}) for use, count in counted.items())
     return tuple(sorted(uses, key=lambda use: (_ORDER.index(use.kind), use.instead_of, use.model)))
 
@@ -177,6 +205,14 @@ def over_cap(cap: MicroUSD, spent: MicroUSD, worst: MicroUSD) -> BudgetError:
         f"The next model call could cost {usd(worst)}, and {usd(spent)} of the {usd(cap)} budget is spent.",
         hint="Raise the budget (for example --budget +3) and continue: the job goes on where it stood.",
     )
+
+
+def nearly(what: str, cap: MicroUSD, spent: MicroUSD, cost: MicroUSD) -> tuple[str, ...]:
+    """The warning, where it was the last `cost` of what is `spent` that made it due."""
+    due = cap * NEARLY_PERCENT // 100
+    if not cap or not spent - cost < due <= spent:
+        return ()
+    return (f"{NEARLY}{what} is spent: {usd(spent)} of {usd(cap)}.",)
 
 
 def price(totals: Totals) -> str:

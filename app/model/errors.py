@@ -43,7 +43,7 @@ class ModelError(AgentFixError):
 
 
 class BudgetError(AgentFixError):
-    """The next call could pass a cap; nothing was sent."""
+    """The next call could pass the job's cap; nothing was sent, and a person has to say whether it may cost more."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, code=ExitCode.LIMIT_REACHED, hint=hint)
@@ -52,3 +52,7 @@ class BudgetError(AgentFixError):
     def final(self) -> bool:
         """A larger budget lets the same step go on."""
         return False
+
+
+class DayBudgetError(BudgetError):
+    """The next call could pass what several jobs may cost in a day: there is money again without anybody's doing."""

@@ -96,7 +96,7 @@ class LiteLLMModel:
             except _ParameterRefusedError as refused:
                 self._dialect = refused.dialect
 
-    async def _ask(self, library: "_Library", request: Request, assembly: Assembly) -> Answer:
+    async def _ask(self, library: "Library", request: Request, assembly: Assembly) -> Answer:
         """One request on the wire; whatever can go wrong on the way ends here as a ModelError."""
         try:
             async with asyncio.timeout(self._patience.whole):
@@ -115,7 +115,7 @@ class LiteLLMModel:
             raise self._cut(request, assembly, "stream_cut")
         return self._answer(library, request, assembly, reported)
 
-    def _arguments(self, library: "_Library", request: Request) -> dict[str, Any]:
+    def _arguments(self, library: "Library", request: Request) -> dict[str, Any]:
         arguments = body(request, self._dialect)
         if self._route.base:
             arguments["api_base"] = self._route.base
@@ -151,7 +151,7 @@ class LiteLLMModel:
         reported = [chunk.usage for chunk in stream.chunks if getattr(chunk, "usage", None) is not None]
         return (assembly.usage or reported[-1]) if reported else None
 
-    def _answer(self, library: "_Library", request: Request, assembly: Assembly, reported: Any) -> Answer:
+    def _answer(self, library: "Library", request: Request, assembly: Assembly, reported: Any) -> Answer:
         known = reported is not None
         usage = self._priced(library.litellm, reported) if known else self._estimate(request, assembly)
         content = assembly.content
@@ -215,7 +215,7 @@ class _ParameterRefusedError(Exception):
         self.dialect = dialect
 
 
-class _Library(NamedTuple):
+class Library(NamedTuple):
     """LiteLLM, and what it lets through of the clients below it."""
 
     litellm: Any
@@ -223,18 +223,18 @@ class _Library(NamedTuple):
     httpx: Any
 
 
-def load() -> "Future[_Library]":
+def load() -> "Future[Library]":
     """Begin the import now, before there is a model to ask."""
     return _importing()
 
 
 @cache
-def _importing() -> "Future[_Library]":
+def _importing() -> "Future[Library]":
     """The import of the library, begun by the first who asks."""
     return background(_load, "import-litellm")
 
 
-def _load() -> _Library:
+def _load() -> Library:
     """Quietly: no price list from the network, no stray .env, no log lines."""
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     os.environ["LITELLM_MODE"] = "PRODUCTION"
@@ -251,8 +251,9 @@ def _load() -> _Library:
     litellm.telemetry = False
     litellm.suppress_debug_info = True
     litellm.disable_aiohttp_transport = True
+    litellm.use_chat_completions_url_for_anthropic_messages = True
     for callbacks in (litellm.callbacks, litellm.success_callback, litellm.failure_callback, litellm.input_callback):
         callbacks.clear()
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    return _Library(litellm, openai, httpx)
+    return Library(litellm, openai, httpx)

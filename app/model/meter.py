@@ -11,7 +11,7 @@ from app.failpoints import failpoint
 from app.job import Progress
 from app.model.base import Answer, Model, ModelInfo, Origin, Request, Usage, WorkKind
 from app.model.breaker import Breakers
-from app.model.budget import NOTHING, Ledger, Totals, over_cap, usd
+from app.model.budget import NOTHING, Ledger, Totals, usd
 from app.model.errors import ModelError
 from app.model.fallback import is_outage
 from app.model.pace import Pace
@@ -88,7 +88,9 @@ class Meter:
         again: it was kept with its booking.
         """
         if bought := await asyncio.to_thread(self._ledger.bought, key):
-            return Answer.model_validate_json(bought)
+            answer = Answer.model_validate_json(bought)
+            self._warn(await asyncio.to_thread(self._ledger.nearing, answer.usage.cost))  # nobody may have been told
+            return answer
         until = asyncio.get_running_loop().time() + self._deadline
         origin, first = Origin(kind=self._kind), None
         for model, following in zip(self._models, (*self._models[1:], None), strict=True):
@@ -158,10 +160,15 @@ class Meter:
             tokens = count_text(model.info.name, heard.text)
             self._ledger.book(key, _usage(model.info, prompt, tokens))
             raise
-        spent = await asyncio.to_thread(self._keep, key, answer)
+        spent, nearing = await asyncio.to_thread(self._keep, key, answer)
         failpoint(f"{key}.booked")
         self._progress.say("cost", _bill(key, answer.usage, spent))
+        self._warn(nearing)
         return answer
+
+    def _warn(self, sentences: Sequence[str]) -> None:
+        for sentence in sentences:
+            self._progress.say("warning", sentence)
 
     def _tell_price(self, info: ModelInfo) -> None:
         if not info.priced and info.name not in self._unpriced:
@@ -177,10 +184,10 @@ class Meter:
         self._ledger.reserve(key, worst, if_lost=_usage(model.info, prompt))
         return fitting, prompt
 
-    def _keep(self, key: str, answer: Answer) -> int:
-        """Book an answer with its text; returns what is spent so far. Blocking."""
+    def _keep(self, key: str, answer: Answer) -> tuple[int, Sequence[str]]:
+        """Book an answer with its text; returns what is spent so far, and what is to be warned of. Blocking."""
         self._ledger.book(key, answer.usage, answer.model_dump_json())
-        return self._ledger.spent()
+        return self._ledger.spent(), self._ledger.nearing(answer.usage.cost)
 
     def _fit(self, info: ModelInfo, key: str, request: Request, prompt: int) -> Request:
         """The request with an answer no longer than window and budget admit; refused where that is too short."""
@@ -192,7 +199,7 @@ class Meter:
             raise ModelError(message, kind="shrink", reason="does_not_fit")
         room = min(room, affordable(info, prompt, self._ledger.remaining(key), room))
         if room < enough:
-            raise over_cap(self._ledger.cap, self._ledger.spent(), worst_case(info, prompt, enough))
+            raise self._ledger.refusal(key, worst_case(info, prompt, enough))
         return request if room == request.max_tokens else request.model_copy(update={"max_tokens": room})
 
 

@@ -1,13 +1,15 @@
 """The ledger that survives its process: one row per call, in short transactions, on SQLite and Postgres."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
     Connection,
+    Double,
     Engine,
     Index,
     Integer,
@@ -29,7 +31,8 @@ from sqlalchemy import (
 )
 
 from app.model.base import MicroUSD, Usage
-from app.model.budget import NOTHING, Totals, over_cap, total
+from app.model.budget import NOTHING, Totals, nearly, over_cap, total
+from app.model.errors import BudgetError
 
 metadata = MetaData()
 calls = Table(
@@ -46,9 +49,31 @@ calls = Table(
     Column("cost", BigInteger, nullable=False),
     Column("estimated", Boolean, nullable=False),
     Column("answer", Text, nullable=False, default=""),
+    Column("at", Double, nullable=False, default=0.0),
+    Index("ix_calls_at", "at"),
     Index("ix_calls_money", "job_id", "state", "cost"),  # sums without the pages that hold the answers
 )
-"""Until a call is booked its usage columns hold what counts if it is lost."""
+"""Until a call is booked its usage columns hold what counts if it is lost. `at`: seconds since 1970; 0 is unknown."""
+
+
+class Shared(Protocol):
+    """Money that other jobs spend too (`app.jobs.spending.Purse`)."""
+
+    @property
+    def whose(self) -> str: ...
+
+    @property
+    def cap(self) -> MicroUSD: ...
+
+    def spent(self, db: Connection, job: str = "", call: str = "") -> tuple[MicroUSD, MicroUSD]:
+        """Spent, and that with what is set aside for others than this call."""
+        ...
+
+    def lock(self, db: Connection) -> None:
+        """Let nobody else set its money aside until this transaction ends."""
+        ...
+
+    def refuse(self, spent: MicroUSD, worst: MicroUSD) -> BudgetError: ...
 
 
 # Written once, because SQLAlchemy takes longer to write a statement than SQLite to execute it.
@@ -69,12 +94,25 @@ _MONEY = select(
 
 
 class SqlLedger:
-    """One job's account in the table `calls`; the caller creates `metadata`. Safe between threads and processes."""
+    """One job's account in the table `calls`; the caller creates `metadata`. Safe between threads and processes.
 
-    def __init__(self, engine: Engine, job_id: str, cap: MicroUSD) -> None:
+    `shared` are caps on what this and other jobs cost together; `clock` says when a call was made, in seconds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        job_id: str,
+        cap: MicroUSD,
+        *,
+        shared: Sequence[Shared] = (),
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self._engine = engine
         self._job = job_id
         self._cap = cap
+        self._shared = shared
+        self._clock = clock
 
     @property
     def cap(self) -> MicroUSD:
@@ -84,12 +122,13 @@ class SqlLedger:
         with self._writing() as connection:
             connection.execute(_LOSE, self._named(call))
             last = connection.scalar(_LAST, self._named(call)) or 0
-            spent, remaining = self._money(connection, "")
-            if worst <= remaining:
+            refusal = self._refusal(connection, call, worst)
+            if refusal is None:
                 row = {"job_id": self._job, "call": call, "attempt": last + 1, "state": "reserved", "worst": worst}
-                connection.execute(_RESERVE, {**row, **if_lost.model_dump()})
-        if worst > remaining:  # raised outside, so that the lost call is kept
-            raise over_cap(self._cap, spent, worst)
+                at = self._clock() if self._clock else 0.0
+                connection.execute(_RESERVE, {**row, **if_lost.model_dump(), "at": at})
+        if refusal is not None:  # raised outside, so that the lost call is kept
+            raise refusal
 
     def book(self, call: str, usage: Usage, answer: str = "") -> None:
         booked = {"state": "booked", "answer": answer, **usage.model_dump()}
@@ -106,12 +145,38 @@ class SqlLedger:
 
     def remaining(self, call: str = "") -> MicroUSD:
         with self._engine.connect() as connection:
-            return self._money(connection, call)[1]
+            left = [purse.cap - purse.spent(connection, self._job, call)[1] for purse in self._shared]
+            return max(0, min([self._money(connection, call)[1], *left]))
 
     def totals(self) -> Totals:
         with self._engine.connect() as connection:
             rows = connection.execute(_ALL, {"job": self._job}).mappings().all()
         return total(((row["state"], _usage(row)) for row in rows), (row["answer"] for row in rows))
+
+    def refusal(self, call: str, worst: MicroUSD) -> BudgetError:
+        with self._engine.connect() as connection:
+            found = self._refusal(connection, call, worst)
+            return found or over_cap(self._cap, self._money(connection, "")[0], worst)
+
+    def nearing(self, cost: MicroUSD) -> tuple[str, ...]:
+        with self._engine.connect() as connection:
+            found = nearly("budget", self._cap, self._money(connection, "")[0], cost)
+            for purse in self._shared:
+                what = f"day's budget of {purse.whose}"
+                found += nearly(what, purse.cap, purse.spent(connection)[0], cost)
+        return found
+
+    def _refusal(self, connection: Connection, call: str, worst: MicroUSD) -> BudgetError | None:
+        """Of the job's own cap first: more money for the day would be of no use to it."""
+        spent, remaining = self._money(connection, call)
+        if worst > remaining:
+            return over_cap(self._cap, spent, worst)
+        for purse in self._shared:
+            purse.lock(connection)
+            spent, held = purse.spent(connection, self._job, call)
+            if worst > purse.cap - held:
+                return purse.refuse(spent, worst)
+        return None
 
     def _money(self, connection: Connection, call: str) -> tuple[MicroUSD, MicroUSD]:
         """Spent, and what the next call may cost at worst."""

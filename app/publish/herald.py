@@ -15,8 +15,9 @@ from app.forge.base import Conclusion, Reaction
 from app.job import FINAL, JobState, ProgressKind
 from app.jobs.roster import Commissioned, Roster
 from app.jobs.store import JobStore
-from app.model.budget import Totals
+from app.model.budget import NEARLY, Totals
 from app.publish.apart import Apart
+from app.publish.early import early_key, early_wishes, telling_key
 from app.publish.intent import MAX_BODY, Intent, Label, React, StatusComment, WriteCheck
 from app.publish.intents import Intents, StaleEpoch, TooManyWishes
 from app.publish.proof import Caps, meaning, verification_section
@@ -53,7 +54,7 @@ class Account(Protocol):
 
 class Herald:
     """Wishes for what people see. `public_url` is the dashboard's address, where it has one; `page` is in the place of
-    a job's page there, as a workflow run's is."""
+    a job's page there, as a workflow run's is. `early`: drafts may be opened early."""
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class Herald:
         *,
         public_url: str = "",
         page: str = "",
+        early: bool = True,
     ) -> None:
         self._store = store
         self._roster = roster
@@ -74,6 +76,7 @@ class Herald:
         self._public_url = public_url.rstrip("/")
         self._apart = Apart("telling of it")
         self._page = page
+        self._early = early
 
     async def tell(self) -> int:
         """Tell of every job that there is news of; returns of how many."""
@@ -93,7 +96,7 @@ class Herald:
         view = self.view(each)
         try:
             self._intents.adopt(each.job.id, each.row.epoch, branches=False)
-            for wish in wishes(view, each.told):
+            for wish in (*wishes(view, each.told), *self._of_its_draft(view)):
                 self._intents.want(each.job.id, each.row.epoch, each.commission.place, wish)
         except StaleEpoch:  # it changed hands this moment: the next look tells
             return False
@@ -105,6 +108,16 @@ class Herald:
         failpoint("herald.wished")
         self._roster.mark_told(each.job.id, each.row.state)
         return True
+
+    def _of_its_draft(self, view: View) -> Iterator[Intent]:
+        """Of one that is opened early. In a workflow nobody would see it before the end."""
+        if self._early and view.commission.opens_early:
+            told = self._intents.standing(telling_key(view.job.id)) is not None
+            yield from early_wishes(view, self._intents.standing(early_key(view.job.id)), told=told)
+
+    def _draft(self, each: Commissioned) -> str:
+        draft = self._intents.standing(early_key(each.job.id)) if each.commission.opens_early else None
+        return draft.receipt.url if draft is not None and draft.receipt is not None else ""
 
     def view(self, each: Commissioned) -> View:
         """Everything that is known of a job at this moment."""
@@ -123,6 +136,9 @@ class Herald:
             turn=int(turn[1]) if turn else 0,
             planned=plans[-1].text if plans else "",
             lately=self._store.lately(job.id, 3, *_DONE_LATELY),
+            wants=each.wants,
+            warned=tuple(row.text for row in self._store.lately(job.id, 50, "warning") if row.text.startswith(NEARLY)),
+            draft=self._draft(each),
             job_page=self._page or (f"{self._public_url}/jobs/{job.id}" if self._public_url else ""),
         )
 

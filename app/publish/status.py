@@ -5,7 +5,6 @@ that a model or a command wrote is escaped; links and commands come from here on
 """
 
 import hashlib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,15 +12,15 @@ from typing import Final, NamedTuple
 
 from app.commission import Commission
 from app.job import FINAL, Job, JobState
-from app.jobs.store import ProgressRow
+from app.jobs.store import ProgressRow, Wants
 from app.model.budget import Totals, price, usd
 from app.plan import Plan
-from app.plan_text import render_plan_file
 from app.publish.comments import banner
 from app.publish.facts import facts_of, shown_model
 from app.publish.intent import MAX_COMMENT
-from app.publish.markdown import code_span, details, fenced, inline, prose
+from app.publish.markdown import code_span, details, inline, prose
 from app.publish.plaintext import count
+from app.publish.planned import can_be_edited, editable, plan_steps, plan_summary
 from app.publish.proof import Caps, bullets, clip
 from app.result import Result
 
@@ -49,10 +48,6 @@ PLANNED: Final = "🧭 A plan, for you to approve"
 """Of a job that asks several things, and of one that was to plan only."""
 WAITING: Final[frozenset[JobState]] = frozenset({"awaiting_approval", "needs_input", "paused"})
 GOOD: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated", "answered"})
-_PLAN_MARKS = ("<!-- agent-fix:plan -->", "<!-- /agent-fix:plan -->")
-_EMPTY_FIELD = re.compile(r"(?m)^(?:#.*|\w+: (?:\[\]|''))\n")
-MOST_PLAN = 5_500
-"""Characters of a plan that is shown to be edited; a longer one can be approved as it is."""
 _NO_CALLS: Final = Totals()
 
 
@@ -89,6 +84,10 @@ class View:
     """The plan as the log has it, where no result does yet."""
     lately: tuple[ProgressRow, ...] = ()
     job_page: str = ""
+    wants: Wants = ""
+    """What a paused job cannot go on without."""
+    warned: tuple[str, ...] = ()
+    """Of caps that are nearly reached."""
 
     @property
     def plan(self) -> Plan | None:
@@ -105,18 +104,6 @@ def render_status(view: View) -> str:
     texts = (_render(view, level) for level in _LEVELS)
     shortest = _render(view, _LEVELS[-1])
     return next((text for text in texts if len(text) <= MAX_COMMENT), shortest)[:MAX_COMMENT]
-
-
-def read_plan(comment: str) -> str | None:
-    """The plan that stands in a status comment, as people edited it; None where there is none to be read."""
-    text = comment.replace("\r\n", "\n")
-    begin, end = _PLAN_MARKS
-    _, mark, below = text.partition(begin)
-    if not mark:
-        return None
-    block = re.match(r"\s*(?P<fence>`{3,}|~{3,})[^\n]*\n(?P<plan>.*?)\n(?P=fence)[ \t]*(?:\n|$)", below, re.DOTALL)
-    plan = block["plan"] if block else below.partition(end)[0]
-    return plan.strip("\n") or None
 
 
 def error_id(view: View) -> str:
@@ -152,7 +139,7 @@ def _middle(view: View, level: Level) -> Iterator[str]:
         case "answered" if not view.planned_only:
             yield prose(clip(result.summary, level.answer)) if result else ""
         case "awaiting_approval" | "answered":
-            yield _editable(view.plan, view.planned, level.caps)
+            yield editable(view.plan, view.planned, level.caps)
         case "needs_input":
             questions = view.plan.questions if view.plan else ()
             yield bullets(questions, level.caps, numbered=len(questions) > 1) or inline(reason)
@@ -186,7 +173,7 @@ def _stages(view: View) -> Iterator[str]:
     """What is done is ticked, what is at work is bold; nothing is ticked that is not known."""
     order: tuple[JobState, ...] = ("queued", "planning", "working", "verifying", "publishing")
     at = order.index(view.state) if view.state in order else 0
-    plan = inline(clip(_plan_summary(view), 200))
+    plan = inline(clip(plan_summary(view.plan, view.planned), 200))
     for name, begins in _stage_names(view):
         done, told = at > begins, ""
         if name == "Plan":
@@ -220,36 +207,15 @@ def _stage_names(view: View) -> Iterator[tuple[str, int]]:
     yield ("Pull request updated" if view.commission.goal == "same_branch" else "Draft pull request"), 4
 
 
-def _plan_summary(view: View) -> str:
-    return view.plan.summary if view.plan else view.planned.partition("\n\n")[0]
-
-
 def _plan_details(view: View, caps: Caps) -> str:
     """The steps, folded; where they are to be edited they stand open already."""
-    steps = view.plan.steps if view.plan else _steps_of(view.planned)
+    steps = plan_steps(view.plan, view.planned)
     if not steps or view.planned_only or view.state in {"awaiting_approval", "needs_input"}:
         return ""
     listed = bullets(steps, caps, numbered=True)
     if view.state in FINAL or view.state in WAITING:  # else its summary stands beside its stage
-        listed = f"{inline(clip(_plan_summary(view), caps.text))}\n\n{listed}"
+        listed = f"{inline(clip(plan_summary(view.plan, view.planned), caps.text))}\n\n{listed}"
     return details(f"The plan in {count(len(steps), 'step')}", listed)
-
-
-def _steps_of(planned: str) -> tuple[str, ...]:
-    """The steps in a plan as the log has it (`app.plan_text.render_plan`)."""
-    block = next((part for part in planned.split("\n\n") if part.startswith("Steps:\n")), "")
-    return tuple(line.removeprefix("- ") for line in block.split("\n")[1:])
-
-
-def _editable(plan: Plan | None, planned: str, caps: Caps) -> str:
-    """The plan between hidden marks, where `/agent approve` looks for what people made of it."""
-    text = _EMPTY_FIELD.sub("", render_plan_file(plan)) if plan else ""
-    if not text or len(text) > MOST_PLAN:
-        summary = plan.summary if plan else planned.partition("\n\n")[0]
-        steps = bullets(plan.steps if plan else _steps_of(planned), caps, numbered=True)
-        return "\n\n".join(part for part in (inline(clip(summary, caps.text)), steps) if part)
-    begin, end = _PLAN_MARKS
-    return f"{begin}\n{fenced(text, 'yaml')}\n{end}"
 
 
 def _lately(view: View, level: Level) -> str:
@@ -266,7 +232,7 @@ def _done(row: ProgressRow) -> str:
 
 def _notes(view: View, caps: Caps) -> str:
     """What people are told of how they asked: one paragraph, which joins no list."""
-    notes = view.commission.notes if view.state not in FINAL else ()
+    notes = (*view.commission.notes, *view.warned) if view.state not in FINAL else ()
     shown = [text for note in notes[: caps.items] if (text := inline(clip(note, caps.text)))]
     return f"ℹ️ {' '.join(shown)}" if shown else ""  # noqa: RUF001  # an emoji
 
@@ -281,14 +247,14 @@ def _commands(view: View) -> Iterator[tuple[str, str]]:
     asked = view.job.aim == "ask"
     match view.state:
         case "awaiting_approval" | "answered" if not asked:
-            edited = " with the plan above, as you edit it in this comment" if _can_edit(view) else ""
+            edited = " with the plan above, as you edit it in this comment" if can_be_edited(view.plan) else ""
             yield "/agent approve", f"begins{edited}"
             if view.state == "awaiting_approval":
                 yield "/agent stop", "drops it"
         case "needs_input":
             yield "/agent …", "with your answer, in a comment of its own: the work goes on with it"
         case "paused":
-            budget = " --budget +3" if "budget" in view.reason.casefold() else ""
+            budget = " --budget +3" if view.wants == "money" else ""
             yield f"/agent continue{budget}", "goes on where it stood"
             yield "/agent stop", "ends it"
         case "pr_opened" | "pr_updated":
@@ -309,10 +275,6 @@ def _ci_waits(view: View) -> bool:
     config, branch = view.commission.config, view.job.branch
     ours = branch.partition("/")[0] == config.branch_for(slug="x", number=1).partition("/")[0]
     return ours and config.ci == "manual" and view.commission.aim != "ci"
-
-
-def _can_edit(view: View) -> bool:
-    return _PLAN_MARKS[0] in _editable(view.plan, view.planned, _LEVELS[0].caps)
 
 
 def _footer(view: View) -> str:

@@ -82,7 +82,7 @@ class Living:
 
     async def _continue(self, order: Order, matter: Matter, job: Commissioned) -> str:
         options = order.options
-        if options.budget is None and options.extra is None and "budget" in job.row.reason.casefold():
+        if options.budget is None and options.extra is None and job.wants == "money":
             words = replies.reply("Its budget is spent; say how much more it may cost.", "/agent continue --budget +3")
             return await asyncio.to_thread(self._replying.answer, matter, "reply budget", words)
         return await asyncio.to_thread(self._resume, order, matter, job, "continue", order.text)
