@@ -46,7 +46,20 @@ def test_the_command_to_try_stands_there() -> None:
 
 def test_help_names_every_command() -> None:
     text = shown(replies.help_text())
-    for verb in ("fix", "plan", "approve", "ask", "stop", "status", "retry", "continue", "rebase", "ci"):
+    for verb in (
+        "fix",
+        "plan",
+        "approve",
+        "ask",
+        "stop",
+        "status",
+        "retry",
+        "continue",
+        "rebase",
+        "ci",
+        "remember",
+        "forget",
+    ):
         assert f"/agent {verb}" in text
 
 

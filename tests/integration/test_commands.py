@@ -158,7 +158,9 @@ def commands_that_begin_nothing_are_answered(place: Place) -> None:
     place.says("/agent rebase")
     place.told("`/agent rebase` works on pull requests of agent-fix only")
     place.says("/agent remember that cents are integers")
-    place.told("Lessons")
+    place.told("Remembered as lesson 1")
+    place.says("/agent forget 1")
+    place.told("Lesson 1 is forgotten")
     answered = len(place.ours())
     unheard = [place.says("/agent fix", by=person) for person in (people.sam, people.rita, people.robot)]
     place.labels(by=people.rita)

@@ -1,0 +1,82 @@
+"""An embedding model through LiteLLM, against a real endpoint on the loopback: asked once, paid for, never fatal."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from app.model.budget import MemoryLedger
+from app.model.embedding import CALL, Embedding
+from app.model.errors import BudgetError, ModelError
+from tests.fakes.openai_endpoint import OpenAIEndpoint, Reply, error
+
+KEY = "sk-canary-0123456789"
+
+
+@pytest.fixture
+def endpoint() -> Iterator[OpenAIEndpoint]:
+    with OpenAIEndpoint() as made:
+        yield made
+
+
+def vectors(*found: list[float], tokens: int = 9) -> Reply:
+    """In another order than asked: their places are what counts."""
+    data = [{"object": "embedding", "index": place, "embedding": each} for place, each in enumerate(found)]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return Reply(body=json.dumps({"object": "list", "data": data[::-1], "model": "e", "usage": usage}).encode())
+
+
+def embedding(endpoint: OpenAIEndpoint, ledger: MemoryLedger, name: str = "openai/text-embedding-3-small") -> Embedding:
+    return Embedding(name, environment={"OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": KEY}, ledger=ledger)
+
+
+async def test_texts_become_vectors_in_their_order(endpoint: OpenAIEndpoint) -> None:
+    endpoint.script(vectors([1.0, 0.5], [0.0, -1.0]))
+    ledger = MemoryLedger(1_000_000)
+    assert await embedding(endpoint, ledger)(["one", "two"]) == [[1.0, 0.5], [0.0, -1.0]]
+    (asked,) = endpoint.requests
+    assert asked.path == "/v1/embeddings"
+    assert (asked.body["model"], asked.body["input"]) == ("text-embedding-3-small", ["one", "two"])
+    assert asked.headers["authorization"] == f"Bearer {KEY}"
+    totals = ledger.totals()
+    assert (totals.calls, totals.prompt_tokens, totals.pending) == (1, 9, 0)
+    assert totals.cost > 0
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        error(401, f"Incorrect API key provided: {KEY}"),
+        error(429, "slow down"),
+        error(500, "oh"),
+        Reply(hang_up=True),
+        Reply(body=b"<html>"),
+        Reply(body=b'{"object": "list", "data": [], "model": "e"}'),
+        Reply(body=b'{"data": [{"index": 0, "embedding": ["x"]}], "model": "e"}'),
+        vectors([1.0]),
+    ],
+)
+async def test_whatever_goes_wrong_is_one_kind_of_error(endpoint: OpenAIEndpoint, reply: Reply) -> None:
+    endpoint.script(*[reply] * 4)
+    ledger = MemoryLedger(1_000_000)
+    with pytest.raises(ModelError) as caught:
+        await embedding(endpoint, ledger)(["one", "two"])
+    assert KEY not in caught.value.message + caught.value.hint
+    assert ledger.totals().pending == 0
+
+
+async def test_without_money_or_key_nobody_is_asked(endpoint: OpenAIEndpoint) -> None:
+    with pytest.raises(BudgetError):
+        await embedding(endpoint, MemoryLedger(0))(["long " * 50_000])
+    keyless = Embedding("cohere/embed-v4", environment={}, ledger=MemoryLedger(1))
+    with pytest.raises(ModelError):
+        await keyless(["one"])
+    assert endpoint.requests == []
+
+
+async def test_a_model_that_no_list_knows_is_asked_all_the_same(endpoint: OpenAIEndpoint) -> None:
+    endpoint.script(vectors([1.0]))
+    ledger = MemoryLedger(0)
+    assert await embedding(endpoint, ledger, "openai/own-model")(["one"]) == [[1.0]]
+    assert ledger.totals().cost == 0
+    assert ledger.bought(CALL) is None
