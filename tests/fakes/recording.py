@@ -71,8 +71,9 @@ class Recording:
             f"{self._prefix}turn.{self._turns}", Answer(content=text, tool_calls=numbered, finish_reason=ending)
         )
 
-    def submit(self, summary: str, reproduction: str = "") -> Self:
-        return self.turn("Submit.", call("submit", {"summary": summary, "reproduction": reproduction}))
+    def submit(self, summary: str, reproduction: str = "", *lessons: str) -> Self:
+        more = {"lessons": list(lessons)} if lessons else {}
+        return self.turn("Submit.", call("submit", {"summary": summary, "reproduction": reproduction, **more}))
 
     def save(self, path: Path) -> Path:
         """A file for `--model recorded/FILE`."""
