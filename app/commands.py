@@ -10,9 +10,12 @@ from difflib import get_close_matches
 from typing import Final, Literal, NamedTuple, get_args
 
 from app import config_rules
+from app.job import MAX_ATTEMPTS
 from app.markup import prose_lines
 from app.model.base import MicroUSD
 from app.noun import Noun
+from app.task import TaskKind
+from app.task_kind import ASKABLE
 from app.text import visible
 
 Verb = Literal[
@@ -38,7 +41,7 @@ HIGHEST_BUDGET: Final = 10_000
 _ADDRESSED = re.compile(r" {0,3}(?:/agent|@agent-fix)(?=\s|$)", re.IGNORECASE)
 _WORD = re.compile(r"\S+")
 _MONEY = re.compile(r"(\+?)\$?([0-9]{1,5}(?:\.[0-9]{1,6})?)")
-_OPTIONS: Final = ("--model", "--runner", "--budget")
+_OPTIONS: Final = ("--model", "--runner", "--budget", "--kind", "--attempts")
 _REFUSED: Final = ("--draft", "--no-draft")
 _MEANT: Final = {
     "abort": "stop",
@@ -64,6 +67,8 @@ class Options(Noun):
     runner: str | None = None
     budget: MicroUSD | None = None
     extra: MicroUSD | None = None
+    kind: TaskKind | None = None
+    attempts: int | None = None
 
 
 class Command(Noun):
@@ -192,11 +197,33 @@ def _last_option(words: list[_Word], found: dict[str, str]) -> int:
 def _checked(found: dict[str, str]) -> Options:
     model = _valid("--model", config_rules.model, found)
     runner = _valid("--runner", config_rules.runner, found)
+    options = Options(model=model, runner=runner, kind=_kind(found), attempts=_attempts(found))
     money = found.get("--budget")
     if money is None:
-        return Options(model=model, runner=runner)
+        return options
     more, amount = _amount(money)
-    return Options(model=model, runner=runner, budget=None if more else amount, extra=amount if more else None)
+    return options.model_copy(update={"extra" if more else "budget": amount})
+
+
+def _kind(found: dict[str, str]) -> TaskKind | None:
+    value = found.get("--kind")
+    if value is None:
+        return None
+    kind = next((kind for kind in ASKABLE if kind == value.casefold()), None)
+    if kind is None:
+        near = get_close_matches(value.casefold(), ASKABLE, n=1, cutoff=0.6)
+        known = ", ".join(ASKABLE)
+        raise _Misread(f"`--kind` must be one of {known}.", f"--kind {near[0]} …" if near else "")
+    return kind
+
+
+def _attempts(found: dict[str, str]) -> int | None:
+    value = found.get("--attempts")
+    if value is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,3}", value) or not 1 <= int(value) <= MAX_ATTEMPTS:
+        raise _Misread(f"`--attempts` must be a number from 1 to {MAX_ATTEMPTS}.")
+    return int(value)
 
 
 def _valid(name: str, rule: Callable[[str], str], found: dict[str, str]) -> str | None:

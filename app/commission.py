@@ -3,6 +3,7 @@
 from typing import Literal
 
 from app.config import RepoConfig
+from app.context.overrides import Overrides
 from app.forge.base import Target
 from app.noun import Noun
 from app.publish.intent import Place
@@ -49,6 +50,8 @@ class Commission(Noun):
     parents: tuple[str, ...] = ()
     """Of the commit to be made, where these are not just the task's base (a merge)."""
     threads: tuple[ThreadRef, ...] = ()
+    overrides: Overrides | None = None
+    """The default branch's prompts, where the work begins from another branch."""
     notes: tuple[str, ...] = ()
     """What people are told: hidden characters removed, a description edited since, how much context was left out."""
 
@@ -56,6 +59,11 @@ class Commission(Noun):
     def is_round(self) -> bool:
         """Nobody said a word to the bot: it followed up on its pull request, as often as the repository lets it."""
         return self.aim == "revise" or (self.aim in OWN_INITIATIVE and not self.login)
+
+    @property
+    def opens_early(self) -> bool:
+        """Whether its draft is opened once the plan stands, with an empty commit in the place of the change."""
+        return self.config.pull_request == "early" and self.goal == "new_branch" and self.aim == "fix"
 
     @property
     def target(self) -> Target | None:

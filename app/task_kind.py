@@ -22,6 +22,10 @@ class Signs:
     asked: TaskKind | None = None
 
 
+ASKABLE: Final[tuple[TaskKind, ...]] = ("bug", "feature", "tests", "refactoring", "dependencies", "ci")
+"""What people may say that it is; the others are what is done on a pull request."""
+
+
 class Kinded(NamedTuple):
     """A kind and why, as the end of a sentence that begins with "because"."""
 

@@ -31,7 +31,7 @@ LAYERS = (
     ("app.job", "app.issue", "app.settings"),
     ("app.config", "app.config_rules", "app.config_messages"),
     ("app.gitclean", "app.gitcommand", "app.gitformat", "app.gitremote", "app.gitstore", "app.gittree"),
-    ("app.gitmerge", "app.mergerules", "app.repository"),
+    ("app.gitmerge", "app.mergerules", "app.repository", "app.fixes"),
     ("app.model", "app.sandbox", "app.workspaces", "app.context"),
     ("app.agent", "app.planner"),
     ("app.runners", "app.verify"),

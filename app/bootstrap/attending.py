@@ -168,6 +168,9 @@ class Office:
         commission, mirror = found.commission, self.premises.mirror(found.commission.place.repository)
         job = found.job
         self._have(mirror, commission.place.repository, job.task.base, *commission.parents[:1])
+        if fix := job.task.fixed_by:
+            self._have(mirror, commission.place.repository, fix)
+            self._have(mirror, commission.place.repository, *mirror.parents(fix)[:1])
         progress = KeptProgress(self.store, job.id, watcher)
         ground = Ground(
             job=job,
@@ -177,6 +180,7 @@ class Office:
             store=self.store,
             settings=self.premises.settings,
             notes=commission.notes,
+            overrides=commission.overrides,
             lessons=self._lessons(commission),
         )
         return ServerDesk(self, commission, ground, progress)

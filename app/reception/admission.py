@@ -1,9 +1,11 @@
 """New jobs: what was asked becomes a job and its commission, kept in one transaction with the trigger."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 from app.commission import Commission
+from app.context.overrides import DIRECTORY, NO_OVERRIDES, overrides_of
 from app.errors import AgentFixError, ExitCode
 from app.events import Words
 from app.forge.base import Target
@@ -16,7 +18,7 @@ from app.publish.intent import React
 from app.publish.intents import StaleEpoch
 from app.reception.books import Books, Defaults
 from app.reception.circumstances import Matter, Place
-from app.reception.drafting import Draft
+from app.reception.drafting import Draft, kind_of_order
 from app.reception.material import Material, material
 from app.reception.replying import Replying
 
@@ -61,7 +63,7 @@ class Admission:
         if order.aim == "mend":
             request = f"Checks fail on this pull request: {', '.join(shown.failing) or 'see below'}. Mend the cause."
         draft = self._draft(order, matter, base, shown, request=request, plan_file=plan_file)
-        return await self._admit(draft, matter)
+        return await self._admit(await _with_prompts(draft), matter)
 
     async def restart(self, order: Order, matter: Matter) -> str:
         """The same again from scratch: what is at work ends first."""
@@ -93,7 +95,7 @@ class Admission:
         )
         request = f"{request}\n\n{order.text}".strip()
         draft = self._draft(order, matter, pull.head, shown, request=request, parents=(pull.head, tip))
-        return await self._admit(draft, matter)
+        return await self._admit(await _with_prompts(draft), matter)
 
     def _draft(
         self,
@@ -146,6 +148,16 @@ class Admission:
             self._books.intents.want(job.id, 0, commission.place, React(target=target, content="eyes"))
         except StaleEpoch:  # a worker has it already
             return
+
+
+async def _with_prompts(draft: Draft) -> Draft:
+    """On a pull request with the default branch's word on this kind of task: the branch itself has no say in it."""
+    if draft.pull is None or draft.order.aim == "ask":
+        return draft
+    kind = kind_of_order(draft.order, draft.request, on_pull=True).kind
+    path = f"{DIRECTORY}/{kind}.md"
+    content = await draft.place.readers.facts.file(path)
+    return replace(draft, overrides=NO_OVERRIDES if content is None else overrides_of({path: content}))
 
 
 async def _tip(place: Place) -> str | None:

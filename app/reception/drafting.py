@@ -6,15 +6,17 @@ from typing import Literal
 
 from app.commission import Commission, CommissionAim, Goal
 from app.config import RepoConfig
+from app.context.overrides import Overrides
 from app.forge.facts import PullRequestFacts
 from app.job import Budget, Job, new_job_id
 from app.model.base import Models
-from app.orders import Order
+from app.orders import Aim, Order
 from app.reception.books import Defaults
 from app.reception.circumstances import Place, spot_of
 from app.reception.material import Material
 from app.repository import slug
 from app.task import Issue, Person, Task
+from app.task_kind import Kinded, Signs, Work, kind_of
 from app.text import one_line, visible
 
 A_REVIEW_ASKS = "A review asks for changes: see to its threads."
@@ -40,6 +42,7 @@ class Draft:
     """In the place of the order's own words."""
     plan_file: str = ""
     parents: tuple[str, ...] = ()
+    overrides: Overrides | None = None
 
     def job(self) -> Job:
         order, options, config = self.order, self.order.options, self.config
@@ -57,6 +60,7 @@ class Draft:
             plan_mode=self._plan_mode(),
             plan_file=self.plan_file,
             aim="ask" if order.aim == "ask" else "fix",
+            attempts=options.attempts or 1,
             created_at=self.created_at.replace(microsecond=0),
         )
 
@@ -75,6 +79,7 @@ class Draft:
             pull=pull.number if pull else None,
             expected=pull.head if pull and goal == "same_branch" else "",
             parents=self.parents,
+            overrides=self.overrides,
             threads=self.material.threads if goal != "nowhere" else (),
             notes=tuple(self._notes()),
         )
@@ -84,7 +89,14 @@ class Draft:
         title, body = visible(order.subject.title), visible(order.subject.body.text)
         shown = one_line(title.text) or f"#{order.origin.number}"
         removed = title.removed + body.removed
-        issue = Issue(title=shown, body=body.text.strip(), number=order.origin.number, hidden_characters=removed)
+        issue = Issue(
+            title=shown,
+            body=body.text.strip(),
+            number=order.origin.number,
+            hidden_characters=removed,
+            labels=order.subject.labels,
+        )
+        kinded = kind_of_order(order, self.request, on_pull=self.pull is not None)
         return Task(
             repository=repository_name(self.place),
             issue=issue,
@@ -95,6 +107,8 @@ class Draft:
             origin=order.origin,
             request=self.request or order.text or self._unsaid(),
             sections=tuple(self.material.sections.all),
+            kind=kinded.kind,
+            kind_reason=kinded.reason,
         )
 
     def _unsaid(self) -> str:
@@ -153,6 +167,20 @@ class Draft:
         if "head" in order.changed:
             notes.append("The branch has moved on since it was asked; the work began from where it stands now.")
         return [*notes, *sections.notes]
+
+
+def kind_of_order(order: Order, request: str, *, on_pull: bool) -> Kinded:
+    """What kind of task is asked for; `request` in the place of the order's own words."""
+    places: dict[Aim, Work] = {"mend": "checks", "rebase": "merge"}
+    return kind_of(
+        Signs(
+            title=one_line(visible(order.subject.title).text),
+            request=request or order.text,
+            labels=order.subject.labels,
+            work=places.get(order.aim, "pull request" if on_pull else "issue"),
+            asked=order.options.kind,
+        )
+    )
 
 
 def repository_name(place: Place) -> str:

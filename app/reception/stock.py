@@ -16,6 +16,7 @@ from app.job import JobState
 from app.jobs.roster import Commissioned
 from app.reception.books import Books, Mirror
 from app.reception.doors import Doors, Readers
+from app.reception.fixes import Fixes
 from app.reception.merging import Merging
 from app.repository import refuse_unusable_files
 
@@ -36,6 +37,7 @@ class Stock:
         self._books = books
         self._mirror = mirror
         self._merging = Merging(books)
+        self._fixes = Fixes(books)
         self._due: dict[str, datetime] = {}
         self._tries: dict[str, int] = defaultdict(int)
         self._room = asyncio.Semaphore(AT_ONCE)
@@ -77,6 +79,7 @@ class Stock:
             return
         failpoint("stock.brought")
         await branches.bring_history(job.task.base)
+        await self._fixes.bring(each, branches)
         await asyncio.to_thread(self._books.roster.mark_ready, job.id)
 
     async def _open(self, repository: RepositoryId, installation: int) -> Readers:
