@@ -131,6 +131,9 @@ def test_hidden_characters_are_neither_read_nor_kept() -> None:
         ("--runner codex", "", Options(runner="codex")),
         ("it --budget 5", "it", Options(budget=5 * USD)),
         ("it --budget $2.50", "it", Options(budget=2_500_000)),
+        ("it --attempts 3", "it", Options(attempts=3)),
+        ("--kind tests for #41", "for #41", Options(kind="tests")),
+        ("--kind Refactoring --attempts=2 it", "it", Options(kind="refactoring", attempts=2)),
         ("--budget=0.01 it --model a/b --runner native", "it", Options(budget=10_000, model="a/b", runner="native")),
         ("the `--model` option", "the `--model` option", Options()),
         ("the --model option of the tool", "the --model option of the tool", Options()),
@@ -172,6 +175,10 @@ def test_more_money_is_for_a_paused_job() -> None:
         ("fix --budget 1e309", "`--budget` must be US dollars"),
         ("fix --budget 10001", "`--budget` must be US dollars"),
         ("fix --budget \u0665", "`--budget` must be US dollars"),
+        ("fix --attempts many", "`--attempts` must be a number from 1 to 5"),
+        ("fix --attempts 6", "`--attempts` must be a number from 1 to 5"),
+        ("fix --attempts 0", "`--attempts` must be a number from 1 to 5"),
+        ("fix --kind review", "`--kind` must be one of bug, feature, tests"),
         ("fix --modle a/b", "There is no option `--modle`."),
         ("ask", "`/agent ask` needs a text"),
         ("forget", "`/agent forget` needs the number"),
@@ -293,3 +300,7 @@ def test_what_was_understood_means_the_same_when_it_is_written_again(verb: str, 
     if first.verb in {"help", "forget"}:
         return
     assert understood(f"/agent {first.verb} {first.text}") == first
+
+
+def test_a_kind_that_is_nearly_right_is_suggested() -> None:
+    assert understood("/agent fix --kind test #41").suggestion == "--kind tests …"
