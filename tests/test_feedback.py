@@ -116,3 +116,9 @@ def test_tests_of_a_fix_are_spoken_of_as_what_they_are() -> None:
     text = feedback(Verification(verdict="tested", reproduction=found))
     assert "base without aaaaaaaaaa exit code 0" in text
     assert "with what that fix changed taken back" in text
+
+
+def test_where_nothing_can_be_red_no_reproduction_is_asked_for() -> None:
+    facts = Verification(verdict="broken", suite=Suite(command="s", newly_failing=("t",)))
+    assert "Give a reproduction" not in feedback(facts, expects_red=False)
+    assert "Newly failing: t." in feedback(facts, expects_red=False)

@@ -172,6 +172,7 @@ class Desk(ABC):
             conflicts=job.conflicts,
             before=self.before if job.conflicts else None,
             guarded=self.kind.guarded,
+            expects_red=job.expects_red,
             progress=self.progress,
             limits=TimeLimits.within(job.budget.minutes),
             guards=self.survey.guards,

@@ -11,11 +11,13 @@ from app.entrypoints.proof_lines import proof_lines
 from app.entrypoints.terminal import TerminalProgress
 from app.errors import AgentFixError
 from app.forge.base import PullRequest
+from app.job import Job
 from app.model.budget import price, usd
 from app.plan_text import render_plan_file
 from app.publish.comments import pull_request_body, pull_request_title
 from app.publish.facts import facts_of, shown_model
 from app.result import Result
+from app.task_kind import note_of
 from app.text import plain
 from app.verify.facts import Verification
 
@@ -32,12 +34,16 @@ def say_begin(order: Order, terminal: TerminalProgress, *, epoch: int) -> None:
     terminal.say("note", f"issue: {task.issue.title}")
     limits = f"{usd(job.budget.usd)}, {job.budget.steps} steps, {job.budget.minutes:g} min"
     terminal.say("note", f"model {shown_model(job.model)}{recorded} · sandbox {job.sandbox} · at most {limits}")
-    for note in (*order.told, *order.notes):
+    for note in filter(None, (note_of(task), _attempts(job), *order.told, *order.notes)):
         terminal.say("note", note)
     if job.sandbox == "none":
         terminal.say(
             "warning", "no sandbox: the repository's code and the model's commands run as you, on this machine"
         )
+
+
+def _attempts(job: Job) -> str:
+    return f"at most {job.attempts} attempts, until one is proved" if job.attempts > 1 else ""
 
 
 def say_refusal(error: AgentFixError) -> None:

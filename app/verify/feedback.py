@@ -35,8 +35,11 @@ def baseline_brief(command: str, result: SuiteResult | None) -> str:
     return f"The suite (`{command}`) on the base: {told}.{failing}{partial}"
 
 
-def feedback(verification: Verification) -> str:
-    """The facts of a verification that speak against the patch, at most 4,000 characters, no praise."""
+def feedback(verification: Verification, *, expects_red: bool = True) -> str:
+    """The facts of a verification that speak against the patch, at most 4,000 characters, no praise.
+
+    A reproduction that is not there is asked for only where `expects_red`: something can fail before.
+    """
     if verification.verdict == "proved":
         where = verification.reproduction.reference if verification.reproduction else "the base"
         return f"Verified: the reproduction fails on {where} and passes now; nothing newly fails."
@@ -44,7 +47,7 @@ def feedback(verification: Verification) -> str:
         f"Verdict: {verification.verdict}.",
         *(f"- {reason[:_COMMAND]}" for reason in verification.reasons),
         *_gates(verification),
-        *_reproduction(verification.reproduction),
+        *(_reproduction(verification.reproduction) if expects_red or verification.reproduction else ()),
         *_suite(verification.suite),
     ]
     text = "\n".join(section for section in sections if section)

@@ -72,6 +72,7 @@ class Verifier:
         conflicts: tuple[str, ...] = (),
         before: Callable[[], Patch] | None = None,
         guarded: Guarded | None = None,
+        expects_red: bool = True,
         limits: TimeLimits | None = None,
         guards: Guards = none_known,
     ) -> None:
@@ -84,6 +85,7 @@ class Verifier:
         self._conflicts = conflicts
         self._find_before = before
         self._guarded = guarded
+        self._expects_red = expects_red or guarded is not None
         self._limits = limits or TimeLimits()
         self._guards = guards
         self._isolated = True
@@ -139,7 +141,8 @@ class Verifier:
             isolated=self._isolated,
             sandbox=self._workspaces.provider,
         )
-        return Verified(patch=patch, verification=verification, feedback=feedback(verification))
+        told = feedback(verification, expects_red=self._expects_red)
+        return Verified(patch=patch, verification=verification, feedback=told)
 
     async def _static(self, patch: Patch) -> tuple[Gate, ...]:
         candidate = Candidate(self._tree, patch)
