@@ -33,6 +33,7 @@ LAYERS = (
     ("app.gitclean", "app.gitcommand", "app.gitformat", "app.gitremote", "app.gitstore", "app.gittree"),
     ("app.gitmerge", "app.mergerules", "app.repository", "app.fixes"),
     ("app.model", "app.sandbox", "app.workspaces", "app.context"),
+    ("app.gateway",),
     ("app.agent", "app.planner"),
     ("app.runners", "app.verify"),
     ("app.lessons",),
@@ -76,10 +77,10 @@ HOMES = {
         "app.model",
         "app.publish",
     },
-    "starlette": {"app.entrypoints", "app.web"},
+    "starlette": {"app.entrypoints", "app.gateway", "app.web"},
     "tiktoken": {"app.model"},
     "tree_sitter": {"app.grammars", "app.syntax_checks"},
-    "uvicorn": {"app.entrypoints", "app.web"},
+    "uvicorn": {"app.entrypoints", "app.gateway", "app.web"},
     "yaml": {"app.plan_text", "app.sandbox.detect", "app.strictyaml", "app.syntax_checks"},
 }
 MODEL_LIBRARIES = {"litellm", "openai", "tiktoken"}

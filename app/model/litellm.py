@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -16,11 +17,11 @@ from app.model.errors import ModelError
 from app.model.faults import classify, read
 from app.model.preflight import preflight
 from app.model.pricelist import price_list
-from app.model.prices import Price, cost_of, dollars, model_info
+from app.model.prices import DEFAULT_WINDOW, OLLAMA_WINDOW, Price, cost_of, dollars, model_info
 from app.model.providers import PROVIDERS, route
 from app.model.stream import Assembly, usage_of
 from app.model.tokens import count_text, count_tokens
-from app.model.wire import Dialect, body, only_json
+from app.model.wire import Dialect, body, may_think, only_json
 
 NO_KEY = "no-key"
 """Endpoints of one's own often need none, and the client wants one."""
@@ -29,6 +30,7 @@ ODD_BODIES = (OSError, ValueError, LookupError, TypeError, AttributeError)
 CACHE_POINTS = ({"location": "message", "role": "system"}, {"location": "message", "index": -1})
 THINKING: Mapping[Reasoning, int] = {"": 0, "low": 2_048, "medium": 4_096, "high": 8_192}
 """Tokens for thinking, besides the answer's: more than LiteLLM grants providers that want a number."""
+OLLAMA = frozenset({"ollama", "ollama_chat"})
 PARAMETER_REFUSED = frozenset({400, 422, 501})
 
 
@@ -58,11 +60,15 @@ class LiteLLMModel:
         self._route = route(name, environment)
         self._price = price
         self._patience = patience or Patience()
-        listed = price_list().find(self._route.name)
-        self._dialect = Dialect() if listed is None or listed.structured else Dialect(schema="prompt")
+        listed = price_list().find(self._route.name) or price_list().find(self._route.listed_name)
+        claude = "claude" in self._route.model
+        self._dialect = Dialect(
+            thinking=claude, schema="json_schema" if listed is None or listed.structured else "prompt"
+        )
         self._reasoning = reasoning
-        self._takes_reasoning = listed is None or listed.reasoning
-        info = model_info(self._route.name, listed.info if listed else None, price)
+        self._takes_reasoning = None if listed is None else listed.reasoning
+        window = OLLAMA_WINDOW if self._route.provider in OLLAMA else DEFAULT_WINDOW
+        info = model_info(self._route.name, listed.info if listed else None, price, window=window)
         self._info = replace(info, thinking=THINKING[reasoning], endpoint=self._route.base)
 
     @property
@@ -73,7 +79,7 @@ class LiteLLMModel:
         _importing()
 
     async def check(self) -> None:
-        if self._reasoning and not self._takes_reasoning:
+        if self._reasoning and self._takes_reasoning is False:
             message = f"{self._info.name} does not reason, so it takes no `reasoning: {self._reasoning}`."
             hint = "Leave `reasoning` out, or choose a model that reasons."
             raise ModelError(message, kind="give_up", reason="no_reasoning", hint=hint)
@@ -119,21 +125,32 @@ class LiteLLMModel:
         arguments = body(request, self._dialect)
         if self._route.base:
             arguments["api_base"] = self._route.base
-        if self._route.key or self._route.base:
+        if self._route.key or (self._route.base and not self._route.known.tokens):
             arguments["api_key"] = self._route.key or NO_KEY
-        if self._reasoning and request.max_tokens > self._info.thinking:
-            arguments["reasoning_effort"] = self._reasoning
-            arguments["allowed_openai_params"] = ["reasoning_effort"]
         if "claude" in self._route.model:
             arguments["cache_control_injection_points"] = list(CACHE_POINTS)
+        if self._route.provider in OLLAMA:
+            arguments["num_ctx"] = self._info.context_window
+        arguments |= self._thinking(request)
         limits = library.httpx.Timeout(self._patience.first, connect=self._patience.connect)
         return arguments | {
-            "model": self._route.name,
+            "model": self._route.wire_name,
             "timeout": limits,
             "max_retries": 0,
             "num_retries": 0,
             "drop_params": True,
         }
+
+    def _thinking(self, request: Request) -> dict[str, Any]:
+        """The word on how hard to think, where there is room for it; to a model that no list knows, as it is."""
+        if not self._reasoning or request.max_tokens <= self._info.thinking:
+            return {}
+        if self._dialect.thinking and not may_think(request):
+            return {}
+        unknown = self._takes_reasoning is None
+        return {"reasoning_effort": self._reasoning} | (
+            {"allowed_openai_params": ["reasoning_effort"]} if unknown else {}
+        )
 
     async def _collect(self, stream: Any, assembly: Assembly) -> Any:
         """Read to the end; returns the usage if the provider reported one: LiteLLM makes up what is missing."""
@@ -158,6 +175,7 @@ class LiteLLMModel:
         return Answer(
             content=only_json(content) if request.response_schema is not None else content,
             tool_calls=assembly.tool_calls,
+            thinking=assembly.thinking,
             finish_reason=assembly.finish_reason,
             usage=usage,
             model=self._info.name,
@@ -247,6 +265,7 @@ def _load() -> Library:
         gc.freeze()
         gc.enable()
 
+    warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)  # of its own translations
     litellm: Any = module
     litellm.telemetry = False
     litellm.suppress_debug_info = True

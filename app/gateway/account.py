@@ -1,0 +1,70 @@
+"""The money of one call: its worst case is set aside before, and what it used is booked, however it ends."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.gateway.reading import Reading
+from app.gateway.wires import Refusal, limit_of
+from app.model.base import ModelInfo, Usage
+from app.model.budget import Ledger
+from app.model.passage import Wire
+from app.model.prices import affordable, cost_of, worst_case
+from app.model.tokens import count_text
+
+SMALLEST_ANSWER = 256
+"""Output tokens below which an answer is not worth asking for; agents have small questions too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A call that may be made: `limit` is how many tokens its answer may have."""
+
+    call: str
+    prompt: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One job's ledger, for the calls of one agent. Blocking: ask from a thread."""
+
+    ledger: Ledger
+    info: ModelInfo
+    name: str = "agent"
+
+    async def reserve(self, wire: Wire, body: Mapping[str, Any]) -> Reservation:
+        return await asyncio.to_thread(self._reserve, wire, body)
+
+    def _reserve(self, wire: Wire, body: Mapping[str, Any]) -> Reservation:
+        """Raises Refusal for what does not fit the window, BudgetError for what does not fit the money."""
+        info, wanted = self.info, limit_of(wire, body)
+        prompt = count_text(info.name, json.dumps(body, ensure_ascii=False))
+        enough = min(SMALLEST_ANSWER, wanted or SMALLEST_ANSWER)
+        room = min(wanted or info.max_output, info.max_output, info.context_window - prompt)
+        if room < enough:
+            message = f"{prompt:,} tokens do not fit into the context window of {info.context_window:,} tokens."
+            raise Refusal(400, "context_length_exceeded", message)
+        call = f"{self.name}.{secrets.token_hex(6)}"
+        room = min(room, affordable(info, prompt, self.ledger.remaining(call), room))
+        if room < enough:
+            raise self.ledger.refusal(call, worst_case(info, prompt, enough))
+        self.ledger.reserve(call, worst_case(info, prompt, room), if_lost=self._priced(Usage(prompt_tokens=prompt)))
+        return Reservation(call, prompt, room)
+
+    def book(self, reserved: Reservation, reading: Reading | None) -> Usage:
+        """What the provider reported, or an estimate of what it heard and said; nothing where it was never asked."""
+        usage = Usage() if reading is None else reading.usage or self._estimated(reserved, reading)
+        usage = self._priced(usage)
+        self.ledger.book(reserved.call, usage)
+        return usage
+
+    def _estimated(self, reserved: Reservation, reading: Reading) -> Usage:
+        written = count_text(self.info.name, reading.everything)
+        return Usage(prompt_tokens=reserved.prompt, completion_tokens=written, estimated=True)
+
+    def _priced(self, usage: Usage) -> Usage:
+        return usage.model_copy(update={"cost": cost_of(self.info, usage)})

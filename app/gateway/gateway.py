@@ -1,0 +1,218 @@
+"""The only way out of an agent's sandbox: one job's model, with the job's key and the job's money, and nothing else.
+
+agent ─► forwarder inside ─► unix socket ─► token? rules? money? ─► the model, by its own protocol ─► booked, recorded
+"""
+
+import asyncio
+import hmac
+import json
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.errors import AgentFixError
+from app.gateway.account import Account, Reservation
+from app.gateway.exchange import Exchange, Recorder
+from app.gateway.reading import Reading
+from app.gateway.rules import check
+from app.gateway.wires import DONE, Refusal, frame, refusal_event, wants_usage
+from app.model.errors import BudgetError, ModelError
+from app.model.passage import Event, Passage, Wire
+
+STATUS: Mapping[str, int] = {"retry": 503, "wait": 429, "shrink": 400, "give_up": 400}
+LONGEST_PIECE = 16
+"""Characters that one token of an answer may have: a provider that writes more than it may is cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bytes of a request, calls at once, and calls that may wait for those."""
+
+    body: int = 32 * 1024**2
+    at_once: int = 8
+    waiting: int = 56
+
+
+class Places:
+    """So many calls at once, and so many that may wait for those; who comes then is sent away."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._free = asyncio.Semaphore(limits.at_once)
+        self._most = limits.at_once + limits.waiting
+        self._here = 0
+
+    async def __aenter__(self) -> None:
+        if self._here >= self._most:
+            raise Refusal(429, "too_many_calls", "Too many calls at once.", retry_after=1.0)
+        self._here += 1
+        try:
+            await self._free.acquire()
+        except BaseException:
+            self._here -= 1
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._here -= 1
+        self._free.release()
+
+
+@dataclass(slots=True)
+class Gateway:
+    """Passes an agent's calls on. Knows nothing of HTTP, but for the numbers of its refusals.
+
+    `token` is the job's own, and good for nothing else; `names` are what the model may be called by.
+    `spent_out` is set when a call was refused for want of money: the job is then paused, whatever the agent says.
+    """
+
+    passage: Passage
+    account: Account
+    token: str
+    names: Collection[str]
+    limits: Limits = Limits()
+    on_exchange: Callable[[Exchange], None] = lambda _: None
+    clock: Callable[[], float] = field(default=lambda: asyncio.get_running_loop().time())
+    recorder: Recorder = field(default_factory=Recorder)
+    spent_out: BudgetError | None = None
+    places: Places = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.places = Places(self.limits)
+
+    def admit(self, token: str) -> None:
+        """Raises Refusal for every token but this job's."""
+        if not hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode()):
+            raise Refusal(401, "invalid_api_key", "This is not this job's token.")
+
+    def models(self) -> dict[str, Any]:
+        """The list that clients ask for, in OpenAI's words."""
+        entries = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "agent-fix"} for name in sorted(self.names)
+        ]
+        return {"object": "list", "data": entries}
+
+    def parse(self, raw: bytes) -> dict[str, Any]:
+        try:
+            body = json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            raise Refusal(400, "bad_request", "The request is no JSON.") from error
+        if not isinstance(body, dict):
+            raise Refusal(400, "bad_request", "The request is to be a JSON object.")
+        return body
+
+    async def answer(self, wire: Wire, body: Mapping[str, Any]) -> dict[str, Any] | AsyncGenerator[bytes]:
+        """A document, or the frames of a stream that has begun. Raises Refusal."""
+        try:
+            check(wire, body, self.names)
+            return await self._passed_on(wire, body)
+        except Refusal as refusal:
+            self.on_exchange(self.recorder.refused(wire, refusal))
+            raise
+
+    async def _passed_on(self, wire: Wire, body: Mapping[str, Any]) -> dict[str, Any] | AsyncGenerator[bytes]:
+        call = _Call(self, wire, body)
+        if not body.get("stream"):
+            return await call.whole()
+        frames = call.frames()
+        try:
+            first = await anext(frames)  # so that what fails at once is an honest status, not half a stream
+        except BaseException:
+            await frames.aclose()
+            raise
+        return _after(first, frames)
+
+    async def reserve(self, wire: Wire, body: Mapping[str, Any]) -> Reservation:
+        try:
+            return await self.account.reserve(wire, body)
+        except BudgetError as error:
+            self.spent_out = error
+            raise Refusal(402, "budget_reached", f"{error.message} Stop here: the job is paused.") from error
+
+
+async def _after(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call from its reservation to its booking."""
+
+    gateway: Gateway
+    wire: Wire
+    body: Mapping[str, Any]
+
+    async def whole(self) -> dict[str, Any]:
+        reading: Reading | None = None
+        async with self.gateway.places:
+            reserved, begun, new = await self._begin()
+            try:
+                reading = Reading(self.wire)
+                document = await self.gateway.passage.whole(self.wire, self.body, reserved.limit)
+                reading.whole(document)
+            except ModelError as error:
+                reading = reading if error.kind == "retry" else None
+                raise refused(error) from error
+            else:
+                return document
+            finally:
+                self._end(reserved, reading, new, begun)
+
+    async def frames(self) -> AsyncGenerator[bytes]:
+        """Ends in the protocol's own way; an error in the middle is one more event, and then the end."""
+        reading, begun_to_answer = Reading(self.wire), False
+        async with self.gateway.places:
+            reserved, begun, new = await self._begin()
+            charged: Reading | None = reading
+            try:
+                async with aclosing(self._events(reserved, reading)) as events:
+                    async for event in events:
+                        begun_to_answer = True
+                        if not self._unasked(event):
+                            yield frame(event)
+                if self.wire == "chat":
+                    yield DONE
+            except ModelError as error:
+                if not begun_to_answer:
+                    charged = None if error.kind != "retry" else reading
+                    raise refused(error) from error
+                yield refusal_event(self.wire, refused(error))
+            finally:
+                self._end(reserved, charged, new, begun)
+
+    async def _events(self, reserved: Reservation, reading: Reading) -> AsyncGenerator[Event]:
+        """As they come; one that ends before its last is a fault, whatever the client would make of it."""
+        async with aclosing(self.gateway.passage.stream(self.wire, self.body, reserved.limit)) as events:
+            async for event in events:
+                reading.add(event)
+                if reading.characters > LONGEST_PIECE * reserved.limit + 10_000:
+                    raise ModelError("The model wrote more than it was let.", kind="give_up", reason="over_limit")
+                yield event
+        if not reading.finished:
+            raise ModelError("The model's answer broke off.", kind="retry", reason="stream_cut")
+
+    def _unasked(self, event: Event) -> bool:
+        """The chunk with the usage is ours: a chat client that did not ask for it may trip over it."""
+        return self.wire == "chat" and not event.data.get("choices") and not wants_usage(self.body)
+
+    async def _begin(self) -> tuple[Reservation, float, tuple[str, ...]]:
+        reserved = await self.gateway.reserve(self.wire, self.body)
+        return reserved, self.gateway.clock(), self.gateway.recorder.news(self.body)
+
+    def _end(self, reserved: Reservation, reading: Reading | None, new: tuple[str, ...], begun: float) -> None:
+        """No await: whoever is cancelled here may be cancelled again before the money is booked."""
+        gateway = self.gateway
+        usage = gateway.account.book(reserved, reading)
+        if reading is not None:
+            took = gateway.clock() - begun
+            gateway.on_exchange(gateway.recorder.answered(self.wire, new, reading, usage, took))
+
+
+def refused(error: AgentFixError) -> Refusal:
+    """A provider's fault, in numbers that the agent's client acts upon rightly."""
+    if not isinstance(error, ModelError):
+        return Refusal(500, "error", error.message)
+    status = STATUS[error.kind]
+    reason = "context_length_exceeded" if error.kind == "shrink" else error.reason
+    return Refusal(status, reason, error.message, retry_after=error.retry_after)

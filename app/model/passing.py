@@ -1,0 +1,158 @@
+"""An outside agent's call on its way through LiteLLM, which speaks the agent's protocol to every provider."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.model.base import ModelInfo
+from app.model.errors import ModelError
+from app.model.faults import classify, read
+from app.model.litellm import NO_KEY, ODD_BODIES, Library, Patience, load
+from app.model.passage import Body, Event, Wire
+from app.model.pricelist import price_list
+from app.model.prices import Price, model_info
+from app.model.providers import route
+
+LIMIT: Mapping[Wire, str] = {"chat": "max_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}
+_SAMPLING = ("temperature", "top_p", "tools", "tool_choice", "parallel_tool_calls")
+_CHAT = ("messages", "functions", "function_call", "response_format", "stop", "n", "seed", "logit_bias", "logprobs")
+_COUNTS = ("top_logprobs", "presence_penalty", "frequency_penalty", "reasoning_effort", "verbosity")
+FIELDS: Mapping[Wire, frozenset[str]] = {
+    "chat": frozenset((*_SAMPLING, *_CHAT, *_COUNTS)),
+    "responses": frozenset((*_SAMPLING, "input", "instructions", "reasoning", "text", "include", "truncation")),
+    "messages": frozenset((*_SAMPLING, "messages", "system", "top_k", "stop_sequences", "thinking")),
+}
+"""What LiteLLM takes for part of the request. All else might be an option of its own (`api_base`!)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiteLLMPassage:
+    """One model by its LiteLLM name; keys and endpoints come from `environment`, by the names LiteLLM knows."""
+
+    name: str
+    environment: Mapping[str, str]
+    price: Price | None = None
+    patience: Patience = field(default_factory=Patience)
+
+    @property
+    def info(self) -> ModelInfo:
+        found = route(self.name, self.environment)
+        listed = price_list().find(found.name)
+        return model_info(found.name, listed.info if listed else None, self.price)
+
+    async def stream(self, wire: Wire, body: Body, limit: int) -> AsyncGenerator[Event]:
+        library = await asyncio.wrap_future(load())
+        try:
+            async with asyncio.timeout(self.patience.first):
+                answer = await self._call(library, wire, body, limit, stream=True)
+            async with aclosing(_events(wire, answer)) as events:
+                while True:
+                    async with asyncio.timeout(self.patience.between):
+                        event = await anext(events, None)
+                    if event is None:
+                        return
+                    yield event
+        except TimeoutError as error:
+            raise ModelError(f"{self.name} took too long to answer.", kind="retry", reason="timeout") from error
+        except (library.openai.OpenAIError, library.httpx.HTTPError, *ODD_BODIES) as error:
+            raise self._fault(error) from error
+
+    async def whole(self, wire: Wire, body: Body, limit: int) -> dict[str, Any]:
+        library = await asyncio.wrap_future(load())
+        try:
+            async with asyncio.timeout(self.patience.first):
+                return _plain(await self._call(library, wire, body, limit, stream=False))
+        except TimeoutError as error:
+            raise ModelError(f"{self.name} took too long to answer.", kind="retry", reason="timeout") from error
+        except (library.openai.OpenAIError, library.httpx.HTTPError, *ODD_BODIES) as error:
+            raise self._fault(error) from error
+
+    async def _call(self, library: Library, wire: Wire, body: Body, limit: int, *, stream: bool) -> Any:
+        arguments = arguments_of(wire, body, limit)
+        found = route(self.name, self.environment)
+        arguments |= {
+            "model": found.name,
+            "stream": stream,
+            "timeout": library.httpx.Timeout(self.patience.first, connect=self.patience.connect),
+            "max_retries": 0,
+            "num_retries": 0,
+            "drop_params": True,
+        }
+        if found.base:
+            arguments["api_base"] = found.base
+        if found.key or found.base:
+            arguments["api_key"] = found.key or NO_KEY
+        match wire:
+            case "chat":
+                if stream:
+                    arguments["stream_options"] = {"include_usage": True}
+                return await library.litellm.acompletion(**arguments)
+            case "responses":
+                # an endpoint of one's own speaks the older protocol for sure, and the newer one perhaps
+                return await library.litellm.aresponses(
+                    **arguments, store=False, use_chat_completions_api=bool(found.base)
+                )
+            case "messages":
+                return await library.litellm.anthropic_messages(**arguments)
+
+    def _fault(self, error: BaseException) -> ModelError:
+        found = route(self.name, self.environment)
+        secrets = [self.environment.get(name, "") for name in found.known.keys + found.known.tokens]
+        return classify(read(error), name=self.name, where=found.where, secrets=secrets)
+
+
+def arguments_of(wire: Wire, body: Body, limit: int) -> dict[str, Any]:
+    """What LiteLLM is called with: the protocol's own fields, and all others as fields of the request and no more."""
+    known = {name: value for name, value in body.items() if name in FIELDS[wire]}
+    ours = {"model", "stream", "stream_options", "store", "max_tokens", "max_completion_tokens", "max_output_tokens"}
+    others = {name: value for name, value in body.items() if name not in known and name not in ours}
+    arguments = {**known, LIMIT[wire]: limit}
+    if others and wire != "messages":
+        arguments["extra_body"] = others
+    if "reasoning_effort" in known:
+        arguments["allowed_openai_params"] = ["reasoning_effort"]
+    return arguments
+
+
+async def _events(wire: Wire, answer: Any) -> AsyncGenerator[Event]:
+    if wire == "messages":
+        async for event in _from_frames(answer):
+            yield event
+        return
+    async for part in answer:
+        data = _plain(part)
+        yield Event(str(data.get("type", "")) if wire == "responses" else "", data)
+
+
+async def _from_frames(answer: Any) -> AsyncGenerator[Event]:
+    """Server-sent events out of bytes that may be cut anywhere; what is no JSON object is left out."""
+    rest = b""
+    async for piece in answer:
+        if isinstance(piece, dict):
+            yield Event(str(piece.get("type", "")), piece)
+            continue
+        *frames, rest = (rest + piece).replace(b"\r\n", b"\n").split(b"\n\n")
+        for frame in frames:
+            lines = [line[5:].strip() for line in frame.split(b"\n") if line.startswith(b"data:")]
+            data = _object(b"\n".join(lines))
+            if data is not None:
+                yield Event(str(data.get("type", "")), data)
+
+
+def _object(text: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _plain(part: Any) -> dict[str, Any]:
+    """LiteLLM's objects and dictionaries alike as what goes over the wire."""
+    if isinstance(part, dict):
+        return part
+    found: dict[str, Any] = json.loads(part.model_dump_json(exclude_none=True))
+    return found
