@@ -54,9 +54,10 @@ class Timed(Workflow):
             "actions/setup-python": f"date +%s.%N > {self.place}/began\n"
             f'echo "python-path={python}" >> "$GITHUB_OUTPUT"',
             "actions/cache/restore": f'rm -rf "$AT"\n[ -e {archive} ] || exit 0\n'
-            f"tar --posix -P --use-compress-program unzstd -xf {archive}\n"
+            'mkdir -p "$AT"\n'
+            f'tar --posix -C "$AT" --use-compress-program unzstd -xf {archive}\n'
             'echo cache-hit=true >> "$GITHUB_OUTPUT"',
-            "actions/cache/save": f'tar --posix -P --use-compress-program zstdmt -cf {archive} "$AT"',
+            "actions/cache/save": f'tar --posix -C "$AT" --use-compress-program zstdmt -cf {archive} .',
             "actions/upload-artifact": "true",
         }[name]
 
@@ -101,7 +102,6 @@ class Site:
         given = {"model": "openai/bench", "model-keys": "${{ secrets.MODEL_KEYS }}"}
         workflow = Timed(place, self._repository.full_name, given, self.archive)
         addresses = {"GITHUB_API_URL": self._github.api_url, "GITHUB_SERVER_URL": self._github.server_url}
-        addresses["RUNNER_TOOL_CACHE"] = str(self._place / "tools")
         hidden = {"GITHUB_TOKEN": self._github.workflow_token(self._repository)}
         hidden["MODEL_KEYS"] = "".join(f"{name}={value}\n" for name, value in keys.items())
         acted = workflow.end(workflow.begin(event, payload, addresses, hidden))
@@ -113,8 +113,8 @@ class Site:
 
 def durations(log: str) -> dict[str, float]:
     """What act says that each of the Action's steps took."""
-    found = re.findall(r"Success - Main ([^\[\n]+?) \[([0-9.]+)(ms|s|m[0-9.]+s)\]", log)
-    return {name: float(number) / (1_000 if unit == "ms" else 1) for name, number, unit in found}
+    found = re.findall(r"Success - Main ([^\[\n]+?) \[(?:([0-9]+)m)?([0-9.]+)(m?s)\]", log)
+    return {name: 60 * int(m or 0) + float(number) / (1_000 if unit == "ms" else 1) for name, m, number, unit in found}
 
 
 @contextmanager

@@ -135,8 +135,26 @@ class Workflow:
         return found
 
     def _instead_of(self, name: str) -> str:
-        """Python and the environment are those of this test; a venv's `python` tells with what it was started."""
-        python = textwrap.dedent(f"""\
+        script, given = self.stand_in(name), {"AT": "${{ inputs.path }}", "TEXT": self._telling_python()}
+        step = {"id": "it", "shell": "bash", "env": given, "run": script}
+        outputs = {key: {"value": f"${{{{ steps.it.outputs.{key} }}}}"} for key in ("python-path", "cache-hit")}
+        inputs = {key: {"default": ""} for key in _INPUTS}
+        runs = {"using": "composite", "steps": [step]}
+        return yaml.safe_dump({"name": name, "inputs": inputs, "outputs": outputs, "runs": runs}, sort_keys=False)
+
+    def stand_in(self, name: str) -> str:
+        """The script of somebody else's action. Python and the environment are those of this test."""
+        return {
+            "actions/setup-python": f'echo "python-path={sys.executable}" >> "$GITHUB_OUTPUT"',
+            "actions/cache/restore": 'mkdir -p "$AT/bin"\nprintf %s "$TEXT" > "$AT/bin/python"\n'
+            'chmod +x "$AT/bin/python"\necho cache-hit=true >> "$GITHUB_OUTPUT"',
+            "actions/cache/save": "exit 1",
+            "actions/upload-artifact": f'cp -R "$AT" {self.kept}/',
+        }[name]
+
+    def _telling_python(self) -> str:
+        """A virtual environment's `python` that tells with what it was started."""
+        return textwrap.dedent(f"""\
             #!/bin/sh
             step="$5"
             [ "$4" = action ] || step="$4"
@@ -144,19 +162,6 @@ class Workflow:
             echo $$ > {self.started}/"$step".pid
             exec {sys.executable} "$@"
             """)
-        bodies = {
-            "actions/setup-python": f'echo "python-path={sys.executable}" >> "$GITHUB_OUTPUT"',
-            "actions/cache/restore": 'mkdir -p "$AT/bin"\nprintf %s "$TEXT" > "$AT/bin/python"\n'
-            'chmod +x "$AT/bin/python"\necho cache-hit=true >> "$GITHUB_OUTPUT"',
-            "actions/cache/save": "exit 1",
-            "actions/upload-artifact": f'cp -R "$AT" {self.kept}/',
-        }
-        given = {"AT": "${{ inputs.path }}", "TEXT": python}
-        step = {"id": "it", "shell": "bash", "env": given, "run": bodies[name]}
-        outputs = {key: {"value": f"${{{{ steps.it.outputs.{key} }}}}"} for key in ("python-path", "cache-hit")}
-        inputs = {key: {"default": ""} for key in _INPUTS}
-        runs = {"using": "composite", "steps": [step]}
-        return yaml.safe_dump({"name": name, "inputs": inputs, "outputs": outputs, "runs": runs}, sort_keys=False)
 
 
 _INPUTS = ("path", "key", "name", "if-no-files-found", "python-version", "update-environment")

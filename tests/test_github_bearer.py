@@ -84,3 +84,11 @@ async def test_every_request_is_signed_by_it() -> None:
 
 def test_it_is_not_shown() -> None:
     assert TOKEN not in repr(Bearer(Host("http://api.example", "http://site.example"), TOKEN))
+
+
+async def test_whose_it_is_is_asked_once() -> None:
+    site = Site({"/user": httpx.Response(200, json=BOT), f"/users/{BOT['login']}": httpx.Response(200, json=BOT)})
+    app = door(site).app
+    first, again = [await who_we_are(Door(app, GIVEN, REPOSITORY)) for _ in range(2)]
+    assert first == again
+    assert [path for _, path, _ in site.asked] == ["/user", f"/users/{BOT['login']}"]

@@ -123,3 +123,19 @@ async def test_a_short_silence_is_waited_out_and_a_long_one_told() -> None:
         async with pace.turn(mutation=True):
             raise AssertionError("it may not be entered")
     assert caught.value.until == NOW + timedelta(seconds=60)
+
+
+async def test_a_few_mutations_may_come_at_once_and_many_may_not() -> None:
+    now, began = [NOW], list[float]()
+
+    async def sleep(seconds: float) -> None:
+        now[0] += timedelta(seconds=seconds)
+
+    pace = Pace(lambda: now[0], sleep, at_once=3)
+    for _ in range(6):
+        async with pace.turn(mutation=True):
+            began.append((now[0] - NOW).total_seconds())
+    assert began == [0, 0, 0, 1, 2, 3]
+    now[0] += timedelta(seconds=60)
+    async with pace.turn(mutation=True):
+        assert now[0] == NOW + timedelta(seconds=63)

@@ -38,7 +38,7 @@ async def receive(workflow: Workflow, told: Told) -> int:
             await _decide(workplace)
             if before is not None and before.elsewhere:
                 await _reach(workplace, workflow, before)
-        await _stock(workplace)
+        await asyncio.gather(_stock(workplace), carry_out_due(workplace.publishing, Patience(TELLING)))
         await carry_out_due(workplace.publishing, Patience(TELLING))
         found = the_job(workplace.publishing)
     work = found is not None and found.ready and not found.handed_over and found.row.state in WORKED_ON

@@ -17,15 +17,23 @@ def utc_now() -> datetime:
 
 
 class Pace:
-    """One installation's turns. Reads go side by side, mutations one after the other."""
+    """One installation's turns. Reads go side by side, mutations one after the other.
+
+    The first `at_once` mutations of a while need not wait; whoever says many keeps a second between them.
+    """
 
     def __init__(
-        self, now: Callable[[], datetime] = utc_now, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self,
+        now: Callable[[], datetime] = utc_now,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        *,
+        at_once: int = 1,
     ) -> None:
         self._now = now
         self._sleep = sleep
+        self._ahead = (at_once - 1) * BETWEEN_MUTATIONS
         self._mutating = asyncio.Lock()
-        self._next_mutation = datetime.min.replace(tzinfo=UTC)
+        self._next_mutation = datetime(1, 1, 2, tzinfo=UTC)
         self._silent_until = datetime.min.replace(tzinfo=UTC)
 
     @asynccontextmanager
@@ -36,11 +44,11 @@ class Pace:
             yield
             return
         async with self._mutating:
-            await self._wait(max(self._silent_until, self._next_mutation))
+            await self._wait(max(self._silent_until, self._next_mutation - self._ahead))
             try:
                 yield
             finally:
-                self._next_mutation = self._now() + BETWEEN_MUTATIONS
+                self._next_mutation = max(self._next_mutation, self._now()) + BETWEEN_MUTATIONS
 
     def be_silent(self, until: datetime) -> None:
         self._silent_until = max(self._silent_until, until)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 import httpx
@@ -81,6 +81,9 @@ class Credentials:
 class Connection(ABC):
     """One GitHub and what we get in by: one pool of connections, one pace for each installation."""
 
+    at_once: ClassVar[int] = 1
+    """Mutations that need no second between them."""
+
     def __init__(
         self,
         host: Host,
@@ -120,7 +123,7 @@ class Connection(ABC):
         """Forget every token after a 401; False where there is no other to be had."""
 
     def pace(self, installation: int) -> Pace:
-        return self._paces.setdefault(installation, Pace(self.now, self.sleep))
+        return self._paces.setdefault(installation, Pace(self.now, self.sleep, at_once=self.at_once))
 
     def as_bearer(self, token: str) -> GitHub[Any]:
         return GitHub(token, config=self._config)
@@ -191,6 +194,9 @@ class App(Connection):
 
 class Bearer(Connection):
     """One token that was given to us, as a workflow's is: what it may is not ours to choose, nor when it ends."""
+
+    at_once: ClassVar[int] = 5
+    """A workflow says little in all: eyes, a status and labels, and people are waiting for it to begin."""
 
     def __init__(
         self,
