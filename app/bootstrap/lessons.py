@@ -19,6 +19,7 @@ from app.lessons.recalling import recall
 from app.model.budget import Ledger
 from app.model.embedding import Embedding
 from app.model.sql_ledger import SqlLedger
+from app.redact import Redactor
 from app.settings import Settings
 from app.tree import Tree
 
@@ -27,12 +28,19 @@ class Memory:
     """One job's; without `lessons` nothing is known and nothing is kept. `forget` is how people take a lesson back."""
 
     def __init__(
-        self, job: Job, lessons: SqlLessons | None, ranking: Callable[[SqlLessons], Ranking], forget: str
+        self,
+        job: Job,
+        lessons: SqlLessons | None,
+        ranking: Callable[[SqlLessons], Ranking],
+        *,
+        forget: str,
+        redactor: Redactor,
     ) -> None:
         self._job = job
         self._lessons = lessons
         self._ranking = ranking(lessons) if lessons else None
         self._forget = forget
+        self._redactor = redactor
         self._recalled: tuple[Lesson, ...] = ()
 
     async def recall(self, tree: Tree, progress: Progress) -> None:
@@ -44,8 +52,11 @@ class Memory:
 
     async def learn(self, experience: Experience, progress: Progress) -> str:
         """What people are told of it."""
-        drafts = await asyncio.to_thread(lessons_of, experience) if self._lessons else ()
-        learned = await asyncio.to_thread(self._lessons.learn, drafts) if self._lessons and drafts else ()
+        if self._lessons is None:
+            return ""
+        drafts = await asyncio.to_thread(lessons_of, experience)
+        harmless = [draft for draft in drafts if not self._redactor.found(draft.text)]
+        learned = await asyncio.to_thread(self._lessons.learn, harmless) if harmless else ()
         told = words.learned(learned, self._forget)
         if told:
             progress.say("note", told)
@@ -64,7 +75,8 @@ class Memory:
 
 def memory_of(job: Job, lessons: SqlLessons | None, settings: Settings, store: JobStore, *, forget: str) -> Memory:
     ledger = SqlLedger(store.engine, job.id, job.budget.usd)
-    return Memory(job, lessons, partial(make_ranking, settings, ledger), forget)
+    ranking = partial(make_ranking, settings, ledger)
+    return Memory(job, lessons, ranking, forget=forget, redactor=Redactor(settings.secrets))
 
 
 def make_ranking(settings: Settings, ledger: Ledger, lessons: SqlLessons) -> Ranking:

@@ -66,6 +66,8 @@ def learned(text: str) -> str:
     """What an agent or a repository's own names brought, as one line; RefusedError where it is anything but a fact."""
     if len(text) > _LONGEST_READ:
         raise RefusedError(f"It has {len(text):,} characters; a lesson has at most {MAX_TEXT}.")
+    if "\n" in text.strip():
+        raise RefusedError("It has several lines.")
     seen = visible(text)
     shown = one_line(seen.text)
     if seen.removed:

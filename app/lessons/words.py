@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from app.lessons.base import AGENT, HARNESS, Lesson
+from app.text import one_line
 
 
 def shown(lessons: Sequence[Lesson]) -> str:
@@ -11,7 +12,7 @@ def shown(lessons: Sequence[Lesson]) -> str:
 
 
 def line(lesson: Lesson) -> str:
-    return f"- {lesson.number} ({_origin(lesson)}): {lesson.text}"
+    return f"- {lesson.number} ({_origin(lesson)}): {one_line(lesson.text)}"
 
 
 def used(lessons: Sequence[Lesson]) -> str:
@@ -29,7 +30,7 @@ def learned(lessons: Sequence[Lesson], forget: str = "/agent forget") -> str:
 def _origin(lesson: Lesson) -> str:
     where = f", {lesson.citation.path}" if lesson.citation else ""
     return (
-        f"told by {lesson.author}"
+        f"told by {one_line(lesson.author)}"
         if lesson.author not in {HARNESS, AGENT}
         else f"{lesson.kind.replace('_', ' ')}{where}"
     )
