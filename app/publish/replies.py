@@ -23,7 +23,9 @@ COMMANDS: Final = (
     ("/agent forget N", "take a lesson back"),
     ("/agent …", "anything else tells the job at work, or starts one"),
 )
-OPTIONS: Final = "Options on any: `--model NAME`, `--runner NAME`, `--budget 5`, `--kind tests`, `--attempts 3`."
+OPTIONS: Final = (
+    "Options on any of them: `--model NAME`, `--runner NAME`, `--budget 5`, `--kind tests`, `--attempts 3`."
+)
 NO_LESSONS: Final = "No lessons are kept here. Write them into `AGENTS.md`, which every job reads."
 MOST_LISTED: Final = 6_000
 """Characters of a list of lessons."""
