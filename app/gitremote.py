@@ -116,16 +116,19 @@ def branch_tips(store: GitStore, remote: Remote, prefix: str) -> dict[str, str]:
     return {ref.removeprefix("refs/heads/"): commit for commit, ref in lines}
 
 
-def push(store: GitStore, remote: Remote, branch: str, commit: str, *, expected: str | None) -> Push:
-    """Make `commit` the branch's tip if the branch is at `expected` (None: does not exist), or at `commit` already."""
+def push(store: GitStore, remote: Remote, branch: str, commit: str | None, *, expected: str | None) -> Push:
+    """Make `commit` the branch's tip if the branch is at `expected` (None: does not exist), or at `commit` already.
+
+    Without a commit the branch is taken away.
+    """
     check_branch(branch)
-    if not is_full_id(commit):
+    if commit is not None and not is_full_id(commit):
         raise ValueError(f"{commit!r} is not a full commit id")
     ref = f"refs/heads/{branch}"
     status, output, error = Git(f"--git-dir={store.path}").attempt(
         *_transport(remote),
         *("push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", "--no-signed"),
-        *(f"--force-with-lease={ref}:{expected or ''}", "--", remote.url, f"{commit}:{ref}"),
+        *(f"--force-with-lease={ref}:{expected or ''}", "--", remote.url, f"{commit or ''}:{ref}"),
         secret=remote.secret,
         timeout=PUSH,
     )

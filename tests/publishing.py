@@ -25,6 +25,7 @@ from app.model.sql_ledger import metadata as ledger_tables
 from app.patch import FileChange, Patch
 from app.plan import Plan
 from app.publish.comments import commit_message, pull_request_body, pull_request_title
+from app.publish.drafts import Drafts
 from app.publish.facts import facts_of
 from app.publish.granting import Granting
 from app.publish.herald import Herald
@@ -64,7 +65,11 @@ class Desk:
         self.intents = Intents(self.engine, self.now)
         self.intents.create_tables()
         self.granting = Granting(
-            self.roster, lambda name: JobBlobs(self.engine, name), Quarantine(Redactor(self.secrets)), self.now
+            self.roster,
+            lambda name: JobBlobs(self.engine, name),
+            Quarantine(Redactor(self.secrets)),
+            self.now,
+            Drafts(self.roster, self.intents),
         )
         self.publisher = Publisher(self.intents, self.open, self.granting.grant, "p1")
         self.settling = Settling(self.store, self.roster, self.intents, self.mirror)

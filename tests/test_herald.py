@@ -15,7 +15,7 @@ from app.plan import Plan
 from app.plan_text import render_plan
 from app.publish.herald import end_reaction, labels
 from app.publish.intents import MOST_WISHES
-from app.publish.status import read_plan
+from app.publish.planned import read_plan
 from app.result import Result
 from tests.fakes.github.ground import Ground, make_ground
 from tests.fakes.github.world import Pull

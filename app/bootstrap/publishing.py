@@ -19,6 +19,7 @@ from app.jobs.owner import this_process
 from app.jobs.parcels import Wanted
 from app.jobs.store import JobBlobs
 from app.model.sql_ledger import SqlLedger
+from app.publish.drafts import Drafts
 from app.publish.granting import Granting
 from app.publish.herald import Herald
 from app.publish.intent import Place
@@ -92,6 +93,7 @@ def furnished(premises: Premises, connection: Connection, login: str, *, page: s
         partial(JobBlobs, premises.engine),
         Quarantine(Redactor(settings.secrets)),
         clock,
+        Drafts(premises.roster, premises.intents),
         allowed_apps=settings.allowed_apps,
     )
     return Publishing(
@@ -108,6 +110,7 @@ def furnished(premises: Premises, connection: Connection, login: str, *, page: s
             clock,
             public_url=settings.public_url,
             page=page,
+            early=not page,
         ),
     )
 

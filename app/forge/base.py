@@ -4,7 +4,7 @@ Every method is safe to say twice and after a crash: it looks first, and returns
 There is nothing here to approve, to merge or to take a pull request out of draft.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -69,6 +69,15 @@ class Conversation(Forge, Protocol):
     @property
     def page(self) -> str:
         """The address that people look at it by."""
+        ...
+
+    async def replace_branch(self, name: str, commit: str, ours: Collection[str]) -> str:
+        """As `ensure_branch`; one of that name, or a numbered one, that holds one of `ours` is moved to `commit`."""
+        ...
+
+    async def tell_draft(self, branch: str, commit: str, amend: Callable[[str], str], *, close: bool) -> str:
+        """Change the body of our open draft of that branch, and `close` it where it still holds nothing but `commit`,
+        whose branch goes too; also one without a draft. Returns the draft's address, empty where there is none."""
         ...
 
     async def advance_branch(self, name: str, commit: str, expected: str) -> str:

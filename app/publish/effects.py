@@ -4,6 +4,7 @@ from functools import partial
 
 from app.failpoints import failpoint
 from app.forge.base import CheckRun, Conversation
+from app.publish.early import with_state
 from app.publish.follow_up import with_section
 from app.publish.intent import (
     AnswerThread,
@@ -16,6 +17,7 @@ from app.publish.intent import (
     React,
     Receipt,
     StatusComment,
+    TellDraft,
     TellFollowUp,
     WriteCheck,
 )
@@ -25,9 +27,12 @@ async def carry_out(forge: Conversation, job: str, intent: Intent) -> Receipt:  
     """Make it so, whatever is there already; returns where it is to be seen."""
     match intent:
         case OpenDraftPullRequest():
-            branch = await forge.ensure_branch(intent.branch, intent.commit)
+            branch = await _made(forge, intent)
             failpoint("branch.made")
             return Receipt(url=await forge.ensure_pull_request(intent.pull_request(branch)), branch=branch)
+        case TellDraft():
+            told = partial(with_state, section=intent.section)
+            return Receipt(url=await forge.tell_draft(intent.branch, intent.commit, told, close=intent.close))
         case PushCommits():
             branch = await forge.advance_branch(intent.branch, intent.commit, intent.expected)
             return Receipt(url=forge.page, branch=branch)
@@ -54,3 +59,12 @@ async def carry_out(forge: Conversation, job: str, intent: Intent) -> Receipt:  
             await forge.ensure_labels(intent.add, intent.remove)
             return Receipt(url=url)
     return Receipt()
+
+
+async def _made(forge: Conversation, intent: OpenDraftPullRequest) -> str:
+    """The branch at its commit: a new one, or the one of the draft that was opened early for it."""
+    if intent.draft:
+        return await forge.advance_branch(intent.draft, intent.commit, intent.replaces[0])
+    if intent.replaces:
+        return await forge.replace_branch(intent.branch, intent.commit, intent.replaces)
+    return await forge.ensure_branch(intent.branch, intent.commit)

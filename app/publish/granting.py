@@ -5,7 +5,7 @@ wish ─► our own rules ─► the forge's facts now ─► commit rebuilt, sa
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Protocol
 
 from pydantic import ValidationError
@@ -21,15 +21,22 @@ from app.gitstore import GitError, GitStore, UnsafePathError
 from app.job import Blobs
 from app.jobs.roster import Commissioned
 from app.patch import Patch
+from app.publish.drafts import NOT_YET, Drafts, early_wish
+from app.publish.early import AT_WORK
 from app.publish.house_style import dressed
-from app.publish.intent import Intent, OpenDraftPullRequest, PushCommits
+from app.publish.intent import Intent, OpenDraftPullRequest, OpenEarlyDraft, PushCommits, TellDraft
 from app.publish.intents import Claim
 from app.publish.quarantine import Quarantine
-from app.publish.rules import Now, Refused, Wish, refusal_now, refusal_of_change, refusal_of_wish
+from app.publish.rules import (
+    Now,
+    Refused,
+    Wish,
+    refusal_now,
+    refusal_of_change,
+    refusal_of_early,
+    refusal_of_wish,
+)
 from app.verify.gates.candidate import Candidate
-
-NOT_YET = timedelta(seconds=2)
-"""Between the wish and the handing over of its job."""
 
 
 class Reads(Protocol):
@@ -82,6 +89,7 @@ class Granting:
         blobs: Callable[[str], Blobs],
         quarantine: Quarantine,
         now: Callable[[], datetime],
+        drafts: Drafts,
         *,
         allowed_apps: frozenset[int] = frozenset(),
     ) -> None:
@@ -89,17 +97,28 @@ class Granting:
         self._blobs = blobs
         self._quarantine = quarantine
         self._now = now
+        self._drafts = drafts
         self._allowed_apps = allowed_apps
 
     async def grant(self, claim: Claim, forge: Ground) -> Intent:
         """The intent to carry out. Raises Refused, Quarantined, or a forge's error."""
         intent = await asyncio.to_thread(self._quarantine.checked, claim.job, claim.intent)
-        if not isinstance(intent, OpenDraftPullRequest | PushCommits):
-            return intent
+        match intent:
+            case OpenEarlyDraft():
+                return await self._early(claim, intent, forge)
+            case TellDraft():
+                return await self._told(claim, intent, forge)
+            case OpenDraftPullRequest() | PushCommits():
+                return await self._change(claim, intent, forge)
+        return intent
+
+    async def _change(self, claim: Claim, intent: OpenDraftPullRequest | PushCommits, forge: Ground) -> Intent:
+        """The verified change."""
         wish = await asyncio.to_thread(self._wish, claim, intent)
         _raise(refusal_of_wish(wish))
         if not wish.where.handed_over:
             raise WaitUntil("The job is not handed over yet.", until=self._now() + NOT_YET)
+        draft = await self._drafts.settled(claim.job, self._now())
         now = await self._ask(wish, forge.reads)
         _raise(refusal_now(wish, now))
         await self._stock(wish, forge.branches)
@@ -107,12 +126,34 @@ class Granting:
         _raise(await asyncio.to_thread(refusal_of_change, wish, Candidate(tree, wish.patch), now.config))
         if isinstance(intent, PushCommits):
             return intent
-        return await asyncio.to_thread(dressed, intent, tree, wish.where)
+        worded = await asyncio.to_thread(dressed, intent, tree, wish.where)
+        return await self._drafts.placed(wish.where, worded, draft, forge.branches.store)
 
-    def _wish(self, claim: Claim, intent: OpenDraftPullRequest | PushCommits) -> Wish:
+    async def _early(self, claim: Claim, intent: OpenEarlyDraft, forge: Ground) -> Intent:
+        """A draft before there is a change: the same questions, of an empty commit."""
+        where = self._where(claim)
+        wish = Wish(where, claim.place, early_wish(where, intent), Patch(base=where.job.task.base))
+        _raise(refusal_of_early(wish))
+        if where.row.state not in AT_WORK:
+            raise WaitUntil("The work has not begun yet.", until=self._now() + NOT_YET)
+        _raise(refusal_now(wish, await self._ask(wish, forge.reads)))
+        await _have(forge.branches, where.job.task.base)
+        return await self._drafts.opened(where, early_wish(where, intent), forge.branches.store)
+
+    async def _told(self, claim: Claim, intent: TellDraft, forge: Ground) -> Intent:
+        where = self._where(claim)
+        draft = await self._drafts.settled(claim.job, self._now())
+        await _have(forge.branches, where.job.task.base)
+        return await self._drafts.told(where, intent, draft, forge.branches.store)
+
+    def _where(self, claim: Claim) -> Commissioned:
         where = self._roster.get(claim.job)
         if where is None:
             raise Refused(f"There is no job {claim.job}.")
+        return where
+
+    def _wish(self, claim: Claim, intent: OpenDraftPullRequest | PushCommits) -> Wish:
+        where = self._where(claim)
         try:
             patch = Patch.model_validate_json(self._blobs(claim.job).get(intent.recipe.patch))
         except (KeyError, ValidationError):
@@ -141,9 +182,7 @@ class Granting:
 
     async def _stock(self, wish: Wish, branches: Stock) -> None:
         """Have the very commit that was verified in the trusted repository, made from its bytes (I9)."""
-        for needed in (wish.patch.base, *wish.intent.recipe.parents):
-            if not await asyncio.to_thread(_has, branches.store, needed):
-                await branches.bring(needed)
+        await _have(branches, wish.patch.base, *wish.intent.recipe.parents)
         try:
             made = await asyncio.to_thread(_rebuilt, branches.store, wish)
         except (GitError, UnsafePathError) as error:
@@ -151,6 +190,12 @@ class Granting:
         failpoint("commit.rebuilt")
         if made != wish.intent.commit:
             raise Refused("The commit is not what was verified; nothing was pushed.")
+
+
+async def _have(branches: Stock, *commits: str) -> None:
+    for needed in commits:
+        if not await asyncio.to_thread(_has, branches.store, needed):
+            await branches.bring(needed)
 
 
 def _rebuilt(store: GitStore, wish: Wish) -> str:

@@ -57,9 +57,35 @@ class OpenDraftPullRequest(Noun):
     base: str
     title: Title
     body: Body
+    replaces: tuple[str, ...] = ()
+    """Empty commits of ours that a branch may hold in its place. Only the publisher says so, which made them."""
+    draft: str = ""
+    """The branch of a draft that was opened early: the commit goes there or nowhere. Only the publisher says so."""
 
     def pull_request(self, branch: str) -> PullRequest:
         return PullRequest(branch=branch, base=self.base, title=self.title, body=self.body)
+
+
+class OpenEarlyDraft(Noun):
+    """Open the draft before there is a change: the publisher makes an empty commit by itself for the branch to hold."""
+
+    kind: Literal["early_draft"] = "early_draft"
+    branch: str
+    base: str
+    title: Title
+    body: Body
+
+
+class TellDraft(Noun):
+    """How a job stands, in the description of the draft that was opened early for it; any other text is left alone."""
+
+    kind: Literal["tell_draft"] = "tell_draft"
+    section: Comment
+    close: bool = False
+    """Nothing will come of it: close it, if its branch holds nothing but our empty commit, which goes with it."""
+    branch: str = ""
+    commit: str = ""
+    """Said by the publisher."""
 
 
 class PushCommits(Noun):
@@ -143,6 +169,8 @@ class Fail(Noun):
 
 Intent = Annotated[
     OpenDraftPullRequest
+    | OpenEarlyDraft
+    | TellDraft
     | PushCommits
     | DressPullRequest
     | TellFollowUp

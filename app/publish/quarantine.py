@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from app.errors import AgentFixError, ExitCode
 from app.patch import Patch
-from app.publish.intent import Intent, OpenDraftPullRequest, PushCommits
+from app.publish.intent import Intent, OpenDraftPullRequest, OpenEarlyDraft, PushCommits
 from app.redact import Redactor
 
 HELD_BACK = (
@@ -42,6 +42,9 @@ class Quarantine:
         texts = [text for name in _TEXTS if isinstance(text := getattr(intent, name, None), str)]
         if isinstance(intent, OpenDraftPullRequest | PushCommits):
             self.refuse(job, [*texts, intent.recipe.message])
+            return intent
+        if isinstance(intent, OpenEarlyDraft):
+            self.refuse(job, texts)
             return intent
         if not self._found(job, intent.kind, texts):
             return intent

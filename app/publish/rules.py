@@ -73,6 +73,11 @@ def refusal_of_wish(wish: Wish) -> Refused | None:
     return next((refused for rule in OWN_RULES if (refused := rule(wish))), None)
 
 
+def refusal_of_early(wish: Wish) -> Refused | None:
+    """The same of a draft that is to be opened before there is a change."""
+    return next((refused for rule in EARLY_RULES if (refused := rule(wish))), None)
+
+
 def refusal_now(wish: Wish, now: Now) -> Refused | None:
     """What the forge says against it."""
     return next((refused for rule in FORGE_RULES if (refused := rule(wish, now))), None)
@@ -166,6 +171,22 @@ OWN_RULES: Final[tuple[Callable[[Wish], Refused | None], ...]] = (
     _derived,
     _moves_forward,
     _ci_waits,
+)
+
+
+def _comes_early(wish: Wish) -> Refused | None:
+    where = wish.where
+    if not where.commission.opens_early or not wish.empty:
+        return Refused("The draft of this job is opened once its change is verified.")
+    return Refused("The change itself is on its way.") if where.handed_over else None
+
+
+EARLY_RULES: Final[tuple[Callable[[Wish], Refused | None], ...]] = (
+    _belongs,
+    _publishes,
+    _lives,
+    _derived,
+    _comes_early,
 )
 
 

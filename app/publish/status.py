@@ -83,6 +83,8 @@ class View:
     planned: str = ""
     """The plan as the log has it, where no result does yet."""
     lately: tuple[ProgressRow, ...] = ()
+    draft: str = ""
+    """The address of the draft that was opened early."""
     job_page: str = ""
     wants: Wants = ""
     """What a paused job cannot go on without."""
@@ -157,6 +159,8 @@ def _middle(view: View, level: Level) -> Iterator[str]:
             yield inline(reason)
     if result and result.hint and view.state in FINAL:
         yield inline(clip(result.hint, 400))
+    if view.draft and view.state in (FINAL | WAITING) - GOOD - {"no_change"}:
+        yield f"The draft stays open, with nothing verified: {view.draft}"
 
 
 def _published(view: View, result: Result, level: Level) -> Iterator[str]:
@@ -180,6 +184,8 @@ def _stages(view: View) -> Iterator[str]:
             done, told = bool(plan) and at != begins, f": {plan}" if plan else ""
         elif name == "Reproduction":
             done, told = _reproduced(view.result), ""
+        elif view.draft and begins == len(order) - 1:
+            told = f": {view.draft} (not verified yet)"
         text = f"**{name}**" if at == begins and not done else name
         yield f"- [{'x' if done else ' '}] {text}{told}"
 

@@ -6,7 +6,8 @@ from typing import Final
 
 from app.forge.markers import MARKED
 from app.job import JobState
-from app.publish.status import HEADLINES, PLANNED, QUESTIONS, read_plan
+from app.publish.planned import read_plan
+from app.publish.status import HEADLINES, PLANNED, QUESTIONS
 
 _STATES: Final[dict[str, JobState]] = {
     **{headline: state for state, headline in HEADLINES.items()},

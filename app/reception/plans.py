@@ -12,7 +12,7 @@ from app.plan import Plan
 from app.plan_text import parse_plan_file, render_plan_file
 from app.publish import replies
 from app.publish.intent import StatusComment, key_of
-from app.publish.status import read_plan
+from app.publish.planned import read_plan
 from app.reception.books import Books
 from app.reception.circumstances import Place
 

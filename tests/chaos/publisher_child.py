@@ -15,6 +15,7 @@ from app.jobs.roster import Roster
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.tables import sqlite_engine
 from app.model.sql_ledger import SqlLedger
+from app.publish.drafts import Drafts
 from app.publish.granting import Granting
 from app.publish.herald import Herald
 from app.publish.intent import EDITS_APART, LEASE, Place
@@ -42,7 +43,7 @@ async def main(spec: dict[str, Any]) -> None:
     clock = Clock()
     host = Host(spec["address"], spec["address"])
     credentials = Credentials(spec["app_id"], spec["key"])
-    late = LEASE + timedelta(seconds=1) if spec["late"] else timedelta()
+    late = (LEASE + timedelta(minutes=1)) * spec["late"]
     engine = sqlite_engine(Path(spec["database"]))
     intents = Intents(engine, lambda: clock.now() + late)
     store = GitStore(Path(spec["store"]))
@@ -53,8 +54,8 @@ async def main(spec: dict[str, Any]) -> None:
             return await open_forge(app, place.installation, repository, store, place.number)
 
         roster, nothing = Roster(engine, clock.now), Quarantine(Redactor())
-        granting = Granting(roster, lambda job: JobBlobs(engine, job), nothing, clock.now)
-        publisher = Publisher(intents, forge_of, granting.grant, "late" if spec["late"] else "early")
+        granting = Granting(roster, lambda job: JobBlobs(engine, job), nothing, clock.now, Drafts(roster, intents))
+        publisher = Publisher(intents, forge_of, granting.grant, f"publisher {spec['late']}")
         kept = JobStore(engine, clock.now)
         settling = Settling(kept, roster, intents, lambda _: GitStore(Path(spec["store"])))
         herald = Herald(kept, roster, intents, lambda job: SqlLedger(engine, job, 0), clock.now)

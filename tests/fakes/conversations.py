@@ -1,6 +1,6 @@
 """A conversation on a forge kept in a directory of files, so that processes that die can share it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from app.errors import AgentFixError
@@ -34,6 +34,13 @@ class FolderConversation:
     async def ensure_branch(self, name: str, commit: str) -> str:
         self._make("branch", f"{name} {commit}")
         return name
+
+    async def replace_branch(self, name: str, commit: str, ours: Collection[str]) -> str:
+        self._make("branch", f"{name} {commit} {' '.join(ours)}")
+        return name
+
+    async def tell_draft(self, branch: str, commit: str, amend: Callable[[str], str], *, close: bool) -> str:
+        return self._make("draft", f"{branch} {commit} {' '.join(amend('').split())} {close}")
 
     async def advance_branch(self, name: str, commit: str, expected: str) -> str:
         self._make("branch", f"{name} {commit} {expected}")

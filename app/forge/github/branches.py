@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -77,16 +78,19 @@ class Branches:
         finally:
             await self._door.give_back(token)
 
-    async def ensure(self, name: str, commit: str) -> str:
-        """Make `commit` a branch that was not there; numbered where the name holds something else."""
+    async def ensure(self, name: str, commit: str, *, replacing: Collection[str] = ()) -> str:
+        """Make `commit` a branch that was not there; numbered where the name holds something else.
+
+        One that holds a commit of `replacing`, and so nothing of anybody's, is moved on.
+        """
         token = await self._door.token(PUSH)
         remote = self._remote(token)
         try:
             await asyncio.to_thread(check_branch, name)
             for _ in range(8):  # another may take the name between the look and the leap
                 tips = await asyncio.to_thread(branch_tips, self.store, remote, name.partition("/")[0])
-                free, there = free_name(name, commit, tips)
-                if there or not self._stale(await self._push(remote, free, commit, None), free):
+                free, expected = _name_for(name, commit, tips, replacing)
+                if expected == commit or not self._stale(await self._push(remote, free, commit, expected), free):
                     return free
         except GitError as error:
             raise self._told(error) from None
@@ -118,6 +122,22 @@ class Branches:
             await self._door.give_back(token)
         return name
 
+    async def remove(self, name: str, commit: str) -> None:
+        """Take a branch away that still holds this commit and nothing else; one that is elsewhere stays."""
+        token = await self._door.token(PUSH)
+        remote = self._remote(token)
+        try:
+            await asyncio.to_thread(check_branch, name)
+            tips = await asyncio.to_thread(branch_tips, self.store, remote, name)
+            if tips.get(name) == commit:
+                async with self._door.pace.turn(mutation=True):
+                    gone = await asyncio.to_thread(push, self.store, remote, name, None, expected=commit)
+                self._stale(gone, name)
+        except GitError as error:
+            raise self._told(error) from None
+        finally:
+            await self._door.give_back(token)
+
     async def _push(self, remote: Remote, name: str, commit: str, expected: str | None) -> Push:
         async with self._door.pace.turn(mutation=True):
             return await asyncio.to_thread(push, self.store, remote, name, commit, expected=expected)
@@ -148,6 +168,15 @@ class Branches:
         repository, host = self._door.repository, self._door.app.host
         variables = {"https_proxy": host.proxy, "http_proxy": host.proxy} if host.proxy else {}
         return Remote(host.git_url(repository.owner, repository.name), token, variables)
+
+
+def _name_for(name: str, commit: str, tips: Mapping[str, str], ours: Collection[str]) -> tuple[str, str | None]:
+    """The branch's name, and what it holds: the commit itself, one of ours to be replaced, or nothing (None)."""
+    for wanted in (commit, *ours):
+        found, there = free_name(name, wanted, tips)
+        if there:
+            return found, wanted
+    return free_name(name, commit, tips)[0], None
 
 
 def _overtaken(name: str) -> NeedsHuman:

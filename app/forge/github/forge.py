@@ -1,6 +1,6 @@
 """GitHub as `app.forge.base.Forge`: what becomes of an issue there, each effect looked for before it is made."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from app.forge.base import CheckRun, PullRequest, Reaction, Target
 from app.forge.errors import NeedsHuman, TryAgain
@@ -44,6 +44,15 @@ class GitHubForge:
 
     async def advance_branch(self, name: str, commit: str, expected: str) -> str:
         return await self.branches.advance(name, commit, expected)
+
+    async def replace_branch(self, name: str, commit: str, ours: Collection[str]) -> str:
+        return await self.branches.ensure(name, commit, replacing=ours)
+
+    async def tell_draft(self, branch: str, commit: str, amend: Callable[[str], str], *, close: bool) -> str:
+        url = await self._proposals.tell(branch, commit, amend, close=close)
+        if close:
+            await self.branches.remove(branch, commit)
+        return url
 
     async def ensure_pull_request(self, wanted: PullRequest) -> str:
         """Opened as a draft; of one that is open, title and body only. NeedsHuman where it was closed."""

@@ -36,6 +36,20 @@ class Proposals:
             await self._door.change(wire.PullRequest, "PATCH", f"/pulls/{number}", grant=PROPOSE, body={"body": body})
         return there.url
 
+    async def tell(self, branch: str, commit: str, amend: Callable[[str], str], *, close: bool) -> str:
+        """Change the body of our open draft of that branch, if it is there; close it where it holds nothing else."""
+        there = await self._reads.pull_request_of(branch)
+        if there is None or not there.open or there.author_name != self._login:
+            return ""
+        wanted: dict[str, str] = {}
+        if (body := amend(there.body)) != there.body:
+            wanted["body"] = body
+        if close and there.head == commit:
+            wanted["state"] = "closed"
+        if wanted:
+            await self._door.change(wire.PullRequest, "PATCH", f"/pulls/{there.number}", grant=PROPOSE, body=wanted)
+        return there.url
+
     async def _open(self, there: PullRequestFacts | None) -> PullRequestFacts:
         if there is None:
             raise NeedsHuman("The pull request is not there any more.")
