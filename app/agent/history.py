@@ -11,10 +11,12 @@ from app.model.base import Message, ModelInfo, Request, ToolSpec
 
 _TARGET_SHARE = 0.4
 """A compaction brings the prompt down to this share of the window, so that the next one is far away."""
-_KEPT = 12_000
-"""Tokens that it leaves at most, besides the head."""
-_EARLIEST = 36_000
-"""Tokens besides the head below which no price makes a compaction worth while: what is forgotten is looked up again."""
+_KEPT = 7_000
+"""Tokens that it leaves at most, besides the head: a digest, and the last turns whole."""
+_LOOKED_UP = 3_000
+"""New tokens that a compaction is taken to cost besides: what is forgotten is looked up again."""
+_EARLIEST = 14_000
+"""Tokens besides the head below which no price makes a compaction worth while."""
 _LIGHTEST = 6.0
 """Characters per token: who counts fewer tokens leaves something out (what was cached, say) and is not believed."""
 _GROWN_LESS = 0.95
@@ -85,14 +87,16 @@ class History:
         return self.tokens() + self.reserve > self.window
 
     def dear(self) -> bool:
-        """Whether to carry the old turns has cost as much as it costs to send a short prompt that no cache knows.
+        """Whether to carry the old turns has cost as much as it costs to have them forgotten: what follows the head is
+        new to every cache, and something is looked up again.
 
         Who stops there never pays more than twice of what the best moment would have cost, whenever the work ends.
         """
-        if self.tokens() < self._head / self._density + _EARLIEST:
+        head = self._head / self._density
+        if self.tokens() < head + _EARLIEST:
             return False
         fresh, cached = _prices(self.info)
-        return self._carried >= self._goal() * max(fresh - cached, 0)
+        return self._carried >= (self._goal() - head) * max(fresh - cached, 0) + _LOOKED_UP * fresh
 
     def refused(self) -> None:
         """The provider's window is smaller than what was sent, whatever is said of it: take it for that from now on."""
@@ -139,7 +143,7 @@ def messages_of(step: Step) -> list[Message]:
     content = step.answer.content.encode("utf-8", "replace").decode()
     if not calls and not content.strip():
         content = "(no answer)"  # providers refuse empty messages
-    messages = [Message(role="assistant", content=content, tool_calls=calls)]
+    messages = [Message(role="assistant", content=content, tool_calls=calls, thinking=step.answer.thinking)]
     messages += [
         Message(role="tool", content=observation.text, tool_call_id=observation.call_id)
         for observation in step.turn.observations

@@ -47,6 +47,8 @@ class Message(Noun):
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    thinking: tuple[dict[str, Any], ...] = ()
+    """Of an assistant: what it thought, in its provider's own signed blocks, which go back as they came."""
 
 
 class ToolSpec(Noun):
@@ -83,6 +85,7 @@ class Answer(Noun):
 
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+    thinking: tuple[dict[str, Any], ...] = ()
     finish_reason: FinishReason = "stop"
     usage: Usage = Usage()
     model: str = ""

@@ -29,6 +29,8 @@ NO_TOOLS = re.compile(
     r"(does not|doesn't|do not) support (tools|tool use|function)|tool use is not supported", re.IGNORECASE
 )
 SECRET = re.compile(r"\b(?:sk|pk|gsk|xai|key|AIza)[-_A-Za-z0-9*]{8,}")
+MESSAGE = re.compile(r'^b?["\']?\{.*?"(?:message|error)": ?"((?:[^"\\]|\\.)+)"')
+"""The words in a body that LiteLLM shows whole."""
 AGAIN_IN = re.compile(r"(?:try again|retry) (?:in|after) (?:(\d+)m)?(\d+(?:\.\d+)?)(ms|s)", re.IGNORECASE)
 UNREACHABLE = frozenset({"ConnectError", "ConnectTimeout", "gaierror", "ConnectionRefusedError"})
 
@@ -143,6 +145,8 @@ def excerpt(text: str, secrets: Iterable[str] = ()) -> str:
         text = text.replace(secret, "***") if len(secret) >= 4 else text
     line = " ".join(SECRET.sub("***", text.partition("\n")[0]).split())
     line = re.sub(r"^(?:(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?::| -)\s*)+", "", line)
+    said = MESSAGE.search(line)
+    line = said[1].replace('\\"', '"') if said else line
     return line if len(line) <= 300 else line[:299] + "…"
 
 

@@ -11,6 +11,8 @@ from app.noun import Noun
 MILLION = 1_000_000
 DEFAULT_WINDOW = 128_000
 DEFAULT_OUTPUT = 8_192
+OLLAMA_WINDOW = 32_768
+"""Ollama cuts what is longer than the window it was asked for, silently; so it is asked for one."""
 
 
 class Price(Noun):
@@ -27,9 +29,9 @@ class Price(Noun):
     max_output: int | None = Field(default=None, gt=0)
 
 
-def model_info(name: str, listed: ModelInfo | None, price: Price | None) -> ModelInfo:
+def model_info(name: str, listed: ModelInfo | None, price: Price | None, *, window: int = DEFAULT_WINDOW) -> ModelInfo:
     """What is known of a model: the user's word first, then the list, then cautious sizes without a price."""
-    base = listed or ModelInfo(name, DEFAULT_WINDOW, DEFAULT_OUTPUT, priced=False)
+    base = listed or ModelInfo(name, window, DEFAULT_OUTPUT, priced=False)
     base = replace(base, name=name)
     if price is None:
         return base

@@ -50,7 +50,7 @@ PROVIDERS: Mapping[str, Provider] = {
     "groq": Provider(("GROQ_API_KEY",), bases=("GROQ_API_BASE",), home="https://api.groq.com/openai/v1"),
     "deepseek": Provider(("DEEPSEEK_API_KEY",), bases=("DEEPSEEK_API_BASE",), home="https://api.deepseek.com/v1"),
     "xai": Provider(("XAI_API_KEY",), bases=("XAI_API_BASE",), home="https://api.x.ai/v1"),
-    "bedrock": Provider(tokens=AWS, free_names=True),
+    "bedrock": Provider(tokens=AWS, bases=("AWS_BEDROCK_RUNTIME_ENDPOINT",), free_names=True),
     "vertex_ai": Provider(also=("VERTEXAI_PROJECT", "VERTEXAI_LOCATION"), free_names=True),
     "cohere": Provider(("COHERE_API_KEY",)),
     "together_ai": Provider(("TOGETHERAI_API_KEY", "TOGETHER_API_KEY"), free_names=True),
@@ -94,6 +94,16 @@ class Route(NamedTuple):
     def name(self) -> str:
         """The name as LiteLLM wants it."""
         return f"{self.provider}/{self.model}" if self.provider else self.model
+
+    @property
+    def listed_name(self) -> str:
+        """The same without the word that asks for another protocol (`openai/responses/NAME`)."""
+        return f"{self.provider}/{self.model.removeprefix('responses/')}"
+
+    @property
+    def wire_name(self) -> str:
+        """As LiteLLM is asked for it: Ollama's older protocol knows tools only as words in a prompt."""
+        return f"ollama_chat/{self.model}" if self.provider == "ollama" else self.name
 
 
 def route(name: str, environment: Mapping[str, str]) -> Route:

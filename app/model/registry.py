@@ -37,5 +37,6 @@ def record_to(path: Path, model: Model, *, of: ModelInfo) -> Model:
 
 def takes_reasoning(name: str, environment: Mapping[str, str]) -> bool:
     """Whether a model is known to take a word on how hard to think."""
-    listed = price_list().find(route(name, environment).name)
+    found = route(name, environment)
+    listed = price_list().find(found.name) or price_list().find(found.listed_name)
     return listed is not None and listed.reasoning

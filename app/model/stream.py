@@ -31,6 +31,7 @@ class Assembly:
         self._text: list[str] = []
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
+        self._thinking: list[dict[str, Any]] = []
         self.finish: str | None = None
         self.usage: Any = None
 
@@ -44,6 +45,8 @@ class Assembly:
             self._add_text(getattr(choice.delta, "content", None))
             for delta in getattr(choice.delta, "tool_calls", None) or ():
                 self._add_call(delta)
+            for block in getattr(choice.delta, "thinking_blocks", None) or ():
+                self._add_thinking(block)
 
     def _add_text(self, piece: str | None) -> None:
         if piece:
@@ -62,6 +65,15 @@ class Assembly:
         if delta.function is not None:
             call.name = call.name or delta.function.name or ""
             call.arguments.append(delta.function.arguments or "")
+
+    def _add_thinking(self, block: Any) -> None:
+        """A block is whole once it is signed; its pieces before that are for people who watch."""
+        if isinstance(block, dict) and (block.get("signature") or block.get("data")):
+            self._thinking.append(block)
+
+    @property
+    def thinking(self) -> tuple[dict[str, Any], ...]:
+        return tuple(self._thinking)
 
     @property
     def empty(self) -> bool:

@@ -50,7 +50,8 @@ def _counted(request: Request, of_text: Callable[[str], int]) -> int:
 
 def _of_message(message: Message, of_text: Callable[[str], int]) -> int:
     calls = sum(of_text(call.name) + of_text(call.arguments) + 3 * MESSAGE for call in message.tool_calls)
-    return of_text(message.content) + calls + MESSAGE
+    thought = sum(of_text(str(block.get("thinking", ""))) + MESSAGE for block in message.thinking)
+    return of_text(message.content) + calls + thought + MESSAGE
 
 
 @lru_cache(maxsize=4_096)

@@ -19,6 +19,8 @@ class Dialect:
 
     schema: SchemaMode = "json_schema"
     usage: bool = True
+    thinking: bool = False
+    """Blocks of thinking go back to whom they came from."""
     limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
 
     def without(self, complaint: str, request: Request) -> "Dialect | None":
@@ -37,7 +39,7 @@ class Dialect:
 
 def body(request: Request, dialect: Dialect) -> dict[str, Any]:
     """Keyword arguments of the call: messages, tools, limits and the form of the answer."""
-    messages = [_message(message) for message in request.messages]
+    messages = [_message(message, thinking=dialect.thinking) for message in request.messages]
     arguments: dict[str, Any] = {"messages": messages, dialect.limit: request.max_tokens, "stream": True}
     if dialect.usage:
         arguments["stream_options"] = {"include_usage": True}
@@ -86,8 +88,10 @@ def _strict_each(named: dict[str, Any]) -> dict[str, Any]:
     return {name: strict(value) for name, value in named.items()}
 
 
-def _message(message: Message) -> dict[str, Any]:
+def _message(message: Message, *, thinking: bool) -> dict[str, Any]:
     wire: dict[str, Any] = {"role": message.role, "content": clean(message.content)}
+    if thinking and message.thinking:
+        wire["thinking_blocks"] = [dict(block) for block in message.thinking]
     if message.tool_calls:
         wire["content"] = wire["content"] or None
         wire["tool_calls"] = [_call(call) for call in message.tool_calls]
@@ -115,6 +119,12 @@ def _arguments(raw: str) -> str:
 def clean(text: str) -> str:
     """Text that can be sent: bytes of odd file names (lone surrogates) become question marks."""
     return text.encode("utf-8", "replace").decode()
+
+
+def may_think(request: Request) -> bool:
+    """Not while calls are answered that were made without thinking, by a model that stood in: Claude refuses that."""
+    spoken = [message for message in request.messages if message.role == "assistant"]
+    return not spoken or not spoken[-1].tool_calls or bool(spoken[-1].thinking)
 
 
 def only_json(content: str) -> str:

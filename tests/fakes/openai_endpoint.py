@@ -32,6 +32,8 @@ class Reply:
     cut: int | None = None
     stall: int | None = None
     hang_up: bool = False
+    lines: bool = False
+    """One JSON object a line in the place of server-sent events, as Ollama has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
             if number == reply.stall:
                 self.server.endpoint.wait_for_close()
                 return
-            text = event if isinstance(event, str) else json.dumps(event)
-            self._write_chunk(f"data: {text}\n\n".encode())
+            self._write_chunk(_framed(event, lines=reply.lines))
         self._write_chunk(b"")
 
     def _write_chunk(self, data: bytes) -> None:
@@ -201,6 +202,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Nothing on stderr."""
+
+
+def _framed(event: dict[str, Any] | str, *, lines: bool) -> bytes:
+    """Text is written as it is after `data: `; an object that has a `type` is named by it, as Anthropic does."""
+    text = event if isinstance(event, str) else json.dumps(event)
+    if lines:
+        return f"{text}\n".encode()
+    named = f"event: {event['type']}\n" if isinstance(event, dict) and "type" in event else ""
+    return f"{named}data: {text}\n\n".encode()
 
 
 def _chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
