@@ -96,15 +96,17 @@ def is_acceptable(now: Verification, before: Sequence[Verified], *, asked: bool)
 
     What is proved is taken at once, and so is red→green where only the suite has nothing to say: the agent could not
     do better. What else broke nothing goes back once with the facts, so that a better reproduction may be found
-    (unless one was asked for already, or none can be expected). What is broken goes back while there are reviews left.
+    (unless one was asked for already, or none can be expected), and so do tests that vanished. What is broken goes back
+    while there are reviews left.
     """
     if now.verdict == "proved" or len(before) + 1 >= MAX_REVIEWS:
         return True
     if now.verdict == "broken":
         return False
     shown = now.reproduction is not None and (now.reproduction.on_base, now.reproduction.on_head) == ("red", "green")
+    lost = now.suite is not None and bool(now.suite.missing)
     return (
         (shown and now.verdict == "tested")
-        or asked
+        or (asked and not lost)
         or any(earlier.verification.verdict != "broken" for earlier in before)
     )

@@ -23,7 +23,7 @@ from app.job import Budget, Job, JobState, Parked
 from app.model.base import Answer, Message, Request
 from app.model.errors import BudgetError, ModelError
 from app.patch import Patch
-from app.publish.several import attempts_section
+from app.publish.several import attempts_section, tried_in_words
 from app.result import Result
 from app.verify.facts import Redness, Reproduction, Suite, Verdict, Verification, Verified
 from tests.fakes.agent_desk import Unmetered
@@ -324,4 +324,6 @@ def test_people_are_told_of_each_attempt_and_why_one_was_taken() -> None:
     assert "Attempt 1 was taken by what was verified" in text
     assert "| 1 (taken) | tested | 5 | 10 turns, $0.00 |" in text
     assert "| 2 | gave up |" in text
+    assert tried_in_words(tried[0]) == "tested, 5 changed lines, taken: "
+    assert tried_in_words(tried[1]).startswith("gave up: ")
     assert attempts_section((), 1) == attempts_section(tried, 1) == ""

@@ -18,7 +18,7 @@ from app.reviews import MAX_REVIEWS, is_acceptable
 from app.runners.base import Assignment, Ending, Review, Reviewer, Submission
 from app.sandbox.base import Completed, Sandbox
 from app.task import Issue, Task
-from app.verify.facts import Known, Redness, Reproduction, Unanswered, Verdict, Verification, Verified
+from app.verify.facts import Known, Redness, Reproduction, Suite, Unanswered, Verdict, Verification, Verified
 from tests.fakes.memory_journal import Died, MemoryJournal, Moment
 from tests.fakes.progress import ListProgress
 
@@ -365,3 +365,19 @@ async def test_a_question_never_comes_near_what_publishes() -> None:
         await work(world, aim="ask")
     assert not world.agent.assignments
     assert not world.published
+
+
+def test_a_test_that_vanished_goes_back_once_even_where_nothing_can_be_red() -> None:
+    lost = Verification(verdict="unproved", suite=Suite(command="s", missing=("t",)))
+    assert not is_acceptable(lost, [], asked=True)
+    assert is_acceptable(lost, [Verified(patch=patch(), verification=lost)], asked=True)
+
+
+async def test_a_refactoring_is_taken_without_a_reproduction() -> None:
+    moved = Submission(summary="Moved.")
+    ending = Ending(exit_status="submitted", submission=moved)
+    world = World(Agent([moved], ending), [verification("tested", "not_run", "not_run")], [patch()])
+    task = job().task.model_copy(update={"kind": "refactoring"})
+    result = await work(world, task=task, plan_mode="none")
+    assert result.exit_status == "pr_opened"
+    assert world.agent.assignments[0].aim == "upkeep"

@@ -16,9 +16,10 @@ from app.model.budget import price, usd
 from app.plan_text import render_plan_file
 from app.publish.comments import pull_request_body, pull_request_title
 from app.publish.facts import facts_of, shown_model
+from app.publish.several import tried_in_words
 from app.result import Result
 from app.task_kind import note_of
-from app.text import plain
+from app.text import one_line, plain
 from app.verify.facts import Verification
 
 PUBLISHED = ("pr_opened", "pr_updated")
@@ -74,6 +75,8 @@ def _say_end(order: Order, result: Result, terminal: TerminalProgress) -> None:
     if result.verification is not None:
         for line in proof_lines(result.verification):
             terminal.say("verification", line)
+    for tried in result.attempts:
+        terminal.say("verification", f"attempt {tried.number}     {one_line(tried_in_words(tried))[:160]}")
     if result.exit_status == "answered" and result.plan is not None:
         terminal.say("note", f"nothing was changed; {order.out / PLAN_FILE} can be edited and passed with --plan")
     if result.branch:

@@ -27,6 +27,13 @@ def attempts_section(tried: Sequence[Tried], asked: int) -> str:
     return f"{_opening(tried, asked)}\n\n{table(['Attempt', 'Verdict', 'Changed lines', 'Used', 'Because'], rows)}"
 
 
+def tried_in_words(tried: Tried) -> str:
+    """One attempt in a line."""
+    ending = tried.verdict or _ENDINGS.get(tried.exit_status, tried.exit_status)
+    lines = f", {count(tried.changed_lines, 'changed line')}" if tried.verdict else ""
+    return f"{ending}{lines}{', taken' if tried.taken else ''}: {tried.reason}"
+
+
 def _opening(tried: Sequence[Tried], asked: int) -> str:
     made = count(len(tried), "attempt")
     taken = next((each for each in tried if each.taken), tried[-1])

@@ -8,7 +8,7 @@ ADVICE: Final[Mapping[str, str]] = {
     "refused files": "Remove these from /workspace; what is only for trying belongs into /tmp.",
     "protected paths": "Take these changes back. If nothing else would help, submit the rest and say so.",
     "file kinds": "Take this file back, or make it a plain text file or a relative link to a file in the repository.",
-    "tests alone": "Put these files back as they were. A bug in them is described in the summary, not mended.",
+    "tests alone": "Put these files back as they were; tests stand in files of their own. A bug goes into the summary.",
     "conflicts": "Resolve these places and remove all lines that git put around them.",
     "syntax": "Mend the file: view these lines. It has to parse by itself.",
     "secrets": "Take the value out: read it from where the project reads its settings, or use an obvious placeholder.",
