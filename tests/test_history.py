@@ -1,6 +1,7 @@
 """The conversation only grows at its end, byte for byte, until one compaction makes it much smaller."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -131,6 +132,50 @@ def test_a_second_compaction_still_knows_the_first_turns() -> None:
     assert "25. bash pytest" in text
 
 
+WIDE = ModelInfo(name="m", context_window=200_000, max_output=8_000, input_price=3_000_000, cached_price=300_000)
+FIELDS = ("input_price", "cached_price", "cache_write_price")
+
+
+def until_dear(info: ModelInfo, most: int = 200) -> int:
+    """Turns of about a thousand tokens until the price speaks for a compaction."""
+    made = history(0, info=info)
+    while not made.dear() and len(made.steps) < most:
+        made.add(step(len(made.steps) + 1, "word " * 700))
+    return len(made.steps)
+
+
+def test_what_is_carried_long_enough_is_dearer_than_to_forget_it() -> None:
+    """At a tenth of the price for cached tokens; windows have no part in it."""
+    made = history(until_dear(WIDE), "word " * 700, WIDE)
+    assert not made.full()
+    before = made.tokens()
+    assert 16_000 < before < 40_000
+    assert made.compact()
+    assert made.tokens() < before / 2
+    assert not made.dear()
+
+
+def test_a_short_job_is_never_compacted_for_its_price() -> None:
+    assert until_dear(WIDE) > 12
+
+
+@pytest.mark.parametrize(
+    ("prices", "later"),
+    [
+        ((3_000_000, 30_000, 0), True),  # what is cached costs next to nothing
+        ((3_000_000, 300_000, 3_750_000), True),  # to write the cache costs more
+        ((3_000_000, 3_000_000, 0), False),  # there is no cache
+    ],
+)
+def test_prices_decide_when(prices: tuple[int, int, int], *, later: bool) -> None:
+    other = replace(WIDE, **dict(zip(FIELDS, prices, strict=True)))
+    assert (until_dear(other) > until_dear(WIDE)) is later
+
+
+def test_without_a_price_the_usual_proportion_counts() -> None:
+    assert until_dear(replace(WIDE, input_price=0, cached_price=0)) == until_dear(WIDE)
+
+
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_what_is_small_already_cannot_be_compacted(count: int) -> None:
     assert not history(count).compact()
@@ -167,6 +212,37 @@ def test_the_digest_names_failing_tests_places_and_changed_files() -> None:
 )
 def test_the_digest_knows_failures_of_many_runners(line: str) -> None:
     assert "Failing tests last seen" in digest([step(1, line)], 4_000)
+
+
+def test_the_digest_knows_what_came_of_commands_behind_pipes() -> None:
+    output = "exit 0, 3.0 s\n....\n===== 3 failed, 12 passed in 0.4s =====\n(the whole output: /tmp/output/1-1.txt)"
+    assert "1. bash pytest -q → exit 1, 2.0 s: 3 failed, 12 passed in 0.4s" in digest([step(1, output)], 4_000)
+
+
+def test_old_failures_are_told_with_what_came_since() -> None:
+    steps = [step(1, "FAILED tests/t.py::test_a[x = 1] - assert"), step(2), step(3, "12 passed in 0.4s"), step(4)]
+    text = digest(steps, 4_000)
+    assert (
+        "Failing tests last seen (turn 1; since then, in turn 3: 12 passed in 0.4s):\ntests/t.py::test_a[x = 1]" in text
+    )
+
+
+def test_the_digest_keeps_the_code_of_the_last_edits() -> None:
+    def edited(number: int, text: str) -> Step:
+        call = ToolCall(id="c", name="edit", arguments='{"path": "f.py", "old_text": "a", "new_text": "b"}')
+        seen = Observation(call_id="c", tool="edit", outcome="ok", text=text, summary="line 1 changed")
+        return Step(Asked(answer=Answer(tool_calls=(call,))), Turn(number=number, calls=(call,), observations=(seen,)))
+
+    steps = [edited(1, "Edited f.py, line 9:\n" + "9\told = 1\n" * 200), edited(2, "Edited f.py, line 1:\n1\tnew = 2")]
+    text = digest([*steps, step(3)], 4_000)
+    assert "The last edits, as they were answered:\nEdited f.py, line 1:\n1\tnew = 2" in text
+    assert "old = 1" not in text
+
+
+def test_many_turns_are_told_with_fewer_words_each_before_any_is_left_out() -> None:
+    text = digest([step(number, command="x" * 200) for number in range(20)], 3_000)
+    assert "left out" not in text
+    assert f"0. bash {'x' * 60}… → exit 1" in text
 
 
 def test_a_digest_keeps_to_its_room_and_says_what_it_left_out() -> None:

@@ -8,14 +8,17 @@ from app.agent.turn import Checkpoint, Observation, Step
 from app.agent.words import remembered
 from app.model.base import ToolCall
 
-_LONGEST_TARGET = 160
+_WIDTHS = (160, 100, 60)
+"""Characters of what was said and of what was done: the more turns, the fewer of each."""
+_LONGEST_OUTCOME = 160
+_LONGEST_VERDICT = 120
 _MOST_MENTIONS = 30
 _MOST_FAILING = 20
 _MENTION = re.compile(r"(?<![\w/.-])((?:[\w.-]+/)*[\w-]+\.[a-zA-Z]\w{0,4}):(\d+)")
 _FAILING = re.compile(
     r"""
-    ^(?:FAILED|ERROR)\s(\S+::\S+)          # pytest's summary
-    | ^(\S+::\S+)\s(?:FAILED|ERROR)\b      # pytest -v
+    ^(?:FAILED|ERROR)\s(\S+::[^\s\[]+(?:\[[^]\n]*])?)         # pytest's summary
+    | ^(\S+::[^\s\[]+(?:\[[^]\n]*])?)\s(?:FAILED|ERROR)\b    # pytest -v
     | ^(?:FAIL|ERROR):\s(\S+\s\(\S+\))     # unittest
     | ^\s*---\sFAIL:\s(\S+)                # go test
     | ^test\s(\S+)\s\.\.\.\sFAILED         # cargo test
@@ -24,15 +27,20 @@ _FAILING = re.compile(
     """,
     re.VERBOSE | re.MULTILINE,
 )
+_VERDICT = re.compile(
+    r"\b\d+ (passed|failed|passing|failing|tests?|errors?|failures?)\b|^(OK|FAILED|FAIL|PASS)\b|Error\b"
+)
+"""A last line of an output that says what came of a command; pipes hide its exit code."""
 _TARGETS = ("command", "path", "query", "summary")
 
 
 def digest(steps: Sequence[Step], room: int) -> str:
     """The old turns in at most `room` characters; where they do not fit, the oldest lines are left out and counted."""
-    facts = "\n\n".join(part for part in (_changed(steps), _failing(steps), _mentions(steps)) if part)
-    lines = [line for step in steps for line in _lines(step)]
+    parts = (_changed(steps), _edits(steps, room // 4), _failing(steps), _mentions(steps))
+    facts = "\n\n".join(part for part in parts if part)
     said = remembered(steps, room // 2)
     left = room - len(facts) - len(said) - 200
+    lines = _fitting(steps, left)
     kept: list[str] = []
     for line in reversed(lines):
         left -= len(line) + 1
@@ -45,24 +53,45 @@ def digest(steps: Sequence[Step], room: int) -> str:
     return "\n\n".join(filter(None, (said, turns, facts)))[: max(room, 0)]
 
 
-def _lines(step: Step) -> Iterable[str]:
+def _fitting(steps: Sequence[Step], room: int) -> list[str]:
+    """The lines of all turns, as wide as all of them fit; else the narrowest."""
+    for width in _WIDTHS:
+        lines = [line for step in steps for line in _lines(step, width)]
+        if sum(map(len, lines)) + len(lines) <= room:
+            break
+    return lines
+
+
+def _lines(step: Step, width: int) -> Iterable[str]:
     number = step.turn.number
-    if said := " ".join(step.answer.content.split()):
-        yield f"{number}. said: {said[:_LONGEST_TARGET]}"
+    if said := step.answer.content.strip():
+        yield f"{number}. said: {_narrow(said, width)}"
     for call, observation in zip(step.turn.calls, step.turn.observations, strict=False):
-        yield f"{number}. {call.name} {_target(call)} → {_outcome(observation)}"
+        yield f"{number}. {call.name} {_narrow(_target(call), width)} → {_outcome(observation)}"
+
+
+def _narrow(text: str, width: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= width else f"{text[:width]}…"
 
 
 def _target(call: ToolCall) -> str:
     arguments = json.loads(call.arguments)
-    target = next((str(arguments[key]) for key in _TARGETS if key in arguments), "")
-    target = " ".join(target.split())
-    return target if len(target) <= _LONGEST_TARGET else f"{target[:_LONGEST_TARGET]}…"
+    return next((str(arguments[key]) for key in _TARGETS if key in arguments), "")
 
 
 def _outcome(observation: Observation) -> str:
-    summary = observation.summary[:_LONGEST_TARGET]
+    summary = observation.summary[:_LONGEST_OUTCOME]
+    if observation.tool == "bash" and (verdict := _verdict(observation.text)):
+        summary += f": {verdict}"
     return summary if observation.outcome == "ok" else f"{observation.outcome}: {summary}"
+
+
+def _verdict(output: str) -> str:
+    """The last line that the command itself wrote, if it is one of those that say how it went."""
+    lines = (line.strip(" =") for line in reversed(output.split("\n")))
+    last = next((line for line in lines if line and not line.startswith("(")), "")
+    return last[:_LONGEST_VERDICT] if _VERDICT.search(last) else ""
 
 
 def _changed(steps: Sequence[Step]) -> str:
@@ -74,28 +103,50 @@ def _changed(steps: Sequence[Step]) -> str:
     return "Files changed so far:\n" + "\n".join(names[:100])
 
 
+def _edits(steps: Sequence[Step], room: int) -> str:
+    """What the edits were answered with, the newest that fit: the code as it stands since then."""
+    kept: list[str] = []
+    for observation in (seen for step in reversed(steps) for seen in reversed(step.turn.observations)):
+        if observation.tool == "edit" and observation.outcome == "ok":
+            room -= len(observation.text) + 1
+            if room < 0:
+                break
+            kept.append(observation.text)
+    return "\n".join(["The last edits, as they were answered:", *reversed(kept)]) if kept else ""
+
+
 def last_checkpoint(steps: Sequence[Step]) -> Checkpoint | None:
     return next((step.turn.checkpoint for step in reversed(steps) if step.turn.checkpoint is not None), None)
 
 
 def _failing(steps: Sequence[Step]) -> str:
-    """Tests that failed in the newest output that named any."""
+    """Tests that failed in the newest output that named any, and what came of the commands since then."""
+    later = ""
     for step in reversed(steps):
         found: dict[str, None] = {}
         for observation in step.turn.observations:
             if observation.tool in {"bash", "submit"}:
                 found.update((next(filter(None, groups)), None) for groups in _FAILING.findall(observation.text))
+        number = step.turn.number
         if found:
-            return f"Failing tests last seen (turn {step.turn.number}):\n" + "\n".join(list(found)[:_MOST_FAILING])
+            return f"Failing tests last seen (turn {number}{later}):\n" + "\n".join(list(found)[:_MOST_FAILING])
+        verdicts = [_verdict(seen.text) for seen in step.turn.observations if seen.tool == "bash"]
+        if not later and any(verdicts):
+            later = f"; since then, in turn {number}: {next(filter(None, reversed(verdicts)))}"
     return ""
 
 
 def _mentions(steps: Sequence[Step]) -> str:
     """Places named as file:line, the newest."""
-    found: dict[str, None] = {}
+    found: dict[tuple[str, str], None] = {}
     for step in reversed(steps):
         for observation in step.turn.observations:
-            found.update((f"{path}:{line}", None) for path, line in _MENTION.findall(observation.text))
+            found.update((place, None) for place in _MENTION.findall(observation.text))
         if len(found) >= _MOST_MENTIONS:
             break
-    return "Places mentioned last: " + ", ".join(list(found)[:_MOST_MENTIONS]) if found else ""
+    files: dict[str, list[str]] = {}
+    for path, line in list(found)[:_MOST_MENTIONS]:
+        files.setdefault(path, []).append(line)
+    return (
+        "Places mentioned last: " + "; ".join(f"{path}:{', '.join(at)}" for path, at in files.items()) if found else ""
+    )
