@@ -1,25 +1,41 @@
 """A model for each kind of work: who decides which, and that they all live off one account."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from app.bootstrap.metering import make_meters
-from app.config import ModelChoice, RepoConfig
+from app.config import ModelChoice, RepoConfig, parse_config
+from app.entrypoints.local import Draft, FixOptions, work_key
 from app.errors import AgentFixError
-from app.job import Job
+from app.gitstore import GitStore
+from app.job import Budget, Job
 from app.model.base import Message, Models, Request, WorkKind
 from app.model.budget import MemoryLedger
 from app.model.errors import ModelError
 from app.model.meters import Meters
 from app.model.pricefile import parse_prices, read_prices
+from app.repository import inspect
 from app.settings import SettingsError, settings_from
+from app.task import Issue
 from tests.commissions import job
 from tests.fakes.progress import ListProgress
 from tests.fakes.scripted_model import ScriptedModel, text
+from tests.front_desk import FrontDesk, front_desk
+from tests.repositories import make_repository
 from tests.test_meter import OTHER, PRICED
 
+ENV = Models(code="env/one", plan="env/plan")
 HELLO = Request(messages=(Message(role="user", content="hi"),))
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[FrontDesk]:
+    async with front_desk(tmp_path) as made:
+        yield made
+
+
 KINDS: tuple[WorkKind, ...] = ("plan", "code", "answer", "cheap")
 
 
@@ -131,6 +147,46 @@ def test_prices_that_are_not_there_are_a_problem_of_the_worker_s(tmp_path: Path)
     with pytest.raises(SettingsError, match="1 setting is") as caught:
         settings.check("worker")
     assert "AGENT_FIX_PRICES" in caught.value.hint
+    with pytest.raises(AgentFixError, match=r"none\.yml cannot be read"):
+        make_meters(job("a"), settings, MemoryLedger(1), ListProgress())
     with pytest.raises(SettingsError) as others:
         settings.check("receiver")
     assert "AGENT_FIX_PRICES" not in others.value.hint
+
+
+CHOICE = "model: {code: my/code, plan: my/plan}\nreasoning: low\n"
+
+
+async def test_a_repository_s_choice_becomes_the_job_s(desk: FrontDesk) -> None:
+    desk.configure(CHOICE)
+    await desk.labels()
+    made = desk.job.job
+    assert (made.model, made.chosen, made.reasoning) == ("my/code", Models(code="my/code", plan="my/plan"), "low")
+
+
+async def test_a_model_in_a_comment_takes_the_place_of_them_all(desk: FrontDesk) -> None:
+    desk.configure(CHOICE)
+    await desk.says("/agent fix --model other/one")
+    assert desk.job.job.chosen == Models(code="other/one")
+
+
+@pytest.mark.parametrize(
+    ("option", "environment", "config", "chosen"),
+    [
+        ("cli/one", {"AGENT_FIX_MODEL": "env/one"}, CHOICE, Models(code="cli/one")),
+        (None, {"AGENT_FIX_MODEL": "env/one", "AGENT_FIX_MODEL_PLAN": "env/plan"}, CHOICE, ENV),
+        (None, {"AGENT_FIX_MODEL_PLAN": "env/plan"}, CHOICE, Models(code="my/code", plan="my/plan")),
+    ],
+)
+def test_on_the_command_line_the_option_comes_before_the_environment_and_that_before_the_file(
+    option: str | None, environment: dict[str, str], config: str, chosen: Models, tmp_path: Path
+) -> None:
+    repository = make_repository(tmp_path / "repo", {"a.py": "x = 1\n"})
+    settings = settings_from({"HOME": str(tmp_path), **environment})
+    inspected = inspect(repository, None, GitStore(tmp_path / "mirror.git"))
+    options = FixOptions(repo=repository, issue=tmp_path / "issue.md", model=option, reasoning="high")
+    draft = Draft(options, settings, inspected, parse_config(config.encode()), Issue(title="t", body="b"))
+    made = draft.job(plan_file="", budget=Budget())
+    assert (made.model, made.chosen, made.reasoning) == (chosen.code, chosen, "high")
+    simple = made.model_copy(update={"models": Models(), "reasoning": ""})
+    assert work_key(made) != work_key(simple), "another model is another job"

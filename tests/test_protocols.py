@@ -257,6 +257,12 @@ async def test_how_hard_to_think_is_said_in_each_protocol_s_words(endpoint: Open
     assert unknown["reasoning_effort"] == "medium"
 
 
+async def test_a_claude_that_no_list_knows_gets_no_word_of_openai_s(endpoint: OpenAIEndpoint) -> None:
+    endpoint.script(anthropic("ok"))
+    await metered(endpoint, "anthropic/claude-opus-4-1", "low").ask("a", Request(messages=HEAD))
+    assert ("thinking" in endpoint.requests[0].body, "reasoning_effort" in endpoint.requests[0].body) == (True, False)
+
+
 async def test_what_claude_thought_goes_back_to_it_as_it_came(endpoint: OpenAIEndpoint) -> None:
     endpoint.script(anthropic("so", tools=TOOLS, thinking="let me think"), anthropic("ok"), answer("ok"))
     asked = metered(endpoint, CLAUDE, "low")

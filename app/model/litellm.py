@@ -30,6 +30,8 @@ ODD_BODIES = (OSError, ValueError, LookupError, TypeError, AttributeError)
 CACHE_POINTS = ({"location": "message", "role": "system"}, {"location": "message", "index": -1})
 THINKING: Mapping[Reasoning, int] = {"": 0, "low": 2_048, "medium": 4_096, "high": 8_192}
 """Tokens for thinking, besides the answer's: more than LiteLLM grants providers that want a number."""
+AS_OPENAI = frozenset({"openai", "hosted_vllm", "lm_studio", "litellm_proxy", "azure", "azure_ai"})
+"""Who takes parameters as OpenAI calls them, also for models that LiteLLM does not know."""
 OLLAMA = frozenset({"ollama", "ollama_chat"})
 PARAMETER_REFUSED = frozenset({400, 422, 501})
 
@@ -147,7 +149,7 @@ class LiteLLMModel:
             return {}
         if self._dialect.thinking and not may_think(request):
             return {}
-        unknown = self._takes_reasoning is None
+        unknown = self._takes_reasoning is None and self._route.provider in AS_OPENAI
         return {"reasoning_effort": self._reasoning} | (
             {"allowed_openai_params": ["reasoning_effort"]} if unknown else {}
         )

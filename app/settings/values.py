@@ -88,14 +88,14 @@ class Reading:
         return self._wrong(name, default, "is not an address that can be used.", f"Write it like {like}.")
 
     def path(self, name: str) -> Path | None:
-        """A file that is there, as an absolute path."""
+        """A file's absolute path. One that is not there is kept: whoever reads it says so."""
         value = self.text(name)
         if not value:
             return None
         path = Path(value).expanduser().absolute()
         if path.is_file():
             return path
-        return self._wrong(name, None, f"is {value[:200]!r}, and there is no such file.", "Set it to a file's path.")
+        return self._wrong(name, path, f"is {value[:200]!r}, and there is no such file.", "Set it to a file's path.")
 
     def lessons(self, name: str) -> str:
         """How lessons of earlier jobs are looked up: `fts`, `embedding:MODEL`, `chroma:PATH`, or `off`."""
