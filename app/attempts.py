@@ -4,6 +4,7 @@ They share plan, baseline and budget. Each but the last gets a fair share of wha
 from what was verified. The first has the steps of a job that makes only one, so that nothing changes for those.
 """
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from app.verify.facts import Verdict, Verified
 
 
 class ShareSpentError(AgentFixError):
-    """An attempt has used what it was allotted; kept as the end of that attempt, whatever is added to the job later."""
+    """An attempt has used what it was allotted; kept as its end, whatever is added to the job later."""
 
 
 class Allotment(Noun):
@@ -101,8 +102,6 @@ async def try_until_proved(
         scope = journal if job.attempts == 1 else AttemptJournal(journal, prefix_of(number), fallback=fallback)
         try:
             outcome = await work(Attempt(number, scope, allotment, waits=number == job.attempts and not fallback))
-        except ShareSpentError as error:
-            outcome = _ended(number, error)
         except AgentFixError as error:
             if not (error.final and fallback):
                 raise
@@ -204,7 +203,7 @@ class _AllottedAsks:
         return self._meter.info
 
     async def ask(self, key: str, request: Request) -> Answer:
-        if self._until and self._spent() >= self._until:
+        if self._until and await asyncio.to_thread(self._spent) >= self._until:
             raise ShareSpentError("Its share of the money is used.", code=ExitCode.LIMIT_REACHED)
         return await self._meter.ask(f"{self._prefix}{key}", request)
 
@@ -223,7 +222,7 @@ async def _allot(
 
     async def share() -> Allotment:
         attempts = job.attempts - number + 1
-        budget, so_far = _left(job.budget, used, attempts), spent()
+        budget, so_far = _left(job.budget, used, attempts), await asyncio.to_thread(spent)
         money = max(job.budget.usd - so_far, 0) // attempts
         return Allotment(budget=budget.model_copy(update={"usd": money}), until=so_far + money)
 

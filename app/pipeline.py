@@ -10,7 +10,7 @@ from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
-from app.attempts import Attempt, Outcome, best, spent_in, told, try_until_proved
+from app.attempts import Attempt, Outcome, ShareSpentError, best, spent_in, told, try_until_proved
 from app.errors import ExitCode
 from app.gitformat import FileStat
 from app.job import Answers, Job, Journal, Parked, Progress
@@ -157,7 +157,7 @@ async def _attempt(job: Job, bench: Bench, ready: Ready, result: Result, attempt
         )
         assignment = Assignment(brief=bench.brief(*ready), plan=ready.plan, aim=_aim(job))
         runner = bench.runner(sandbox, attempt)
-        ending = await runner.work(assignment, reviews.review)
+        ending = await _worked(runner, assignment, reviews)
     finally:
         await sandbox.close()
     if ending.exit_status == "limit_reached" and attempt.waits:
@@ -171,6 +171,13 @@ async def _attempt(job: Job, bench: Bench, ready: Ready, result: Result, attempt
         spent=spent_in(runner.trajectory()),
         changed_lines=bench.changed_lines(reviews.last.patch) if reviews.last and job.attempts > 1 else 0,
     )
+
+
+async def _worked(runner: Runner, assignment: Assignment, reviews: Reviews) -> Ending:
+    try:
+        return await runner.work(assignment, reviews.review)
+    except ShareSpentError as error:
+        return Ending(exit_status="limit_reached", reason=error.message)
 
 
 def _aim(job: Job) -> Aim:

@@ -194,12 +194,6 @@ async def share_of() -> Allotment:
 # ends that are none
 
 
-async def test_an_attempt_that_used_its_share_gives_way_to_the_next() -> None:
-    spent = ShareSpentError("Its share of the money is used.", code=ExitCode.LIMIT_REACHED)
-    found = await Site([spent, outcome(2, "tested"), outcome(3, "tested")]).run()
-    assert [each.result.exit_status for each in found] == ["limit_reached", "pr_opened", "pr_opened"]
-
-
 @pytest.mark.parametrize(
     "error",
     [

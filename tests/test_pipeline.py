@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from app.attempts import ShareSpentError
 from app.errors import ExitCode
 from app.job import Answers, Budget, Heard, Job, Journal, Parked
 from app.model.budget import Totals
@@ -83,8 +84,13 @@ class Agent:
     assignments: list[Assignment] = field(default_factory=list)
     name: str = "scripted"
 
+    spends_its_share: list[bool] = field(default_factory=list)
+    """Of each time that it works, whether it ends so; not where nothing is said."""
+
     async def work(self, assignment: Assignment, review: Reviewer) -> Ending:
         self.assignments.append(assignment)
+        if self.spends_its_share and self.spends_its_share.pop(0):
+            raise ShareSpentError("Its share of the money is used.", code=ExitCode.LIMIT_REACHED)
         for submission in self.submissions:
             self.reviews.append(await review(submission))
             if self.reviews[-1].accepted:
@@ -381,3 +387,49 @@ async def test_a_refactoring_is_taken_without_a_reproduction() -> None:
     result = await work(world, task=task, plan_mode="none")
     assert result.exit_status == "pr_opened"
     assert world.agent.assignments[0].aim == "upkeep"
+
+
+# several attempts
+
+
+async def test_an_attempt_that_used_its_share_gives_way_to_the_next_and_leaves_nothing() -> None:
+    agent = Agent([SUBMISSION], SUBMITTED, spends_its_share=[True, False])
+    world = World(agent, [verification("proved")], [patch()])
+    result = await work(world, attempts=2)
+    assert [each.exit_status for each in result.attempts] == ["limit_reached", "pr_opened"]
+    assert result.attempts[0].reason == "Its share of the money is used."
+    assert world.sandbox.destroyed
+    assert world.published == [patch()]
+
+
+async def test_at_a_limit_the_last_attempt_waits_unless_an_earlier_one_can_be_published() -> None:
+    limited = Ending(exit_status="limit_reached", reason="50 steps")
+    with pytest.raises(Parked):
+        await work(World(Agent([], limited), [], [patch()]), attempts=2)
+
+    @dataclass
+    class Tiring(Agent):
+        async def work(self, assignment: Assignment, review: Reviewer) -> Ending:
+            return await super().work(assignment, review) if not self.assignments else limited
+
+    tested = verification("tested", "red", "green")
+    result = await work(World(Tiring([SUBMISSION], SUBMITTED), [tested], [patch()]), attempts=2)
+    assert [(each.exit_status, each.taken) for each in result.attempts] == [
+        ("pr_opened", True),
+        ("limit_reached", False),
+    ]
+    assert result.exit_status == "pr_opened"
+
+
+@pytest.mark.parametrize("moment", ["before", "during", "after"])
+@pytest.mark.parametrize("step", ["attempt.1.share", "verify.1", "attempt.2.verify.1", "publish"])
+async def test_a_crash_at_any_step_of_several_attempts_changes_nothing(step: str, moment: Moment) -> None:
+    facts = [verification("tested", "red", "green"), verification("proved"), verification("proved")]
+    if step == "verify.1" and moment == "during":  # it was executed and lost: the next process executes it again
+        facts.insert(0, facts[0])
+    world = World(Agent([SUBMISSION], SUBMITTED), facts, [patch()])
+    journal = MemoryJournal(die_at=step, moment=moment)
+    with pytest.raises(Died):
+        await solve(job(attempts=3), world.bench(), journal)
+    result = await solve(job(attempts=3), world.bench(), journal.resumed())
+    assert [(each.verdict, each.taken) for each in result.attempts] == [("tested", False), ("proved", True)]
