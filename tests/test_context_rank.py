@@ -3,10 +3,11 @@
 import pytest
 
 from app.context.guards import related_tests
-from app.context.history import Change, read_log
+from app.context.history import Change, described, rarity_of, read_log, subjects
 from app.context.index import Index
 from app.context.kinds import is_aside, is_test, module_names, stem
 from app.context.rank import Ranked, locate
+from app.context.terms import term_id
 from tests.fakes.memory_tree import MemoryTree
 
 SHOP = {
@@ -83,7 +84,10 @@ def test_similar_commits_of_the_past_raise_the_files_they_changed() -> None:
     without = {each.path: each.score for each in ranked("The voucher is ignored in the cart")}
     best = {each.path: each for each in ranked("The voucher is ignored in the cart", history=history)}
     assert best["src/shop/util.py"].score > without.get("src/shop/util.py", 0.0)
-    assert best["src/shop/util.py"].reasons == ("changed by commits with similar subjects",)
+    assert best["src/shop/util.py"].reasons == (
+        "changed by commits with similar subjects",
+        "its commits speak of such things",
+    )
     assert best["src/shop/cart.py"].score == without["src/shop/cart.py"]
 
 
@@ -157,3 +161,14 @@ def test_at_most_ten_tests_are_related() -> None:
     files = {f"tests/test_cart_{number}.py": b"from cart import Basket\nBasket()\n" for number in range(30)}
     index = Index.build(MemoryTree({"cart.py": b"class Basket: pass\n", "tests/test_x.py": b"x = 1\n", **files}), None)
     assert len(related_tests(index, ["cart.py"])) == 10
+
+
+def test_all_subjects_of_a_file_together_say_what_it_is_about() -> None:
+    """Thirty commits speak of vouchers; those that say nothing of the query make them rare."""
+    others = [Change("Release", ("src/shop/money.py",)) for _ in range(100)]
+    often = [Change(f"Voucher {number} in the till of shop {number}", ("src/shop/util.py",)) for number in range(30)]
+    past = subjects([*often, *others, Change("Bump version", ("src/shop/tax.py", "src/gone.py"))], SHOP)
+    found = described(past, {term_id("voucher"): 1.0, term_id("bump"): 0.1}, rarity_of(past), k1=3.0, b=0.75)
+    assert found["src/shop/util.py"] == 1.0
+    assert 0 < found["src/shop/tax.py"] < 0.5
+    assert set(found) == {"src/shop/util.py", "src/shop/tax.py"}

@@ -19,11 +19,20 @@ def rarity(hits: Iterable[Hits]) -> dict[int, float]:
 
 
 def bm25(
-    hits: Sequence[Hits], lengths: Sequence[int] | None, weights: Mapping[int, float], *, k1: float, b: float = 0.0
+    hits: Sequence[Hits],
+    lengths: Sequence[float] | None,
+    weights: Mapping[int, float],
+    *,
+    k1: float,
+    b: float = 0.0,
+    rare: Mapping[int, float] | None = None,
 ) -> list[float]:
-    """One score a file, in the order of `hits`; without `lengths` all files count as equally long."""
-    rare = rarity(hits)
-    worth = {term: weights[term] * rare[term] for term in rare}
+    """One score a file, in the order of `hits`; without `lengths` all files count as equally long.
+
+    `rare` is what each term says, where that is known from elsewhere.
+    """
+    rare = rarity(hits) if rare is None else rare
+    worth = {term: weights[term] * rarity for term, rarity in rare.items() if term in weights}
     average = (sum(lengths) / len(lengths) if lengths else 0) or 1.0
     scores = []
     for position, file in enumerate(hits):

@@ -1,11 +1,10 @@
-"""What the past says: files that were changed by commits whose subjects resemble the issue."""
+"""What the past says: files changed by commits whose subjects resemble the issue; what all subjects of a file say."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import sqrt
 from typing import NamedTuple
 
-from app.context.bm25 import rarity
+from app.context.bm25 import bm25, rarity
 from app.context.kinds import is_source
 from app.context.terms import identifiers, term_id, terms
 
@@ -26,6 +25,14 @@ class Change(NamedTuple):
     paths: tuple[str, ...]
 
 
+class Subject(NamedTuple):
+    """A commit's subject as terms, and those of the `number` source files it changed that are still there."""
+
+    terms: frozenset[int]
+    paths: Sequence[str]
+    number: int
+
+
 def read_log(output: bytes) -> Iterator[Change]:
     """Changes from `git log --no-merges --name-only -z --format=%x01%s`."""
     for record in output.decode("utf-8", "surrogateescape").split("\x01")[1:]:
@@ -33,27 +40,64 @@ def read_log(output: bytes) -> Iterator[Change]:
         yield Change(subject, tuple(path for path in paths if path))
 
 
-def resembling(history: Iterable[Change], weights: Mapping[int, float]) -> dict[str, float]:
+def subjects(history: Iterable[Change], present: Collection[str]) -> list[Subject]:
+    """The commits that say something of source files; `present` are the files of the base."""
+    return [
+        Subject(_terms(change.subject), [path for path in sources if path in present], len(sources))
+        for change in history
+        if (sources := _sources(change.paths))
+    ]
+
+
+def rarity_of(past: Iterable[Subject]) -> dict[int, float]:
+    return rarity([[(term, 1.0) for term in subject.terms] for subject in past])
+
+
+def resembling(past: Iterable[Subject], weights: Mapping[int, float], rare: Mapping[int, float]) -> dict[str, float]:
     """Files of the nearest commits, between 0 and 1 by how much the subjects share with the query."""
-    changes = [(_subject_terms(change.subject), paths) for change in history if (paths := _sources(change.paths))]
-    rare = rarity([[(term, 1.0) for term in subject] for subject, _ in changes])
     nearness = []
-    for subject, paths in changes:
-        shared = sum(weights[term] * rare[term] for term in subject if term in weights)
+    for subject in past:
+        shared = sum(weights[term] * rare[term] for term in subject.terms if term in weights)
         if shared:
-            nearness.append((shared / sqrt(_SHORT_SUBJECT + len(subject)), paths))
+            nearness.append((shared / sqrt(_SHORT_SUBJECT + len(subject.terms)), subject))
     nearness.sort(key=lambda each: -each[0])
-    found: Counter[str] = Counter()
-    for near, paths in nearness[:_NEIGHBOURS]:
-        for path in paths:
-            found[path] += near * near / len(paths)  # type: ignore[assignment] # Counter counts in floats as well
-    best = max(found.values(), default=1.0)
-    return {path: worth / best for path, worth in found.items()}
+    found: dict[str, float] = {}
+    for near, subject in nearness[:_NEIGHBOURS]:
+        for path in subject.paths:
+            found[path] = found.get(path, 0.0) + near * near / subject.number
+    return _of_the_best(found)
+
+
+def described(
+    past: Iterable[Subject], weights: Mapping[int, float], rare: Mapping[int, float], *, k1: float, b: float
+) -> dict[str, float]:
+    """Files between 0 and 1 by BM25 over the subjects of all commits that changed them, as one text for each.
+
+    A subject counts less for each of several files: by the root of their number.
+    """
+    texts: dict[str, dict[int, float]] = {}
+    lengths: dict[str, float] = {}
+    for subject in past:
+        share = 1 / sqrt(subject.number)
+        wanted = subject.terms & weights.keys()
+        for path in subject.paths:
+            lengths[path] = lengths.get(path, 0.0) + len(subject.terms) * share
+            text = texts.setdefault(path, {})
+            for term in wanted:
+                text[term] = text.get(term, 0.0) + share
+    hits = [list(text.items()) for text in texts.values()]
+    scores = bm25(hits, [lengths[path] for path in texts], weights, k1=k1, b=b, rare=rare)
+    return _of_the_best(dict(zip(texts, scores, strict=True)))
+
+
+def _of_the_best(found: Mapping[str, float]) -> dict[str, float]:
+    best = max(found.values(), default=0.0) or 1.0
+    return {path: worth / best for path, worth in found.items() if worth > 0}
 
 
 def _sources(paths: tuple[str, ...]) -> list[str]:
     return [path for path in paths if is_source(path)] if len(paths) <= LARGE_COMMIT else []
 
 
-def _subject_terms(subject: str) -> frozenset[int]:
+def _terms(subject: str) -> frozenset[int]:
     return frozenset(term_id(term) for word in identifiers(subject) for term in terms(word))

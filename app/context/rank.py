@@ -1,19 +1,20 @@
 """Which files an issue is about: one sum, each of whose parts can be named as a reason.
 
-    score = kind * (words / most words + mentions + 0.2 * history)
-    words = BM25(text) + 0.5 * BM25(names defined) + 3 * BM25(path)
+    score   = kind * (words / most words + mentions + history)
+    words   = BM25(text) + 0.5 * BM25(names defined) + 2.5 * BM25(path)
+    history = 0.2 * nearest commits + 0.15 * BM25(subjects of the file's commits) / the most
 
 `docs/localisation.md` says where the numbers come from and what they are worth.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
 from app.context.bm25 import Hits, bm25, rarity
-from app.context.history import Change, resembling
+from app.context.history import Change, described, rarity_of, resembling, subjects
 from app.context.index import Index
 from app.context.kinds import is_aside, is_test, stem
 from app.context.mentions import Boosts, Mention, mentions
@@ -24,6 +25,9 @@ from app.syntax import language_of
 _EXPLAINED = 50
 """Files whose words are named as reasons; the others are too far down for anyone to ask."""
 
+_TOLD = 0.03
+"""Less than this from the past is no reason."""
+
 
 @dataclass(frozen=True, slots=True)
 class Formula:
@@ -33,11 +37,14 @@ class Formula:
     boosts: Boosts = field(default_factory=Boosts)
     k1: float = 3.0
     b: float = 0.75
-    path: float = 3.0
+    path: float = 2.5
     defined: float = 0.5
     folder: float = 0.4
     """A folder's name beside the file's own."""
-    history: float = 0.2
+    resembling: float = 0.2
+    """Changed by the commits whose subjects are nearest."""
+    described: float = 0.15
+    """What all subjects of the file's commits say together."""
     test: float = 0.3
     aside: float = 0.7
     no_source: float = 0.3
@@ -66,9 +73,10 @@ def locate(
     words = _words(index, weights, formula)
     reasons: dict[str, list[tuple[float, str]]] = defaultdict(list)
     added = _add_up(mentions(index, query, formula.boosts), formula.boosts, reasons)
-    for path, likeness in resembling(history, weights).items():
-        added[path] += formula.history * likeness
-        reasons[path].append((formula.history * likeness, "changed by commits with similar subjects"))
+    for path, worth, reason in _past(index, history, weights, formula):
+        added[path] += worth
+        if worth >= _TOLD:
+            reasons[path].append((worth, reason))
     most = max(words, default=0.0) or 1.0
     scored = [
         (kind_of(file.path, formula) * (word / most + added[file.path]), position)
@@ -77,6 +85,18 @@ def locate(
     best = sorted((each for each in scored if each[0] > 0), key=lambda each: (-each[0], each[1]))
     explain = _Explainer(index, query, reasons, [position for _, position in best[:_EXPLAINED]])
     return tuple(Ranked(index.files[position].path, score, explain(position)) for score, position in best)
+
+
+def _past(
+    index: Index, history: Iterable[Change], weights: Mapping[int, float], formula: Formula
+) -> Iterator[tuple[str, float, str]]:
+    """(path, what it adds, why)"""
+    past = subjects(history, frozenset(file.path for file in index.files))
+    rare = rarity_of(past)
+    for path, likeness in resembling(past, weights, rare).items():
+        yield path, formula.resembling * likeness, "changed by commits with similar subjects"
+    for path, likeness in described(past, weights, rare, k1=formula.k1, b=formula.b).items():
+        yield path, formula.described * likeness, "its commits speak of such things"
 
 
 def _words(index: Index, weights: Mapping[int, float], formula: Formula) -> list[float]:
