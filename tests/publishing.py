@@ -55,6 +55,7 @@ class Desk:
     directory: Path
     secrets: tuple[str, ...] = ()
     jobs: list[str] = field(default_factory=list)
+    unlearned: list[tuple[int, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.store = JobStore(self.engine, self.now)
@@ -72,9 +73,13 @@ class Desk:
             Drafts(self.roster, self.intents),
         )
         self.publisher = Publisher(self.intents, self.open, self.granting.grant, "p1")
-        self.settling = Settling(self.store, self.roster, self.intents, self.mirror)
+        self.settling = Settling(self.store, self.roster, self.intents, self.mirror, unlearn=self.unlearn)
         account = partial(SqlLedger, self.engine, cap=0)
         self.herald = Herald(self.store, self.roster, self.intents, account, self.now, public_url="https://bot.example")
+
+    def unlearn(self, repository: int, job: str) -> int:
+        self.unlearned.append((repository, job))
+        return 1
 
     def now(self) -> datetime:
         return self.ground.world.now

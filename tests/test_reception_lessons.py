@@ -125,6 +125,32 @@ async def test_where_none_are_kept_it_is_said(tmp_path: Path) -> None:
         assert texts(desk) == []
 
 
+@pytest.mark.parametrize(
+    ("how", "left"),
+    [
+        ("turned down", ["Use decimals.", "Rates are floats."]),
+        ("merged", ["Use decimals.", "Amounts are cents.", "Rates are floats."]),
+        ("somebody's", ["Use decimals.", "Amounts are cents.", "Rates are floats."]),
+    ],
+)
+async def test_a_pull_request_that_is_turned_down_takes_its_lessons_along(
+    desk: FrontDesk, how: str, left: list[str]
+) -> None:
+    await desk.labels()
+    first = desk.job.job
+    store(desk).tell(Draft(text="Use decimals.", kind="told", author="ada"), "k1")
+    store(desk).learn([Draft(text="Amounts are cents.", kind="trap", job=first.id, author="agent")])
+    store(desk).learn([Draft(text="Rates are floats.", kind="trap", job="another", author="agent")])
+    desk.ends("pr_opened", branch=first.branch)
+    pull = desk.open_pull(desk.owner if how == "somebody's" else desk.world.bot, branch=first.branch)
+    assert pull.pull is not None
+    pull.pull.merged_at = desk.world.now if how == "merged" else None
+    for _ in range(2):
+        await desk.hooks.turned(desk.repo, desk.ground.installation, desk.owner, pull, "closed")
+        await desk.settle()
+    assert texts(desk) == left
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_list_quotes_harmlessly(case: str) -> None:
     lesson = _lesson(1, case[:300] or "empty")

@@ -53,6 +53,7 @@ async def test_what_was_opened_is_told_with_its_address(desk: Desk, ground: Grou
     state, result = desk.ended(made.id)
     assert state == result.exit_status == "pr_opened"
     assert result.url.endswith(f"/pull/{ground.repo.pulls[0].number}")
+    assert desk.unlearned == []
     assert desk.roster.living(ground.repo.id, ground.issue.number) is None
     assert await desk.settling.settle() == 0
 
@@ -134,6 +135,7 @@ async def test_what_cannot_be_published_ends_visibly_and_the_work_is_kept(
     ended, result = desk.ended(made.id)
     assert (ended, result.exit_status) == (state, state)
     assert words in result.reason
+    assert desk.unlearned == [(ground.repo.id, made.id)], "what was not published teaches nothing"
     row = desk.commissioned(made.id).row
     assert row.reason == result.reason
     assert result.patch

@@ -101,7 +101,13 @@ def furnished(premises: Premises, connection: Connection, login: str, *, page: s
         login=login,
         reception=Reception(connection, books_of(premises), premises.mirror, defaults_of(settings)),
         publisher=Publisher(premises.intents, forge_at, granting.grant, this_process()),
-        settling=Settling(premises.store(), premises.roster, premises.intents, premises.mirror),
+        settling=Settling(
+            premises.store(),
+            premises.roster,
+            premises.intents,
+            premises.mirror,
+            unlearn=lambda repository, job: premises.lessons(repository).unlearn(job),
+        ),
         herald=Herald(
             premises.store(),
             premises.roster,

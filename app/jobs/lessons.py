@@ -75,6 +75,16 @@ class SqlLessons:
             with writing(self._engine) as db:
                 db.execute(lessons.delete().where(self._own, lessons.c.number.in_(numbers), ~lessons.c.forgotten))
 
+    def teachers(self) -> tuple[str, ...]:
+        query = sa.select(lessons.c.job).where(self._own, lessons.c.job != "", ~lessons.c.forgotten).distinct()
+        with self._engine.connect() as db:
+            return tuple(db.execute(query.order_by(lessons.c.job)).scalars())
+
+    def unlearn(self, job: str) -> int:
+        with writing(self._engine) as db:
+            taught = (self._own, lessons.c.job == job, lessons.c.kind != "told", ~lessons.c.forgotten)
+            return int(db.execute(lessons.delete().where(*taught)).rowcount)
+
     def recalled(self, job: str) -> tuple[Lesson, ...] | None:
         with self._engine.connect() as db:
             return self._recalled(db, job)

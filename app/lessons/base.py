@@ -99,6 +99,14 @@ class Lessons(Protocol):
         """Drop lessons that are not borne out any more; they may be learned anew."""
         ...
 
+    def teachers(self) -> tuple[str, ...]:
+        """The jobs that taught what is known."""
+        ...
+
+    def unlearn(self, job: str) -> int:
+        """Drop what a job taught, because its change was not wanted after all; returns how many lessons."""
+        ...
+
     def recalled(self, job: str) -> tuple[Lesson, ...] | None:
         """What a job was shown; None where it was not asked yet."""
         ...

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from app.commission import ThreadRef
 from app.errors import AgentFixError
@@ -30,6 +30,7 @@ from app.publish.threads import sibling_answer, thread_answer, touches
 from app.result import Result
 
 MOST_THREADS = 30
+PUBLISHED: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated"})
 STOPPED = "It was stopped before anything was published."
 _KEPT = "The change is kept: `agent-fix jobs show {job}` on the server shows it."
 
@@ -51,11 +52,21 @@ class Settled:
 class Settling:
     """Looks after jobs that were handed over; level-triggered, and the same after any crash."""
 
-    def __init__(self, store: JobStore, roster: Roster, intents: Intents, mirror: Callable[[int], Diffs]) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        roster: Roster,
+        intents: Intents,
+        mirror: Callable[[int], Diffs],
+        *,
+        unlearn: Callable[[int, str], int] = lambda _repository, _job: 0,
+    ) -> None:
+        """`unlearn` drops what a job taught other jobs of its repository."""
         self._store = store
         self._roster = roster
         self._intents = intents
         self._mirror = mirror
+        self._unlearn = unlearn
         self._apart = Apart("settling it")
 
     async def settle(self) -> int:
@@ -74,6 +85,8 @@ class Settling:
             return False
         failpoint("settling.wished")
         result = settled.result
+        if result.exit_status not in PUBLISHED:
+            self._unlearn(each.commission.place.repository, each.job.id)
         self._store.finish(each.job.id, result.exit_status, result.reason, result.model_dump(mode="json"))
         failpoint("settling.settled")
         return True

@@ -11,6 +11,7 @@ from app.events import (
     ChecksFailed,
     Event,
     InstallationChanged,
+    PullRequestChanged,
     Pushed,
     RepositoryChanged,
     Said,
@@ -26,6 +27,7 @@ from app.reception.admission import Admission, StateChanged
 from app.reception.books import Books, Defaults
 from app.reception.circumstances import Circumstances, Matter, Place, matter_of
 from app.reception.doors import Doors
+from app.reception.drafted import issue_behind
 from app.reception.living import Living
 from app.reception.looking import Looking
 from app.reception.replying import Replying
@@ -93,6 +95,8 @@ class Desk:
             return f"skip {skip.rule}"
         if isinstance(event, Trigger | ChecksFailed):
             return await self._answer_once(event, place)
+        if isinstance(event, PullRequestChanged):
+            await asyncio.to_thread(self._teaching.turned_down, event, place.ours.bot.user)
         if isinstance(event, Unlabelled) and event.label.casefold() in WORK_LABELS:
             return await self._call_off_once(event, place)
         found = await self._looking.about(event, place)
@@ -159,6 +163,9 @@ class Desk:
             return await asyncio.to_thread(self._replying.answer, matter, "reply in_the_way", words)
 
     async def _carry_out(self, order: Order, matter: Matter) -> str:
+        if order.aim in {"retry", "rebase", "ci"} and (issue := issue_behind(matter)):
+            words = replies.not_done(f"This draft was opened early, and the work on it goes on in #{issue}.")
+            return await asyncio.to_thread(self._replying.answer, matter, "skip early_draft", words)
         match order.aim:
             case "fix" | "plan" | "ask" | "mend" | "revise":
                 return await self._admission.start(order, matter)

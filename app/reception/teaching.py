@@ -1,5 +1,6 @@
 """What people tell later jobs of a repository, and what they take back: `/agent remember` and `/agent forget`."""
 
+from app.events import PullRequestChanged
 from app.lessons.admitting import RefusedError, told
 from app.lessons.base import MOST_TOLD, Draft, Lessons
 from app.orders import Order
@@ -26,6 +27,18 @@ class Teaching:
         if not order.text.strip():
             return self._replying.answer(matter, "reply lessons", replies.lesson_list(lessons.all()))
         return self._remember(lessons, order.text, matter)
+
+    def turned_down(self, event: PullRequestChanged, ours: int) -> int:
+        """Our pull request was closed and not merged: what its job taught goes with it."""
+        if event.change != "closed" or event.merged or event.subject.author != ours or event.subject.head is None:
+            return 0
+        lessons, branch = self._books.lessons(event.repository.id), event.subject.head.ref
+        taught = [job for job in lessons.teachers() if self._is_of(job, branch)]
+        return sum(lessons.unlearn(job) for job in taught)
+
+    def _is_of(self, job: str, branch: str) -> bool:
+        row = self._books.store.get(job)
+        return row is not None and branch in {row.job.branch, (row.result or {}).get("branch")}
 
     def _remember(self, lessons: Lessons, text: str, matter: Matter) -> str:
         try:

@@ -157,6 +157,8 @@ def test_no_statement_is_without_its_repository(engine: Engine, store: SqlLesson
     store.keep_vectors("m", {1: b"1234"})
     store.vectors("m")
     store.forget(2, "k2")
+    store.teachers()
+    store.unlearn("j1")
     store.retire([1])
     spoken = [
         (text, values) for text, values in said if re.search(r"\blessons\b|lesson_numbers|recalled_lessons", text)

@@ -228,6 +228,16 @@ def test_who_lost_the_job_teaches_nothing(engine: Engine, clock: Clock) -> None:
     assert [lesson.text for lesson in now.learn([draft("Amounts are cents.")])] == ["Amounts are cents."]
 
 
+def test_what_a_job_taught_can_be_dropped(store: Lessons) -> None:
+    store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
+    store.learn([draft("Dates are in UTC.", job="j2")])
+    store.tell(draft("Use decimals.", "told"), "k1")
+    assert store.teachers() == ("j1", "j2")
+    assert [store.unlearn("j1"), store.unlearn("j1"), store.unlearn("")] == [2, 0, 0]
+    assert texts(store) == ["Dates are in UTC.", "Use decimals."]
+    assert store.learn([draft("Amounts are cents.", job="j3")]) != (), "it is dropped, not forgotten"
+
+
 def test_vectors_go_with_their_text(engine: Engine, clock: Clock) -> None:
     store = SqlLessons(engine, clock, HERE)
     (lesson,) = store.learn([draft("The suite passes.", "how_to_test", topic="suite")])
