@@ -262,6 +262,20 @@ def test_a_breaker_lets_one_through_at_a_time() -> None:
     assert breaker.delay() == 0
 
 
+async def test_four_fifths_of_the_money_are_warned_of_once_also_after_a_crash() -> None:
+    bench = Bench([text(str(number), usage=Usage(cost=300_000)) for number in range(4)], cap=1_000_000)
+    for number in range(3):
+        await bench.meter.ask(f"turn.{number}", HELLO)
+    said = ["80 % of the budget is spent: $0.90 of $1.00."]
+    assert bench.progress.texts("warning") == said
+    after_the_crash = ListProgress()  # which may have come before anybody was told
+    meter = Meter(bench.model, bench.ledger, after_the_crash)
+    await meter.ask("turn.2", HELLO)
+    assert after_the_crash.texts("warning") == said
+    await bench.meter.ask("turn.9", HELLO.model_copy(update={"max_tokens": 10}))
+    assert bench.progress.texts("warning") == said
+
+
 class _Endless(ScriptedModel):
     """Says a word and never comes to an end."""
 

@@ -1,6 +1,8 @@
 """What several jobs may cost together in a day: kept before each call, by every process, over every crash."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -85,6 +87,23 @@ def test_jobs_at_work_side_by_side_cannot_spend_the_same_dollar(town: Town) -> N
     first.book("turn.1", Usage(cost=DOLLAR // 2))
     second.reserve("turn.1", DOLLAR)
     assert town.account(repository=9, usd_per_day=2).remaining() == 2 * DOLLAR, "another repository has its own"
+
+
+def test_of_many_who_ask_at_once_as_many_are_let_as_there_is_money_for(town: Town) -> None:
+    town.caps = DayCaps(actor=3 * DOLLAR)
+    ledgers = [town.account(repository=number) for number in range(8)]
+    begin = threading.Barrier(len(ledgers))
+
+    def ask(ledger: SqlLedger) -> bool:
+        begin.wait(60)
+        try:
+            ledger.reserve("turn.1", DOLLAR)
+        except DayBudgetError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(ledgers)) as pool:
+        assert sum(pool.map(ask, ledgers)) == 3
 
 
 def test_money_comes_back_after_a_day_also_to_a_job_that_is_older(town: Town) -> None:
