@@ -39,7 +39,7 @@ bench: install
 	@$(BIN)/python -m bench.all
 
 bench-peers: install
-	@$(BIN)/python -m bench.all --peers
+	@$(BIN)/python -m bench.peers
 
 lock: install
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/installer.txt

@@ -13,6 +13,8 @@ _CONFIGURATION = """\
 setup: python -m pip install -q --require-hashes -r .bench-requirements.txt
 test: python -m pytest -q
 """
+_INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md")
+"""Left out: we show them to the model and the others do not, so they would be weighed on one side only."""
 _WHO = ("-c", "user.name=bench", "-c", "user.email=bench@example.com", "-c", "init.defaultBranch=main")
 
 
@@ -31,7 +33,7 @@ class Project:
 
     def checkout(self, place: Path) -> Path:
         """A new repository with one commit. Its configuration is for ours; to the others it is one more file."""
-        shutil.copytree(self.source, place)
+        shutil.copytree(self.source, place, ignore=shutil.ignore_patterns(*_INSTRUCTIONS))
         (place / ".github").mkdir(exist_ok=True)
         (place / ".github" / "agent-fix.yml").write_text(_CONFIGURATION)
         shutil.copyfile(REQUIREMENTS / "project.txt", place / ".bench-requirements.txt")

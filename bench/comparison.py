@@ -49,11 +49,13 @@ AIMS = (
 PREFIX = 0.99
 
 
-def render(taken: Sequence[Figures], absent: Mapping[str, str]) -> str:
+def render(taken: Sequence[Figures], absent: Mapping[str, str], floor: float) -> str:
+    """`floor` is how many milliseconds the median command takes by itself."""
     rows = sorted(taken, key=lambda one: one.steps)
     weights = (
         f"Cost: new tokens at {UNCACHED_WEIGHT:g}, those that a cache still has at {CACHED_WEIGHT:g}; answers left out."
     )
+    weights += f" The same commands in a plain shell take {floor:.0f} ms (median)."
     missing = [f"{name}: not measured. {why}" for name, why in absent.items()]
     parts = [table([column.title for column in COLUMNS], [[c.show(row) for c in COLUMNS] for row in rows]), weights]
     return "\n\n".join(filter(None, [*parts, "\n".join(missing), "\n".join(aims(rows)), "\n".join(losses(rows))]))
@@ -77,7 +79,12 @@ def aims(taken: Sequence[Figures]) -> list[str]:
                 _aim(f"{aim.name} at {aim.steps} steps", f"{share:.2f} of {BESIDE}'s", share <= aim.share, aim.share)
             )
     said += [
-        _aim(f"prefix kept at {one.steps} steps", f"{one.kept:.2%}", one.kept >= PREFIX, PREFIX)
+        _aim(
+            f"prefix kept at {one.steps} steps",
+            f"{one.kept:.2%}, all but {one.breaks} times",
+            one.kept >= PREFIX,
+            PREFIX,
+        )
         for one in taken
         if one.harness == OURS
     ]

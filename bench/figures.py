@@ -13,10 +13,13 @@ UNCACHED_WEIGHT, CACHED_WEIGHT = 1.0, 0.1
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one script. Tokens are those of OpenAI's tokenizer; `estimate` is characters / 4. `head` is the first request
-    without the task. `kept` is how much of each request the next repeats, of all that it could. `ms` is the median time
-    between an answer and the next request, with the command in between; `first_ms` and `last_ms` those of the first and
-    last fifth. `peak` is the largest process in megabytes."""
+    """Of one script. Tokens are those of OpenAI's tokenizer; `estimate` is characters / 4.
+
+    `head` is the first request without the task. `kept` is how much of each request the next repeats, of all that it
+    could; `breaks` how often it was not all. `ms` is the median time between an answer and the next request, with the
+    command in between; `first_ms` and `last_ms` those of the first and last fifth. `peak` is the largest process in
+    megabytes. `prompts` are the tokens of each request that offered tools.
+    """
 
     harness: str
     version: str
@@ -33,6 +36,7 @@ class Figures:
     first_ms: float
     last_ms: float
     peak: float
+    prompts: tuple[int, ...] = ()
 
     @property
     def cacheable(self) -> float:
@@ -69,4 +73,5 @@ def figures(harness: str, version: str, records: Sequence[Record], *, task: int,
         first_ms=median(gaps[:fifth]),
         last_ms=median(gaps[-fifth:]),
         peak=peak,
+        prompts=tuple(record.tokens for record in steps),
     )

@@ -7,16 +7,19 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from bench.checkout import Project
 from bench.comparison import render
 from bench.counting import Play, Stage, tokens
+from bench.dialect import shell
 from bench.figures import Figures, figures
 from bench.ground import Command, Spent
 from bench.harnesses import Harness, Stand, mini, openhands, ours
@@ -54,6 +57,16 @@ class Bench:
         spent = self._execute(harness, stand, play)
         return figures(harness.name, version, play.records, task=tokens(self.script.task), peak=spent.peak)
 
+    def alone(self, steps: int) -> float:
+        """Median milliseconds of the same commands in a plain shell, which no harness can do without."""
+        place = self.project.checkout(self.root / "alone")
+        taken = []
+        for move in self.script.moves(steps, Files(self.project.source))[:-1]:
+            argv, begun = ("bash", "-c", shell(move.act)), time.monotonic()
+            subprocess.run(argv, cwd=place, env=dict(self.project.environment), capture_output=True, check=False)
+            taken.append(1_000 * (time.monotonic() - begun))
+        return median(taken)
+
     def _execute(self, harness: Harness, stand: Stand, play: Play) -> Spent:
         launch = harness.launch(stand)
         command = Command(launch.argv, {**self.project.environment, **launch.environment}, stand.checkout)
@@ -82,14 +95,17 @@ def main() -> None:
         every = {"ours": ours(Path(root) / "state"), "mini": mini(), "openhands": openhands()}
         wanted = [harness for name, harness in every.items() if chosen.only is None or name in chosen.only]
         taken, absent = compare(bench, wanted, chosen.steps)
+        floor = bench.alone(max(chosen.steps))
         if chosen.long and wanted[0] is every["ours"]:
             taken.append(bench.perform(every["ours"], every["ours"].prepare(), chosen.long))
     load_now = " ".join(f"{one:.1f}" for one in os.getloadavg())
     print(f"Python {platform.python_version()}, {os.cpu_count()} processors, load {load_now}\n")
-    print(render(taken, absent))
+    print(render(taken, absent, floor))
     if chosen.json:
         rows = [one.as_json() for one in taken]
-        chosen.json.write_text(json.dumps({"figures": rows, "absent": absent}, indent=1) + "\n")
+        chosen.json.write_text(
+            json.dumps({"figures": rows, "absent": absent, "commands_alone_ms": floor}, indent=1) + "\n"
+        )
 
 
 def compare(bench: Bench, harnesses: Sequence[Harness], lengths: Sequence[int]) -> tuple[list[Figures], dict[str, str]]:
