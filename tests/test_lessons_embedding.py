@@ -1,13 +1,25 @@
 """An embedding model through LiteLLM, against a real endpoint on the loopback: asked once, paid for, never fatal."""
 
+import importlib.util
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from app.bootstrap.lessons import make_ranking
+from app.bootstrap.premises import utc_now
+from app.errors import AgentFixError
+from app.jobs.lessons import SqlLessons
+from app.jobs.tables import sqlite_engine
+from app.lessons.base import of_forge
+from app.lessons.chroma import Chroma
+from app.lessons.embedded import Embedded
+from app.lessons.full_text import FullText
 from app.model.budget import MemoryLedger
 from app.model.embedding import CALL, Embedding
 from app.model.errors import BudgetError, ModelError
+from app.settings import settings_from
 from tests.fakes.openai_endpoint import OpenAIEndpoint, Reply, error
 
 KEY = "sk-canary-0123456789"
@@ -80,3 +92,39 @@ async def test_a_model_that_no_list_knows_is_asked_all_the_same(endpoint: OpenAI
     assert await embedding(endpoint, ledger, "openai/own-model")(["one"]) == [[1.0]]
     assert ledger.totals().cost == 0
     assert ledger.bought(CALL) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "read", "ranking"),
+    [
+        ("", "fts", FullText),
+        ("fts", "fts", FullText),
+        ("embedding:openai/text-embedding-3-small", "embedding:openai/text-embedding-3-small", Embedded),
+        ("off", "off", FullText),
+    ],
+)
+def test_the_environment_chooses(value: str, read: str, ranking: type, tmp_path: Path) -> None:
+    settings = settings_from({"AGENT_FIX_LESSONS": value}, tmp_path)
+    assert (settings.lessons, settings.problems) == (read, ())
+    rows = SqlLessons(sqlite_engine(tmp_path / "l.db"), utc_now, of_forge(1))
+    assert isinstance(make_ranking(settings, MemoryLedger(0), rows), ranking)
+
+
+def test_chroma_has_a_place_of_its_own_or_says_how_to_get_it(tmp_path: Path) -> None:
+    settings = settings_from({"AGENT_FIX_LESSONS": "chroma:kept/there"}, tmp_path)
+    assert settings.lessons == f"chroma:{Path.cwd() / 'kept' / 'there'}"
+    rows = SqlLessons(sqlite_engine(tmp_path / "l.db"), utc_now, of_forge(1))
+    if importlib.util.find_spec("chromadb"):
+        assert isinstance(make_ranking(settings, MemoryLedger(0), rows), Chroma)
+    else:
+        with pytest.raises(AgentFixError) as caught:
+            make_ranking(settings, MemoryLedger(0), rows)
+        assert "agent-fix[chroma]" in caught.value.hint
+
+
+@pytest.mark.parametrize("value", ["yes", "embedding:", "chroma:", "chroma", "FTS", "embedding: "])
+def test_a_way_that_there_is_not_is_told(value: str, tmp_path: Path) -> None:
+    settings = settings_from({"AGENT_FIX_LESSONS": value}, tmp_path)
+    (problem,) = settings.problems
+    assert problem.name == "AGENT_FIX_LESSONS"
+    assert problem.hint == "Set it to fts, embedding:MODEL, chroma:PATH or off."

@@ -19,24 +19,35 @@ _LONGEST_READ = 40_000
 
 
 class FullText:
-    """BM25 over a lesson's words and its file's path, names in their parts too (SQLite FTS5)."""
+    """BM25 over a lesson's words and its file's path, names in their parts too. `module` is SQLite's."""
+
+    def __init__(self, module: str = "fts5") -> None:
+        self._module = module
 
     async def rank(self, lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
-        return await asyncio.to_thread(_ranked, lessons, question)
+        return await asyncio.to_thread(_ranked, lessons, question, self._module)
 
 
-def _ranked(lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
+def _ranked(lessons: Sequence[Lesson], question: str, module: str) -> tuple[Lesson, ...]:
     asked = _asked(question)
     by_number = {lesson.number: lesson for lesson in lessons}
     if not asked or not by_number:
         return ()
     with closing(sqlite3.connect(":memory:")) as db:
-        db.execute("CREATE VIRTUAL TABLE lesson USING fts5(text, path, tokenize='unicode61')")
+        try:
+            db.execute(f"CREATE VIRTUAL TABLE lesson USING {module}(text, path, tokenize='unicode61')")
+        except sqlite3.OperationalError:  # a SQLite that was built without it
+            return _by_shared_words(lessons, frozenset(asked))
         rows = ((each.number, _indexed(each.text), _indexed(_path(each))) for each in lessons)
         db.executemany("INSERT INTO lesson (rowid, text, path) VALUES (?, ?, ?)", rows)
         query = " OR ".join(f'"{word}"' for word in asked)
         found = db.execute("SELECT rowid FROM lesson WHERE lesson MATCH ? ORDER BY bm25(lesson), rowid DESC", (query,))
         return tuple(by_number[number] for (number,) in found)
+
+
+def _by_shared_words(lessons: Sequence[Lesson], asked: frozenset[str]) -> tuple[Lesson, ...]:
+    shared = {each: len(asked & set(_indexed(f"{each.text} {_path(each)}").split())) for each in lessons}
+    return tuple(sorted((each for each in lessons if shared[each]), key=lambda each: (-shared[each], -each.number)))
 
 
 def _asked(question: str) -> tuple[str, ...]:

@@ -105,10 +105,11 @@ def place() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-@pytest.fixture(params=["full text", "embedding", pytest.param("chroma", marks=needs_chroma)])
+@pytest.fixture(params=["full text", "without FTS5", "embedding", pytest.param("chroma", marks=needs_chroma)])
 def ranking(request: pytest.FixtureRequest, place: Path) -> Ranking:
     makers: dict[str, Callable[[], Ranking]] = {
         "full text": FullText,
+        "without FTS5": lambda: FullText("no_such_module"),
         "embedding": lambda: Embedded("m", Words(), Shelf(), FullText()),
         "chroma": lambda: chroma(place),
     }
