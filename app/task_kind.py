@@ -43,7 +43,15 @@ def _merge(signs: Signs) -> Kinded | None:
 
 
 def _asked(signs: Signs) -> Kinded | None:
-    return Kinded(signs.asked, f"that was asked for (`--kind {signs.asked}`)") if signs.asked else None
+    return Kinded(signs.asked, f"{_THAT_WAS_ASKED} (`--kind {signs.asked}`)") if signs.asked else None
+
+
+_THAT_WAS_ASKED = "that was asked for"
+
+
+def asked_before(task: Task) -> TaskKind | None:
+    """The kind that people said a task is of; None where it was decided by other signs."""
+    return task.kind if task.kind_reason.startswith(_THAT_WAS_ASKED) else None
 
 
 def _place(signs: Signs) -> Kinded | None:

@@ -8,6 +8,7 @@ import pytest
 from app.bootstrap.kinds import KindOfTask
 from app.cli import KINDS
 from app.context.overrides import DIRECTORY
+from app.job import Job
 from app.task_kind import ASKABLE
 from tests.front_desk import FrontDesk, front_desk, mirrors
 from tests.test_reception_stock import mirror
@@ -90,3 +91,25 @@ async def test_tests_without_a_known_fix_are_begun_all_the_same(desk: FrontDesk)
     await desk.reception.stock()
     assert desk.job.ready
     assert desk.job.job.task.fixed_by == ""
+
+
+def living(desk: FrontDesk) -> Job:
+    (only,) = desk.living()
+    return only.job
+
+
+async def test_what_was_asked_for_counts_when_it_is_done_again(desk: FrontDesk) -> None:
+    await desk.says("/agent fix --kind refactoring --attempts 3")
+    await desk.says("/agent retry")
+    assert (living(desk).kind, living(desk).attempts) == ("refactoring", 3)
+    assert living(desk).task.kind_reason == "that was asked for (`--kind refactoring`)"
+    await desk.says("/agent retry --kind bug --attempts 1")
+    assert (living(desk).kind, living(desk).attempts) == ("bug", 1)
+
+
+async def test_a_kind_that_nobody_asked_for_is_decided_again(desk: FrontDesk) -> None:
+    desk.issue.labels.append("enhancement")
+    await desk.labels()
+    desk.issue.labels.remove("enhancement")
+    await desk.says("/agent retry")
+    assert living(desk).kind == "bug"

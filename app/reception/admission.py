@@ -18,7 +18,7 @@ from app.publish.intent import React
 from app.publish.intents import StaleEpoch
 from app.reception.books import Books, Defaults
 from app.reception.circumstances import Matter, Place
-from app.reception.drafting import Draft, kind_of_order
+from app.reception.drafting import Draft, as_before, kind_of_order
 from app.reception.material import Material, material
 from app.reception.replying import Replying
 
@@ -72,8 +72,10 @@ class Admission:
             ended = await asyncio.to_thread(self._books.queue.stop, former.job.id, "It is begun again from scratch.")
             if not ended:
                 raise NotYet("The job at work has to end first.")
-        request = order.text or (former.job.task.request if former else "")
-        return await self.start(order, matter, request=request)
+        if former is None:
+            return await self.start(order, matter, request=order.text)
+        request = order.text or former.job.task.request
+        return await self.start(as_before(order, former.job), matter, request=request)
 
     async def move(self, order: Order, matter: Matter) -> str:
         """Our branch is brought up to its base, or gets the empty commit that lets CI start; stock does either."""

@@ -16,7 +16,7 @@ from app.reception.circumstances import Place, spot_of
 from app.reception.material import Material
 from app.repository import slug
 from app.task import Issue, Person, Task
-from app.task_kind import Kinded, Signs, Work, kind_of
+from app.task_kind import Kinded, Signs, Work, asked_before, kind_of
 from app.text import one_line, visible
 
 A_REVIEW_ASKS = "A review asks for changes: see to its threads."
@@ -181,6 +181,14 @@ def kind_of_order(order: Order, request: str, *, on_pull: bool) -> Kinded:
             asked=order.options.kind,
         )
     )
+
+
+def as_before(order: Order, former: Job) -> Order:
+    """An order to do the same again, or what was planned, with what was asked for then and is not asked otherwise."""
+    options = order.options
+    attempts = options.attempts or (former.attempts if former.attempts > 1 else None)
+    kept = {"kind": options.kind or asked_before(former.task), "attempts": attempts}
+    return order.model_copy(update={"options": options.model_copy(update=kept)})
 
 
 def repository_name(place: Place) -> str:

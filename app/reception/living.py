@@ -13,6 +13,7 @@ from app.publish.proof import clip
 from app.reception.admission import Admission, NotYet, StateChanged
 from app.reception.books import Books
 from app.reception.circumstances import Matter
+from app.reception.drafting import as_before
 from app.reception.material import review_of, said_in
 from app.reception.plans import approved_plan, plan_of, status_address
 from app.reception.replying import Replying
@@ -78,7 +79,7 @@ class Living:
             return await asyncio.to_thread(self._resume, order, matter, job, "approve", approved.text)
         plan = approved.text or plan_of(job)
         begin = order.model_copy(update={"aim": "fix", "job": "", "text": order.text or job.job.task.request})
-        return await self._admission.start(begin, matter, plan_file=plan)
+        return await self._admission.start(as_before(begin, job.job), matter, plan_file=plan)
 
     async def _continue(self, order: Order, matter: Matter, job: Commissioned) -> str:
         options = order.options
