@@ -124,12 +124,24 @@ def test_equal_scores_keep_the_order_of_the_tree() -> None:
         ("django/test/client.py", False, True),
         ("vendor/lib.go", False, True),
         ("static/jquery.min.js", False, True),
+        ("setup.py", False, True),
+        ("src/shop/cart.pyi", False, True),
+        ("vite.config.mts", False, True),
+        ("src/config.ts", False, False),
+        ("src/setup_cart.py", False, False),
         ("src/contest.py", False, False),
         ("src/latest/cart.py", False, False),
     ],
 )
 def test_kinds_of_files(path: str, test: bool, aside: bool) -> None:
     assert (is_test(path), is_aside(path)) == (test, aside)
+
+
+def test_code_without_a_grammar_comes_before_prose_and_has_a_past() -> None:
+    files = {"a.md": b"the volcano\n", "b.php": b"<?php volcano();\n", "tests/c.php": b"<?php volcano();\n"}
+    assert [each.path for each in ranked("The volcano", files)] == ["b.php", "a.md", "tests/c.php"]
+    history = (Change("Cool the volcano", ("b.php",)), Change("Bump", ("a.md",)))
+    assert "changed by commits" in ranked("The volcano", files, history)[0].reasons[0]
 
 
 def test_names_that_stand_for_a_file() -> None:

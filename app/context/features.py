@@ -8,15 +8,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from sys import byteorder
 
+from app.context.kinds import is_code
 from app.context.terms import count_terms, identifiers
-from app.syntax import language_of, symbols
+from app.syntax import symbols
 
 VERSION = 1
 """Raise it with any change to what is kept or how words become terms: older caches are then left aside."""
 
 MAX_SOURCE_BYTES = 500_000
 MAX_PROSE_BYTES = 100_000
-"""Of files in no known language: what is larger is data, whose words say nothing of its purpose."""
+"""Of files that are no code: what is larger is data, whose words say nothing of its purpose."""
 
 _HEAD = struct.Struct("<IIII")
 _MAX_COUNT = 0xFFFF
@@ -54,7 +55,7 @@ EMPTY = Features(0, Counts.of({}), Counts.of({}), ())
 
 
 def worth_reading(path: str, size: int) -> bool:
-    return size <= (MAX_SOURCE_BYTES if language_of(path) else MAX_PROSE_BYTES)
+    return size <= (MAX_SOURCE_BYTES if is_code(path) else MAX_PROSE_BYTES)
 
 
 def features_of(path: str, content: bytes) -> Features:

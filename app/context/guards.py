@@ -7,7 +7,7 @@ from math import log
 
 from app.context.history import LARGE_COMMIT, Change
 from app.context.index import File, Index
-from app.context.kinds import is_test, is_test_name, stem
+from app.context.kinds import is_code, is_test, is_test_name, stem
 from app.context.terms import term_id, terms
 from app.syntax import language_of
 
@@ -28,7 +28,7 @@ def related_tests(index: Index, paths: Iterable[str], history: Iterable[Change] 
     Near is a test of the same name (3), one that mentions the names a file defines (up to 2, by their rarity), and one
     that commits before changed together with it (up to 2, by the share of the file's commits).
     """
-    tests = [file for file in index.files if is_test(file.path) and language_of(file.path)]
+    tests = [file for file in index.files if is_test(file.path) and is_code(file.path)]
     files = {file.path: file for file in index.files}
     wanted = [path for path in dict.fromkeys(paths) if path in files]
     together = _together(history, frozenset(wanted))
@@ -76,9 +76,9 @@ def _nearness(file: File, test: File, rare: dict[int, float]) -> float:
     return near if is_test_name(test.path) else near / 2  # the rest of a test folder is data and support
 
 
-def _family(path: str) -> str | None:
-    language = language_of(path)
-    return {"tsx": "javascript", "typescript": "javascript", "c": "cpp"}.get(language or "", language)
+def _family(path: str) -> str:
+    language = language_of(path) or path.rpartition(".")[2].lower()
+    return {"tsx": "javascript", "typescript": "javascript", "c": "cpp"}.get(language, language)
 
 
 def _joined(name: str) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.context.features import EMPTY, Features, features_of, worth_reading
+from app.context.kinds import is_code
 from app.context.store import FeatureStore
 from app.syntax import language_of
 from app.tree import Entry, Tree
@@ -52,7 +53,7 @@ def _readable(entries: Mapping[str, Entry]) -> dict[str, Entry]:
     }
     if len(readable) <= _MAX_READ:
         return readable
-    kept = sorted(readable, key=lambda path: language_of(path) is None)[:_MAX_READ]
+    kept = sorted(readable, key=lambda path: not is_code(path))[:_MAX_READ]
     return {path: readable[path] for path in kept}
 
 

@@ -14,10 +14,19 @@ _TEST_NAME = re.compile(
     r"test_.*|conftest\.py|.*_tests?\.[a-z]+|.*[.-](test|spec)(-d)?\.[a-z]+|.*Tests?\.(java|kt|cs|scala)|.*_spec\.rb|tests?\.[a-z]+"
 )
 _ASIDE_FOLDERS = frozenset(
-    "doc docs documentation example examples sample samples demo demos benchmark benchmarks bench script scripts tool"  # noqa: SIM905
-    " tools vendor vendored _vendor third_party third-party thirdparty node_modules extern external dist build locale"
-    " locales static".split()
+    "doc docs documentation example examples tutorial tutorials gallery galleries sample samples demo demos"  # noqa: SIM905
+    " benchmark benchmarks bench asv_bench script scripts tool tools vendor vendored _vendor third_party third-party"
+    " thirdparty node_modules extern external externals dist build locale locales static".split()
 )
+_ASIDE_NAME = re.compile(
+    r".*\.min\..*|.*\.d\.[cm]?ts|.*\.pyi|(setup|setupext|noxfile|versioneer|fabfile)\.py|.*\.config\.[cm]?[jt]s"
+    r"|(gulp|grunt)file\.js|build\.rs"
+)
+"""Minified code, declarations, and what only builds the project."""
+_OTHER_CODE = frozenset(
+    "php cs kt kts swift scala m mm pyx pxd vue svelte lua pl pm ex exs erl hs ml clj dart r jl zig f90 groovy".split()  # noqa: SIM905
+)
+"""Suffixes of languages that we have no grammar of: words only, but a place for a fix all the same."""
 _ROOT_STEMS = frozenset(("__init__", "__main__", "index", "mod", "main", "lib"))
 
 
@@ -40,11 +49,15 @@ def is_test_name(path: str) -> bool:
 def is_aside(path: str) -> bool:
     """Not where a fix usually goes: documentation, examples, tools, declarations, vendored and generated code."""
     *folders, name = path.lower().split("/")
-    return ".min." in name or name.endswith(".d.ts") or not (_ASIDE_FOLDERS | _TEST_FOLDERS).isdisjoint(folders)
+    return bool(_ASIDE_NAME.fullmatch(name)) or not (_ASIDE_FOLDERS | _TEST_FOLDERS).isdisjoint(folders)
+
+
+def is_code(path: str) -> bool:
+    return language_of(path) is not None or path.rpartition(".")[2].lower() in _OTHER_CODE
 
 
 def is_source(path: str) -> bool:
-    return language_of(path) is not None and not is_test(path)
+    return is_code(path) and not is_test(path)
 
 
 def stem(path: str) -> str:

@@ -16,11 +16,10 @@ from typing import NamedTuple
 from app.context.bm25 import Hits, bm25, rarity
 from app.context.history import Change, described, rarity_of, resembling, subjects
 from app.context.index import Index
-from app.context.kinds import is_aside, is_test, stem
+from app.context.kinds import is_aside, is_code, is_test, stem
 from app.context.mentions import Boosts, Mention, mentions
 from app.context.query import Emphasis, Query, parse
 from app.context.terms import identifiers, term_id, terms
-from app.syntax import language_of
 
 _EXPLAINED = 50
 """Files whose words are named as reasons; the others are too far down for anyone to ask."""
@@ -146,7 +145,7 @@ def _add_up(found: Iterable[Mention], boosts: Boosts, reasons: dict[str, list[tu
 
 def kind_of(path: str, formula: Formula = FORMULA) -> float:
     """What a file's score is multiplied with for what it is: a test, aside, no source."""
-    factor = 1.0 if language_of(path) else formula.no_source
+    factor = 1.0 if is_code(path) else formula.no_source
     if is_test(path):
         return factor * formula.test
     return factor * formula.aside if is_aside(path) else factor
