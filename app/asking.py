@@ -41,7 +41,7 @@ async def answer(job: Job, bench: AskBench, journal: Journal) -> Result:
     result = Result(
         exit_status="answered",
         summary=ending.submission.summary if ending.submission else "",
-        model=job.model,
+        model=job.main_model,
         turns=ending.turns,
         notes=tuple(bench.notes),
         warnings=bench.warnings(),

@@ -110,6 +110,11 @@ class Job(Noun):
         """The models by the kind of work, with the code model in its place."""
         return self.models.model_copy(update={"code": self.model})
 
+    @property
+    def main_model(self) -> str:
+        """The one that does what the job is about."""
+        return self.chosen.of("answer" if self.aim == "ask" else "code")
+
 
 def new_job_id() -> str:
     """Sorts by time, easy to type: seconds in base 36 and four random characters."""

@@ -197,11 +197,30 @@ async def test_an_answer_says_which_model_it_should_have_been() -> None:
     bench = Bench([failed("give_up", "quota"), text("3"), failed("wait", "rate_limited", after=999.0)], others=[other])
     for key in ("turn.1", "turn.2", "turn.3"):
         await bench.meter.ask(key, HELLO)
+        bench.now += LONGEST_REST
     assert fallback_notes(bench.meter.totals()) == (
         "1 of 3 answers came from other/priced, because fake/priced had no money left on its account.",
         "1 of 3 answers came from other/priced, because fake/priced limited the rate for too long.",
     )
     assert {use.model: use.answers for use in bench.meter.totals().models if not use.instead_of} == {"fake/priced": 1}
+
+
+async def test_what_gave_no_answer_is_left_alone_where_another_does() -> None:
+    other = ScriptedModel([text("1"), text("2")], info=OTHER)
+    bench = Bench([failed("give_up", "quota"), text("3")], others=[other])
+    for key in ("turn.1", "turn.2"):
+        await bench.meter.ask(key, HELLO)
+    assert (bench.model.calls, other.calls, bench.sleeps) == (1, 2, [])
+    assert [(use.answers, use.because) for use in bench.meter.totals().models] == [(2, "quota")]
+    bench.now += LONGEST_REST
+    assert (await bench.meter.ask("turn.3", HELLO)).content == "3"
+
+
+async def test_without_another_an_account_that_was_filled_is_asked_at_once() -> None:
+    bench = Bench([failed("give_up", "quota"), text("filled")])
+    assert (await bench.refused()).reason == "quota"
+    assert (await bench.meter.ask("turn.1", HELLO)).content == "filled"
+    assert bench.sleeps == []
 
 
 @pytest.mark.parametrize("reason", ["no_key", "bad_key", "unknown_model", "refused", "context_window"])
@@ -242,7 +261,7 @@ async def test_meters_of_a_process_share_what_they_know_of_a_provider() -> None:
     with pytest.raises(ModelError):
         await meter([failed("wait", "rate_limited", after=LONGEST_WAIT + 1)]).ask("turn.1", HELLO)
     second = meter([], fallbacks=[other])
-    assert (await second.ask("turn.1", HELLO)).origin.because == "unavailable"
+    assert (await second.ask("turn.1", HELLO)).origin.because == "rate_limited"
     now[0] += LONGEST_REST
     assert (await meter([text("3")]).ask("turn.1", HELLO)).content == "3"
     elsewhere = replace(PRICED, endpoint="http://127.0.0.1:1/v1")

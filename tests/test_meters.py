@@ -11,7 +11,7 @@ from app.entrypoints.local import Draft, FixOptions, work_key
 from app.errors import AgentFixError
 from app.gitstore import GitStore
 from app.job import Budget, Job
-from app.model.base import Message, Models, Request, WorkKind
+from app.model.base import Message, ModelInfo, Models, Request, WorkKind
 from app.model.budget import MemoryLedger
 from app.model.errors import ModelError
 from app.model.meters import Meters
@@ -75,6 +75,15 @@ async def test_every_kind_asks_its_model_and_pays_from_one_account() -> None:
     }
     assert meters.totals().cost == ledger.totals().cost == 3_000
     assert meters.of("plan") is meters.of("plan")
+
+
+async def test_a_price_that_nobody_knows_is_said_once_for_all_kinds() -> None:
+    info = ModelInfo("a/unknown", 9_000, 4_000, priced=False)
+    progress, only = ListProgress(), ScriptedModel([text("1"), text("2")], info=info)
+    meters = Meters(Models(code="a"), {"a": only}.__getitem__, MemoryLedger(0), progress)
+    for kind in ("plan", "code"):
+        await meters.of(kind).ask(kind, HELLO)
+    assert len(progress.texts("warning")) == 1
 
 
 async def test_what_will_be_asked_is_checked_and_nothing_else() -> None:

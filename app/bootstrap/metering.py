@@ -24,7 +24,7 @@ def make_meters(
 ) -> Meters:
     """Raises AgentFixError where the operator's prices cannot be read. All answers go to `record`, if there is one."""
     environment, prices = settings.model_environment, read_prices(settings.prices)
-    main = job.chosen.of("answer" if job.aim == "ask" else "code")
+    main = job.main_model
 
     def plain(name: str) -> Model:
         """Only the main model has to take a word on reasoning; others get it where they are known to take one."""

@@ -34,7 +34,8 @@ def say_begin(order: Order, terminal: TerminalProgress, *, epoch: int) -> None:
     terminal.say("note", f"{task.repository} at {task.base_ref} ({task.base[:10]})")
     terminal.say("note", f"issue: {task.issue.title}")
     limits = f"{usd(job.budget.usd)}, {job.budget.steps} steps, {job.budget.minutes:g} min"
-    terminal.say("note", f"model {shown_model(job.model)}{recorded} · sandbox {job.sandbox} · at most {limits}")
+    plans = f", plans by {shown_model(job.models.plan)}" if job.models.plan else ""
+    terminal.say("note", f"model {shown_model(job.model)}{recorded}{plans} · sandbox {job.sandbox} · at most {limits}")
     for note in filter(None, (note_of(task), _attempts(job), *order.told, *order.notes)):
         terminal.say("note", note)
     if job.sandbox == "none":

@@ -24,6 +24,8 @@ class Breaker:
         self._failures = 0
         self._until = 0.0
         self._resting = 0.0
+        self.why = ""
+        """The reason of the last failure (`app.model.errors`)."""
 
     def delay(self) -> float:
         """Seconds until a call may be made; 0 gives leave to the one who asks."""
@@ -37,8 +39,9 @@ class Breaker:
     def succeeded(self) -> None:
         self._failures = 0
 
-    def failed(self, retry_after: float | None = None) -> None:
+    def failed(self, why: str = "", retry_after: float | None = None) -> None:
         self._failures += 1
+        self.why = why
         if self._failures >= FAILURES:
             self._until = self._clock() + OPEN_SECONDS
         if retry_after is not None:

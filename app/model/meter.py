@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from app.failpoints import failpoint
 from app.job import Progress
 from app.model.base import Answer, Model, ModelInfo, Origin, Request, Usage, WorkKind
-from app.model.breaker import Breakers
+from app.model.breaker import LONGEST_REST, Breakers
 from app.model.budget import NOTHING, Ledger, Totals, usd
 from app.model.errors import ModelError
 from app.model.fallback import is_outage
@@ -30,6 +30,7 @@ class Meter:
     """Asks a model, or else its fallbacks, within a budget.
 
     Journals nothing: `ask` is the work of one durable step of the caller, and may be executed again after a crash.
+    `unpriced` are models of which it was said that nobody knows their price; meters of one job share it.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Meter:
         sleep: Sleep = asyncio.sleep,
         pace: Callable[[], Pace] = Pace,
         deadline: float = ASK_SECONDS,
+        unpriced: set[str] | None = None,
     ) -> None:
         self._kind = kind
         self._models = (model, *fallbacks)
@@ -53,7 +55,7 @@ class Meter:
         self._sleep = sleep
         self._pace = pace
         self._deadline = deadline
-        self._unpriced: set[str] = set()
+        self._unpriced = set() if unpriced is None else unpriced
 
     @property
     def info(self) -> ModelInfo:
@@ -115,6 +117,7 @@ class Meter:
             async with asyncio.timeout(left if last else left / 2):
                 return await self._insist(model, key, request, origin, wait=last)
         except TimeoutError as error:
+            self._breakers.of(model.info).failed("deadline", LONGEST_REST)
             message = f"{model.info.name} gave no answer in the time there is for one."
             raise ModelError(message, kind="retry", reason="deadline") from error
 
@@ -124,7 +127,8 @@ class Meter:
         while True:
             pause = breaker.delay()
             if pause and not (wait and pace.grant(pause)):
-                raise ModelError(f"{model.info.name} failed too often just now.", kind="retry", reason="unavailable")
+                reason = breaker.why or "unavailable"
+                raise ModelError(f"{model.info.name} is left alone for a while.", kind="retry", reason=reason)
             if pause:
                 self._progress.say("warning", f"{model.info.name} is left alone for {pause:.0f} s.")
                 await self._sleep(pause)
@@ -133,8 +137,10 @@ class Meter:
                 answer = await self._once(model, key, request, origin)
             except ModelError as error:
                 if error.kind not in ("retry", "wait"):
+                    if is_outage(error) and not wait:
+                        breaker.failed(error.reason, LONGEST_REST)  # the next answers need not ask in vain first
                     raise
-                breaker.failed(error.retry_after)
+                breaker.failed(error.reason, error.retry_after)
                 delay = pace.delay(error)
                 if delay is None:
                     raise

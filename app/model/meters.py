@@ -26,10 +26,11 @@ class Meters:
     ) -> None:
         self._names = models
         self._make = make
-        self._ledger = ledger
+        self.ledger = ledger
         self._progress = progress
         self._fallbacks = tuple(dict.fromkeys(fallbacks))
         self._breakers = breakers or Breakers()
+        self._unpriced: set[str] = set()
         self._made: dict[str, Model] = {}
         self._meters: dict[WorkKind, Meter] = {}
 
@@ -39,11 +40,12 @@ class Meters:
             name = self._names.of(kind)
             self._meters[kind] = Meter(
                 self._model(name),
-                self._ledger,
+                self.ledger,
                 self._progress,
                 kind=kind,
                 fallbacks=[self._model(each) for each in self._fallbacks if each != name],
                 breakers=self._breakers,
+                unpriced=self._unpriced,
             )
         return self._meters[kind]
 
@@ -62,7 +64,7 @@ class Meters:
                 self._progress.say("warning", f"The fallback will not be of help: {error.message}")
 
     def totals(self) -> Totals:
-        return self._ledger.totals()
+        return self.ledger.totals()
 
     def _model(self, name: str) -> Model:
         if name not in self._made:

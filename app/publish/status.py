@@ -160,7 +160,7 @@ def _middle(view: View, level: Level) -> Iterator[str]:
     if result and result.hint and view.state in FINAL:
         yield inline(clip(result.hint, 400))
     if view.draft and view.state in (FINAL | WAITING) - GOOD - {"no_change"}:
-        yield f"The draft stays open, with nothing verified: {view.draft}"
+        yield f"Its draft, in which nothing is verified: {view.draft}"
 
 
 def _published(view: View, result: Result, level: Level) -> Iterator[str]:
@@ -291,7 +291,7 @@ def _footer(view: View) -> str:
         f"turn {turns} of {view.job.budget.steps}" if turns and view.state not in FINAL else "",
         count(turns, "turn") if turns and view.state in FINAL else "",
         _spent(view),
-        code_span(clip(shown_model(view.job.model), 60)),
+        code_span(clip(shown_model(view.job.main_model), 60)),
         f"[job {view.job.id}]({view.job_page})" if view.job_page else f"job {code_span(view.job.id)}",
     ]
     return f"<sub>{' · '.join(item for item in items if item)}</sub>"

@@ -43,5 +43,5 @@ def _parts(job: Job, state: JobState, reason: str, result: Result | None, caps: 
         yield verification_section(result.verification, job.task.base, result.commit, caps)
     elif result.summary:
         yield inline(clip(result.summary, caps.text))
-    model = code_span(clip(shown_model(job.model), 60))
+    model = code_span(clip(shown_model(job.main_model), 60))
     yield f"<sub>{model} · {count(result.turns, 'turn')} · {price(result.usage)}</sub>"
