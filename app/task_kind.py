@@ -166,4 +166,8 @@ def note_of(task: Task) -> str:
     note = f"Worked on as {_NAMES[task.kind]}, because {task.kind_reason}."
     if task.kind in STRUCTURAL:
         note += " So nothing had to fail before and pass after: the suite on both is what counts."
+    if task.kind == "tests":
+        note += (
+            f" The fix that they are for: `{task.fixed_by[:10]}`." if task.fixed_by else " No fix is known for them."
+        )
     return note

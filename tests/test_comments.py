@@ -18,7 +18,7 @@ from app.publish.intent import MAX_BODY, MAX_TITLE
 from app.publish.plaintext import count, duration, harmless_line
 from app.publish.proof import meaning
 from app.result import Result
-from app.task import Person
+from app.task import Issue, Person, Task, TaskKind
 from app.verify.facts import Execution, Gate, Suite, SuiteResult, Verdict
 from tests.commissions import job
 from tests.pull_requests import BASE, COMMAND, HEAD, TRACE, pull_request, reproduction, suite, task, verification
@@ -359,3 +359,14 @@ def test_small_words() -> None:
     assert "usage of 2 calls estimated" in body(usage=Totals(calls=2, estimated=2))
     assert "2 calls, price unknown" in body(usage=Totals(calls=2)), "no sum is claimed where nobody knew a price"
     assert "1 call, $0.08" in body(usage=Totals(calls=1, cost=84_200))
+
+
+@pytest.mark.parametrize(
+    ("kind", "title"),
+    [("bug", "Fix: Rounding"), ("review", "Fix: Rounding"), ("feature", "Rounding"), ("refactoring", "Rounding")],
+)
+def test_only_a_fix_is_called_one(kind: TaskKind, title: str) -> None:
+    issue = Issue(title="Rounding", body="")
+    task = Task(repository="r", issue=issue, base="0" * 40, base_ref="main", slug="r", kind=kind)
+    assert pull_request_title(task) == title
+    assert commit_message(task).startswith(f"{title}\n")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.task import STRUCTURAL, Task, TaskKind
-from app.task_kind import Signs, Work, kind_of
+from app.task import STRUCTURAL, Issue, Task, TaskKind
+from app.task_kind import Signs, Work, kind_of, note_of
 from tests.golden_prompts import examples
 
 TITLES: list[tuple[str, TaskKind]] = [
@@ -95,3 +95,23 @@ def test_where_red_can_be_expected() -> None:
     assert not task.model_copy(update={"kind": "tests"}).expects_red
     assert task.model_copy(update={"kind": "tests", "fixed_by": "1" * 40}).expects_red
     assert not any(task.model_copy(update={"kind": kind}).expects_red for kind in (*STRUCTURAL, "conflict"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "fix", "said"),
+    [
+        ("bug", "it has the label `bug`", "", ""),
+        ("review", "it is about a pull request that is open", "", ""),
+        ("feature", "", "", ""),
+        ("feature", "it has the label `x`", "", "Worked on as a feature, because it has the label `x`."),
+        ("refactoring", "so", "", "Worked on as a refactoring, because so. So nothing had to fail before"),
+        ("tests", "so", "", "because so. No fix is known for them."),
+        ("tests", "so", "a" * 40, "because so. The fix that they are for: `aaaaaaaaaa`."),
+    ],
+)
+def test_people_are_told_what_it_was_taken_for(kind: TaskKind, reason: str, fix: str, said: str) -> None:
+    issue = Issue(title="t", body="")
+    task = Task(repository="r", issue=issue, base="0", base_ref="main", slug="t", kind=kind, kind_reason=reason)
+    note = note_of(task.model_copy(update={"fixed_by": fix}))
+    assert said in note
+    assert bool(said) is bool(note)

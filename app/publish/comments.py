@@ -16,7 +16,7 @@ from app.publish.markdown import cell, code_cell, code_span, details, inline, qu
 from app.publish.plaintext import count, duration, harmless_line, harmless_text
 from app.publish.proof import Caps, bullets, clip, known_failures, meaning, test_list, verification_section
 from app.publish.several import attempts_section
-from app.task import Person, Task
+from app.task import Person, Task, TaskKind
 from app.verify.facts import Gate, Verdict
 
 MAX_SUBJECT = 72
@@ -26,6 +26,8 @@ SKIP_CI = "[skip ci]"
 _LEVELS = (Caps(4_000, 50, 2_000), Caps(1_500, 20, 1_000), Caps(500, 8, 400), Caps(100, 3, 120))
 """The most that is shown, and what is shown of a body that would be too long so."""
 
+NO_FIX: frozenset[TaskKind] = frozenset({"feature", "tests", "refactoring", "dependencies"})
+"""Kinds of tasks whose title says already what is done."""
 _ALERT: dict[Verdict, str] = {"proved": "TIP", "tested": "NOTE", "unproved": "WARNING", "broken": "CAUTION"}
 
 
@@ -82,7 +84,7 @@ def _follow_up(facts: PullRequestFacts, who: str, caps: Caps) -> str:
 
 def _subject(task: Task, limit: int) -> str:
     title = harmless_line(task.issue.title, limit)
-    if title.casefold().startswith(("fix:", "fix ", "fixes ", "fixed ")):
+    if task.kind in NO_FIX or title.casefold().startswith(("fix:", "fix ", "fixes ", "fixed ")):
         return title
     return f"Fix: {harmless_line(task.issue.title, limit - len('Fix: '))}"
 
