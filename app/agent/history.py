@@ -26,8 +26,8 @@ _PER_MESSAGE = 24
 _MOST_RECENT = 8
 _SMALLEST_DIGEST = 400
 _DIGEST_HEAD = (
-    "The conversation had grown too long; its earlier part is replaced by this digest. Files keep their state, outputs "
-    "under /tmp/output can still be viewed.\n\n"
+    "The earlier part of the conversation is replaced by this digest. Files are as you left them: view again what you "
+    "need of them. Outputs under /tmp/output can still be viewed.\n\n"
 )
 
 
