@@ -1,7 +1,7 @@
 """The story's rules: what is taken as it is, what goes back, and how an ending becomes a final state."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -204,6 +204,35 @@ async def test_what_is_broken_is_never_published() -> None:
     assert (result.exit_status, result.exit_code) == ("verification_failed", ExitCode.BROKEN)
     assert not world.published
     assert not result.branch
+
+
+class Memory:
+    """Hears what is learned from."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, list[Verdict], str]] = []
+
+    async def learn(self, known: Known, verified: Sequence[Verified], submission: Submission | None) -> str:
+        verdicts = [each.verification.verdict for each in verified]
+        self.heard.append((known.brief, verdicts, submission.summary if submission else ""))
+        return "1 lesson learned."
+
+
+async def test_what_is_published_is_learned_from_with_all_that_came_before_it() -> None:
+    memory = Memory()
+    world = World(
+        Agent([SUBMISSION] * 2, SUBMITTED), [verification("broken"), verification("proved")], [patch(), patch(b"2")]
+    )
+    result = await solve(job(), replace(world.bench(), learn=memory.learn, notes=("first",)), MemoryJournal())
+    assert memory.heard == [("1 passed", ["broken", "proved"], "done")]
+    assert result.notes == ("first", "1 lesson learned.")
+
+
+async def test_of_what_is_not_published_nothing_is_learned() -> None:
+    memory = Memory()
+    world = World(Agent([SUBMISSION] * 9, SUBMITTED), [verification("broken")] * 9, [patch()])
+    result = await solve(job(), replace(world.bench(), learn=memory.learn), MemoryJournal())
+    assert (memory.heard, result.notes) == ([], ())
 
 
 async def test_a_claim_without_a_verification_is_an_error() -> None:

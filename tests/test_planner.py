@@ -71,6 +71,12 @@ async def test_one_call_with_a_schema() -> None:
     assert SECTION.text in model.requests[0].messages[1].content
 
 
+async def test_what_earlier_jobs_learned_is_shown_to_who_plans() -> None:
+    model = ScriptedModel([say(ANSWER)])
+    await make_plan(Unmetered(model), MemoryJournal(), job(), lessons="- 3 (trap, app/money.py): Amounts are cents.")
+    assert "- 3 (trap, app/money.py): Amounts are cents." in model.requests[0].messages[1].content
+
+
 async def test_a_useless_answer_is_repaired_once() -> None:
     made, model = await plan_from(say("I would fix it."), say(ANSWER))
     assert made == PLAN
