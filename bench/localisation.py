@@ -169,7 +169,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _instances(manifest: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in manifest.read_text("utf-8").splitlines() if line.strip()]
+    """One object a line, or one list of them."""
+    text = manifest.read_text("utf-8")
+    if text.lstrip().startswith("["):
+        return list(json.loads(text))
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
 
 
 if __name__ == "__main__":
