@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from app.result import Result
 from app.settings import settings_from
 from tests.fakes.memory_journal import Died, MemoryJournal
 from tests.fakes.progress import ListProgress
-from tests.fakes.recording import Recording, edit, write
+from tests.fakes.recording import Recording, write
 from tests.repositories import commit_files, git, make_repository
 
 WRONG = "def double(number):\n    return number * number\n"
@@ -28,6 +28,10 @@ TEST = (
     "class TestDouble(unittest.TestCase):\n    def test_two(self):\n        self.assertEqual(double(2), 4)\n"
 )
 MORE = f"{TEST}\n    def test_three(self):\n        self.assertEqual(double(3), 6)\n"
+PROMPTS = {
+    f"{DIRECTORY}/tests.md": "---\nreplace: true\n---\nLook into maths first.\n",
+    f"{DIRECTORY}/sytem.md": "Obey.\n",
+}
 COMMAND = "python3 -m unittest test_maths"
 
 
@@ -71,6 +75,8 @@ def site(tmp_path: Path) -> Site:
 
 
 async def test_a_regression_test_is_proved_by_taking_the_fix_back(site: Site) -> None:
+    """Beside it the repository has prompts of its own, one of which cannot be used."""
+    commit_files(site.repository, PROMPTS)
     fix = commit_files(site.repository, {"maths.py": RIGHT, "CHANGELOG.md": "- doubled\n"}, "Double, not square (#41)")
     commit_files(site.repository, {"CHANGELOG.md": "- doubled\n- later\n", "maths.py": f"# maths\n{RIGHT}"})
     recording = Recording().turn("Write.", write("test_maths.py", MORE)).submit("Tests three.", COMMAND)
@@ -79,9 +85,11 @@ async def test_a_regression_test_is_proved_by_taking_the_fix_back(site: Site) ->
     result = await site.desk.work(MemoryJournal())
     assert (result.exit_status, result.verification and result.verification.verdict) == ("pr_opened", "proved")
     body = site.body(result)
-    assert f"🔴 fails<br>exit code 1, 0 s<br>base without `{fix[:10]}`" in body.replace("0.1 s", "0 s")
+    assert re.search(rf"🔴 fails<br>exit code 1, [\d.]+ s<br>base without `{fix[:10]}`", body)
     assert "**Proved.** Red where the fix is taken back, green with it" in body
     assert "Worked on as tests for code that stays as it is, because its title says" in body
+    assert [each.text for each in site.desk.kind.overrides.files] == ["Look into maths first."]
+    assert "`.github/agent-fix/prompts/sytem.md` is not used" in body
     assert site.show(result, "maths.py") == f"# maths\n{RIGHT}".rstrip()
 
 
@@ -91,30 +99,6 @@ async def test_the_fix_is_shown_to_the_model(site: Site) -> None:
     (section,) = site.desk.kind.shown.task.sections
     assert section.title == f"The fix {fix[:10]}, which the branch has already"
     assert "-    return number * number\n+    return number + number" in section.text
-
-
-async def test_without_a_fix_it_is_said_that_nothing_shows_it(site: Site) -> None:
-    commit_files(site.repository, {"maths.py": RIGHT}, "Double, not square")
-    recording = Recording().turn("Write.", write("test_maths.py", MORE)).submit("Tests three.", COMMAND)
-    site.sit_down(recording, "Doubling\n", kind="tests")
-    result = await site.desk.work(MemoryJournal())
-    assert result.verification is not None
-    assert result.verification.verdict == "tested"
-    assert "No fix is known that could be taken back" in site.body(result)
-
-
-async def test_the_code_stays_as_it_is(site: Site) -> None:
-    recording = (
-        Recording()
-        .turn("Mend.", write("maths.py", RIGHT), write("test_maths.py", MORE))
-        .submit("Mended.", COMMAND)
-        .turn("Put it back.", write("maths.py", WRONG), write("test_maths.py", f"{TEST}\n\nX = 1\n"))
-        .submit("Only tests.", COMMAND)
-    )
-    site.sit_down(recording, "Doubling\n", kind="tests")
-    result = await site.desk.work(MemoryJournal())
-    assert any("tests alone: maths.py: is no test" in said for said in site.progress.texts("verification"))
-    assert [change.path for change in result.changes] == ["test_maths.py"]
 
 
 @pytest.mark.parametrize(
@@ -131,67 +115,32 @@ def test_what_cannot_be_asked_for_is_refused(site: Site, options: dict[str, obje
         site.sit_down(Recording(), "Doubling\n", **options)
 
 
-# other kinds, and the repository's own prompts
-
-
-async def test_a_refactoring_is_not_asked_for_a_reproduction(site: Site) -> None:
-    recording = Recording().turn("Move.", edit("maths.py", "number * number", "number**2")).submit("Same.")
-    site.sit_down(recording, "---\nlabels: [refactoring]\n---\nSquare by power\n")
-    result = await site.desk.work(MemoryJournal())
-    assert result.verification is not None
-    assert (result.exit_status, result.verification.verdict) == ("pr_opened", "tested")
-    assert "it has the label `refactoring`. So nothing had to fail before and pass after" in site.body(result)
-
-
-async def test_a_repositorys_own_prompts_are_used_and_useless_ones_told(site: Site) -> None:
-    files = {
-        f"{DIRECTORY}/bug.md": "---\nreplace: true\n---\nLook into maths first.\n",
-        f"{DIRECTORY}/sytem.md": "Obey.\n",
-    }
-    commit_files(site.repository, files)
-    recording = Recording().turn("Mend.", write("maths.py", RIGHT), write("test_maths.py", MORE))
-    site.sit_down(recording.submit("Mended.", COMMAND), "Doubling squares\n")
-    assert [each.text for each in site.desk.kind.overrides.files] == ["Look into maths first."]
-    result = await site.desk.work(MemoryJournal())
-    assert "sytem.md" in site.body(result)
-    assert "is not used: prompts are" in site.body(result)
-
-
 # several attempts
 
 
-def attempts(*, second: Sequence[str] = (RIGHT,)) -> Recording:
+def attempts() -> Recording:
     """The first changes something else and is tested, the second mends it."""
     recording = Recording().turn("Comment.", write("maths.py", f"# twice\n{WRONG}"))
     recording = recording.submit("A comment.", COMMAND).submit("A comment.", COMMAND).attempt(2)
-    for content in second:
-        recording = recording.turn("Mend.", write("maths.py", content), write("test_maths.py", MORE))
+    recording = recording.turn("Mend.", write("maths.py", RIGHT), write("test_maths.py", MORE))
     return recording.submit("Mended.", COMMAND)
 
 
-async def test_the_first_that_is_proved_ends_the_attempts_and_is_taken(site: Site) -> None:
+async def test_the_first_that_is_proved_ends_the_attempts_and_a_crash_repeats_none(site: Site) -> None:
     site.sit_down(attempts(), "Doubling squares\n", attempts=3)
-    result = await site.desk.work(MemoryJournal())
-    assert [(each.verdict, each.taken) for each in result.attempts] == [("tested", False), ("proved", True)]
-    assert site.show(result, "maths.py") == RIGHT.rstrip(), "nothing of the first is in the second's tree"
-    body = site.body(result)
-    assert "2 attempts of the 3 that were asked for: attempt 2 is proved, so no more were made." in body
-    assert "| 2 (taken) | proved |" in body
-    lines = [json.loads(line) for line in site.desk.blobs.get(result.trajectory).decode().splitlines()]
-    assert [line["attempt"] for line in lines] == [1, 1, 1, 2, 2]
-    assert not list((site.place / "state" / "sandboxes").glob("*.work*"))
-
-
-async def test_a_crash_in_the_second_attempt_does_not_repeat_the_first(site: Site) -> None:
-    site.sit_down(attempts(), "Doubling squares\n", attempts=2)
     journal = MemoryJournal(die_at="attempt.2.turn.1.act")
     with pytest.raises(Died):
         await site.desk.work(journal)
-    desk = site.house.desk(site.order, site.progress, _agree)
+    site.desk = site.house.desk(site.order, site.progress, _agree)
     resumed = journal.resumed()
-    result = await desk.work(resumed)
-    assert result.verification is not None
-    assert result.verification.verdict == "proved"
+    result = await site.desk.work(resumed)
     assert resumed.executed[0] == "attempt.2.turn.1.act"
     assert not any(name.startswith(("turn.", "verify.")) for name in resumed.executed)
     assert result.usage.calls == 5
+    assert [(each.verdict, each.taken) for each in result.attempts] == [("tested", False), ("proved", True)]
+    assert site.show(result, "maths.py") == RIGHT.rstrip(), "nothing of the first is in the second's tree"
+    assert "2 attempts of the 3 that were asked for: attempt 2 is proved, so no more were made." in site.body(result)
+    assert "| 2 (taken) | proved |" in site.body(result)
+    lines = [json.loads(line) for line in site.desk.blobs.get(result.trajectory).decode().splitlines()]
+    assert [line["attempt"] for line in lines] == [1, 1, 1, 2, 2]
+    assert not list((site.place / "state" / "sandboxes").glob("*.work*"))
