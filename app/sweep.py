@@ -9,7 +9,8 @@ from app.forge.facts import IssueFacts
 from app.intake import LABEL
 
 Ordering = Literal["oldest", "priority", "given"]
-UNTOUCHED: Final = frozenset({"agent-in-progress", "agent-needs-human", "agent-done"})
+AT_WORK: Final = "agent-in-progress"
+UNTOUCHED: Final = frozenset({AT_WORK, "agent-needs-human", "agent-done"})
 _PRIORITY = re.compile(r"(?:p(?:riority)?|sev(?:erity)?)[\s:/_-]*([0-9]|critical|urgent|high|medium|normal|low)")
 _RANKS: Final = {"critical": 0, "urgent": 0, "high": 1, "medium": 2, "normal": 2, "low": 3}
 _NONE: Final = 2
@@ -26,6 +27,8 @@ class Candidate:
     branch: str = ""
     taken: bool = False
     """It is assigned to somebody else than who put the label on."""
+    lost: bool = False
+    """The workflow's run that worked on it has ended without a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +42,21 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What becomes of one issue; no reason where it is taken."""
+    """What becomes of one issue; no reason where it is taken. `ends`: only its job is, which is lost."""
 
     number: int
     title: str
     reason: str = ""
+    ends: bool = False
 
 
 def sweep(candidates: Iterable[Candidate], caps: Caps, ordering: Ordering) -> tuple[Swept, ...]:
     """Everything that was looked at, in the order in which it is taken."""
     taken, rows = 0, []
     for each in ordered(candidates, ordering):
+        if each.lost:  # costs nothing, and opens nothing
+            rows.append(Swept(each.issue.number, each.issue.title, ends=True))
+            continue
         reason = reason_against(each) or _cap(caps, taken)
         taken += not reason
         rows.append(Swept(each.issue.number, each.issue.title, reason))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,21 @@ class Workflow:
     def process_of(self, step: str) -> int:
         """The process that was started for a step, which is there."""
         return int((self.started / f"{step}.pid").read_text())
+
+    def lose(self, process: "subprocess.Popen[bytes]", step: str) -> None:
+        """The runner is gone at once, with the step that it was at: nothing after it is executed."""
+        process.kill()
+        process.wait()
+        os.kill(self.process_of(step), signal.SIGKILL)
+
+    def left_running(self) -> list[int]:
+        """Processes that know of this place."""
+        found = []
+        for each in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if str(self.place).encode() in each.read_bytes() and int(each.parent.name) != os.getpid():
+                    found.append(int(each.parent.name))
+        return found
 
     def end(self, process: "subprocess.Popen[bytes]") -> Acted:
         try:

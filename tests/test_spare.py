@@ -1,5 +1,6 @@
 """The spare process: started before there is a job, given one as if just started for it, and never left over."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.bootstrap.premises import Premises
 from app.entrypoints.handing_over import start_in_spare
 from app.entrypoints.spare import SOCKET, dismiss_spare, reached, spare_is_ready, start_spare
 from app.entrypoints.worker import Process
@@ -22,7 +24,9 @@ NO_JOB = "j-of-nobody"
 def settings(tmp_path: Path) -> Settings:
     """A recorded model needs no library; the path is longer than that of a socket may be."""
     state = tmp_path / ("a-very-long-name-" * 6) / "state"
-    return settings_from({"PATH": os.environ["PATH"], "AGENT_FIX_MODEL": "recorded/none"}, state)
+    found = settings_from({"PATH": os.environ["PATH"], "AGENT_FIX_MODEL": "recorded/none"}, state)
+    Premises(found).prepare()
+    return found
 
 
 @pytest.fixture
@@ -52,11 +56,25 @@ def claim(owner: str = "") -> Claim:
 async def test_it_is_given_a_job_and_says_how_that_ended(settings: Settings, spare: int) -> None:
     assert await spare_is_ready(settings.state)
     process = await start_in_spare(settings, otherwise)(claim())
-    assert await process.wait() == ExitCode.INTERNAL, "there is no such job"
-    assert process.returncode == ExitCode.INTERNAL
-    assert ended(spare) == ExitCode.INTERNAL
+    code = await process.wait()
+    assert code in {ExitCode.BUSY, ExitCode.INTERNAL}, "there is no such job: whichever of its looks is first"
+    assert process.returncode == code
+    assert ended(spare) == code
     assert not (settings.state / SOCKET).exists()
     process.kill()  # and it is nobody else who has its number by now
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_it_is_ended_like_a_child(settings: Settings, spare: int, number: signal.Signals) -> None:
+    """Stopped meanwhile, so that it cannot end by itself before it is told to."""
+    assert await spare_is_ready(settings.state)
+    os.kill(spare, signal.SIGSTOP)
+    await asyncio.to_thread(os.waitpid, spare, os.WUNTRACED)
+    process = await start_in_spare(settings, otherwise)(claim())
+    process.terminate() if number == signal.SIGTERM else process.kill()
+    os.kill(spare, signal.SIGCONT)
+    assert await process.wait() == -signal.SIGKILL, "it said nothing"
+    assert ended(spare) == -number
 
 
 async def test_without_a_word_it_ends(settings: Settings, spare: int) -> None:
@@ -84,7 +102,6 @@ async def test_where_none_is_there_a_process_is_started(settings: Settings) -> N
         asked.append(of.job)
         raise ProcessLookupError
 
-    settings.state.mkdir(parents=True)
     with pytest.raises(ProcessLookupError):
         await start_in_spare(settings, start)(claim())
     assert asked == [NO_JOB]

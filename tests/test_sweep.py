@@ -1,6 +1,7 @@
 """The sweep: which issues are taken, in which order, up to which caps; and what it asks GitHub for that."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs
@@ -17,9 +18,13 @@ from app.forge.facts import IssueFacts
 from app.forge.github.connection import Bearer, Host, RepositoryId
 from app.forge.markers import marked
 from app.intake import LABEL
+from app.job import JobState
+from app.publish.status import render_status
 from app.reception.doors import Doors
 from app.settings import settings_from
-from app.sweep import Candidate, Caps, Swept, priority, sweep
+from app.sweep import AT_WORK, Candidate, Caps, Swept, priority, sweep
+from tests.commissions import job
+from tests.test_status import view
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 REPO = "/repos/ada/sample"
@@ -112,6 +117,8 @@ class Site(httpx.AsyncBaseTransport):
             nodes: dict[str, Any] = {"closedByPullRequestsReferences": {"nodes": []}}
             return httpx.Response(200, json={"data": {"repository": {"issue": nodes}}})
         found = self.answers.get(request.url.path)
+        if request.url.params.get("labels") == AT_WORK:
+            found = self.answers.get(AT_WORK, [])
         if found is None:
             return httpx.Response(404, json={"message": "Not Found"})
         return httpx.Response(200, content=found) if isinstance(found, bytes) else httpx.Response(200, json=found)
@@ -157,6 +164,39 @@ async def test_labelled_issues_are_looked_at() -> None:
         (1, True, ""),
         (2, True, "agent-fix/issue-2-t"),
     ]
+
+
+RUN = "https://github.example/ada/sample/actions/runs/4711"
+
+
+def begun(*, by: int = 9, state: JobState = "working", page: str = RUN) -> dict[str, Any]:
+    """A status comment as a workflow's run left it."""
+    told = replace(view(state, of=job("j1abcdef"), result=None, reason=""), job_page=page)
+    times = {"created_at": "2026-11-22T01:00:00Z", "updated_at": "2026-11-22T01:00:00Z"}
+    body = marked(render_status(told), "j1abcdef")
+    return {"id": 5, "user": {"id": by, "login": "robot"}, "body": body, "html_url": "http://site.example/c", **times}
+
+
+@pytest.mark.parametrize(
+    ("comment", "run", "lost"),
+    [
+        (begun(), {"id": 4711, "status": "completed"}, True),
+        (begun(), None, True),
+        (begun(), {"id": 4711, "status": "in_progress"}, False),
+        (begun(state="paused"), {"id": 4711, "status": "completed"}, False),
+        (begun(by=1), {"id": 4711, "status": "completed"}, False),
+        (begun(page=""), {"id": 4711, "status": "completed"}, False),
+    ],
+    ids=["over", "deleted", "at work", "paused", "somebody else's words", "a server's"],
+)
+async def test_work_whose_run_ended_without_a_word_is_found(
+    comment: dict[str, Any], run: dict[str, Any] | None, lost: bool
+) -> None:
+    left = {AT_WORK: [raw_issue(5)], f"{REPO}/issues/5/comments": [comment], f"{REPO}/issues": []}
+    at = site(**left, **({f"{REPO}/actions/runs/4711": run} if run else {}))
+    rows = sweep(await broom(at).candidates(""), Caps(0, pull_requests=0, day=0), "oldest")
+    assert [(row.number, row.reason, row.ends) for row in rows] == ([(5, "", True)] if lost else [])
+    assert ("is over, and said nothing" in swept_table(rows)) == lost
 
 
 async def test_a_search_stays_in_its_repository() -> None:

@@ -26,12 +26,12 @@ class Workplace:
     recollecting: Recollecting
     recalled: Recalled
 
-    async def labelled(self, number: int) -> Labelled | None:
-        """Our label on an issue, as its webhook told it; None where nobody put it on."""
+    async def labelled(self, number: int, label: str = LABEL) -> Labelled | None:
+        """A label on an issue, as its webhook told it; None where nobody put it on."""
         repository = await self.readers.facts.repository()
         issue = await self.readers.facts.issue(number)
         happened = await self.readers.talk.happened(number) if issue else ()
-        put_on = [each for each in happened if each.event == "labeled" and each.label.casefold() == LABEL]
+        put_on = [each for each in happened if each.event == "labeled" and each.label.casefold() == label]
         return Hindsight(GIVEN, repository).labelled(issue, put_on[-1]) if issue and put_on else None
 
 

@@ -16,14 +16,16 @@ from app.forge.github.connection import App, Bearer, Connection, Credentials, Ho
 from app.forge.github.line import Missing
 from app.forge.github.registration import Registration
 from app.intake import LABEL
+from app.jobs.roster import WORKED_ON
 from app.jobs.spending import spent
 from app.publish.told import read_status
 from app.reception.desk import Desk
 from app.reception.doors import Doors
 from app.reception.hindsight import Hindsight
 from app.reception.looking import read_config
+from app.reception.recollecting import is_at_work, last_told
 from app.settings import Settings
-from app.sweep import Candidate, Caps
+from app.sweep import AT_WORK, Candidate, Caps
 
 A_DAY = timedelta(days=1)
 
@@ -41,11 +43,11 @@ class Broom:
         self._premises = premises
 
     async def candidates(self, query: str) -> tuple[Candidate, ...]:
-        """Open issues with our label, or those that a search finds."""
+        """Open issues with our label, or those that a search finds; and those whose work was lost."""
         facts = self._readers.facts
         issues = await facts.searched(query) if query else await facts.labelled(LABEL)
         config = await self._config()
-        return tuple([await self._candidate(each, config) for each in issues])
+        return (*await self._lost(), *[await self._candidate(each, config) for each in issues])
 
     async def caps(self, most: int) -> Caps:
         config = await self._config()
@@ -90,6 +92,20 @@ class Broom:
             branch=branches[0] if branches else "",
             taken=bool(hands) and put_on is not None and put_on.actor.id not in hands,
         )
+
+    async def _lost(self) -> tuple[Candidate, ...]:
+        """A server's leases tell it by themselves; what a workflow leaves behind is only its comment."""
+        if self._premises is not None:
+            return ()
+        us = (await self._doors.ourselves(self._readers)).bot.user
+        at_work = await self._readers.facts.labelled(AT_WORK)
+        return tuple([Candidate(each, None, lost=True) for each in at_work if await self._is_lost(each.number, us)])
+
+    async def _is_lost(self, number: int, us: int) -> bool:
+        found = await last_told(self._readers, number, us, self._doors.app.now())
+        if found is None or found[0].state not in WORKED_ON or not found[0].run:
+            return False
+        return not await is_at_work(self._readers, found[0].run)
 
     async def _label_on(self, number: int) -> HappenedFacts | None:
         happened = await self._readers.talk.happened(number)

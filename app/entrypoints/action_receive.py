@@ -17,6 +17,7 @@ from app.publish.intent import StatusComment
 from app.publish.intents import name_without_job
 from app.reception.recollecting import Recollection
 from app.settings.workflow import Workflow
+from app.sweep import AT_WORK
 
 DECIDING, STOCKING, TELLING = 180.0, 600.0, 90.0
 """Seconds of patience with GitHub."""
@@ -51,12 +52,23 @@ async def receive(workflow: Workflow, told: Told) -> int:
 
 
 async def _by_number(workflow: Workflow, workplace: Workplace) -> None:
-    event = await workplace.labelled(workflow.issue)
+    """An issue without an event that names it: its label is heard again, or what was lost of its work is told."""
+    number = workflow.issue
+    event, at_work = await workplace.labelled(number), await workplace.labelled(number, AT_WORK)
+    known = event or at_work
+    before = await workplace.recollecting.recollect(known) if known else None
+    if before is not None and before.lost:
+        print(f"#{number}: its work was lost with the run that did it, which is now told")
+        return
+    if before is not None:
+        await asyncio.to_thread(workplace.recalled.forget, before.told.job)
+    if before is not None and before.elsewhere:
+        print(f"#{number}: it is worked on in run {before.told.run}")
+        return
     if event is None:
-        message = f"#{workflow.issue} is not labelled agent-fix."
+        message = f"#{number} is not labelled agent-fix."
         raise AgentFixError(message, hint="Somebody with write access has to put the label on it.")
-    outcome = await workplace.publishing.reception.desk.handle(event)
-    print(f"#{workflow.issue}: {outcome}")
+    print(f"#{number}: {await workplace.publishing.reception.desk.handle(event)}")
 
 
 async def _decide(workplace: Workplace) -> None:

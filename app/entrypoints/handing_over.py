@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from app.entrypoints.spare import SOCKET, peer, reached
+from app.entrypoints.spare import PID, SOCKET, reached
 from app.entrypoints.worker import Process, Start
 from app.jobs.queue import Claim
 from app.settings import Settings
@@ -23,10 +23,11 @@ def start_in_spare(settings: Settings, otherwise: Start) -> Start:
 
     async def start(claim: Claim) -> Process:
         try:
+            pid = int((settings.state / PID).read_text("ascii"))
             connection = await asyncio.to_thread(_hand_over, settings.state / SOCKET, claim)
-        except OSError:
+        except (OSError, ValueError):
             return await otherwise(claim)
-        return SpareProcess(connection)
+        return SpareProcess(pid, connection)
 
     return start
 
@@ -34,8 +35,8 @@ def start_in_spare(settings: Settings, otherwise: Start) -> Start:
 class SpareProcess:
     """One that was given a job. Not our child: it says its exit code, and its silence is its death."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._pid = peer(connection)
+    def __init__(self, pid: int, connection: socket.socket) -> None:
+        self._pid = pid
         self._ending = asyncio.create_task(self._end_of(connection))
 
     @property

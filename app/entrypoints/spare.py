@@ -15,6 +15,7 @@ from typing import Final
 SOCKET: Final = "spare.sock"
 LOG: Final = "spare.log"
 READY: Final = "spare.ready"
+PID: Final = "spare.pid"
 _PATIENCE = 5.0
 
 
@@ -27,6 +28,7 @@ def start_spare(state: Path, environment: Mapping[str, str]) -> int:
         started = subprocess.Popen(
             words, env=own, cwd="/", stdin=listener.fileno(), stdout=log, stderr=log, start_new_session=True
         )
+    (state / PID).write_text(str(started.pid), "ascii")
     started.returncode = 0  # nobody here waits for it
     return started.pid
 
@@ -48,7 +50,7 @@ async def spare_is_ready(state: Path, patience: float = 120.0) -> bool:
 
 
 def peer(connection: socket.socket) -> int:
-    """The id of the process at the other end, as the kernel says."""
+    """The id of the process that connected, as the kernel says. (Of the other it would tell who began to listen.)"""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", credentials)[0])
 

@@ -47,7 +47,7 @@ async def _sweep(
         print(json.dumps({"issues": numbers, "looked_at": told}, indent=2))
     else:
         for row in rows:
-            print(f"#{row.number:<6} {row.reason or outcomes.get(row.number, 'taken'):<50} {one_line(row.title)[:80]}")
+            print(f"#{row.number:<6} {outcomes.get(row.number) or _becomes(row):<50} {one_line(row.title)[:80]}")
         print(f"{len(numbers)} of {len(rows)} taken.")
     if workflow is not None:
         write_outputs(workflow, {"issues": json.dumps(numbers)})
@@ -61,5 +61,9 @@ async def _admit(broom: Broom, rows: tuple[Swept, ...]) -> dict[int, str]:
 
 def swept_table(rows: tuple[Swept, ...]) -> str:
     """For the workflow's page; titles are other people's words."""
-    shown = [(f"#{row.number}", cell(row.title), cell(row.reason) if row.reason else "**taken**") for row in rows]
+    shown = [(f"#{row.number}", cell(row.title), cell(row.reason) or f"**{_becomes(row)}**") for row in rows]
     return "## Sweep\n\n" + (table(("Issue", "Title", "What becomes of it"), shown) if rows else "No issue was found.")
+
+
+def _becomes(row: Swept) -> str:
+    return row.reason or ("ended: its workflow run is over, and said nothing" if row.ends else "taken")

@@ -6,7 +6,7 @@ Work that goes on in another workflow's run is known to be there; where that run
 
 import asyncio
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from app.commission import Commission
@@ -51,6 +51,11 @@ class Recollection:
     spot: Spot
     elsewhere: bool
 
+    @property
+    def lost(self) -> bool:
+        """Nobody works on it any more, and nobody has said so."""
+        return self.told.state in WORKED_ON and not self.elsewhere
+
 
 class Recollecting:
     """Looks at one issue or pull request. `run` is the number of the workflow's run that we are in."""
@@ -73,7 +78,7 @@ class Recollecting:
         if found is None:
             return None
         told, address = found
-        elsewhere = told.state in WORKED_ON and told.run != self._run and await self._is_at_work(readers, told.run)
+        elsewhere = told.state in WORKED_ON and told.run != self._run and await is_at_work(readers, told.run)
         drafted = await self._drafted(event, place, told)
         if drafted is None:
             return None
@@ -90,18 +95,8 @@ class Recollecting:
         return True
 
     async def _told(self, number: int, place: Place) -> tuple[Told, str] | None:
-        """The newest status comment that is our own, with its address."""
-        soon = self._books.clock() + timedelta(days=1)
-        comments = await place.readers.facts.comments(number, soon)
-        ours = [each for each in comments if each.author == place.ours.bot.user]
-        told = [(found, each.url) for each in ours if (found := read_status(each.body))]
-        return told[-1] if told and told[-1][0].state in _RECALLED else None
-
-    async def _is_at_work(self, readers: Readers, run: int) -> bool:
-        found = (
-            await readers.door.find(wire.WorkflowRun, f"/actions/runs/{int(run)}", grant=READ_CHECKS) if run else None
-        )
-        return found is not None and found.status != "completed"
+        found = await last_told(place.readers, number, place.ours.bot.user, self._books.clock())
+        return found if found and found[0].state in _RECALLED else None
 
     async def _drafted(self, event: Trigger, place: Place, told: Told) -> tuple[Job, Commission] | None:
         facts, subject = place.readers.facts, event.subject
@@ -142,6 +137,19 @@ class Recollecting:
         claim = intents.claim(f"{this_process()}:recollecting")
         if claim is not None:  # it is the only one there is
             intents.done(claim, Receipt(url=address))
+
+
+async def last_told(readers: Readers, number: int, us: int, now: datetime) -> tuple[Told, str] | None:
+    """What the newest status comment that is our own says, with its address."""
+    comments = await readers.facts.comments(number, now + timedelta(days=1))
+    told = [(found, each.url) for each in comments if each.author == us and (found := read_status(each.body))]
+    return told[-1] if told else None
+
+
+async def is_at_work(readers: Readers, run: int) -> bool:
+    """Whether a workflow's run has not ended yet."""
+    found = await readers.door.find(wire.WorkflowRun, f"/actions/runs/{int(run)}", grant=READ_CHECKS) if run else None
+    return found is not None and found.status != "completed"
 
 
 def _is_planned(told: Told) -> bool:

@@ -188,7 +188,11 @@ def test_hostile_words_arrive_as_text(github: EmulatedGitHub, repository: Reposi
 
 @pytest.mark.parametrize(
     ("number", "headline", "reason"),
-    [(signal.SIGINT, "Stopped", "was cancelled"), (signal.SIGKILL, "It did not work out", "ended before the work did")],
+    [
+        (signal.SIGINT, "Stopped", "was cancelled"),
+        (signal.SIGTERM, "Stopped", "was cancelled"),
+        (signal.SIGKILL, "It did not work out", "ended before the work did"),
+    ],
 )
 def test_a_solving_step_that_is_ended_leaves_a_final_state(
     github: EmulatedGitHub, tmp_path: Path, number: signal.Signals, headline: str, reason: str
@@ -213,7 +217,38 @@ def test_a_solving_step_that_is_ended_leaves_a_final_state(
     assert not repository.site.pulls()
     assert "agent-in-progress" not in repository.site.labels(issue)
     assert (github.bot, "confused") in repository.site.reactions(f"issues/{issue}")
-    assert acted.outputs["exit-status"] == ("stopped" if number == signal.SIGINT else "error")
+    assert acted.outputs["exit-status"] == ("error" if number == signal.SIGKILL else "stopped")
+    assert not workflow.left_running()
+
+
+def test_a_runner_that_is_lost_is_told_by_the_sweep(
+    github: EmulatedGitHub, repository: Repository, tmp_path: Path
+) -> None:
+    """Nothing of that workflow speaks any more: its comment says for ever that it is at work, until somebody looks."""
+    issue, event = labelled(github, repository)
+    with Mind(lambda _: stall(planned("Nobody hears this."), 0)) as silent:
+        runner = Runner(github, repository, silent, tmp_path)
+        lost = runner.workflow("lost")
+        process = lost.begin("issues", event, runner.environment, runner.secrets)
+        try:
+            github.wait(lambda: silent.requests, "the first question to the model", patience=90)
+        finally:
+            lost.lose(process, "solve")
+        github.wait(lambda: not lost.left_running(), "the end of what it had started")
+        (before,) = repository.site.comments(issue)
+        assert "agent-in-progress" in repository.site.labels(issue)
+
+        swept = runner.act(runner.workflow("sweeping", sweep="3"), "workflow_dispatch", {"inputs": {}})
+        assert json.loads(swept.outputs["issues"]) == [issue], swept.log[-4_000:]
+        told = runner.act(runner.workflow("telling", issue=str(issue)), "workflow_dispatch", {"inputs": {}})
+    assert told.code == 0, told.log[-6_000:]
+    assert not told.reached("solve")
+    (status,) = repository.site.comments(issue)
+    assert status.id == before.id
+    assert "It did not work out" in status.body
+    assert "ended without a word" in status.body
+    assert "agent-in-progress" not in repository.site.labels(issue)
+    assert len(silent.requests) == 1, "it is for people to begin it again"
 
 
 def test_a_plan_of_one_workflow_is_approved_in_another(
