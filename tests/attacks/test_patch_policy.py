@@ -25,6 +25,7 @@ FORBIDDEN = (
     ".github/dependabot.yml",
     ".github/dependabot.yaml",
     ".github/agent-fix.yml",
+    ".github/agent-fix/prompts/bug.md",
     ".github/agent-fix.yaml",
     ".github/CODEOWNERS",
     ".github",
