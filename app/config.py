@@ -143,7 +143,7 @@ class RepoConfig(Noun):
         default=None, description="Open pull requests of the bot at most."
     )
     pull_request: Literal["final", "early"] = Field(
-        default="final", description="Open the draft when the work is verified, or at once."
+        default="final", description="Open the draft when the work is verified, or once the plan stands."
     )
     ci: Literal["manual", "auto"] = Field(default="manual", description="Whether CI waits for `/agent ci`.")
     iterate: IterateConfig = Field(default=IterateConfig(), description="What the bot does on its own pull request.")

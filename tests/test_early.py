@@ -1,15 +1,19 @@
 """A draft that is opened before there is a change: one branch, one pull request, and nobody's commit is ever lost."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from app.config import RepoConfig
 from app.job import Job
+from app.model.sql_ledger import SqlLedger
 from app.plan import Plan
 from app.plan_text import render_plan
-from app.publish.early import early_key, telling_key, with_state
+from app.publish.early import early_key, telling_key
+from app.publish.follow_up import with_state
+from app.publish.herald import Herald
 from app.publish.intent import OpenDraftPullRequest, OpenEarlyDraft, TellDraft
 from tests.fakes.github.faults import Fault
 from tests.fakes.github.ground import Ground, make_ground
@@ -183,7 +187,7 @@ async def test_a_persons_commit_on_the_draft_is_never_lost(desk: Desk, ground: G
     assert ground.repo.branches[made.branch] == theirs
     assert pull.state == "open"
     assert "It did not work out.**" in pull.body
-    assert "The draft stays open" in desk.comments()[0]
+    assert "in which nothing is verified" in desk.comments()[0]
 
 
 @pytest.mark.parametrize("state", ["stopped", "error", "verification_failed", "limit_reached"])
@@ -196,7 +200,7 @@ async def test_a_draft_that_came_to_nothing_says_so_and_stays(desk: Desk, ground
     assert "Because" in pull.body
     assert "<b>" not in pull.body
     assert "/agent retry" in pull.body
-    assert "The draft stays open" in desk.comments()[0]
+    assert "in which nothing is verified" in desk.comments()[0]
 
 
 async def test_where_nothing_was_changed_the_draft_goes_with_its_branch(desk: Desk, ground: Ground) -> None:
@@ -357,3 +361,21 @@ def test_what_is_wished_for_before_is_read_after_a_deploy() -> None:
     """A draft wished for by the version before has neither field."""
     names = OpenDraftPullRequest.model_fields
     assert (names["replaces"].default, names["draft"].default) == ((), "")
+
+
+async def test_a_plan_of_any_length_can_be_shown(desk: Desk, ground: Ground) -> None:
+    made = await desk.admit(config=EARLY)
+    long = Plan(summary="x" * 4_000, steps=tuple("<" * 4_000 for _ in range(30)))
+    desk.store.say(made.id, "plan", render_plan(long))
+    desk.store.enter(made.id, "working")
+    await see(desk, ground)
+    assert len(one(ground).body) < 60_000
+
+
+async def test_in_a_workflow_nobody_opens_one_early(desk: Desk, ground: Ground) -> None:
+    await begin(desk)
+    account = partial(SqlLedger, desk.engine, cap=0)
+    herald = Herald(desk.store, desk.roster, desk.intents, account, desk.now, page="https://x", early=False)
+    await herald.tell()
+    await desk.publish()
+    assert ground.repo.pulls == []

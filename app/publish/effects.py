@@ -4,8 +4,7 @@ from functools import partial
 
 from app.failpoints import failpoint
 from app.forge.base import CheckRun, Conversation
-from app.publish.early import with_state
-from app.publish.follow_up import with_section
+from app.publish.follow_up import with_section, with_state
 from app.publish.intent import (
     AnswerThread,
     DressPullRequest,

@@ -1,10 +1,12 @@
-"""What was done to our pull request later stands in its body, a section for each job; the first text stays."""
+"""What happens to our pull request stands in its body: a section for each follow-up, the state of one opened early."""
 
 import re
 
 from app.publish.intent import MAX_BODY
 
 _FOOTER = "\n---\n\n<sub>agent-fix · "
+_STATE_MARKS = ("<!-- agent-fix:state -->", "<!-- /agent-fix:state -->")
+_STATE = re.compile(f"{re.escape(_STATE_MARKS[0])}.*?{re.escape(_STATE_MARKS[1])}", re.DOTALL)
 _LEFT_OUT = "## An earlier follow-up\n\nIt is left out here, because the description would be too long; see its commit."
 
 
@@ -27,6 +29,15 @@ def with_section(body: str, key: str, section: str) -> str:
             begin, end = _marks(other)
             body = body.replace(old, f"{begin}\n{_LEFT_OUT}\n{end}", 1)
     return body
+
+
+def with_state(body: str, section: str) -> str:
+    """The body with the job's state in the place of the one that it shows; one that shows none stays as it is."""
+    return _STATE.sub(lambda _: marked_state(section), body, count=1)
+
+
+def marked_state(section: str) -> str:
+    return f"{_STATE_MARKS[0]}\n{section}\n{_STATE_MARKS[1]}"
 
 
 def _marks(key: str) -> tuple[str, str]:

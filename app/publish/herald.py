@@ -17,7 +17,8 @@ from app.jobs.roster import Commissioned, Roster
 from app.jobs.store import JobStore
 from app.model.budget import NEARLY, Totals
 from app.publish.apart import Apart
-from app.publish.early import early_key, early_wishes, telling_key
+from app.publish.early import early_key, telling_key
+from app.publish.early_words import early_wishes
 from app.publish.intent import MAX_BODY, Intent, Label, React, StatusComment, WriteCheck
 from app.publish.intents import Intents, StaleEpoch, TooManyWishes
 from app.publish.proof import Caps, meaning, verification_section

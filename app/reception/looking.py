@@ -34,6 +34,7 @@ from app.orders import State
 from app.reception.books import Books
 from app.reception.circumstances import Circumstances, Identity, Place, pull_of, with_issue, with_job
 from app.reception.doors import Doors, Readers
+from app.reception.drafted import job_behind
 from app.reception.keys import key_of
 from app.task import Person
 
@@ -115,10 +116,11 @@ class Looking:
         issue, pulled, config, words = await asyncio.gather(
             _present(readers.facts.issue(number)), _present(pull), read_config(readers), _words(event, readers)
         )
-        state = with_issue(found.state, issue, pulled)
+        job = await asyncio.to_thread(job_behind, pulled, found.job, place.ours.bot.user, self._books)
+        state = with_issue(with_job(found.state, job), issue, pulled)
         if isinstance(event, Said) and issue is not None:
             state = state.model_copy(update={"words_sha256": words, "gone": words is None})
-        found = replace(found, config=config, pull=pulled, state=state)
+        found = replace(found, config=config, job=job, pull=pulled, state=state)
         return await self._with_pull_requests(event, command, place, found)
 
     def _from_books(self, event: Trigger, command: Command, identity: Identity, found: Circumstances) -> Circumstances:
@@ -185,6 +187,7 @@ class Looking:
         readers = place.readers
         pull = readers.facts.pull_request(number) if event.subject.is_pull_request else _nothing()
         issue, pulled = await asyncio.gather(_present(readers.facts.issue(number)), _present(pull))
+        job = await asyncio.to_thread(job_behind, pulled, job, place.ours.bot.user, self._books)
         state = with_issue(with_job(found.state, job), issue, pulled)
         if identity is not None:
             begun = await asyncio.to_thread(self._books.triggers.newest_heeded, repository, number, BEGINS)
@@ -199,7 +202,8 @@ class Looking:
         pull = await self._checked(event, readers)
         if pull is None:
             return found
-        job = await asyncio.to_thread(self._job, event.repository.id, pull.number)
+        here = await asyncio.to_thread(self._job, event.repository.id, pull.number)
+        job = await asyncio.to_thread(job_behind, pull, here, place.ours.bot.user, self._books)
         rounds = await asyncio.to_thread(self._books.roster.rounds, event.repository.id, pull.number)
         state = with_job(found.state.model_copy(update={"rounds": rounds, "pull": pull_of(pull)}), job)
         if pull.author == place.ours.bot.user:

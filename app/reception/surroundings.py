@@ -78,7 +78,11 @@ class Surroundings:
         living: Iterable[Commissioned] = self._books.roster.of(installation=signal.installation)
         if signal.repositories:
             living = (each for each in living if each.commission.place.repository in signal.repositories)
-        return [each for each in living if signal.number in {None, each.commission.place.number}]
+        return [
+            each
+            for each in living
+            if signal.number in {None, each.commission.place.number} or each.job.id == signal.job
+        ]
 
     async def _head_moved(self, signal: Signal, place: Place | None) -> str:
         noted = await asyncio.to_thread(self._note, signal, PUSHED) if signal.job else "noted 0"
