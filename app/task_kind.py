@@ -141,12 +141,19 @@ _COMPLAINT = re.compile(
     r"regression(?! tests?\b)|doesn't|does not|cannot|can't|fails?|failed|not work(?:ing)?|unexpected(?:ly)?)\b",
     re.IGNORECASE,
 )
-_TESTS = r"\s+(?:(?:a|an|the|some|more|missing|unit|regression|integration)\s+){0,3}tests?\b(?!.*\b(?:and|then)\s+fix)"
+# Each takes a sentence that leaves little doubt: a kind that is not the right one misleads, and `tests` even binds.
+_TESTS = (
+    r"\s+(?:(?:a|an|the|some|more|missing|unit|regression|integration)\s+){0,3}tests?(?:\s+(?:cases?|coverage))?"
+    r"(?=\s*(?:$|[.,:;!?(]|(?:for|of|that|which|to\s+cover|covering|around|about|against)\b))(?!.*\b(?:and|then)\s+fix)"
+)
+_VERSIONS = r"\s+(?:(?:all\s+)?dependenc\w+|\S+\s+(?:from\s+v?\d+\.\S+\s+)?to\s+v?\d+\.\d\S*)"
 _WORDS: Final[tuple[tuple[TaskKind, re.Pattern[str]], ...]] = (
     ("tests", _verbs(("add", "write", "create"), _TESTS)),
     ("bug", _COMPLAINT),
-    ("dependencies", _verbs(("bump", "upgrade", "update"), r"\s+(?:dependenc\w+|\S+(?:\s+from\s+\S+)?\s+to\s+v?\d)")),
-    ("refactoring", _verbs(("refactor", "restructure", "extract", "inline", "rename", "deduplicate", "clean up"))),
+    ("dependencies", _verbs(("bump", "upgrade", "update"), _VERSIONS)),
+    ("refactoring", _verbs(("refactor", "restructure"))),
+    ("refactoring", _verbs(("rename",), r"(?:\s+\S+){1,3}?\s+to\s+\S+")),
+    ("refactoring", _verbs(("extract", "move"), r"(?:\s+\S+){1,5}?\s+(?:into|out\s+of)\s+(?:an?|its|their|one)\b")),
     ("feature", _verbs(("add", "support", "implement", "introduce", "allow", "provide", "feature request"))),
 )
 
