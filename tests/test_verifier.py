@@ -381,6 +381,16 @@ async def test_a_repository_without_tests_is_tested_at_most_and_says_so(trial: C
     assert nothing.verdict == "unproved"
 
 
+async def test_without_a_suite_the_tests_that_guard_the_change_are_named(trial: Callable[..., Trial]) -> None:
+    guarded = {"greet.py": ("checks/greeting.sh", "checks/more.sh")}
+    subject = trial(NO_TESTS, guards=lambda paths: tuple(test for path in paths for test in guarded.get(path, ())))
+    found = await subject.verify({"greet.py": "def greet(name):\n    return name\n"})
+    assert found.suite is not None
+    assert found.suite.notes == (
+        "Existing tests that guard the changed files, which were not run: checks/greeting.sh, checks/more.sh.",
+    )
+
+
 async def test_first_tests_of_a_repository_are_its_reproduction(trial: Callable[..., Trial]) -> None:
     test = NEW_TEST.replace("money.add(1, 2), 3", "greet.greet('x'), 'x'").replace("money", "greet")
     found = await trial(NO_TESTS).verify({"greet.py": "def greet(name):\n    return name\n", "test_greet.py": test})

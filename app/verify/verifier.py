@@ -37,6 +37,10 @@ class Workspaces(Protocol):
         ...
 
 
+MAX_GUARDS = 5
+"""Tests that are named where no suite could be run."""
+
+
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
     """Seconds that each kind of run may take; what is stopped at its limit is said to have been."""
@@ -204,8 +208,16 @@ class Verifier:
 
     async def _suite(self, patch: Patch, base: SuiteResult | None) -> Suite:
         if self.suite is None:
-            return Suite(command="", not_run="No test command was found in the repository.")
-        return await self._runner(self.suite).both(patch, self._reference, base)
+            found = Suite(command="", not_run="No test command was found in the repository.")
+        else:
+            found = await self._runner(self.suite).both(patch, self._reference, base)
+        return await asyncio.to_thread(self._with_guards, found, patch) if found.not_run else found
+
+    def _with_guards(self, found: Suite, patch: Patch) -> Suite:
+        """What the agent can still run by itself where the harness could not run the suite."""
+        guards = self._guards(change.path for change in patch.changes)[:MAX_GUARDS]
+        told = f"Existing tests that guard the changed files, which were not run: {', '.join(guards)}."
+        return found.model_copy(update={"notes": (*found.notes, told)}) if guards else found
 
     def _runner(self, suite: SuiteCommand) -> SuiteRunner:
         return SuiteRunner(suite, self.borrow, self._progress, self._limits.suite, self._guards)
