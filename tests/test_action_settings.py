@@ -84,6 +84,12 @@ def test_an_issue_is_a_number(issue: str) -> None:
         workflow_from({**CARELESS, "AGENT_FIX_ISSUE": issue})
 
 
+def test_no_lessons_are_kept_where_nothing_stays() -> None:
+    settings = workflow_from({**CARELESS, "AGENT_FIX_LESSONS": "fts"}).settings
+    assert settings.lessons == "off"
+    assert settings.for_role("worker")["AGENT_FIX_LESSONS"] == "off", "nor by the process that works on the job"
+
+
 def test_without_a_runner_it_says_so() -> None:
     with pytest.raises(SettingsError) as raised:
         step_environment("receive", {"PATH": "/bin"})

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.lessons.base import AGENT, HARNESS, Lesson
+from app.lessons.base import Lesson
 from app.text import one_line
 
 
@@ -28,12 +28,10 @@ def learned(lessons: Sequence[Lesson], forget: str = "/agent forget") -> str:
 
 
 def _origin(lesson: Lesson) -> str:
+    if lesson.kind == "told":
+        return f"told by {one_line(lesson.author)}"
     where = f", {lesson.citation.path}" if lesson.citation else ""
-    return (
-        f"told by {one_line(lesson.author)}"
-        if lesson.author not in {HARNESS, AGENT}
-        else f"{lesson.kind.replace('_', ' ')}{where}"
-    )
+    return f"{lesson.kind.replace('_', ' ')}{where}"
 
 
 def _count(lessons: Sequence[Lesson]) -> str:
