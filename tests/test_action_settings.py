@@ -41,6 +41,14 @@ def test_a_careless_workflow_does_not_undo_the_split(step: Step) -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
+def test_prices_are_the_solving_step_s_and_the_choice_of_models_everybody_s(step: Step) -> None:
+    ours = {"AGENT_FIX_PRICES": "/w/prices.yml", "AGENT_FIX_MODEL_PLAN": "openai/o3"}
+    own = step_environment(step, {**CARELESS, **ours})
+    assert ("AGENT_FIX_PRICES" in own) == (step in {"ready", "solve"})
+    assert own["AGENT_FIX_MODEL_PLAN"] == "openai/o3"
+
+
+@pytest.mark.parametrize("step", STEPS)
 def test_to_start_again_changes_nothing_more(step: Step) -> None:
     own = step_environment(
         step, {**CARELESS, "AGENT_FIX_MODEL_KEYS": f"OPENAI_API_KEY={KEY}\nOPENAI_API_BASE=http://x"}
