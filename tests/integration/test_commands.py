@@ -1,6 +1,5 @@
 """What people say to the bot on an issue, and what it makes of it: stories over real processes."""
 
-from collections.abc import Iterator
 from concurrent.futures import Future
 from datetime import UTC, datetime
 
@@ -10,7 +9,7 @@ from app.publish.intent import OpenDraftPullRequest, Recipe
 from tests.fakes.openai_endpoint import Reply, answer
 from tests.halves import Gate, fixes
 from tests.minds import Asked, planned, submitted
-from tests.town import Place, Story, chosen, running_town, told_side_by_side
+from tests.town import Place, Story
 
 pytestmark = [pytest.mark.xdist_group("commands"), pytest.mark.timeout(400)]
 
@@ -33,16 +32,31 @@ def a_plan_is_edited_and_approved(place: Place) -> None:
 
 
 def a_label_waits_for_approval_where_the_configuration_says_so(place: Place) -> None:
-    place.configure("plan: approve\n")
-    place.thinks(fixes)
+    """With `pull_request: early` the draft is there before the work is done, and says so."""
+    place.configure("plan: approve\npull_request: early\n")
+    gate = Gate()
+
+    def think(asked: Asked) -> Reply:
+        if not asked.wants_a_plan:
+            gate.pass_through()
+        return fixes(asked)
+
+    place.thinks(think)
     place.labels()
     place.told("A plan waits for your approval", "yaml", "`/agent approve`")
     place.has("agent-needs-human")
     assert place.repo.pushes == []
     place.says("/agent approve")
     pull = place.pull()
+    assert pull.pull is not None
     assert "Round half up" in pull.body
-    place.told("A draft pull request is open")
+    assert "**Not verified yet.**" in pull.body
+    empty = place.repo.branches[pull.pull.head]
+    gate.open()
+    place.told("A draft pull request is open", f"/pull/{pull.number}")
+    assert "## Verification" in pull.body
+    assert place.repo.branches[pull.pull.head] != empty
+    assert len(place.pulls) == 1
     place.has("agent-done")
     assert len(place.ours()) == 1
 
@@ -214,17 +228,6 @@ STORIES: tuple[Story, ...] = (
     commands_that_begin_nothing_are_answered,
     a_job_is_begun_again,
 )
-
-
-@pytest.fixture(scope="module")
-def told(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, "Future[None]"]]:
-    with (
-        running_town(tmp_path_factory.mktemp("town")) as town,
-        told_side_by_side(town, chosen(request, STORIES)) as told,
-    ):
-        yield told
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)

@@ -1,6 +1,5 @@
 """What a repository says about the bot, and texts that are not what they seem: stories over real processes."""
 
-from collections.abc import Iterator
 from concurrent.futures import Future
 from datetime import timedelta
 
@@ -9,7 +8,7 @@ import pytest
 from tests.fakes.openai_endpoint import Reply
 from tests.halves import CHECK, MONEY, ODD, fixes
 from tests.minds import Asked, submitted
-from tests.town import Place, Story, chosen, running_town, told_side_by_side
+from tests.town import Place, Story
 
 pytestmark = [pytest.mark.xdist_group("commands-and-rules"), pytest.mark.timeout(700)]
 
@@ -88,17 +87,6 @@ STORIES: tuple[Story, ...] = (
     the_signed_text_counts,
     hidden_characters_are_counted,
 )
-
-
-@pytest.fixture(scope="module")
-def told(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, "Future[None]"]]:
-    with (
-        running_town(tmp_path_factory.mktemp("town")) as town,
-        told_side_by_side(town, chosen(request, STORIES)) as told,
-    ):
-        yield told
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +13,7 @@ from tests.fakes.github.world import Issue
 from tests.fakes.openai_endpoint import Reply, stall
 from tests.halves import fixes
 from tests.minds import Asked, called, planned
-from tests.town import Place, Story, chosen, running_town, told_side_by_side
+from tests.town import Place, Story
 
 pytestmark = [pytest.mark.xdist_group("commands-at-limits"), pytest.mark.timeout(700)]
 
@@ -160,17 +159,6 @@ STORIES: tuple[Story, ...] = (
     a_job_that_kills_its_process_is_given_up,
     lost_webhooks_lose_nothing,
 )
-
-
-@pytest.fixture(scope="module")
-def told(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, "Future[None]"]]:
-    with (
-        running_town(tmp_path_factory.mktemp("town")) as town,
-        told_side_by_side(town, chosen(request, STORIES)) as told,
-    ):
-        yield told
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)

@@ -1,6 +1,5 @@
 """What people say to the bot on pull requests, ours and theirs, and what happens around them meanwhile."""
 
-from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
@@ -12,7 +11,7 @@ from tests.fakes.openai_endpoint import Reply
 from tests.halves import CHECK, MONEY, ODD, Gate, fixes
 from tests.minds import Asked, called, submitted
 from tests.repositories import git
-from tests.town import Place, Story, chosen, running_town, told_side_by_side
+from tests.town import Place, Story
 
 pytestmark = [pytest.mark.xdist_group("commands-on-pulls"), pytest.mark.timeout(700)]
 
@@ -265,17 +264,6 @@ STORIES: tuple[Story, ...] = (
     a_branch_is_brought_up_to_its_base,
     ci_is_let_start,
 )
-
-
-@pytest.fixture(scope="module")
-def told(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, "Future[None]"]]:
-    with (
-        running_town(tmp_path_factory.mktemp("town")) as town,
-        told_side_by_side(town, chosen(request, STORIES)) as told,
-    ):
-        yield told
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
