@@ -82,6 +82,10 @@ def _dispatch(arguments: argparse.Namespace) -> int:  # noqa: PLR0911  # one doo
             from app.entrypoints.lessons import lessons_command  # noqa: PLC0415
 
             return lessons_command(arguments)
+        case "runners":
+            from app.entrypoints.runners import runners_command  # noqa: PLC0415
+
+            return runners_command(arguments)
         case "serve":
             from app.entrypoints.serve import serve_command  # noqa: PLC0415
 
@@ -110,6 +114,7 @@ def parser() -> argparse.ArgumentParser:
     _add_doctor(commands)
     _add_jobs(commands)
     _add_lessons(commands)
+    _add_runners(commands)
     return root
 
 
@@ -264,6 +269,19 @@ def _add_lessons(commands: "Commands[argparse.ArgumentParser]") -> None:
     for action in (listing, remember, forget):
         _add_repository(action, default=argparse.SUPPRESS)
         _add_state(action, default=argparse.SUPPRESS)
+
+
+def _add_runners(commands: "Commands[argparse.ArgumentParser]") -> None:
+    runners = commands.add_parser(
+        "runners",
+        help="list the coding agents that can do the work, and what is newer upstream",
+        description="Our own loop and other agents, each with its exact version. AGENT_FIX_RUNNERS names a directory "
+        "with recipes of your own. `check` asks this machine's package clients for newer versions, and ends with 1 "
+        "where there are some.",
+    )
+    runners.add_argument("action", nargs="?", choices=("list", "check"), default="list")
+    runners.add_argument("--json", action="store_true")
+    _add_state(runners)
 
 
 def _add_repository(to: argparse.ArgumentParser, default: object) -> None:

@@ -4,12 +4,21 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from app.patch import Patch
 from app.sandbox.base import OnOutput, Sandbox, SandboxProvider, Setup, Spec
 from app.sandbox.changes import Baseline, baseline, export, restore
 from app.tree import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class AnotherAgent:
+    """What only the sandbox shows that another coding agent works in: none of it is there where work is verified."""
+
+    tools: Callable[[], Awaitable[Setup]]
+    way_out: Path
 
 
 class Workspaces:
@@ -28,6 +37,7 @@ class Workspaces:
         setup: Callable[[], Awaitable[Setup]],
         on_output: OnOutput | None = None,
         on_note: Callable[[str], None] = lambda _: None,
+        agent: AnotherAgent | None = None,
     ) -> None:
         self._provider = provider
         self._job = job
@@ -36,6 +46,7 @@ class Workspaces:
         self._setup: asyncio.Future[Setup] | None = None
         self._on_output = on_output
         self._on_note = on_note
+        self._agent = agent
         self._tree = tree
         self._baseline: Baseline | None = None
         self.left_out: tuple[str, ...] = ()
@@ -54,7 +65,9 @@ class Workspaces:
 
     async def work(self, name: str = "work") -> Sandbox:
         """The tree the agent works in, as it was left."""
-        return await self._open(name)
+        if self._agent is None:
+            return await self._open(name)
+        return await self._open(name, tools=await self._agent.tools(), way_out=self._agent.way_out)
 
     async def fresh(self, name: str, patch: Patch | None = None) -> Sandbox:
         """Base plus `patch` in a sandbox nobody has touched: its key was never used, by a dead process neither."""
@@ -76,13 +89,13 @@ class Workspaces:
         """What was changed in that sandbox, as bytes."""
         return await export(sandbox, self.baseline)
 
-    async def _open(self, name: str) -> Sandbox:
+    async def _open(self, name: str, *, tools: Setup | None = None, way_out: Path | None = None) -> Sandbox:
         if self._setup is None:
             self._setup = asyncio.ensure_future(self._plan_setup())
         setup = await asyncio.shield(self._setup)
         if self._baseline is None:
             self._baseline = baseline(self._tree, besides=setup.directories)
-        spec = Spec(key=f"{self._job}.{name}", fill=self._fill, setup=setup)
+        spec = Spec(key=f"{self._job}.{name}", fill=self._fill, setup=setup, tools=tools, way_out=way_out)
         sandbox = await self._provider.open(spec, on_output=self._on_output)
         if sandbox.left_out and not self.left_out:
             self._on_note(f"set-up, gone on without: {sandbox.left_out[0]}")

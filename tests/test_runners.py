@@ -11,7 +11,7 @@ from app.errors import AgentFixError, ExitCode
 from app.job import Budget
 from app.runners.base import Assignment, Review, Runner, Submission
 from app.runners.native import NativeRunner, Surroundings
-from app.runners.registry import find_runner
+from app.runners.registry import find_recipe, find_runner
 from app.sandbox.base import Sandbox, Spec
 from app.sandbox.bubblewrap import BubblewrapProvider
 from app.sandbox.changes import baseline, export
@@ -25,13 +25,13 @@ TREE = MemoryTree({"app.py": b"def add(a, b):\n    return a - b\n", "README": b"
 
 
 def test_the_native_runner_is_found() -> None:
-    factory: object = find_runner("native")
+    factory: object = find_runner(find_recipe("native"))
     assert factory is NativeRunner
 
 
 def test_an_unknown_runner_is_refused_with_the_list() -> None:
     with pytest.raises(AgentFixError) as error:
-        find_runner("robot")
+        find_recipe("robot")
     assert error.value.code is ExitCode.CONFIG
     assert "'robot'" in error.value.message
     assert "native" in error.value.hint

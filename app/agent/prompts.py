@@ -20,7 +20,9 @@ from app.runners.base import Aim
 from app.task import TaskKind
 from app.text import one_line
 
-Name = Literal["system", "ask", "brief", "follow_up", "conflicts", "question", "plan", "repair"]
+Name = Literal[
+    "system", "ask", "brief", "follow_up", "conflicts", "question", "plan", "repair", "outside", "outside_again"
+]
 
 _SAID = "What is wanted now, in the words of the person who asked, who may"
 _UNSAID = "What is wrong with it stands below: put that right."

@@ -10,6 +10,7 @@ from app.asking import AskBench, answer
 from app.attempts import Allotment, Attempt, trajectory_of
 from app.bootstrap.kinds import KindOfTask
 from app.bootstrap.lessons import memory_of
+from app.bootstrap.outsider import outsider
 from app.bootstrap.sandboxes import make_provider
 from app.config import RepoConfig
 from app.context.history import MAX_COMMITS
@@ -45,7 +46,7 @@ from app.tree import Tree
 from app.verify.facts import Known, Verified
 from app.verify.verifier import TimeLimits, Verifier
 from app.verify.weight import changed_lines
-from app.workspaces import Workspaces
+from app.workspaces import AnotherAgent, Workspaces
 
 MAP_TOKENS = 2_500
 INSTRUCTION_TOKENS = 3_000
@@ -82,6 +83,7 @@ class Desk(ABC):
         self.meter = meters.of("answer" if ground.job.aim == "ask" else "code")
         self.blobs = JobBlobs(ground.store.engine, ground.job.id)
         self.provider = make_provider(ground.job.sandbox, ground.settings)
+        self.outsider = outsider(ground.job, ground.settings)
         self.workspaces = self._workspaces()
         self.memory = memory_of(ground.job, ground.lessons, ground.settings, ground.store, forget=self.forget)
         self.steering: Steering = Silence()
@@ -116,6 +118,13 @@ class Desk(ABC):
 
     async def work(self, journal: Journal) -> Result:
         """The whole job on its bench; its final state is kept before the workflow ends."""
+        try:
+            return await self._work(journal)
+        finally:
+            if self.outsider is not None:
+                self.outsider.close()
+
+    async def _work(self, journal: Journal) -> Result:
         job = self.ground.job
         try:
             await self.memory.recall(self.ground.tree, self.progress)
@@ -224,6 +233,7 @@ class Desk(ABC):
             setup=self._setup,
             on_output=lambda output: self.progress.say("output", output.decode(errors="replace")),
             on_note=lambda text: self.progress.say("warning", text),
+            agent=AnotherAgent(self._tools, self.outsider.socket) if self.outsider else None,
         )
 
     async def _setup(self) -> Setup:
@@ -243,6 +253,14 @@ class Desk(ABC):
         for note in setup.notes:
             self.progress.say("note", f"set-up: {note}")
         return setup
+
+    async def _tools(self) -> Setup:
+        """The programs of another agent, where one does the work."""
+        if self.outsider is None:
+            raise ValueError("our own runner needs no programs")
+        python = python_interpreter()
+        self.progress.say("note", f"runner: {self.outsider.recipe.title} {self.outsider.recipe.version}")
+        return await self.outsider.tools(python, asked_once(self.ground.settings.environment, python))
 
     async def _plan(self, journal: Journal, answers: Sequence[Answers] = ()) -> Plan:
         job = self.ground.job
@@ -298,7 +316,6 @@ class Desk(ABC):
         return self._runner(sandbox, Attempt(1, journal, Allotment(budget=self.ground.job.budget)))
 
     def _runner(self, sandbox: Sandbox, attempt: Attempt) -> Runner:
-        job = self.ground.job
         around = Surroundings(
             meter=attempt.asks(self.meter, lambda: self.meter.totals().cost),
             sandbox=sandbox,
@@ -309,5 +326,7 @@ class Desk(ABC):
             budget=attempt.allotment.budget,
             steering=self.steering,
         )
-        self.runners.append(find_runner(job.runner)(around))
+        guest = self.outsider
+        make = find_runner(guest.recipe, guest.way_out(self.meters.ledger)) if guest else find_runner(None)
+        self.runners.append(make(around))
         return self.runners[-1]

@@ -29,6 +29,7 @@ from app.publish.settling import Settling
 from app.reception.books import Books, Defaults
 from app.reception.reception import Reception
 from app.redact import Redactor
+from app.runners.recipe import recipes
 from app.settings import Settings
 
 PARCELS_LIVE = timedelta(days=2)
@@ -140,6 +141,7 @@ def defaults_of(settings: Settings) -> Defaults:
         model=settings.model,
         models=settings.models,
         sandbox=settings.sandbox,
+        runners=frozenset({"native", *recipes(settings.runners)}),
         lessons=settings.lessons != "off",
         budget=Budget(usd=settings.budget),
         allowed_apps=settings.allowed_apps,

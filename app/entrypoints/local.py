@@ -25,7 +25,7 @@ from app.model.base import Models, Reasoning
 from app.model.budget import parse_usd
 from app.plan_text import parse_plan_file
 from app.repository import Inspected, inspect, note_about, slug, top_level
-from app.runners.registry import find_runner
+from app.runners.registry import find_recipe
 from app.settings import Settings, read_settings
 from app.task import Issue, Task, TaskKind
 from app.task_kind import Kinded, Signs, kind_of
@@ -229,7 +229,7 @@ class Draft:
 
     def _runner(self) -> str:
         name = self.options.runner or self.config.runner or "native"
-        find_runner(name)  # an unknown one is refused here
+        find_recipe(name, self.settings.runners)  # an unknown one is refused here
         return name
 
     def _models(self) -> Models:

@@ -62,7 +62,7 @@ class Gateway:
     """Passes an agent's calls on. Knows nothing of HTTP, but for the numbers of its refusals.
 
     `token` is the job's own, and good for nothing else; `names` are what the model may be called by.
-    `spent_out` is set when a call was refused for want of money: the job is then paused, whatever the agent says.
+    `cut_short` says which limit refused a call, if one did: the job is then paused, whatever the agent tells.
     """
 
     passage: Passage
@@ -73,7 +73,8 @@ class Gateway:
     on_exchange: Callable[[Exchange], None] = lambda _: None
     clock: Callable[[], float] = field(default=lambda: asyncio.get_running_loop().time())
     recorder: Recorder = field(default_factory=Recorder)
-    spent_out: BudgetError | None = None
+    most_calls: int = 1_000
+    cut_short: str = ""
     places: Places = field(init=False)
 
     def __post_init__(self) -> None:
@@ -122,10 +123,13 @@ class Gateway:
         return _after(first, frames)
 
     async def reserve(self, wire: Wire, body: Mapping[str, Any]) -> Reservation:
+        if sum(not exchange.refused for exchange in self.recorder.exchanges) >= self.most_calls:
+            self.cut_short = f"All {self.most_calls} turns are used."
+            raise Refusal(402, "turns_used", f"{self.cut_short} Stop here: the job is paused.")
         try:
             return await self.account.reserve(wire, body)
         except BudgetError as error:
-            self.spent_out = error
+            self.cut_short = error.message
             raise Refusal(402, "budget_reached", f"{error.message} Stop here: the job is paused.") from error
 
 

@@ -19,6 +19,12 @@ FILLED = "/run/filled"
 LISTING = ("/usr/bin/find", ".", "-mindepth", "1", "!", "-type", "d", "-printf", r"%i %C@ %m %s %y %P\0")
 """The command that lists /workspace: inode, change time, mode (octal), size, kind, path. A NUL after each."""
 
+TOOLS = "/opt/agent"
+"""Inside, read-only: what `Spec.tools` made."""
+WAY_OUT = "/run/way-out.sock"
+FORWARDER = "/run/forwarder.py"
+WAY_OUT_PORT = 8787
+
 OnOutput = Callable[[bytes], None]
 
 
@@ -87,6 +93,15 @@ class Spec:
     fill: Callable[[Path], None]
     setup: Setup | None = None
     limits: Limits = field(default_factory=Limits)
+    tools: Setup | None = None
+    """Programs that the sandbox shows at `TOOLS`: another coding agent, prepared apart from the project."""
+    way_out: Path | None = None
+    """A unix socket of the host, the only thing that commands begun `through_way_out` reach; it may come later."""
+
+
+def through_way_out(argv: Sequence[str], python: str = "python3") -> list[str]:
+    """The command with `Spec.way_out` at 127.0.0.1:WAY_OUT_PORT for as long as it runs."""
+    return [python, "-I", FORWARDER, WAY_OUT, str(WAY_OUT_PORT), "--", *argv]
 
 
 class Sandbox(Protocol):

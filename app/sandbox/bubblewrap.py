@@ -1,14 +1,19 @@
 """The default sandbox on Linux: a bubblewrap around every command, over directories of this machine."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from app.errors import SandboxError
 from app.sandbox.base import (
     FILLED,
+    FORWARDER,
     HOME,
     LISTING,
+    TOOLS,
+    WAY_OUT,
     WORKSPACE,
     Check,
     Completed,
@@ -18,6 +23,7 @@ from app.sandbox.base import (
 )
 from app.sandbox.box import Box
 from app.sandbox.cgroup import sweep
+from app.sandbox.layer_build import FORWARDER_PROGRAM
 from app.sandbox.layers import Layer, ensure_layer, machine_proxy
 from app.sandbox.machine import Survey, survey
 from app.sandbox.orphans import end_orphans
@@ -116,13 +122,17 @@ class BubblewrapProvider:
         machine = (await self.survey()).machine
         place = Workplace(self._root, spec.key, machine.owner)
         upstream = machine_proxy(self._environment)
-        layer = await ensure_layer(machine, spec, self._caches, upstream=upstream, on_output=on_output)
+        ensure = partial(ensure_layer, machine, caches=self._caches, upstream=upstream, on_output=on_output)
+        layer = await ensure(spec)
+        tools = await ensure(replace(spec, setup=spec.tools, fill=_nothing), target=TOOLS) if spec.tools else None
         await asyncio.to_thread(place.prepare, spec.fill)
         await self._list(place, machine, spec)
         if layer is not None:
             await asyncio.to_thread(layer.place, place.tree, machine.owner)
         environment = {**dict(spec.setup.environment if spec.setup else ()), **dict(WORK_ENVIRONMENT)}
-        box = Box(machine, lambda: _mounts(place, layer), spec.limits, environment)
+        box = Box(
+            machine, lambda: [*_mounts(place, layer), *_agents(place, tools, spec.way_out)], spec.limits, environment
+        )
         return BubblewrapSandbox(place, box, layer.left_out if layer else ())
 
     async def _list(self, place: Workplace, machine: Machine, spec: Spec) -> None:
@@ -150,6 +160,18 @@ class BubblewrapProvider:
         surveyed = survey(self._caches, self._environment, (self._root, self._caches))
         end_orphans(surveyed.machine)
         return surveyed
+
+
+def _nothing(tree: Path) -> None:
+    """An agent's programs need no project."""
+
+
+def _agents(place: Workplace, tools: Layer | None, way_out: Path | None) -> Iterator[Mount]:
+    """What another coding agent needs: its programs, and its way out while that is open."""
+    if tools is not None:
+        yield from tools.mounts(place.tree)
+    if way_out is not None and way_out.exists():
+        yield from (Mount(way_out, WAY_OUT), Mount(FORWARDER_PROGRAM, FORWARDER))
 
 
 def _mounts(place: Workplace, layer: Layer | None) -> list[Mount]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.errors import SetupError
-from app.sandbox.base import ENV, Completed, OnOutput, Setup, Spec
+from app.sandbox.base import ENV, FORWARDER, TOOLS, Completed, OnOutput, Setup, Spec
 from app.sandbox.box import Box
 from app.sandbox.egress import EgressProxy
 from app.sandbox.profile import WRITABLE, Machine, Mount
@@ -17,15 +17,14 @@ from app.sandbox.upstream import Upstream
 from app.sandbox.workplace import Workplace, make_mount_point, plain_path
 from app.text import plain
 
-FORWARDER = Path(__file__).with_name("forwarder.py")
-FORWARDER_INSIDE = "/run/forwarder.py"
+FORWARDER_PROGRAM = Path(__file__).with_name("forwarder.py")
 SOCKET_INSIDE = "/run/egress.sock"
 PORT = 3128
 COMMAND_SECONDS = 1800.0
 LEFT_OUT = "left-out.json"
 TAIL = 2_000
 """Characters of a failed command's output that its error shows."""
-HIDDEN = ("/usr", "/etc", "/run", ENV)
+HIDDEN = ("/usr", "/etc", "/run", ENV, TOOLS)
 """Parts of a box that no other path of the machine is shown over."""
 
 
@@ -39,6 +38,8 @@ class Build:
     place: Path
     upstream: Upstream
     on_output: OnOutput | None = None
+    target: str = ENV
+    """Where the result will be seen: programs remember the place that they were installed at."""
     left_out: list[str] = field(default_factory=list)
     """What failed where something else did not: sentences for people."""
     _site: Workplace = field(init=False)
@@ -104,9 +105,9 @@ class Build:
     def _mounts(self, socket: Path) -> list[Mount]:
         return [
             *(Mount(base, inside, writable=True) for inside, base in self._writable),
-            Mount(self._result / "env", ENV, writable=True),
+            Mount(self._result / "env", self.target, writable=True),
             Mount(socket, SOCKET_INSIDE),
-            Mount(FORWARDER, FORWARDER_INSIDE),
+            Mount(FORWARDER_PROGRAM, FORWARDER),
             *(Mount(Path(path), path) for path in self.setup.readable if self._showable(Path(path))),
         ]
 
@@ -117,7 +118,7 @@ class Build:
 
     def _shell(self, command: str) -> list[str]:
         """As continuous integration runs a step: the first failing line ends it."""
-        forward = [self.machine.python, "-I", FORWARDER_INSIDE, SOCKET_INSIDE, str(PORT), "--"]
+        forward = [self.machine.python, "-I", FORWARDER, SOCKET_INSIDE, str(PORT), "--"]
         bash = shutil.which("bash", path="/usr/bin:/bin")
         shell = [bash, "-e", "-o", "pipefail"] if bash else [self.machine.programs.shell, "-e"]
         return [*forward, *shell, "-c", command]

@@ -38,6 +38,7 @@ class Layer:
 
     directory: Path
     paths: tuple[str, ...]
+    target: str = ENV
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -51,7 +52,7 @@ class Layer:
 
     def mounts(self, tree: Path) -> list[Mount]:
         """Over the tree as it is now: where the agent put a link in the way, that directory stays unmounted."""
-        shown = [Mount(self.directory / "env", ENV)]
+        shown = [Mount(self.directory / "env", self.target)]
         for path in self.paths:
             source, point = self.directory / "tree" / path, plain_path(tree, path)
             if point is not None and point.is_dir() == source.is_dir():
@@ -60,7 +61,13 @@ class Layer:
 
 
 async def ensure_layer(
-    machine: Machine, spec: Spec, caches: Path, *, upstream: Upstream, on_output: OnOutput | None = None
+    machine: Machine,
+    spec: Spec,
+    caches: Path,
+    *,
+    upstream: Upstream,
+    on_output: OnOutput | None = None,
+    target: str = ENV,
 ) -> Layer | None:
     """The layer for `spec.setup`, built where there is none yet; None where nothing is to be prepared.
 
@@ -75,9 +82,9 @@ async def ensure_layer(
     if (found := _finished(place, spec.key)) is None:
         async with _alone(place.with_suffix(".lock")):
             if (found := _finished(place, spec.key)) is None:
-                found = await Build(machine, spec, setup, place, upstream, on_output).run()
+                found = await Build(machine, spec, setup, place, upstream, on_output, target).run()
     place = found
-    return Layer(place, tuple(path for path in setup.directories if plain_path(place / "tree", path)))
+    return Layer(place, tuple(path for path in setup.directories if plain_path(place / "tree", path)), target)
 
 
 def _finished(place: Path, key: str) -> Path | None:

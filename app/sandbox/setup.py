@@ -16,7 +16,7 @@ from app.sandbox.base import Setup
 from app.sandbox.clients.base import PackageClients, ask
 from app.sandbox.detect.base import Files, Needs
 from app.sandbox.detect.go import GO_ENVIRONMENT, GO_MANIFESTS, go_needs
-from app.sandbox.detect.node import NODE_MANIFESTS, node_needs
+from app.sandbox.detect.node import NODE_ENVIRONMENT, NODE_MANIFESTS, node_needs
 from app.sandbox.detect.python import PYTHON_ENVIRONMENT, PYTHON_MANIFESTS, create_environment, has_python, python_needs
 from app.sandbox.detect.rust import RUST_ENVIRONMENT, RUST_MANIFESTS, configure_cargo, rust_needs
 from app.tree import Tree
@@ -99,6 +99,32 @@ async def plan_setup(
         notes=_flat([notes, left_out]),
         origin=origin,
         groups=_groups(needs),
+    )
+
+
+async def plan_tools(
+    commands: Sequence[str],
+    *,
+    client: str,
+    programs: Mapping[str, str],
+    clients: Callable[[], Awaitable[PackageClients]],
+) -> Setup:
+    """What prepares another agent's programs: exact versions, the same for every repository on this machine.
+
+    `client` (`npm`, `pip`) downloads; `programs` are the tools whose version the result depends on, by name. Raises
+    SetupError where no index can be used.
+    """
+    needs = [Needs(client, commands=tuple(commands), tools=tuple(programs), neutral=True)]
+    asked, versions = await asyncio.gather(clients(), _versions(needs, programs))
+    _concerning(asked, needs)
+    facts = {"format": FORMAT, "machine": platform.machine(), "commands": list(commands), "versions": versions}
+    return Setup(
+        commands=tuple(commands),
+        key=hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest(),
+        hosts=asked.hosts,
+        environment=tuple(sorted({**dict(asked.environment), **dict(NODE_ENVIRONMENT)}.items())),
+        readable=tuple(str(path) for path in asked.directories),
+        origin="configuration",
     )
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from app.sandbox.profile import SYSTEM_PATH, WRITABLE, Mount
 
 ASK_SECONDS = 10.0
+NEWEST_PYTHON = 15
+"""Minor versions of Python 3 below this are looked for, beside our own: some agents need a newer one than we do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,10 @@ def _search(environment: Mapping[str, str]) -> Iterator[_Found]:
     python = Path(sys.base_prefix).resolve()
     if not python.is_relative_to("/usr"):
         yield _Found("Python", python)
+    for minor in _newer():
+        prefix = _prefix(f"python3.{minor}", ("-I", "-c", "import sys; print(sys.base_prefix)"), environment)
+        if prefix is not None:
+            yield _Found(f"Python 3.{minor}", prefix)
     for name, program, question in (
         ("Node", "node", ("-p", "process.execPath")),
         ("Rust", "rustc", ("--print", "sysroot")),
@@ -59,11 +65,32 @@ def _search(environment: Mapping[str, str]) -> Iterator[_Found]:
             yield _Found(name, prefix)
 
 
+def newer_pythons(environment: Mapping[str, str]) -> dict[int, Path]:
+    """Interpreters that a sandbox shows besides our own, by their minor version."""
+    question = ("-I", "-c", "import sys; print(sys._base_executable)")
+    asked = {minor: _ask(f"python3.{minor}", question, environment) for minor in _newer()}
+    return {minor: told for minor, told in asked.items() if told is not None}
+
+
+def _newer() -> range:
+    return range(sys.version_info.minor + 1, NEWEST_PYTHON)
+
+
 def _prefix(program: str, question: Sequence[str], environment: Mapping[str, str]) -> Path | None:
-    """Where a program outside /usr is installed. Shims of version managers stand for another file, so it is asked."""
+    """Where a program outside /usr is installed."""
+    told = _ask(program, question, environment)
+    if told is None:
+        return None
+    answer = told.resolve()
+    prefix = answer.parent.parent if answer.is_file() else answer
+    return prefix if prefix.is_dir() and not prefix.is_relative_to("/usr") else None
+
+
+def _ask(program: str, question: Sequence[str], environment: Mapping[str, str]) -> Path | None:
+    """A path that a program says of itself: shims of version managers stand for another file."""
     path = environment.get("PATH") or ":".join(SYSTEM_PATH)
     at = shutil.which(program, path=path)
-    if at is None or Path(at).resolve().is_relative_to("/usr"):
+    if at is None:
         return None
     try:
         told = subprocess.run(
@@ -77,11 +104,7 @@ def _prefix(program: str, question: Sequence[str], environment: Mapping[str, str
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    if not told.stdout.startswith("/"):
-        return None
-    answer = Path(told.stdout.strip()).resolve()
-    prefix = answer.parent.parent if answer.is_file() else answer
-    return prefix if prefix.is_dir() and not prefix.is_relative_to("/usr") else None
+    return Path(told.stdout.strip()) if told.stdout.startswith("/") else None
 
 
 def _too_broad(prefix: Path, guarded: Sequence[Path]) -> str:

@@ -51,6 +51,8 @@ class Settings:
     """By the kind of work; `model` is the one for code."""
     prices: Path | None = None
     """The operator's own prices of models (`app.model.pricefile`)."""
+    runners: Path | None = None
+    """A directory with recipes of the operator's own for other coding agents (`app.runners.recipe`)."""
     sandbox: str = "bubblewrap"
     lessons: str = "fts"
     """How lessons of earlier jobs are looked up: `fts`, `embedding:MODEL`, `chroma:PATH`, or `off`."""
@@ -177,6 +179,7 @@ def settings_from(environment: Mapping[str, str], state: Path | None = None) -> 
         model=reading.text(MODEL),
         models=Models(**{kind: reading.text(name) for kind, name in MODELS.items()}),
         prices=reading.path("AGENT_FIX_PRICES"),
+        runners=reading.path("AGENT_FIX_RUNNERS"),
         sandbox=reading.text("AGENT_FIX_SANDBOX", "bubblewrap"),
         lessons=reading.lessons(LESSONS),
         failpoint=reading.text("AGENT_FIX_FAILPOINT"),

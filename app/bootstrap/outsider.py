@@ -1,0 +1,94 @@
+"""Another coding agent's place in a job: its programs, its socket, and the model behind it."""
+
+import asyncio
+import contextlib
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from app.errors import AgentFixError, ExitCode
+from app.job import Job
+from app.model.budget import Ledger
+from app.model.passing import LiteLLMPassage
+from app.model.pricefile import read_prices
+from app.model.replay import PREFIX
+from app.runners.recipe import Recipe
+from app.runners.registry import find_recipe
+from app.runners.way_out import WayOut
+from app.sandbox.base import Setup
+from app.sandbox.clients.base import PackageClients
+from app.sandbox.setup import find_visible, plan_tools
+from app.sandbox.toolchains import newer_pythons
+from app.settings import Settings
+
+SOCKET = "model.sock"
+
+
+class Outsider:
+    """One for a job; `close` when the job is put down."""
+
+    def __init__(self, recipe: Recipe, job: Job, settings: Settings) -> None:
+        self.recipe = recipe
+        self._job = job
+        self._settings = settings
+        # short, because the name of a socket has at most 107 bytes, and for nobody else
+        self._directory = Path(tempfile.mkdtemp(prefix="agent-fix-way-"))
+
+    @property
+    def socket(self) -> Path:
+        return self._directory / SOCKET
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.socket.unlink(missing_ok=True)
+            self._directory.rmdir()
+
+    def way_out(self, ledger: Ledger) -> WayOut:
+        name, settings = self._job.model, self._settings
+        price = read_prices(settings.prices).get(name)
+        return WayOut(self.socket, LiteLLMPassage(name, settings.model_environment, price), ledger)
+
+    async def tools(self, python: Path, clients: Callable[[], Awaitable[PackageClients]]) -> Setup:
+        """What installs the agent. Raises AgentFixError where this machine lacks what it is installed with."""
+        if self.recipe.client == "npm":
+            programs = {tool: self._tool(tool) for tool in ("node", "npm")}
+        else:
+            programs = {"python": str(await asyncio.to_thread(self._python, python))}
+        install = self.recipe.install(programs.get("python", ""))
+        return await plan_tools(install, client=self.recipe.client, programs=programs, clients=clients)
+
+    def _tool(self, name: str) -> str:
+        found = find_visible(name)
+        if found is None:
+            raise self._lacking(name)
+        return found
+
+    def _python(self, ours: Path) -> Path:
+        """An interpreter that is new enough: ours, or else the oldest of the newer ones."""
+        least = int(self.recipe.least_python.partition(".")[2])
+        if sys.version_info.minor >= least:
+            return ours
+        newer = newer_pythons(self._settings.environment)
+        found = next((newer[minor] for minor in sorted(newer) if minor >= least), None)
+        if found is None:
+            raise self._lacking(f"Python {self.recipe.least_python} or newer")
+        return found
+
+    def _lacking(self, what: str) -> AgentFixError:
+        message = f"{self.recipe.title} needs {what}, and this machine has none that a sandbox shows."
+        return AgentFixError(message, code=ExitCode.CONFIG, hint="Install it, or choose another runner.")
+
+
+def outsider(job: Job, settings: Settings) -> Outsider | None:
+    """None where our own runner does the job. Raises AgentFixError for what another agent cannot work with."""
+    recipe = find_recipe(job.runner, settings.runners)
+    if recipe is None:
+        return None
+    if job.sandbox == "none":
+        message = f"{recipe.title} executes whatever it likes, so it needs a sandbox."
+        raise AgentFixError(message, code=ExitCode.CONFIG, hint="Leave out --sandbox none, or take the native runner.")
+    if job.model.startswith(PREFIX):
+        message = f"{recipe.title} asks a model of its own accord, and {job.model} is a recording."
+        raise AgentFixError(message, code=ExitCode.CONFIG, hint="Take the native runner, or a real model.")
+    return Outsider(recipe, job, settings)
