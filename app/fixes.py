@@ -11,8 +11,8 @@ from typing import Final
 from app.errors import ExitCode, RepositoryError
 from app.gitcommand import Git
 
-MOST_COMMITS: Final = 20_000
-"""Of the past that is looked through for a number."""
+MOST_COMMITS: Final = 2_000
+"""That speak of a number and are looked at."""
 MOST_NAMED: Final = 10
 """Ids and numbers of a text that are looked up."""
 _ID = re.compile(r"(?<![0-9A-Za-z#/_.-])[0-9a-f]{7,40}(?![0-9A-Za-z_-])")
@@ -56,7 +56,7 @@ def told_fix(repository: Path, base: str, text: str) -> str:
         commit = _resolved(git, name)
         if commit is not None and _has(git, base, commit):
             return commit
-    return next(filter(None, (_of_number(git, base, number) for number in named_numbers(text))), "")
+    return _of_numbers(git, base, named_numbers(text))
 
 
 def _resolved(git: Git, name: str) -> str | None:
@@ -70,14 +70,20 @@ def _has(git: Git, base: str, commit: str) -> bool:
     return git.attempt("merge-base", "--is-ancestor", commit, base)[0] == 0
 
 
-def _of_number(git: Git, base: str, number: int) -> str | None:
-    """The best of the commits that speak of a number, the newest first among equals."""
-    words = ("rev-list", f"--max-count={MOST_COMMITS}", "-F", f"--grep=#{number}", "--format=%x01%H%x00%B", base)
+def _of_numbers(git: Git, base: str, numbers: tuple[int, ...]) -> str:
+    """The best commit of the first number that has one, the newest among equals; the past is gone through once."""
+    if not numbers:
+        return ""
+    greps = [f"--grep=#{number}" for number in numbers]
+    words = ("rev-list", f"--max-count={MOST_COMMITS}", "-F", *greps, "--format=%x01%H%x00%B", base)
     status, output, _ = git.attempt(*words)
-    if status != 0:
-        return None
-    ranked = ((_rank(message, number), commit) for commit, message in _messages(output))
-    return min(((rank, commit) for rank, commit in ranked if rank is not None), default=(0, None), key=_first)[1]
+    messages = list(_messages(output)) if status == 0 else []
+    return next(filter(None, (_best(messages, number) for number in numbers)), "")
+
+
+def _best(messages: list[tuple[str, str]], number: int) -> str:
+    ranked = [(rank, commit) for commit, message in messages if (rank := _rank(message, number)) is not None]
+    return min(ranked, default=(0, ""), key=lambda pair: pair[0])[1]
 
 
 def _messages(output: bytes) -> Iterator[tuple[str, str]]:
@@ -97,7 +103,3 @@ def _rank(message: str, number: int) -> int | None:
     places = (subject, subject, message)
     found = (rank for rank, sign in enumerate(signs) if re.search(sign, places[rank], re.IGNORECASE))
     return next(found, None)
-
-
-def _first(pair: tuple[int, str | None]) -> int:
-    return pair[0]

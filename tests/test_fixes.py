@@ -67,3 +67,9 @@ def test_an_id_says_more_than_a_number(repository: Path) -> None:
 
 def test_nothing_is_guessed(repository: Path) -> None:
     assert told_fix(repository, head(repository), "Add tests for rounding, see #99 and 8f3c1a2") == ""
+
+
+def test_the_first_number_that_has_a_commit_is_meant(repository: Path) -> None:
+    first = commit_files(repository, {"a": "1"}, "One (#7)")
+    commit_files(repository, {"a": "2"}, "Two (#8)")
+    assert told_fix(repository, head(repository), "Test for #9 and #7, not #8") == first
