@@ -1,12 +1,14 @@
-"""Replace one passage of a text: exactly, or where exactly one place matches but for white space or quotes."""
+"""Replace one passage of a text: exactly, or where exactly one place matches but for what can be overlooked."""
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as with_changes
 from itertools import islice
 
-_QUOTES = str.maketrans({"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u00a0": " "})
+from app.agent.fitting import Several, UnfitError, Wanted
+from app.agent.recover import recover
+
 _SHOWN_PLACES = 10
 _SEARCHED_LINES = 20_000
 
@@ -81,93 +83,34 @@ def _occurrences(text: str, part: str) -> Iterator[int]:
         place = text.find(part, place + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Whole lines to be replaced by whole lines."""
-
-    old: list[str]
-    new: list[str]
-
-
 def _by_lines(text: str, old: str, new: str) -> Edited | None:
-    """The tolerant recoveries, strictest first; each counts only where it fits exactly one place."""
+    """The only place where the lines are but for what can be overlooked."""
     lines = text.split("\n")
     end = [lines.pop()] if lines[-1] == "" else []
-    wanted = _wanted(old, new)
-    for find, how in _RECOVERIES:
-        places = find(lines, wanted)
-        if len(places) > 1:
-            raise EditError(_several([place + 1 for place, _ in places], f" ({how} overlooked)"))
-        if places:
-            place, shifted = places[0]
-            count = len(wanted.old)
-            kept = _keep_equal(lines[place : place + count], wanted, shifted)
-            after = [*lines[:place], *kept, *lines[place + count :], *end]
-            return Edited("\n".join(after), place + 1, place + len(kept), how)
-    return None
-
-
-def _wanted(old: str, new: str) -> _Wanted:
-    if not old.endswith("\n"):
-        return _Wanted(old.split("\n"), new.split("\n"))
-    return _Wanted(old[:-1].split("\n"), new.removesuffix("\n").split("\n") if new else [])
-
-
-_Places = list[tuple[int, list[str]]]
-"""Where the wanted lines begin (0-based) and the new lines as they belong there."""
-
-
-def _by_key(key: Callable[[str], str]) -> Callable[[Sequence[str], _Wanted], _Places]:
-    def find(lines: Sequence[str], wanted: _Wanted) -> _Places:
-        have = [key(line) for line in lines]
-        want = [key(line) for line in wanted.old]
-        size = len(want)
-        return [(i, wanted.new) for i in range(len(have) - size + 1) if have[i : i + size] == want]
-
-    return find
-
-
-def _by_shift(lines: Sequence[str], wanted: _Wanted) -> _Places:
-    """Places where every line has the same indentation more, or less, than was written."""
-    have = [line.rstrip() for line in lines]
-    want = [line.rstrip() for line in wanted.old]
-    anchor = next(index for index, line in enumerate(want) if line)
-    found: _Places = []
-    for start in range(len(have) - len(want) + 1):
-        there, here = have[start + anchor], want[anchor]
-        if there.lstrip() != here.lstrip():
-            continue
-        window = have[start : start + len(want)]
-        more, less = there.removesuffix(here), here.removesuffix(there)
-        if there.endswith(here) and more and window == [more + line if line else "" for line in want]:
-            found.append((start, [more + line if line.strip() else line for line in wanted.new]))
-        elif here.endswith(there) and less and want == [less + line if line else "" for line in window]:
-            found.append((start, _unindented(wanted.new, less)))
-    return found
-
-
-def _unindented(lines: Sequence[str], prefix: str) -> list[str]:
-    if not all(line.startswith(prefix) for line in lines if line.strip()):
+    try:
+        recovered = recover(lines, _wanted(old, new))
+    except Several as several:
+        raise EditError(_several([place + 1 for place in several.places], f" ({several.how} overlooked)")) from None
+    except UnfitError:
         raise EditError(
             "The indentation of old_text and new_text differs from the file's. View the lines and try again."
-        )
-    return [line.removeprefix(prefix) for line in lines]
+        ) from None
+    if recovered is None:
+        return None
+    found, how = recovered
+    if not found.changes:
+        return Edited(text, found.place + 1, found.place + 1, how)
+    for change in reversed(found.changes):
+        lines[change.start : change.end] = change.lines
+    first = found.changes[0].start + 1
+    grown = sum(len(change.lines) - (change.end - change.start) for change in found.changes)
+    return Edited("\n".join([*lines, *end]), first, found.changes[-1].end + grown, how)
 
 
-_RECOVERIES = (
-    (_by_key(str.rstrip), "white space at line ends"),
-    (_by_shift, "indentation"),
-    (_by_key(lambda line: line.rstrip().translate(_QUOTES)), "curly quotes"),
-)
-
-
-def _keep_equal(window: Sequence[str], wanted: _Wanted, shifted: Sequence[str]) -> list[str]:
-    """The new lines, but the file's own bytes where the edit leaves a line alone; line ends as around."""
-    own_end = "\r" if window[0].endswith("\r") else ""
-    kept = [line.removesuffix("\r") + own_end for line in shifted]
-    for block in difflib.SequenceMatcher(None, wanted.old, wanted.new, autojunk=False).get_matching_blocks():
-        kept[block.b : block.b + block.size] = window[block.a : block.a + block.size]
-    return kept
+def _wanted(old: str, new: str) -> Wanted:
+    if not old.endswith("\n"):
+        return Wanted(old.split("\n"), new.split("\n"))
+    return Wanted(old[:-1].split("\n"), new.removesuffix("\n").split("\n") if new else [])
 
 
 def _several(places: Sequence[int], how: str) -> str:

@@ -99,11 +99,13 @@ class Toolbox:
 
     async def _edit(self, action: Edit, allowance: Allowance) -> Done:
         before = await files.read(self._sandbox, action.path)
-        text, bom, encoding = _decode(before, action.path)
-        if encoding != "utf-8" and not action.new_text.isascii():
+        text, bom, whole = _decode(before, action.path)
+        if not whole and not set(action.new_text) <= set(text) | set(map(chr, range(128))) | {"\ufffd"}:
             raise EditError(f"{shown(action.path)} is not UTF-8: only ASCII text can be put into it by edit.")
         edited = replace(text, action.old_text.removeprefix("\ufeff"), action.new_text)
-        after = bom + edited.text.encode(encoding, "surrogateescape")
+        if "\ufffd" in edited.text and "\ufffd" not in text:
+            raise EditError("new_text has \ufffd where the file has a byte that is no text: leave such lines alone.")
+        after = bom + edited.text.encode("utf-8", "surrogateescape")
         _refuse_broken(action.path, before, after)
         await files.write(self._sandbox, action.path, after)
         how = f" ({edited.how} overlooked)" if edited.how else ""
@@ -135,16 +137,13 @@ class Toolbox:
             return None
 
 
-def _decode(content: bytes, path: str) -> tuple[str, bytes, str]:
-    """Text, byte order mark and encoding of a file; every byte comes back by encoding with surrogate escapes."""
+def _decode(content: bytes, path: str) -> tuple[str, bytes, bool]:
+    """Text and byte order mark of a file, and whether all of it is UTF-8; other bytes come back as they were."""
     if b"\0" in content[:8_192]:
         raise EditError(f"{shown(path)} is a binary file; use bash on it.")
     bom = _BOM if content.startswith(_BOM) else b""
-    body = content[len(bom) :]
-    try:
-        return body.decode("utf-8"), bom, "utf-8"
-    except UnicodeDecodeError:
-        return body.decode("ascii", "surrogateescape"), bom, "ascii"
+    text = content[len(bom) :].decode("utf-8", "surrogateescape")
+    return text, bom, text.isascii() or not any("\udc80" <= character <= "\udcff" for character in set(text))
 
 
 def _like(before: bytes | None, content: bytes) -> bytes:

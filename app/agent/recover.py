@@ -1,0 +1,50 @@
+"""Where whole lines stand in a file that were not written as they are there; strictest way first, one place or none."""
+
+import re
+from collections.abc import Callable, Sequence
+
+from app.agent.fitting import Found, Several, Wanted, changes, loose, places, straight
+from app.agent.stale import with_stale_context
+
+_NUMBER = re.compile(r"^\s*(\d+)(?:\t|: ?|\|\s?|→)")
+
+
+def recover(lines: Sequence[str], wanted: Wanted) -> tuple[Found, str] | None:
+    """The only place that fits, and what had to be overlooked; raises Several, and UnfitError for the indentation."""
+    found = _whole(lines, wanted)
+    if found is None and (bare := _without_numbers(wanted)) is not None:
+        wanted = bare
+        found = _whole(lines, bare)
+        found = (found[0], "line numbers") if found else None
+    return found or with_stale_context(lines, wanted)
+
+
+def _whole(lines: Sequence[str], wanted: Wanted) -> tuple[Found, str] | None:
+    """Every line is there, one right after the other."""
+    for key, how in _KEYS:
+        want = [key(line) for line in wanted.old]
+        found = list(places([key(line) for line in lines], want))
+        if len(found) > 1:
+            raise Several(found, how)
+        if found:
+            place = found[0]
+            pairs = list(enumerate(range(place, place + len(want))))
+            return Found(place, changes(lines, wanted, dict(pairs))), how
+    return None
+
+
+_KEYS: tuple[tuple[Callable[[str], str], str], ...] = (
+    (str.rstrip, "white space at line ends"),
+    (lambda line: straight(line.rstrip()), "curly quotes"),
+    (lambda line: line.strip(), "indentation"),
+    (loose, "white space"),
+)
+
+
+def _without_numbers(wanted: Wanted) -> Wanted | None:
+    """Without the line numbers of a view, where every line was copied with its own."""
+    found = [_NUMBER.match(line) for line in wanted.old if line.strip()]
+    numbers = [int(match[1]) for match in found if match]
+    if not numbers or len(numbers) < len(found) or numbers != sorted(set(numbers)):
+        return None
+    return Wanted(*([_NUMBER.sub("", line, count=1) for line in part] for part in wanted))
