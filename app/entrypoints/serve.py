@@ -33,11 +33,9 @@ def serve_command(arguments: argparse.Namespace) -> int:
 
 def serve_all(settings: Settings) -> int:
     """Check everything, then keep every role at work until told to end."""
-    warnings = settings.check(*ROLES)
+    settings.check(*ROLES)  # what is worth a warning is told by the role that it concerns
     _check_prices(settings)
     _begin_log(settings)
-    for warning in warnings:
-        logger.warning(warning)
     with only_supervisor(settings), listen(settings.host, settings.port) as door:
         prepared = subprocess.run(
             command("--prepare"), env=settings.for_role("receiver"), cwd=settings.state, check=False

@@ -159,9 +159,15 @@ def test_it_serves_keeps_its_secrets_apart_and_ends_in_order(tmp_path: Path) -> 
 
 
 def test_the_roles_die_with_a_killed_supervisor(tmp_path: Path) -> None:
+    """A warning is told once, by the role that it is for."""
     (tmp_path / "github").mkdir()
-    with serving(tmp_path) as running:
+    key = tmp_path / "app.pem"
+    key.write_text(app_key()[0])
+    key.chmod(0o640)
+    with serving(tmp_path, PRIVATE_KEY=str(key)) as running:
         running.until(lambda: len(running.roles()) == 3, "the roles never began")
+        running.until(lambda: "publisher ready" in running.log.read_text(), "the publisher never began")
+        assert running.log.read_text().count(f"{key} can be read by its group") == 1
         everybody = list(running.roles().values())
         running.process.kill()
         running.process.wait(PATIENCE)
