@@ -18,6 +18,7 @@ from app.entrypoints.worker import Rhythm, Worker, start_process
 from app.issue import read_issue
 from app.job import Job
 from app.jobs.store import JobBlobs, JobRow
+from app.lessons.base import Draft
 from app.patch import Patch
 from app.publish.intent import OpenDraftPullRequest
 from app.publish.intents import intents
@@ -95,6 +96,9 @@ class Site:
 async def test_what_was_worked_out_is_wished_for_and_handed_over(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.admit()
+    known = site.premises.lessons(place().repository)
+    known.tell(Draft(text="Money is in whole cents.", kind="told", author="ada"), "k1")
+    site.premises.lessons(place().repository + 1).tell(Draft(text="Money is Decimal.", kind="told", author="eve"), "k1")
     async with site.working():
         row = await site.until(is_handed_over)
     assert row.result is not None
@@ -108,6 +112,10 @@ async def test_what_was_worked_out_is_wished_for_and_handed_over(tmp_path: Path)
     patch = Patch.model_validate_json(JobBlobs(site.premises.engine, "job1").get(intent.recipe.patch))
     assert "duebook" in patch.paths()[0]
     assert "reproduction 🔴 → 🟢" in intent.body
+    assert "- Used 1 lesson of earlier jobs here: (1) Money is in whole cents.\n" in intent.body
+    assert "- 1 lesson learned: (2) `python3 -m unittest discover -v` runs the suite" in intent.body
+    assert "(`/agent forget 2` takes it back.)" in intent.body
+    assert [(each.number, each.job) for each in known.all()] == [(1, ""), (2, "job1")]
 
 
 @pytest.mark.parametrize("point", ["turn.2.answer.done", "verify.1.done", "publish.wanted", "finished"])
