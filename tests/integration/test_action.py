@@ -241,7 +241,7 @@ def test_a_runner_that_is_lost_is_told_by_the_sweep(
         swept = runner.act(runner.workflow("sweeping", sweep="3"), "workflow_dispatch", {"inputs": {}})
         assert json.loads(swept.outputs["issues"]) == [issue], swept.log[-4_000:]
         told = runner.act(runner.workflow("telling", issue=str(issue)), "workflow_dispatch", {"inputs": {}})
-    assert told.code == 0, told.log[-6_000:]
+    assert told.outputs["exit-status"] == "error", told.log[-6_000:]
     assert not told.reached("solve")
     (status,) = repository.site.comments(issue)
     assert status.id == before.id

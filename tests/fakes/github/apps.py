@@ -12,7 +12,15 @@ from starlette.routing import Route
 from tests.fakes.github.gate import Refusal
 from tests.fakes.github.server import FakeGitHub
 from tests.fakes.github.shapes import shaped
-from tests.fakes.github.views import account_view, app_view, delivery_view, installation_view, repo_view, token_view
+from tests.fakes.github.views import (
+    account_view,
+    app_view,
+    delivery_view,
+    installation_view,
+    issue_view,
+    repo_view,
+    token_view,
+)
 
 Handler = Callable[[FakeGitHub, Request, dict[str, Any]], tuple[int, Any] | Response]
 
@@ -31,6 +39,7 @@ def app_routes(github: Callable[[], FakeGitHub]) -> list[Route]:
         ("DELETE", "/installation/token", _revoke),
         ("GET", "/user/{id:int}", _user),
         ("GET", "/users/{login}", _user),
+        ("GET", "/search/issues", _search),
     )
     return [*(_route(github, *entry) for entry in table), Route("/logs/{owner}/{name}/{id:int}", _log(github))]
 
@@ -123,6 +132,18 @@ def _user(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[in
         if user.id == wanted.get("id") or user.login == wanted.get("login"):
             return 200, account_view(user)
     raise Refusal(404, "Not Found")
+
+
+def _search(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
+    """By `repo:` and `label:`; the newest first, or by reactions."""
+    words = [word.partition(":") for word in request.query_params["q"].split()]
+    repo = next(repo for repo in fake.world.repos.values() if ("repo", ":", repo.full_name) in words)
+    labels = {value for name, _, value in words if name == "label"}
+    found = [issue for issue in repo.issues.values() if issue.state == "open" and labels <= set(issue.labels)]
+    liked = [number for kind, number, _, _ in repo.reactions if kind == "issues"]
+    by_likes = request.query_params.get("sort") == "reactions"
+    found.sort(key=lambda issue: liked.count(issue.number) if by_likes else issue.number, reverse=True)
+    return 200, {"total_count": len(found), "items": [issue_view(repo, issue) for issue in found]}
 
 
 def _deliveries(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> Response:

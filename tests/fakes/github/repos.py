@@ -53,6 +53,12 @@ def get_ref(ask: Ask) -> Answer:
     return 200, ref_view(ask.params["branch"], commit)
 
 
+@rest("GET", "/git/matching-refs/heads/{prefix:path}", "contents")
+def matching_refs(ask: Ask) -> Answer:
+    found = {name: tip for name, tip in ask.repo.branches.items() if name.startswith(ask.params["prefix"])}
+    return 200, [ref_view(name, tip) for name, tip in found.items()]
+
+
 @rest("GET", "/commits/{sha}", "contents")
 def get_commit(ask: Ask) -> Answer:
     return 200, commit_view(ask.repo, ask.params["sha"])
