@@ -1,6 +1,6 @@
-# make demo | test | lint | bench | chaos | lock: each does its own set-up in .venv (Python 3.11+ and git are all it needs).
+# make demo | test | lint | bench | chaos | runners | lock: each does its own set-up in .venv (Python 3.11+ and git are all it needs).
 .DEFAULT_GOAL := test
-.PHONY: install demo test lint types unit bench bench-peers chaos lock clean
+.PHONY: install demo test lint types unit bench bench-peers chaos runners lock clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
@@ -34,6 +34,9 @@ unit: install
 
 chaos: install
 	$(BIN)/pytest -n $(CORES) tests/chaos --full
+
+runners: install
+	$(BIN)/pytest -n $(CORES) tests/integration/test_outside_agents.py --full
 
 bench: install
 	@$(BIN)/python -m bench.all

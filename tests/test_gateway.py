@@ -196,6 +196,7 @@ async def test_another_model_is_refused(stand: Stand, wire: Wire, model: Any) ->
 
 WAYS_OUT: tuple[tuple[Wire, dict[str, Any]], ...] = (
     ("responses", {"tools": [{"type": "web_search"}]}),
+    ("responses", {"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "web_search"}]}]}),
     ("responses", {"tools": [{"type": "mcp", "server_url": "https://elsewhere.example"}]}),
     ("responses", {"tools": [{"type": "code_interpreter", "container": {"type": "auto"}}]}),
     ("messages", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),

@@ -43,6 +43,9 @@ def _check_tools(wire: Wire, tools: Any) -> None:
         raise Refusal(400, "bad_request", "tools is to be a list of objects.")
     for tool in tools:
         kind = tool.get("type", "custom" if wire == "messages" else "function")
+        if kind == "namespace":  # a name around tools of the agent's own
+            _check_tools(wire, tool.get("tools"))
+            continue
         if not isinstance(kind, str) or not _own(wire, kind):
             message = f"The tool {str(kind)[:60]!r} is carried out by the provider, with a network that this job lacks."
             raise Refusal(400, "tool_not_offered", message)
