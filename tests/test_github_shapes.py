@@ -68,6 +68,8 @@ async def answers(ground: Ground, pull: Issue) -> AsyncIterator[Any]:
     yield await api.repos.async_get_commit(*OWN, head)
     yield await api.repos.async_get_combined_status_for_ref(*OWN, head)
     yield await api.git.async_get_ref(*OWN, "heads/topic")
+    yield await api.git.async_list_matching_refs(*OWN, "heads/top")
+    yield await api.search.async_issues_and_pull_requests(q="repo:ada/sample is:issue is:open")
     yield await api.issues.async_list_for_repo(*OWN)
     yield await api.issues.async_get(*OWN, n)
     yield await api.issues.async_list_comments(*OWN, n)
@@ -119,7 +121,7 @@ async def test_every_answer_passes_githubkits_models(ground: Ground, pull: Issue
             assert answer.parsed_data is not None
         asked += 1
     routes = {(method, path) for method, path, *_ in ROUTES} - {("GET", "/actions/jobs/{id:int}/logs")}
-    assert asked >= len(routes) + 11, "a route is not asked here"
+    assert asked >= len(routes) + 12, "a route is not asked here"
 
 
 @pytest.mark.parametrize(
