@@ -14,7 +14,7 @@ from app.config import RepoConfig
 from app.job import Budget, JobState
 from app.jobs.messages import Messages
 from app.jobs.queue import LEASE, MOST_CRASHES, Claim, Limits, Queue
-from app.jobs.roster import Roster
+from app.jobs.roster import NEWS, Roster
 from app.jobs.spending import Purse
 from app.jobs.store import JobRow, JobStore
 from app.jobs.triggers import Triggers
@@ -338,3 +338,20 @@ def test_people_are_told_of_every_change_and_now_and_then_of_the_living(server: 
     server.roster.mark_told("a", "stopped")
     server.clock.pass_by(every)
     assert untold() == [], "what is final is told once"
+
+
+def test_what_was_not_told_for_long_is_found_by_a_look_at_all(server: Server) -> None:
+    """Between two of these a look costs as much as there is news, however many jobs have ended."""
+    every = timedelta(seconds=10)
+    server.admit("a")
+    server.store.enter("a", "stopped")
+    asked: list[str] = []
+    sa.event.listen(server.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    for _ in range(3):
+        assert [each.job.id for each in server.roster.untold(every)] == ["a"], "it is told until it is marked"
+        server.clock.pass_by(every)
+    assert [statement.count("jobs.updated_at >=") for statement in asked] == [0, 0, 0, 1, 0, 1], "living, then changed"
+    server.clock.pass_by(NEWS)
+    asked.clear()
+    assert [each.job.id for each in server.roster.untold(every)] == ["a"]
+    assert "jobs.updated_at >=" not in "".join(asked)

@@ -16,6 +16,10 @@ from app.jobs.tables import commissions, jobs, writing
 
 WORKED_ON: tuple[JobState, ...] = ("queued", "planning", "working", "verifying", "publishing")
 """States in which a job wants a worker, until it is handed over to the publisher."""
+NEWS = timedelta(minutes=10)
+"""For so long at least a change is news; clocks of several machines differ by less."""
+LIVING = commissions.c.living > ""
+"""Not just `IS NOT NULL`, which SQLite reads the whole table for."""
 BOTH = jobs.join(commissions, commissions.c.job == jobs.c.id)
 
 
@@ -45,6 +49,7 @@ class Roster:
     def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
         self._engine = engine
         self._clock = clock
+        self._looked_at_all: datetime | None = None
 
     def get(self, job_id: str) -> Commissioned | None:
         return self._first(jobs.c.id == job_id)
@@ -65,7 +70,7 @@ class Roster:
 
     def of(self, installation: int | None = None, repository: int | None = None) -> tuple[Commissioned, ...]:
         """The living jobs of a repository or an installation, or all."""
-        found = self._all(commissions.c.living.is_not(None))
+        found = self._all(LIVING)
         places = ((each, each.commission.place) for each in found)
         return tuple(
             each
@@ -94,9 +99,21 @@ class Roster:
 
     def untold(self, at_least_every: timedelta) -> tuple[Commissioned, ...]:
         """Jobs that changed since people were told of them, and living ones that were not told of for so long."""
-        long_ago = (self._clock() - at_least_every).timestamp()
-        found = self._all(sa.or_(commissions.c.living.is_not(None), commissions.c.told != jobs.c.state))
-        return tuple(each for each in found if each.told != each.row.state or each.told_at <= long_ago)
+        now = self._clock()
+        long_ago = (now - at_least_every).timestamp()
+        living = self._all(LIVING)
+        changed = self._all(commissions.c.told != jobs.c.state, *self._lately(now))
+        found = {each.job.id: each for each in (*living, *changed)}
+        return tuple(
+            each for _, each in sorted(found.items()) if each.told != each.row.state or each.told_at <= long_ago
+        )
+
+    def _lately(self, now: datetime) -> tuple[sa.ColumnElement[bool], ...]:
+        """What changed lately, so that a look costs as much as there is news; all jobs, however old, now and then."""
+        if self._looked_at_all is None or now - self._looked_at_all >= NEWS:
+            self._looked_at_all = now
+            return ()
+        return (jobs.c.updated_at >= now - 2 * NEWS,)
 
     def mark_ready(self, job_id: str) -> None:
         with writing(self._engine) as db:
@@ -118,8 +135,9 @@ class Roster:
 
     def _all(self, *where: sa.ColumnElement[bool]) -> tuple[Commissioned, ...]:
         with self._engine.connect() as db:
-            query = sa.select(jobs, commissions).select_from(BOTH).where(*where).order_by(jobs.c.id)
-            return tuple(_commissioned(row) for row in db.execute(query).mappings())
+            query = sa.select(jobs, commissions).select_from(BOTH).where(*where)
+            found = [_commissioned(row) for row in db.execute(query).mappings()]
+        return tuple(sorted(found, key=lambda each: each.job.id))  # to sort in the database is to read all jobs
 
 
 def _commissioned(row: Mapping[Any, Any]) -> Commissioned:

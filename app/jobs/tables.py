@@ -25,6 +25,7 @@ jobs = sa.Table(
     sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
     sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
     sa.Index("ix_jobs_state", "state"),
+    sa.Index("ix_jobs_updated_at", "updated_at"),
 )
 
 progress = sa.Table(
