@@ -143,8 +143,9 @@ def _search(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[
     liked = [number for kind, number, _, _ in repo.reactions if kind == "issues"]
     by_likes = request.query_params.get("sort") == "reactions"
     found.sort(key=lambda issue: liked.count(issue.number) if by_likes else issue.number, reverse=True)
-    items = [{**issue_view(repo, issue), "score": 1.0} for issue in found]
-    return 200, {"total_count": len(found), "incomplete_results": False, "items": items}
+    items = [{**issue_view(repo, issue), "score": 1.0, "author_association": "NONE"} for issue in found]
+    kind = {"incomplete_results": False, "search_type": "lexical"}
+    return 200, {"total_count": len(found), "items": items, **kind}
 
 
 def _deliveries(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> Response:
