@@ -75,11 +75,10 @@ APPLIED = {
         "stale context",
     ),
     "a stale line, and new ones deeper": (
-        "  def total\n    count = 0\n    items.each do |item|\n      count += item.size\n    end\n",
-        "def total\n  count = nil\n  items.each do |item|\n    count += item.size\n",
-        "def total\n  count = nil\n  items.each do |item|\n    next unless item\n    count += item.size\n",
-        "  def total\n    count = 0\n    items.each do |item|\n"
-        "      next unless item\n      count += item.size\n    end\n",
+        "  def total\n    count = 0\n    a.each do |item|\n      count += item.size\n    end\n",
+        "def total\n  count = nil\n  a.each do |item|\n    count += item.size\n",
+        "def total\n  count = nil\n  a.each do |item|\n    next unless item\n    count += item.size\n",
+        "  def total\n    count = 0\n    a.each do |item|\n      next unless item\n      count += item.size\n    end\n",
         "stale context",
     ),
     "bytes that nobody can show": (

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from app.agent.observe import LIMIT, OVERSHOOT, cut, headline, observe
 from app.sandbox.base import Completed
+from app.text import plain
+from tests.outputs import LEFT_ALONE, OUTPUTS
 
 KEPT = "/tmp/output/7-1.txt"
 GAP = re.compile(r"\(… ([\d,]+) lines, ([\d,]+) characters left out; all of it is in (\S+): view or grep it\)")
@@ -99,12 +101,12 @@ def test_one_endless_line_keeps_to_the_limit() -> None:
     ("lines", "said"),
     [
         (["warning: slow"] * 120, "warning: slow\n(… the line above 120 times)"),
-        ([f"tests/test_a.py::test_{n} PASSED [ {n}%]" for n in range(30)], "(… 30 passing tests)"),
-        ([f"[gw1] [ 1%] PASSED tests/test_a.py::test_{n}" for n in range(9)], "(… 9 passing tests)"),
-        ([f"test_{n} (tests.test_a.Case.test_{n}) ... ok" for n in range(9)], "(… 9 passing tests)"),
-        ([f"test money::t{n} ... ok" for n in range(9)], "(… 9 passing tests)"),
-        ([f"ok {n} - adds" for n in range(9)], "(… 9 passing tests)"),
-        (["=== RUN   TestA", "--- PASS: TestA (0.00s)"] * 5, "(… 10 passing tests)"),
+        ([f"tests/test_a.py::test_{n} PASSED [ {n}%]" for n in range(30)], "(… 30 lines on passing tests)"),
+        ([f"[gw1] [ 1%] PASSED tests/test_a.py::test_{n}" for n in range(9)], "(… 9 lines on passing tests)"),
+        ([f"test_{n} (tests.test_a.Case.test_{n}) ... ok" for n in range(9)], "(… 9 lines on passing tests)"),
+        ([f"test money::t{n} ... ok" for n in range(9)], "(… 9 lines on passing tests)"),
+        ([f"ok {n} - adds" for n in range(9)], "(… 9 lines on passing tests)"),
+        (["=== RUN   TestA", "--- PASS: TestA (0.00s)"] * 5, "(… 10 lines on passing tests)"),
         ([f"Requirement already satisfied: p{n} in /env" for n in range(9)], "(… 9 lines of package progress)"),
     ],
 )
@@ -116,7 +118,11 @@ def test_what_says_little_is_said_in_a_line(lines: list[str], said: str) -> None
 def test_failures_among_passing_tests_stay() -> None:
     passing = [f"t.py::test_{n} PASSED" for n in range(10)]
     text = shown("\n".join([*passing, "t.py::test_x FAILED", *passing]))
-    assert text.split("\n")[:3] == ["(… 10 passing tests)", "t.py::test_x FAILED", "(… 10 passing tests)"]
+    assert text.split("\n")[:3] == [
+        "(… 10 lines on passing tests)",
+        "t.py::test_x FAILED",
+        "(… 10 lines on passing tests)",
+    ]
 
 
 def test_few_repetitions_stay() -> None:
@@ -126,3 +132,27 @@ def test_few_repetitions_stay() -> None:
 def test_lost_bytes_are_said() -> None:
     text = observe(b"head\ntail", limit=LIMIT, kept_in=KEPT, dropped=5_000_000).text
     assert "5,000,000 bytes more than are kept" in text
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_of_real_outputs_what_counts_is_left(name: str) -> None:
+    output = OUTPUTS[name]
+    seen = observe(output.text.encode(), limit=LIMIT, kept_in=KEPT)
+    lines = seen.text.split("\n")
+    assert [line for line in output.kept if line not in lines] == []
+    assert [part for part in output.gone if part in seen.text] == []
+    assert len(seen.text) < 0.6 * len(output.text)
+    assert (seen.whole is None) == (seen.text == plain(output.text).rstrip("\n"))
+    assert seen.whole is None or lines[-1] == f"(the whole output: {KEPT})"
+
+
+@pytest.mark.parametrize("name", LEFT_ALONE)
+def test_what_may_count_is_left_alone(name: str) -> None:
+    assert shown(LEFT_ALONE[name]) == LEFT_ALONE[name].rstrip("\n")
+
+
+def test_a_flood_is_not_looked_into() -> None:
+    text = shown("\n".join(f"t.py::test_{n} PASSED" for n in range(70_000)))
+    assert "t.py::test_0 PASSED" in text
+    assert "t.py::test_69999 PASSED" in text
+    assert GAP.search(text)

@@ -1,11 +1,9 @@
 """A command's output as the model sees it: plain text, small at birth, never losing what was left out."""
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import NamedTuple
 
+from app.agent.shrink import shrunk
 from app.sandbox.base import Completed
 from app.text import plain
 
@@ -15,42 +13,6 @@ OVERSHOOT = 1.2
 """Texts up to this many times the limit stay whole: a cut that saves little costs the model a turn."""
 LONGEST_LINE = 2_000
 _HEAD_SHARE = 0.4
-_REPEATS = 4
-
-_PASSING = re.compile(
-    r"""
-    \S+::.*\sPASSED(\s+\[\s*\d+%\])?          # pytest -v
-    | \[gw\d+\]\s\[\s*\d+%\]\sPASSED\s.*      # pytest-xdist -v
-    | test\w*\s\(\S+\)\s\.\.\.\sok            # unittest -v
-    | test\s\S.*\s\.\.\.\sok                  # cargo test
-    | \s*---\sPASS:\s.* | ===\s+(RUN|PAUSE|CONT)\s.*   # go test -v
-    | \s*ok\s\d+\s-\s.*                       # TAP
-    | \s*[✔✓]\s.*                             # node --test, mocha, vitest
-    """,
-    re.VERBOSE,
-)
-_PROGRESS = re.compile(
-    r"""
-    (Collecting|Requirement\salready\ssatisfied:|Obtaining)\s.*
-    | \s*(Using\scached|Downloading|Downloaded|Preparing\smetadata|Installing\sbuild\sdependencies|Fetching)\b.*
-    | \s*(Getting\srequirements\sto\sbuild|Building\swheel|Created\swheel|Stored\sin\sdirectory).*
-    | npm\s(http|timing|sill|verb)\b.*
-    | \s*(Compiling|Checking|Fresh|Adding|Locking)\s\S+\sv\d.*   # cargo
-    | (Get|Hit|Ign):\d+\s.* | (Selecting|Preparing\sto|Unpacking|Setting\sup)\s.*   # apt
-    """,
-    re.VERBOSE,
-)
-
-
-class _Kind(NamedTuple):
-    """Lines that may be told by their number alone, in runs of `at_least`."""
-
-    name: str
-    pattern: re.Pattern[str]
-    at_least: int
-
-
-_KINDS = (_Kind("passing tests", _PASSING, 5), _Kind("lines of package progress", _PROGRESS, 4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +43,7 @@ def observe(output: bytes, *, limit: int, kept_in: str, dropped: int = 0) -> Sho
     if not whole.strip():
         return Shown("(no output)")
     lines = whole.split("\n")
-    small = "\n".join(_shorten(line) for line in _collapse(lines))
+    small = "\n".join(_shorten(line) for line in shrunk(lines))
     shown = cut(small, limit, kept_in)
     if dropped:
         shown += f"\n(… the command wrote {dropped:,} bytes more than are kept; they are missing in the middle)"
@@ -127,27 +89,3 @@ def _shorten(line: str) -> str:
         return line
     kept = LONGEST_LINE * 3 // 4
     return f"{line[:kept]} (… {len(line) - kept:,} more characters in this line)"
-
-
-def _collapse(lines: Sequence[str]) -> Iterator[str]:
-    """The lines, with what repeats itself or says only that all is well told in one line."""
-    for kind, run in groupby(lines, key=_kind_of):
-        block = list(run)
-        if kind is not None and len(block) >= kind.at_least:
-            yield f"(… {len(block):,} {kind.name})"
-        else:
-            yield from _without_repeats(block)
-
-
-def _kind_of(line: str) -> _Kind | None:
-    return next((kind for kind in _KINDS if kind.pattern.fullmatch(line)), None)
-
-
-def _without_repeats(lines: Sequence[str]) -> Iterator[str]:
-    for line, run in groupby(lines):
-        count = sum(1 for _ in run)
-        if count < _REPEATS:
-            yield from [line] * count
-        else:
-            yield line
-            yield f"(… the line above {count:,} times)"
