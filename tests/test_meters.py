@@ -176,7 +176,8 @@ async def test_a_repository_s_choice_becomes_the_job_s(desk: FrontDesk) -> None:
 async def test_a_model_in_a_comment_takes_the_place_of_them_all(desk: FrontDesk) -> None:
     desk.configure(CHOICE)
     await desk.says("/agent fix --model other/one")
-    assert desk.job.job.chosen == Models(code="other/one")
+    made = desk.job.job
+    assert (made.chosen, made.reasoning) == (Models(code="other/one"), ""), "nobody knows whether that one reasons"
 
 
 @pytest.mark.parametrize(

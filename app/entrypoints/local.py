@@ -190,7 +190,7 @@ class Draft:
             budget=budget,
             model=models.code,
             models=models.model_copy(update={"code": ""}),
-            reasoning=options.reasoning or config.reasoning or "",
+            reasoning=options.reasoning or ("" if options.model else config.reasoning or ""),
             runner=self._runner(),
             sandbox=options.sandbox or self.settings.sandbox,
             plan_mode=options.plan_mode or config.plan,

@@ -54,7 +54,7 @@ class Draft:
             budget=self._budget(),
             model=models.code,
             models=models.model_copy(update={"code": ""}),
-            reasoning=config.reasoning or "",
+            reasoning="" if options.model else config.reasoning or "",
             runner=options.runner or config.runner or self.defaults.runner,
             sandbox=self.defaults.sandbox,
             plan_mode=self._plan_mode(),
