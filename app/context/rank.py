@@ -2,7 +2,7 @@
 
     score   = kind * (words / most words + mentions + history)
     words   = BM25(text) + 0.5 * BM25(names defined) + 2.5 * BM25(path)
-    history = 0.2 * nearest commits + 0.15 * BM25(subjects of the file's commits) / the most
+    history = 0.2 * nearest commits + 0.1 * BM25(subjects of the file's commits) / the most
 
 `docs/localisation.md` says where the numbers come from and what they are worth.
 """
@@ -42,10 +42,8 @@ class Formula:
     """A folder's name beside the file's own."""
     resembling: float = 0.2
     """Changed by the commits whose subjects are nearest."""
-    described: float = 0.15
+    described: float = 0.1
     """What all subjects of the file's commits say together."""
-    described_b: float = 0.4
-    """Their number says less against a file than its length: where people work, faults are."""
     test: float = 0.3
     aside: float = 0.7
     no_source: float = 0.3
@@ -96,7 +94,7 @@ def _past(
     rare = rarity_of(past)
     for path, likeness in resembling(past, weights, rare).items():
         yield path, formula.resembling * likeness, "changed by commits with similar subjects"
-    for path, likeness in described(past, weights, rare, k1=formula.k1, b=formula.described_b).items():
+    for path, likeness in described(past, weights, rare, k1=formula.k1, b=formula.b).items():
         yield path, formula.described * likeness, "its commits speak of such things"
 
 
