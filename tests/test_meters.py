@@ -20,6 +20,7 @@ from app.repository import inspect
 from app.settings import SettingsError, settings_from
 from app.task import Issue
 from tests.commissions import job
+from tests.fakes.openai_endpoint import OpenAIEndpoint, answer, error
 from tests.fakes.progress import ListProgress
 from tests.fakes.scripted_model import ScriptedModel, text
 from tests.front_desk import FrontDesk, front_desk
@@ -84,6 +85,19 @@ async def test_a_price_that_nobody_knows_is_said_once_for_all_kinds() -> None:
     for kind in ("plan", "code"):
         await meters.of(kind).ask(kind, HELLO)
     assert len(progress.texts("warning")) == 1
+
+
+async def test_all_jobs_of_a_process_know_whom_to_leave_alone(tmp_path: Path) -> None:
+    later = error(429, "Come back later.", headers={"retry-after": "999"})
+    with OpenAIEndpoint([later]) as limited, OpenAIEndpoint([answer("one"), answer("two")]) as other:
+        own = {"OPENAI_API_BASE": limited.url, "HOSTED_VLLM_API_BASE": other.url}
+        settings = settings_from({"HOME": str(tmp_path), **own})
+        for name, said in (("a", "one"), ("b", "two")):
+            wanted = job(name, model="openai/here")
+            meters = make_meters(wanted, settings, MemoryLedger(1), ListProgress(), fallbacks=["hosted_vllm/there"])
+            got = await meters.of("code").ask("turn.1", HELLO)
+            assert (got.content, got.origin.because) == (said, "rate_limited")
+        assert len(limited.requests) == 1
 
 
 async def test_what_will_be_asked_is_checked_and_nothing_else() -> None:
