@@ -25,6 +25,8 @@ COLUMNS = (
     Column("breaks", lambda one: str(one.breaks)),
     Column("ms a step", lambda one: f"{one.ms:.0f}"),
     Column("first, last fifth", lambda one: f"{one.first_ms:.0f}, {one.last_ms:.0f}"),
+    Column("processor ms a step", lambda one: f"{one.cpu_ms:.0f}"),
+    Column("first, last fifth", lambda one: f"{one.first_cpu_ms:.0f}, {one.last_cpu_ms:.0f}"),
     Column("peak MB", lambda one: f"{one.peak:.0f}"),
     Column("requests", lambda one: str(one.requests)),
     Column("characters / 4", lambda one: _thousands(one.estimate)),
@@ -102,6 +104,7 @@ HIGHER_IS_WORSE: dict[str, Callable[[Figures], float]] = {
     "fixed head": lambda one: one.head,
     "breaks of the prefix": lambda one: one.breaks,
     "milliseconds a step": lambda one: one.ms,
+    "processor milliseconds a step": lambda one: one.cpu_ms,
     "peak memory": lambda one: one.peak,
 }
 

@@ -25,7 +25,8 @@ class Record:
     """One request: sizes in tokens and characters, and how much of it stood at the head of an earlier one.
 
     `step` is the move it was answered with; None where it offered no tools, and so got no move. `gap` is seconds from
-    the answer before until it came. `kept` is how much of the last request with tools it repeats, of `before` tokens.
+    the answer before until it came, `cpu` those of processors that the harness itself used in them. `kept` is how much
+    of the last request with tools it repeats, of `before` tokens.
     """
 
     step: int | None
@@ -36,6 +37,7 @@ class Record:
     kept: int
     before: int
     gap: float | None
+    cpu: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +94,19 @@ class Play:
     moves: Sequence[Move]
     root: PurePosixPath
     clock: Callable[[], float] = monotonic
+    cpu: Callable[[], float] = float
+    """Seconds of processors that whoever asks has used."""
     records: list[Record] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     _asked: int = 0
     _last: dict[bool, Prompt] = field(default_factory=dict)
     _answered: float | None = None
+    _used: float = 0.0
     _again: tuple[Mapping[str, Any], Turn] | None = None
 
     def answer(self, body: Mapping[str, Any], wire: int) -> Turn:
         """The next move for a request with tools, a text for one without. Raises IndexError behind the script's end."""
-        arrived = self.clock()
+        arrived, used = self.clock(), self.cpu()
         if self._again is not None and self._again[0] == body:
             return self._again[1]
         prompt, tooled = Prompt.of(body), bool(body.get("tools"))
@@ -117,11 +122,12 @@ class Play:
                 kept=prompt.shared(before) if before else 0,
                 before=before.tokens if before else 0,
                 gap=None if self._answered is None else arrived - self._answered,
+                cpu=used - self._used,
             )
         )
         self._last[tooled] = prompt
         self._again = (body, turn)
-        self._answered = self.clock()
+        self._answered, self._used = self.clock(), self.cpu()
         return turn
 
     def _move(self, body: Mapping[str, Any]) -> Turn:

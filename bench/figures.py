@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from bench.counting import Record
@@ -17,8 +17,9 @@ class Figures:
 
     `head` is the first request without the task. `kept` is how much of each request the next repeats, of all that it
     could; `breaks` how often it was not all. `ms` is the median time between an answer and the next request, with the
-    command in between; `first_ms` and `last_ms` those of the first and last fifth. `peak` is the largest process in
-    megabytes. `prompts` are the tokens of each request that offered tools.
+    command in between; `first_ms` and `last_ms` those of the first and last fifth. `cpu_ms` and its two are the mean
+    processor time of the harness itself, without its commands. `peak` is the largest process in megabytes. `prompts`
+    are the tokens of each request that offered tools.
     """
 
     harness: str
@@ -35,6 +36,9 @@ class Figures:
     ms: float
     first_ms: float
     last_ms: float
+    cpu_ms: float
+    first_cpu_ms: float
+    last_cpu_ms: float
     peak: float
     prompts: tuple[int, ...] = ()
 
@@ -56,6 +60,7 @@ def figures(harness: str, version: str, records: Sequence[Record], *, task: int,
     steps = [record for record in records if record.step is not None]
     later = steps[1:]
     gaps = [1_000 * record.gap for record in later if record.gap is not None]
+    used = [1_000 * record.cpu for record in later]
     fifth = max(len(gaps) // 5, 1)
     return Figures(
         harness=harness,
@@ -72,6 +77,9 @@ def figures(harness: str, version: str, records: Sequence[Record], *, task: int,
         ms=median(gaps),
         first_ms=median(gaps[:fifth]),
         last_ms=median(gaps[-fifth:]),
+        cpu_ms=mean(used),
+        first_cpu_ms=mean(used[:fifth]),
+        last_cpu_ms=mean(used[-fifth:]),
         peak=peak,
         prompts=tuple(record.tokens for record in steps),
     )

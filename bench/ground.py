@@ -125,6 +125,12 @@ class Command:
         return Spent(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1_024)
 
 
+def processor_seconds(pid: int) -> float:
+    """What a process has used by now, without its children."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def spent(argv: Sequence[str], environment: Mapping[str, str]) -> Spent:
     """Execute a command to its end."""
     return Command(argv, environment).end(0)

@@ -21,7 +21,7 @@ from bench.comparison import render
 from bench.counting import Play, Stage, tokens
 from bench.dialect import shell
 from bench.figures import Figures, figures
-from bench.ground import Command, Spent
+from bench.ground import Command, Spent, processor_seconds
 from bench.harnesses import Harness, Stand, mini, openhands, ours
 from bench.installs import NotInstalledError
 from bench.script import Files, Script, load
@@ -70,6 +70,7 @@ class Bench:
     def _execute(self, harness: Harness, stand: Stand, play: Play) -> Spent:
         launch = harness.launch(stand)
         command = Command(launch.argv, {**self.project.environment, **launch.environment}, stand.checkout)
+        play.cpu = lambda: processor_seconds(command.pid)
         deadline = time.monotonic() + 300 + _SECONDS_A_STEP * stand.steps
         while not command.ended and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -137,9 +137,12 @@ def body(*contents: str, tools: list[dict[str, Any]] | None = None) -> dict[str,
 
 
 def play(*commands: str) -> Play:
-    times = iter(range(100))
+    times, used = iter(range(100)), iter(range(0, 500, 5))
     return Play(
-        [*(Move("Go on.", Bash(command)) for command in commands), Move("Done.", FINISH)], ROOT, lambda: next(times)
+        [*(Move("Go on.", Bash(command)) for command in commands), Move("Done.", FINISH)],
+        ROOT,
+        lambda: next(times),
+        lambda: next(used),
     )
 
 
@@ -182,7 +185,7 @@ def test_what_a_cache_would_have_is_counted() -> None:
     assert second.cached == second.kept == second.before == first.tokens
     assert second.tokens - first.tokens == tokens("user\nnew words")
     assert 0 < third.kept < tokens(json.dumps(SHELL_ONLY)) + 5 < third.before
-    assert second.gap == 1
+    assert (second.gap, second.cpu) == (1, 5)
 
 
 def test_streams_and_whole_answers_say_the_same_and_count_what_is_cached() -> None:
@@ -214,9 +217,8 @@ def post(url: str, content: Mapping[str, Any]) -> str:
 
 
 def record(step: int | None, size: int, cached: int, kept: int, before: int, *, gap: float | None = 0.1) -> Record:
-    return Record(
-        step, wire=size * 5, characters=size * 4, tokens=size, cached=cached, kept=kept, before=before, gap=gap
-    )
+    sizes = {"wire": size * 5, "characters": size * 4, "tokens": size}
+    return Record(step, **sizes, cached=cached, kept=kept, before=before, gap=gap, cpu=(gap or 0.0) / 10)
 
 
 def test_figures_add_up() -> None:
@@ -233,6 +235,7 @@ def test_figures_add_up() -> None:
     assert (found.head, found.breaks) == (70, 1)
     assert found.kept == pytest.approx(140 / 300)
     assert [found.ms, found.first_ms, found.last_ms] == pytest.approx([300, 200, 400])
+    assert [found.cpu_ms, found.first_cpu_ms, found.last_cpu_ms] == pytest.approx([30, 20, 40])
     assert found.prompts == (100, 200, 120)
     assert found.as_json()["cost"] == found.cost
 
