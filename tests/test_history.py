@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -10,6 +11,7 @@ from app.agent.digest import digest
 from app.agent.history import History, messages_of
 from app.agent.prompts import head
 from app.agent.turn import Asked, Checkpoint, FileState, Observation, Step, Turn
+from app.job import Heard
 from app.model.base import Answer, ModelInfo, Request, ToolCall, Usage
 
 INFO = ModelInfo(name="m", context_window=20_000, max_output=2_000)
@@ -250,3 +252,96 @@ def test_a_digest_keeps_to_its_room_and_says_what_it_left_out() -> None:
     assert len(text) <= 3_000
     assert "lines are left out)" in text
     assert "299. bash" in text
+
+
+def test_what_is_needed_later_survives_two_compactions() -> None:
+    """The task, the plan in the brief, people's words, places, errors, failing tests and what verification said."""
+    made = History(head("the brief, with its plan"), specs(), INFO)
+    failing = (
+        "app/money.py:31: in split\nE       ValueError: one cent is lost\nFAILED tests/test_money.py::test_split - x"
+    )
+    made.add(step(1, failing))
+    words = (Heard(seq=10, who="octocat", text="Keep split() public."),)
+    asked, turn = step(2)
+    made.add(Step(asked, turn.model_copy(update={"words": words})))
+    asked, turn = step(3, "The suite fails newly: tests/test_bill.py::test_all")
+    made.add(Step(asked, turn.model_copy(update={"fate": "rejected"})))
+    for first in (4, 40):
+        for number in range(first, first + 30):
+            made.add(step(number, "nothing to see\n" * 100))
+        assert made.compact()
+    text = made.request().messages[2].content
+    assert made.request().messages[:2] == head("the brief, with its plan")
+    for kept in (
+        "From octocat, who may ask: Keep split() public.",
+        "app/money.py:31",
+        "E       ValueError: one cent is lost",
+        "tests/test_money.py::test_split",
+        "Of the submission in turn 3 verification said:\nThe suite fails newly: tests/test_bill.py::test_all",
+        "Files changed so far:\nf61.py",
+    ):
+        assert kept in text
+
+
+def test_a_digest_says_how_much_of_the_facts_is_missing() -> None:
+    failing = "\n".join(f"FAILED tests/test_{'x' * 60}.py::test_{n} - x" for n in range(40))
+    text = digest([step(1, failing)], 1_500)
+    assert len(text) <= 1_500
+    assert "more lines)" in text
+
+
+@pytest.mark.parametrize(
+    ("counted", "believed"),
+    [(-5, False), (0, False), (3, False), (19_000, True), (20_001, False), (10**30, False)],
+)
+def test_counts_that_cannot_be_are_not_believed(counted: int, believed: bool) -> None:
+    made = history(3, "x" * 700)
+    estimate = made.tokens()
+    made.add(step(4, "", usage=Usage(prompt_tokens=counted)))
+    assert (made.tokens() > 19_000) == believed
+    assert believed or made.tokens() < estimate + 400
+
+
+def test_what_was_refused_is_not_sent_again() -> None:
+    made = history(9, "x" * 3_000)
+    assert not made.full()
+    made.refused()
+    assert made.full()
+    assert made.compact()
+    assert not made.full()
+    assert made.window < INFO.context_window
+
+
+def priced(cached: int) -> ModelInfo:
+    return ModelInfo("m", 1_000_000, 8_000, input_price=1_000_000, cached_price=cached, output_price=1)
+
+
+@pytest.mark.parametrize(("cached", "earlier"), [(1_000_000, True), (100_000, False)])
+def test_a_long_conversation_is_condensed_where_carrying_it_costs_more(cached: int, earlier: bool) -> None:
+    """Sooner where a cache saves nothing; never while it is short, whatever the price."""
+    made = history(0, info=priced(cached))
+    while not made.dear():
+        made.add(step(len(made.steps) + 1, "x" * 20_000))
+    turns, tokens = len(made.steps), made.tokens()
+    assert tokens > 14_000
+    assert (turns <= 3) == earlier
+    assert made.compact()
+    assert made.tokens() < tokens / 2
+    assert not made.dear()
+
+
+def test_condensing_for_its_price_is_rare() -> None:
+    made, condensed = history(0, info=priced(100_000)), []
+    for number in range(1, 301):
+        made.add(step(number, "x" * 2_000))
+        if made.dear() and made.compact():
+            condensed.append(number)
+    assert condensed
+    assert min(after - before for before, after in pairwise([0, *condensed])) >= 12
+
+
+def test_the_number_of_turns_alone_condenses_nothing() -> None:
+    made = history(2_000, "ok", info=ModelInfo("m", 10**7, 8_000))
+    before = len(made.request().messages)
+    assert before == 2 + 2 * 2_000
+    assert not made.full()

@@ -14,6 +14,10 @@ _LONGEST_OUTCOME = 160
 _LONGEST_VERDICT = 120
 _MOST_MENTIONS = 30
 _MOST_FAILING = 20
+_MOST_ERRORS = 8
+_LONGEST_ERROR = 160
+_LONGEST_REJECTION = 1_500
+_SMALLEST_PART = 80
 _MENTION = re.compile(r"(?<![\w/.-])((?:[\w.-]+/)*[\w-]+\.[a-zA-Z]\w{0,4}):(\d+)")
 _FAILING = re.compile(
     r"""
@@ -27,6 +31,10 @@ _FAILING = re.compile(
     """,
     re.VERBOSE | re.MULTILINE,
 )
+_ERROR = re.compile(
+    r"^(?:E\s+\S.*|.*\b(?:\w*(?:Error|Exception)\b|panicked\sat\b|error(?:\[\w+\])?:|fatal:|undefined\sreference\b).*)$",
+    re.MULTILINE,
+)
 _VERDICT = re.compile(
     r"\b\d+ (passed|failed|passing|failing|tests?|errors?|failures?)\b|^(OK|FAILED|FAIL|PASS)\b|Error\b"
 )
@@ -36,9 +44,8 @@ _TARGETS = ("command", "path", "query", "summary")
 
 def digest(steps: Sequence[Step], room: int) -> str:
     """The old turns in at most `room` characters; where they do not fit, the oldest lines are left out and counted."""
-    parts = (_changed(steps), _edits(steps, room // 4), _failing(steps), _mentions(steps))
-    facts = "\n\n".join(part for part in parts if part)
-    said = remembered(steps, room // 2)
+    said = remembered(steps, room // 3)
+    facts = _facts(steps, room // 2)
     left = room - len(facts) - len(said) - 200
     lines = _fitting(steps, left)
     kept: list[str] = []
@@ -51,6 +58,29 @@ def digest(steps: Sequence[Step], room: int) -> str:
     head = [f"(… the first {dropped:,} lines are left out)"] if dropped else []
     turns = "Turns until now, one line for each call:\n" + "\n".join([*head, *reversed(kept)])
     return "\n\n".join(filter(None, (said, turns, facts)))[: max(room, 0)]
+
+
+def _facts(steps: Sequence[Step], room: int) -> str:
+    """What is needed later, what stands in the way before what is only of use; each as far as there is room for it."""
+    kept: list[str] = []
+    parts = (_changed(steps), _rejected(steps), _failing(steps), _errors(steps), _mentions(steps))
+    for part in (*parts, _edits(steps, room // 2)):
+        if part and room > _SMALLEST_PART:
+            kept.append(_bounded(part, room))
+            room -= len(kept[-1]) + 2
+    return "\n\n".join(kept)
+
+
+def _bounded(text: str, room: int) -> str:
+    """Whole lines as far as they fit, and how many do not."""
+    if len(text) <= room:
+        return text
+    lines, left = text.split("\n"), room - len("(… 1,000,000 more lines)")
+    fitting = 0
+    while fitting < len(lines) and len(lines[fitting]) < left:
+        left -= len(lines[fitting]) + 1
+        fitting += 1
+    return "\n".join([*lines[:fitting], f"(… {len(lines) - fitting:,} more lines)"])
 
 
 def _fitting(steps: Sequence[Step], room: int) -> list[str]:
@@ -133,6 +163,25 @@ def _failing(steps: Sequence[Step]) -> str:
         verdicts = [_verdict(seen.text) for seen in step.turn.observations if seen.tool == "bash"]
         if not later and any(verdicts):
             later = f"; since then, in turn {number}: {next(filter(None, reversed(verdicts)))}"
+    return ""
+
+
+def _rejected(steps: Sequence[Step]) -> str:
+    """What verification said of the last submission that did not pass."""
+    for step in reversed(steps):
+        if step.turn.fate in {"rejected", "returned"} and step.turn.observations:
+            text = _bounded(step.turn.observations[0].text, _LONGEST_REJECTION)
+            return f"Of the submission in turn {step.turn.number} verification said:\n{text}"
+    return ""
+
+
+def _errors(steps: Sequence[Step]) -> str:
+    """The last lines that name an error, of the newest output that has any."""
+    for step in reversed(steps):
+        outputs = [seen.text for seen in step.turn.observations if seen.tool == "bash"]
+        found = dict.fromkeys(match[0].strip()[:_LONGEST_ERROR] for text in outputs for match in _ERROR.finditer(text))
+        if found:
+            return f"Errors last seen (turn {step.turn.number}):\n" + "\n".join(list(found)[-_MOST_ERRORS:])
     return ""
 
 

@@ -160,6 +160,7 @@ def _size(messages: Sequence[Message]) -> int:
         len(message.content)
         + _PER_MESSAGE
         + sum(len(call.name) + len(call.arguments) + _PER_MESSAGE for call in message.tool_calls)
+        + sum(len(str(block.get("thinking", ""))) + _PER_MESSAGE for block in message.thinking)
         for message in messages
     )
 

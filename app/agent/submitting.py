@@ -19,6 +19,7 @@ _NO_REPRODUCTION = (
 )
 
 
+_UNCHANGED = "Nothing has changed since this was rejected:"
 _WORDS_FIRST = (
     "Not taken yet: people said something while you worked, which stands below. Take it into account, then submit "
     "again."
@@ -52,7 +53,7 @@ async def hear(action: Submit, steps: Sequence[Step], review: Reviewer, aim: Aim
     if not submission.reproduction and not asked and aim == "change":
         return Hearing(submission, "asked_for_reproduction", _NO_REPRODUCTION)
     if before := _rejected_as_it_stands(submission, steps):
-        return Hearing(submission, "rejected", f"Nothing has changed since this was rejected:\n{before}")
+        return Hearing(submission, "rejected", f"{_UNCHANGED}\n{before.removeprefix(_UNCHANGED).strip()}")
     return await _reviewed(submission, review)
 
 

@@ -27,14 +27,17 @@ def told(words: Iterable[Heard]) -> str:
 
 
 def remembered(steps: Sequence[Step], room: int) -> str:
-    """All words of these steps again, for a digest; where they do not fit, the newest."""
+    """All words of these steps again, for a digest; where they do not fit, the newest, and how many are missing."""
     kept: list[str] = []
-    for said in reversed([said for step in steps for said in step.turn.words]):
+    words = [said for step in steps for said in step.turn.words]
+    for said in reversed(words):
         text = told([said])
         room -= len(text) + 2
         if room < 0:
             break
         kept.append(text)
+    if len(kept) < len(words):
+        kept.append(f"(… {len(words) - len(kept):,} earlier words of people are left out)")
     return "\n\n".join(reversed(kept))
 
 
