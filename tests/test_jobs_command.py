@@ -65,7 +65,8 @@ def test_a_finished_job(workshop: Workshop) -> None:
     logged = workshop.jobs("logs", "-f", job)
     assert logged.code == 0, "the end of a job is the end of its log"
     assert "bash python3 -m unittest discover" in logged.text
-    assert logged.text.rstrip().splitlines()[-1] == "publishing"
+    assert logged.text.rstrip().splitlines()[-2] == "publishing"
+    assert "1 lesson learned" in logged.text.rstrip().splitlines()[-1]
     assert workshop.jobs("cancel", job).text.strip() == f"Job {job} has ended already: pr_opened."
     assert len(workshop.branches) == 1
 
