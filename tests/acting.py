@@ -71,7 +71,7 @@ class Workflow:
         hidden = self.place / "secrets"
         hidden.write_text("".join(f"{name}={json.dumps(value)}\n" for name, value in secrets.items()))
         words += ["--secret-file", str(hidden)]
-        own = {"PATH": os.environ["PATH"], "HOME": str(self.place / "home")}
+        own = {"PATH": f"{self.place / 'bin'}:{os.environ['PATH']}", "HOME": str(self.place / "home")}
         with self.log.open("ab") as log:
             return subprocess.Popen(words, cwd=self.checkout, env=own, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 

@@ -1,5 +1,6 @@
 """What an issue's last status comment says becomes a job again: living elsewhere, gone, or a plan to be approved."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from app.bootstrap.premises import Premises
 from app.bootstrap.publishing import books_of, defaults_of
 from app.forge.base import GIVEN
+from app.forge.facts import CommentFacts
 from app.forge.github.connection import Bearer, Host, RepositoryId
 from app.forge.markers import marked
 from app.job import JobState
@@ -16,7 +18,7 @@ from app.jobs.recalled import Recalled
 from app.payload import read
 from app.reception.doors import Doors
 from app.reception.plans import status_address
-from app.reception.recollecting import GONE, Recollecting, Recollection
+from app.reception.recollecting import GONE, Recollecting, Recollection, rounds_in
 from app.settings import settings_from
 from tests.test_sweep import REPO, Site
 from tests.test_told import comment
@@ -120,3 +122,34 @@ async def test_another_run_is_cancelled_where_that_is_allowed(tmp_path: Path) ->
     ground.site.answers[f"{REPO}/actions/runs/4711/cancel"] = {}
     assert await ground.recollecting.cancel(readers, 4711)
     assert ground.site.asked[-1] == httpx.URL(f"http://api.example{REPO}/actions/runs/4711/cancel")
+
+
+def said(author: int, body: str) -> CommentFacts:
+    return CommentFacts(
+        id=1,
+        author=author,
+        author_name="x",
+        bot=False,
+        body=body,
+        created_at=datetime(2026, 11, 22, tzinfo=UTC),
+        url="",
+    )
+
+
+@pytest.mark.parametrize(
+    ("conversation", "rounds"),
+    [
+        ([], 0),
+        ([said(9, comment("pr_updated"))], 1),
+        ([said(9, comment("pr_updated")), said(9, comment("paused"))], 2),
+        ([said(1, "/agent fix it"), said(9, comment("pr_updated")), said(9, comment("pr_updated"))], 1),
+        ([said(1, "Nice."), said(9, comment("pr_updated"))], 1),
+        ([said(5, "/agent fix it"), said(9, comment("pr_updated"))], 1),
+        ([said(1, comment("pr_updated")), said(9, "A word.")], 0),
+    ],
+    ids=["silence", "one", "two", "one was asked for", "chatter asks nothing", "a stranger's words", "not ours"],
+)
+def test_rounds_of_following_up_are_counted_from_the_conversation(
+    conversation: list[CommentFacts], rounds: int
+) -> None:
+    assert rounds_in(conversation, us=9, heeded={1}) == rounds

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 from app.bootstrap.premises import Premises
 from app.bootstrap.publishing import Publishing, books_of, defaults_of, furnished
@@ -10,11 +11,19 @@ from app.events import Labelled
 from app.forge.base import GIVEN
 from app.forge.github.connection import Bearer, Host, RepositoryId
 from app.intake import LABEL
-from app.jobs.recalled import Recalled
+from app.jobs.recalled import Recalled, RecallingRoster
 from app.reception.doors import Doors, Readers
 from app.reception.hindsight import Hindsight
 from app.reception.recollecting import Recollecting
 from app.settings.workflow import Workflow
+
+
+class WorkflowPremises(Premises):
+    """A server's, for one job of a workflow: what was before it is no row, and is asked of GitHub."""
+
+    @cached_property
+    def roster(self) -> RecallingRoster:
+        return RecallingRoster(self.engine, self.clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +31,7 @@ class Workplace:
     """What a step works with that holds the token: it reads from and writes to GitHub, and knows no model."""
 
     publishing: Publishing
+    roster: RecallingRoster
     readers: Readers
     recollecting: Recollecting
     recalled: Recalled
@@ -38,7 +48,7 @@ class Workplace:
 @asynccontextmanager
 async def open_workflow(workflow: Workflow) -> AsyncIterator[Workplace]:
     settings = workflow.settings
-    premises = Premises(settings)
+    premises = WorkflowPremises(settings)
     premises.prepare()
     host = Host(settings.github_api_url, settings.github_url, settings.proxy)
     async with Bearer(host, workflow.token) as bearer:
@@ -46,6 +56,7 @@ async def open_workflow(workflow: Workflow) -> AsyncIterator[Workplace]:
         run = int(workflow.run.partition("-")[0])
         yield Workplace(
             furnished(premises, bearer, "", page=workflow.page),
+            premises.roster,
             doors.to(GIVEN, RepositoryId(0, workflow.owner, workflow.name)),
             Recollecting(doors, books_of(premises), defaults_of(settings), recalled, run),
             recalled,

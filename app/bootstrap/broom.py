@@ -13,7 +13,6 @@ from app.forge.base import GIVEN
 from app.forge.errors import NoAccess
 from app.forge.facts import HappenedFacts, IssueFacts
 from app.forge.github.connection import App, Bearer, Connection, Credentials, Host, RepositoryId
-from app.forge.github.line import Missing
 from app.forge.github.registration import Registration
 from app.intake import LABEL
 from app.jobs.roster import WORKED_ON
@@ -23,7 +22,7 @@ from app.reception.desk import Desk
 from app.reception.doors import Doors
 from app.reception.hindsight import Hindsight
 from app.reception.looking import read_config
-from app.reception.recollecting import is_at_work, last_told
+from app.reception.recollecting import is_at_work, last_told, may_write
 from app.settings import Settings
 from app.sweep import AT_WORK, Candidate, Caps
 
@@ -87,7 +86,7 @@ class Broom:
         hands = set(issue.assignees)
         return Candidate(
             issue,
-            None if put_on is None else await self._may_ask(put_on),
+            None if put_on is None else await may_write(self._readers, put_on.actor.id),
             pull_request=linked[0].number if linked else None,
             branch=branches[0] if branches else "",
             taken=bool(hands) and put_on is not None and put_on.actor.id not in hands,
@@ -111,12 +110,6 @@ class Broom:
         happened = await self._readers.talk.happened(number)
         such = [each for each in happened if each.event == "labeled" and each.label.casefold() == LABEL]
         return such[-1] if such else None
-
-    async def _may_ask(self, put_on: HappenedFacts) -> bool:
-        try:
-            return (await self._readers.facts.actor(put_on.actor.id)).may_write
-        except Missing:
-            return False
 
     async def _day(self, config: RepoConfig) -> int | None:
         """How many jobs the rest of the day's budget pays for, each as dear as it may become."""

@@ -9,7 +9,7 @@ from app.entrypoints.papers import write_outputs
 from app.entrypoints.spare import dismiss_spare, spare_is_ready
 from app.entrypoints.told import Told
 from app.errors import AgentFixError, ExitCode
-from app.events import Trigger
+from app.events import ChecksFailed, Event, Reviewed, Trigger
 from app.jobs.inbox import Delivery
 from app.jobs.roster import WORKED_ON
 from app.publish import replies
@@ -35,6 +35,7 @@ async def receive(workflow: Workflow, told: Told) -> int:
         else:
             event = told.event
             before = await workplace.recollecting.recollect(event) if isinstance(event, Trigger) else None
+            await _count_rounds(workplace, event)
             workplace.publishing.premises.inbox.store([Delivery(id=workflow.run, event=told.name, body=told.body)])
             await _decide(workplace)
             if before is not None and before.elsewhere:
@@ -69,6 +70,18 @@ async def _by_number(workflow: Workflow, workplace: Workplace) -> None:
         message = f"#{number} is not labelled agent-fix."
         raise AgentFixError(message, hint="Somebody with write access has to put the label on it.")
     print(f"#{number}: {await workplace.publishing.reception.desk.handle(event)}")
+
+
+async def _count_rounds(workplace: Workplace, event: Event | None) -> None:
+    """How often its pull request was followed up already, so that nobody's absence costs without end."""
+    numbers: tuple[int, ...] = ()
+    if isinstance(event, ChecksFailed):
+        pull = None if event.pull_requests else await workplace.readers.facts.pull_request_of(event.head_ref)
+        numbers = event.pull_requests[:1] or ((pull.number,) if pull else ())
+    elif isinstance(event, Reviewed):
+        numbers = (event.subject.number,)
+    for number in numbers:
+        workplace.roster.mended[number] = await workplace.recollecting.mended(workplace.readers, number)
 
 
 async def _decide(workplace: Workplace) -> None:

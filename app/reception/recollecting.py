@@ -5,18 +5,21 @@ Work that goes on in another workflow's run is known to be there; where that run
 """
 
 import asyncio
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from app.commands import parse
 from app.commission import Commission
 from app.errors import AgentFixError
 from app.events import Said, Subject, Trigger
 from app.forge.errors import ForgeError
-from app.forge.facts import PullRequestFacts
+from app.forge.facts import CommentFacts, PullRequestFacts
 from app.forge.github import wire
 from app.forge.github.connection import Grant, RepositoryId
 from app.forge.github.door import READ_CHECKS
+from app.forge.github.line import Missing
 from app.gitformat import is_full_id
 from app.job import Job
 from app.jobs.owner import this_process
@@ -86,6 +89,15 @@ class Recollecting:
         await asyncio.to_thread(self._write, told, address, job, commission, elsewhere=elsewhere)
         return Recollection(told, commission.place, elsewhere)
 
+    async def mended(self, readers: Readers, number: int) -> int:
+        """How often a pull request was followed up that nobody said a word to: our statuses on it but for those that
+        somebody who may asked for."""
+        us = (await self._doors.ourselves(readers)).bot.user
+        comments = await readers.facts.comments(number, self._books.clock() + timedelta(days=1))
+        asking = {each.author for each in comments if each.author != us and parse(each.body) is not None}
+        heeded = {author for author in asking if await may_write(readers, author)}
+        return rounds_in(comments, us, heeded)
+
     async def cancel(self, readers: Readers, run: int) -> bool:
         """End another run; False where the token may not."""
         try:
@@ -144,6 +156,24 @@ async def last_told(readers: Readers, number: int, us: int, now: datetime) -> tu
     comments = await readers.facts.comments(number, now + timedelta(days=1))
     told = [(found, each.url) for each in comments if each.author == us and (found := read_status(each.body))]
     return told[-1] if told else None
+
+
+def rounds_in(comments: Iterable[CommentFacts], us: int, heeded: Set[int]) -> int:
+    """Statuses of ours that follow no words to us by one of those."""
+    rounds, asked = 0, False
+    for each in comments:
+        if each.author == us and read_status(each.body):
+            rounds, asked = rounds + (not asked), False
+        elif each.author in heeded:
+            asked = asked or parse(each.body) is not None
+    return rounds
+
+
+async def may_write(readers: Readers, account: int) -> bool:
+    try:
+        return (await readers.facts.actor(account)).may_write
+    except Missing:
+        return False
 
 
 async def is_at_work(readers: Readers, run: int) -> bool:

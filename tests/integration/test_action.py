@@ -190,7 +190,7 @@ def test_hostile_words_arrive_as_text(github: EmulatedGitHub, repository: Reposi
     ("number", "headline", "reason"),
     [
         (signal.SIGINT, "Stopped", "was cancelled"),
-        (signal.SIGTERM, "Stopped", "was cancelled"),
+        pytest.param(signal.SIGTERM, "Stopped", "was cancelled", marks=pytest.mark.full),
         (signal.SIGKILL, "It did not work out", "ended before the work did"),
     ],
 )
@@ -221,6 +221,7 @@ def test_a_solving_step_that_is_ended_leaves_a_final_state(
     assert not workflow.left_running()
 
 
+@pytest.mark.full
 def test_a_runner_that_is_lost_is_told_by_the_sweep(
     github: EmulatedGitHub, repository: Repository, tmp_path: Path
 ) -> None:
