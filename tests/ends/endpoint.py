@@ -10,22 +10,24 @@ Play = Callable[[int, dict[str, Any]], Reply]
 
 
 class Player(OpenAIEndpoint):
-    """Answers as `play` says, for as long as it is asked; `bodies` are the requests, `replies` what they got."""
+    """Answers as `play` says, for as long as it is asked: `bodies`, or `raw`, were asked, `replies` answered."""
 
     def __init__(self) -> None:
         super().__init__()
         self._play: Play = lambda _number, _body: Reply(hang_up=True)
         self.bodies: list[dict[str, Any]] = []
         self.replies: list[Reply] = []
+        self.raw: list[bytes] = []
 
     def plays(self, play: Play) -> None:
         self._play = play
-        self.bodies, self.replies = [], []
+        self.bodies, self.replies, self.raw = [], [], []
 
     def take(self, received: Received) -> Reply:
         reply = self._play(len(self.bodies), received.body)
         self.bodies.append(received.body)
         self.replies.append(reply)
+        self.raw.append(received.raw)
         return reply
 
 

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from app.agent.actions import specs
 from app.agent.checkpoint import Checkpoints, WorkTree
@@ -26,7 +26,7 @@ from app.runners.base import Review, Submission
 from app.runners.native import SandboxTree
 from app.sandbox.base import WORKSPACE, Completed, OnOutput, Sandbox
 from app.sandbox.changes import baseline
-from tests.ends.endpoint import Play, Player
+from tests.ends.endpoint import Play
 from tests.fakes.local_sandbox import LocalSandbox
 from tests.fakes.local_tree import LocalTree
 from tests.fakes.memory_journal import MemoryBlobs, MemoryJournal
@@ -116,10 +116,19 @@ class Hasty:
         await self._sandbox.destroy()
 
 
+class Served(Protocol):
+    """Where a case is played."""
+
+    @property
+    def url(self) -> str: ...
+
+    def plays(self, play: Play) -> None: ...
+
+
 class Stand:
     """A job's surroundings in memory, whose waits only move a clock. `work` again is the next process of the job."""
 
-    def __init__(self, case: Case, player: Player, root: Path, sandbox: Sandbox | None = None) -> None:
+    def __init__(self, case: Case, player: Served, root: Path, sandbox: Sandbox | None = None) -> None:
         self.case = case
         self.now = 0.0
         self.journal = MemoryJournal()
@@ -130,7 +139,7 @@ class Stand:
         self._tree: WorkTree = LocalTree(self.local, FILES)
         if sandbox is not None:
             self._tree = SandboxTree(sandbox, baseline(MemoryTree(FILES)))
-        self._blobs = MemoryBlobs()
+        self.blobs = MemoryBlobs()
         self._environment = {"OPENAI_API_BASE": player.url, "OPENAI_API_KEY": "sk-canary-0123456789"}
         self.spent: list[int] = []
         """What was spent when each request arrived."""
@@ -159,7 +168,7 @@ class Stand:
             journal=self.journal,
             progress=self.progress,
             toolbox=Toolbox(self._sandbox, self.progress),
-            checkpoints=Checkpoints(self._tree, self._blobs, "0" * 40),
+            checkpoints=Checkpoints(self._tree, self.blobs, "0" * 40),
             budget=self.case.budget,
             history=history,
             review=self.review,

@@ -43,6 +43,7 @@ class Received:
     path: str
     headers: Mapping[str, str]
     body: dict[str, Any]
+    raw: bytes = b""
 
 
 def answer(
@@ -156,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("content-length", "0")))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        reply = self.server.endpoint.take(Received(self.path, headers, json.loads(raw)))
+        reply = self.server.endpoint.take(Received(self.path, headers, json.loads(raw), raw))
         self.close_connection = True
         if reply.hang_up:
             return
