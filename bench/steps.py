@@ -17,6 +17,8 @@ from bench.table import Row
 from tests.fakes.recording import Call, Recording, bash, call, edit
 
 STEPS, FEW = 40, 4
+LONG, AROUND = (50, 200, 500), 20
+"""Steps of one long job at which it is looked how long a step takes by then, and how many before each."""
 LIMIT_REACHED = 22
 TOOLS: dict[str, Callable[[int], Call]] = {
     "bash": lambda step: bash(f"echo {step}"),
@@ -28,11 +30,8 @@ TOOLS: dict[str, Callable[[int], Call]] = {
 
 def measure(ground: Ground, repeat: int, _mini: Path | None) -> list[Row]:
     """From the beginning of one turn to that of the next: act, store, count, reserve, ask, book, store."""
-    recording = Recording()
     tools = list(TOOLS)
-    for step in range(STEPS):
-        recording.turn("Go on.", TOOLS[tools[step % len(tools)]](step))
-    file = recording.save(ground.root / "steps.jsonl")
+    file = _recorded(ground, STEPS)
     taken: dict[str, list[float]] = {tool: [] for tool in tools}
     processor, commands, writes = list[float](), list[float](), list[float]()
     for _ in range(repeat):
@@ -47,9 +46,28 @@ def measure(ground: Ground, repeat: int, _mini: Path | None) -> list[Row]:
     return [
         Row("harness per step, sandbox and stored step", every, "ms", aim=15),
         *(Row(f"  {tool}", durations, "ms") for tool, durations in taken.items()),
+        *_long(ground),
         Row("  processor time", processor, "ms"),
         Row("  for comparison: one command in the sandbox", commands, "ms"),
         Row("  for comparison: one write that reaches the disk", writes, "ms"),
+    ]
+
+
+def _recorded(ground: Ground, steps: int) -> Path:
+    recording = Recording()
+    for step in range(steps):
+        recording.turn("Go on.", list(TOOLS.values())[step % len(TOOLS)](step))
+    return recording.save(ground.root / f"steps-{steps}.jsonl")
+
+
+def _long(ground: Ground) -> Sequence[Row]:
+    """Whether a step takes longer the more there were before it."""
+    _job(ground, _recorded(ground, LONG[-1] + 1), LONG[-1] + 1)
+    taken = [1_000 * seconds for seconds in _durations(ground)]
+    first = taken[LONG[0] - AROUND : LONG[0]]
+    return [
+        Row(f"  at step {step} of a long job", taken[step - AROUND : step], "ms", than=first if step > LONG[0] else ())
+        for step in LONG
     ]
 
 
