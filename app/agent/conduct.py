@@ -27,7 +27,7 @@ def notes(steps: Sequence[Step]) -> tuple[str, ...]:
 
 def budget_note(steps: Sequence[Step], budget: Budget) -> str:
     """Said once, when four fifths of the turns, the money or the time are used."""
-    now, before = _used(steps, budget), _used(steps[:-1], budget)
+    now, before = _used(steps, budget), _used(steps, budget, without=1)
     if max(now) < _WARN_AT or max(before) >= _WARN_AT:
         return ""
     used = max(zip(now, ("turns", "money", "time"), strict=True))
@@ -88,20 +88,26 @@ def seconds_left(steps: Sequence[Step], budget: Budget) -> float:
     return budget.minutes * 60 - _seconds(steps)
 
 
-def _used(steps: Sequence[Step], budget: Budget) -> tuple[float, float, float]:
-    """Shares of the turns, the money and the time."""
-    spent = sum(step.answer.usage.cost for step in steps)
+def _used(steps: Sequence[Step], budget: Budget, without: int = 0) -> tuple[float, float, float]:
+    """Shares of the turns, the money and the time; `without` so many of the last steps."""
+    last = steps[len(steps) - without :]
+    spent = _cost(steps) - _cost(last)
+    seconds = _seconds(steps) - _seconds(last)
     shares = (
-        (len(steps), float(budget.steps)),
+        (len(steps) - without, float(budget.steps)),
         (spent, float(budget.usd)),
-        (_seconds(steps), budget.minutes * 60),
+        (seconds, budget.minutes * 60),
     )
     turns, money, time = (used / cap if cap > 0 else 1.0 for used, cap in shares)
     return turns, money, time
 
 
 def _seconds(steps: Sequence[Step]) -> float:
-    return sum(step.asked.seconds + step.turn.seconds for step in steps)
+    return sum([asked.seconds + turn.seconds for asked, turn in steps])
+
+
+def _cost(steps: Sequence[Step]) -> int:
+    return sum([asked.answer.usage.cost for asked, _ in steps])
 
 
 def _in_a_row(steps: Sequence[Step], holds: Callable[[Step], bool]) -> int:
@@ -179,5 +185,9 @@ def _touches_edit(step: Step) -> bool:
 
 def _failed_edits(steps: Sequence[Step]) -> int:
     """Edits since the last one that applied."""
-    edits = [o for step in steps for o in step.turn.observations if o.tool == "edit" and o.executed]
-    return next((count for count, o in enumerate(reversed(edits)) if o.outcome == "ok"), len(edits))
+    failed = 0
+    for observation in (seen for step in reversed(steps) for seen in reversed(step.turn.observations)):
+        if observation.tool == "edit" and observation.outcome == "ok":
+            break
+        failed += observation.tool == "edit" and observation.executed
+    return failed

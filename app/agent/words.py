@@ -18,7 +18,7 @@ async def unread(steering: Steering, steps: Sequence[Step]) -> tuple[Heard, ...]
 
 
 def last_heard(steps: Sequence[Step]) -> int:
-    return max((said.seq for step in steps for said in step.turn.words), default=0)
+    return next((step.turn.words[-1].seq for step in reversed(steps) if step.turn.words), 0)
 
 
 def told(words: Iterable[Heard]) -> str:
