@@ -344,6 +344,14 @@ async def test_a_stop_before_the_push_is_a_stop(desk: Desk) -> None:
     assert error.state == "stopped"
 
 
+async def test_a_job_that_has_ended_publishes_nothing(desk: Desk) -> None:
+    made = await desk.admit()
+    key = await desk.work(made)
+    desk.store.enter(made.id, "error", "It was given up.")
+    error = await refused(desk, key)
+    assert "has ended already" in error.message
+
+
 async def test_nothing_is_pushed_before_the_work_is_handed_over(desk: Desk, ground: Ground) -> None:
     made = await desk.admit()
     key = await desk.work(made)

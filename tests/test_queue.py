@@ -180,6 +180,29 @@ def test_who_was_overtaken_changes_nothing(server: Server) -> None:
     assert (server.state("a"), server.row("a").reason) == ("queued", "")
 
 
+def test_a_worker_that_has_a_job_again_keeps_it_by_its_new_claim_only(server: Server) -> None:
+    """The owner is the same; what an earlier process of it still says must not count."""
+    server.admit("a")
+    before = server.take("w1")
+    server.clock.pass_by(LEASE * 2)
+    now = server.take("w1")
+    assert not server.queue.heartbeat(before)
+    server.queue.release(before, crashed=True)
+    assert server.row("a").owner == "w1"
+    assert server.claim("w2") == ""
+    assert server.queue.heartbeat(now)
+
+
+def test_who_worked_on_a_job_that_was_ended_is_fenced_off(server: Server) -> None:
+    server.admit("a")
+    claim = server.take("w1")
+    assert server.queue.end("a", "no_access", "The App was removed.")
+    store = JobStore(server.engine, server.clock, fence=claim.epoch)
+    store.enter("a", "working")
+    store.finish("a", "pr_opened", "", {})
+    assert (server.state("a"), server.row("a").reason) == ("no_access", "The App was removed.")
+
+
 def test_a_job_that_kills_its_processes_is_given_up(server: Server) -> None:
     server.admit("poison", 1)
     server.admit("good", 2, priority=5)
