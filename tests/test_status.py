@@ -1,6 +1,7 @@
 """The status comment: what people need in each state, the plan to be edited, and nobody's words but ours active."""
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, get_args
 
@@ -302,3 +303,13 @@ def test_a_comment_is_never_too_long(state: JobState) -> None:
 def test_every_state_has_a_headline() -> None:
     assert set(HEADLINES) == set(STATES)
     assert set(WORKING).isdisjoint(FINAL)
+
+
+def test_a_workflow_promises_nothing_that_it_cannot_keep() -> None:
+    """Its run hears no words, and the next one begins again."""
+    promises: dict[JobState, str] = {"working": "tells the agent more", "paused": "goes on where it stood"}
+    for state, promise in promises.items():
+        seen = view(state, result=result(state))
+        assert promise in render_status(seen)
+        assert promise not in render_status(replace(seen, workflow=True))
+    assert "`/agent stop` ends it" in render_status(replace(view("working"), workflow=True))

@@ -101,6 +101,9 @@ def test_other_peoples_titles_are_text_in_the_table() -> None:
     text = swept_table((Swept(1, "a | b\n::error::<img src=x> [x](http://evil.example)", ""), Swept(2, "c", "closed")))
     assert len(text.splitlines()) == 6
     assert "<img" not in text
+    assert "[#1](http://site.example/ada/sample/issues/1)" in swept_table(
+        (Swept(1, "a"),), "http://site.example/ada/sample"
+    )
     assert "\\[`x](http" in text, "no link, but code"
 
 

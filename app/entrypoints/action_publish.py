@@ -66,7 +66,8 @@ def _report(workflow: Workflow, publishing: Publishing, found: Commissioned) -> 
         "record": str(write_record(workflow, premises, found)),
     }
     write_outputs(workflow, outputs)
-    write_summary(workflow, step_summary(found.job, row.state, row.reason, result))
+    at = f"{workflow.settings.github_url}/{workflow.owner}/{workflow.name}"
+    write_summary(workflow, step_summary(found.job, row.state, row.reason, result, repository=at))
     print(f"{row.state}{f': {row.reason}' if row.reason else ''}")
     if row.state in CALM:
         return ExitCode.OK

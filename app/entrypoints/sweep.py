@@ -11,6 +11,7 @@ from app.entrypoints.action import commands_off
 from app.entrypoints.papers import write_outputs, write_summary
 from app.errors import AgentFixError, ExitCode
 from app.publish.markdown import cell, table
+from app.publish.summary import linked
 from app.redact import Redactor
 from app.settings import Settings, process_environment, read_server_settings
 from app.settings.workflow import TOKEN, Workflow, step_environment, workflow_from
@@ -51,7 +52,7 @@ async def _sweep(
         print(f"{len(numbers)} of {len(rows)} taken.")
     if workflow is not None:
         write_outputs(workflow, {"issues": json.dumps(numbers)})
-        write_summary(workflow, swept_table(rows))
+        write_summary(workflow, swept_table(rows, f"{settings.github_url}/{'/'.join(place)}"))
     return ExitCode.OK
 
 
@@ -59,9 +60,11 @@ async def _admit(broom: Broom, rows: tuple[Swept, ...]) -> dict[int, str]:
     return {row.number: await broom.admit(row.number) for row in rows if not row.reason}
 
 
-def swept_table(rows: tuple[Swept, ...]) -> str:
+def swept_table(rows: tuple[Swept, ...], repository: str = "") -> str:
     """For the workflow's page; titles are other people's words."""
-    shown = [(f"#{row.number}", cell(row.title), cell(row.reason) or f"**{_becomes(row)}**") for row in rows]
+    shown = [
+        (linked(row.number, repository), cell(row.title), cell(row.reason) or f"**{_becomes(row)}**") for row in rows
+    ]
     return "## Sweep\n\n" + (table(("Issue", "Title", "What becomes of it"), shown) if rows else "No issue was found.")
 
 

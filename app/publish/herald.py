@@ -137,6 +137,7 @@ class Herald:
             turn=int(turn[1]) if turn else 0,
             planned=plans[-1].text if plans else "",
             lately=self._store.lately(job.id, 3, *_DONE_LATELY),
+            workflow=bool(self._page),
             wants=each.wants,
             warned=tuple(row.text for row in self._store.lately(job.id, 50, "warning") if row.text.startswith(NEARLY)),
             draft=self._draft(each),

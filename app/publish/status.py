@@ -86,6 +86,8 @@ class View:
     draft: str = ""
     """The address of the draft that was opened early."""
     job_page: str = ""
+    workflow: bool = False
+    """Whether a workflow's run does the work: it hears nothing meanwhile, and keeps nothing for the next."""
     wants: Wants = ""
     """What a paused job cannot go on without."""
     warned: tuple[str, ...] = ()
@@ -261,7 +263,7 @@ def _commands(view: View) -> Iterator[tuple[str, str]]:
             yield "/agent …", "with your answer, in a comment of its own: the work goes on with it"
         case "paused":
             budget = " --budget +3" if view.wants == "money" else ""
-            yield f"/agent continue{budget}", "goes on where it stood"
+            yield f"/agent continue{budget}", "begins again" if view.workflow else "goes on where it stood"
             yield "/agent stop", "ends it"
         case "pr_opened" | "pr_updated":
             there = "" if view.commission.goal == "same_branch" else "on the pull request "
@@ -271,7 +273,7 @@ def _commands(view: View) -> Iterator[tuple[str, str]]:
         case "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change" if not asked:
             yield "/agent retry", "begins again from scratch"
         case _ if view.state not in FINAL and view.state != "publishing":
-            if not asked:
+            if not asked and not view.workflow:
                 yield "/agent …", "tells the agent more"
             yield "/agent stop", "ends it"
 

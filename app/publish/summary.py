@@ -17,15 +17,22 @@ MOST: Final = 500_000
 _LEVELS: Final = (Caps(8_000, 100, 4_000), Caps(1_000, 20, 500), Caps(100, 3, 120))
 
 
-def step_summary(job: Job, state: JobState, reason: str, result: Result | None) -> str:
-    """Markdown. Everything that people or a model wrote is escaped."""
-    texts = ("\n\n".join(_parts(job, state, reason, result, caps)) + "\n" for caps in _LEVELS)
+def step_summary(job: Job, state: JobState, reason: str, result: Result | None, *, repository: str = "") -> str:
+    """Markdown. Everything that people or a model wrote is escaped. A workflow's page makes no links of numbers, so
+    `repository` is the address of what they belong to."""
+    issue = linked(job.task.issue.number, repository) if job.task.issue.number else ""
+    subject = f"{issue} {inline(clip(job.task.issue.title, 200))}".strip()
+    texts = ("\n\n".join((subject, *_parts(job, reason, result, caps))) + "\n" for caps in _LEVELS)
+    texts = (f"## {HEADLINES[state]}\n\n{text}" for text in texts)
     return next((text for text in texts if len(text) <= MOST), f"## {HEADLINES[state]}\n")
 
 
-def _parts(job: Job, state: JobState, reason: str, result: Result | None, caps: Caps) -> Iterator[str]:
-    yield f"## {HEADLINES[state]}"
-    yield f"#{job.task.issue.number} {inline(clip(job.task.issue.title, 200))}"
+def linked(number: int, repository: str) -> str:
+    """An issue or pull request of a repository; the address of either leads to the other."""
+    return f"[#{number}]({repository}/issues/{number})" if repository else f"#{number}"
+
+
+def _parts(job: Job, reason: str, result: Result | None, caps: Caps) -> Iterator[str]:
     if reason:
         yield inline(clip(reason, caps.text))
     if result is None:
