@@ -5,7 +5,6 @@ and no attribute of a tree is obeyed. Where two sides cannot both be had one is 
 """
 
 import re
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from app.gitcommand import LONG, Git, GitError, own_words
 from app.gitformat import Gone, Sides, Stage, parse_batch, parse_gone, parse_stages, path_bytes, shown_path
 from app.gitstore import GitStore
 from app.mergerules import KEPT, Decision, decide, folders_in_the_way, follow_renames, parted
+from app.scratch import scratch
 from app.task import Person
 
 LARGEST = 10_000_000
@@ -106,15 +106,15 @@ class _Merging:
 
     def _read(self, base: str, ours: str, theirs: str) -> tuple[dict[str, Stage], dict[str, Sides]]:
         """What git can tell by comparing whole files, and what it cannot."""
-        with tempfile.TemporaryDirectory(prefix="agent-fix-merge-") as scratch:
-            env = {"GIT_INDEX_FILE": f"{scratch}/index"}
+        with scratch("merge") as place:
+            env = {"GIT_INDEX_FILE": f"{place}/index"}
             self._git("read-tree", "-i", "-m", "--aggressive", base, ours, theirs, env=env, timeout=LONG)
             return parse_stages(self._git("ls-files", "-s", "-z", env=env))
 
     def _write(self, entries: Mapping[str, Stage]) -> str:
         lines = [f"{each.mode} {each.oid}\t".encode() + path_bytes(path) + b"\0" for path, each in entries.items()]
-        with tempfile.TemporaryDirectory(prefix="agent-fix-merge-") as scratch:
-            env = {"GIT_INDEX_FILE": f"{scratch}/index"}
+        with scratch("merge") as place:
+            env = {"GIT_INDEX_FILE": f"{place}/index"}
             self._git("update-index", "-z", "--index-info", stdin=b"".join(lines), env=env, timeout=LONG)
             return self._git("write-tree", env=env).decode("ascii").strip()
 
@@ -141,8 +141,8 @@ class _Merging:
         if any(b"\0" in content[:8_000] for content in (base, ours, theirs)):
             return ours, f"binary, and changed on both sides: {KEPT}"
         labels = ("-L", self._names.ours, "-L", "base", "-L", self._names.theirs)
-        with tempfile.TemporaryDirectory(prefix="agent-fix-merge-") as scratch:
-            files = [Path(scratch, name) for name in ("ours", "base", "theirs")]
+        with scratch("merge") as place:
+            files = [Path(place, name) for name in ("ours", "base", "theirs")]
             for file, content in zip(files, (ours, base, theirs), strict=True):
                 file.write_bytes(content)
             style = ("--diff3",) if base else ()  # which would mark the whole file where there is no base

@@ -36,6 +36,7 @@ from app.gitformat import (
 )
 from app.gittree import GitTree
 from app.patch import Patch
+from app.scratch import scratch
 from app.task import Person
 
 __all__ = ["GitError", "GitStore", "UnsafePathError"]
@@ -136,10 +137,10 @@ class GitStore:
 
     def write_blobs(self, contents: Mapping[str, bytes]) -> dict[str, str]:
         """Store contents as they are, in one process; returns the blob ids by path."""
-        with tempfile.TemporaryDirectory(prefix="agent-fix-blobs-") as scratch:
+        with scratch("blobs") as place:
             for number, content in enumerate(contents.values()):
-                (Path(scratch) / str(number)).write_bytes(content)
-            names = "".join(f"{scratch}/{number}\n" for number in range(len(contents)))
+                (place / str(number)).write_bytes(content)
+            names = "".join(f"{place}/{number}\n" for number in range(len(contents)))
             output = self._git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=names.encode())
         return dict(zip(contents, output.decode("ascii").split(), strict=True))
 
@@ -270,8 +271,8 @@ class GitStore:
     @contextmanager
     def _index(self, commit: str) -> Iterator[Mapping[str, str]]:
         """The environment of a throw-away index that holds one commit."""
-        with tempfile.TemporaryDirectory(prefix="agent-fix-index-") as scratch:
-            env = {"GIT_INDEX_FILE": f"{scratch}/index"}
+        with scratch("index") as place:
+            env = {"GIT_INDEX_FILE": f"{place}/index"}
             self._git("read-tree", _full(commit), env=env)
             yield env
 

@@ -16,7 +16,7 @@ SAMPLE = ROOT / "app" / "demo" / "sample"
 # The story from the ground up. A module may import from its own layer and from those above it in this list.
 # The longest name that fits a module gives its layer, so a port (`app.sandbox.base`) lies below its room.
 LAYERS = (
-    ("app", "app.errors", "app.noun", "app.failpoints"),
+    ("app", "app.errors", "app.noun", "app.failpoints", "app.scratch"),
     ("app.markup", "app.text", "app.secret_formats", "app.disguises", "app.redact", "app.log", "app.strictyaml"),
     ("app.task", "app.task_kind", "app.patch", "app.tree", "app.plan", "app.plan_text", "app.grammars"),
     ("app.syntax_checks", "app.syntax_process", "app.syntax"),
@@ -97,6 +97,7 @@ IMPLEMENTATIONS = {
     "app.sandbox.bubblewrap",
     "app.sandbox.docker",
     "app.sandbox.e2b",
+    "app.sandbox.e2b.provider",
     "app.sandbox.unsandboxed",
 }
 FORBIDDEN_WORDS = {"manager", "service", "helper", "helpers", "util", "utils", "common", "processor"}

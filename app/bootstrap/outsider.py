@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from app.sandbox.base import Setup
 from app.sandbox.clients.base import PackageClients
 from app.sandbox.setup import find_visible, plan_tools
 from app.sandbox.toolchains import newer_pythons
+from app.scratch import scratch
 from app.settings import Settings
 
 SOCKET = "model.sock"
@@ -32,17 +32,16 @@ class Outsider:
         self.recipe = recipe
         self._job = job
         self._settings = settings
+        self._opened = contextlib.ExitStack()
         # short, because the name of a socket has at most 107 bytes, and for nobody else
-        self._directory = Path(tempfile.mkdtemp(prefix="agent-fix-way-"))
+        self._directory = self._opened.enter_context(scratch("way"))
 
     @property
     def socket(self) -> Path:
         return self._directory / SOCKET
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self.socket.unlink(missing_ok=True)
-            self._directory.rmdir()
+        self._opened.close()
 
     def way_out(self, ledger: Ledger) -> WayOut:
         name, settings = self._job.model, self._settings

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from app.jobs.store import JobRow, JobStore
 from app.sandbox.workplace import remove_tree
+from app.scratch import sweep_scratch
 
 logger = logging.getLogger(__name__)
 
@@ -16,7 +17,9 @@ def left_alone(row: JobRow) -> bool:
 
 
 def sweep(state: Path, store: JobStore, may_go: Callable[[JobRow], bool] = left_alone) -> int:
-    """Remove the sandboxes of jobs that have ended and that `may_go`; returns how many. Blocking."""
+    """Remove scratch of the dead, and the sandboxes of jobs that have ended and that `may_go`; returns how many of
+    these. Blocking."""
+    sweep_scratch()
     swept = 0
     for left in (state / "sandboxes").glob("*"):
         row = store.get(left.name.partition(".")[0])

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from app.sandbox.egress import EgressProxy
 from app.sandbox.profile import WRITABLE, Machine, Mount
 from app.sandbox.upstream import Upstream
 from app.sandbox.workplace import Workplace, make_mount_point, plain_path
+from app.scratch import scratch
 from app.text import plain
 
 FORWARDER_PROGRAM = Path(__file__).with_name("forwarder.py")
@@ -80,8 +80,8 @@ class Build:
             self._make_point(Path(path))
 
     async def _execute(self) -> None:
-        with tempfile.TemporaryDirectory(prefix="agent-fix-") as private:
-            socket = Path(private, "egress.sock")
+        with scratch("egress") as private:
+            socket = private / "egress.sock"
             box = Box(self.machine, lambda: self._mounts(socket), self.spec.limits, self._environment())
             proxy = EgressProxy(
                 socket,

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import tempfile
 import tomllib
 import urllib.error
 import urllib.request
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from app.sandbox.clients.base import Location, PackageClients, ask, credentials_problem, locate, merge
+from app.scratch import scratch
 
 _CRATE = """\
 [package]
@@ -113,11 +113,10 @@ async def _knock(environment: Mapping[str, str]) -> Location:
 
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
     door = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    with tempfile.TemporaryDirectory(prefix="agent-fix-cargo-") as directory:
-        crate = Path(directory)
+    with scratch("cargo") as crate:
         (crate / "Cargo.toml").write_text(_CRATE, encoding="utf-8")
         (crate / "lib.rs").touch()
-        closed = {"CARGO_HOME": directory, "CARGO_HTTP_PROXY": door, "CARGO_NET_RETRY": "0"}
+        closed = {"CARGO_HOME": str(crate), "CARGO_HTTP_PROXY": door, "CARGO_NET_RETRY": "0"}
         command = ["cargo", "fetch", "--manifest-path", str(crate / "Cargo.toml")]
         async with server:
             await ask(command, {**environment, **closed}, seconds=_KNOCK_SECONDS)

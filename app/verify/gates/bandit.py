@@ -6,12 +6,12 @@ Findings only warn: they are a reader's hints, and a static rule must not stop a
 import asyncio
 import json
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from app.scratch import scratch
 from app.verify.facts import Gate
 from app.verify.gates.candidate import Candidate, Delta, gate, shown
 from app.verify.paths import is_test_path
@@ -78,8 +78,7 @@ def _new(delta: Delta, base: Iterable[Finding], head: Iterable[Finding]) -> list
 
 async def _scan(deltas: list[Delta]) -> Mapping[str, list[Finding]] | None:
     """Findings by `base/N.py` and `head/N.py`: names of ours, so that no name of theirs is ever a path here."""
-    with tempfile.TemporaryDirectory(prefix="agent-fix-scan-") as name:
-        directory = Path(name)
+    with scratch("scan") as directory:
         await asyncio.to_thread(_write, directory, deltas)
         output = await _bandit(directory)
         sources = await asyncio.to_thread(_lines, directory)
