@@ -6,7 +6,8 @@ To let another kind join: add it to PROVIDERS, with `isolated` telling whether i
 import asyncio
 import hashlib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,20 +15,35 @@ import pytest
 from app.errors import SandboxError, SetupError
 from app.sandbox.base import ENV, FILLED, HOME, WORKSPACE, Limits, Sandbox, SandboxProvider, Setup, Spec
 from app.sandbox.bubblewrap import BubblewrapProvider
+from app.sandbox.e2b.provider import E2BProvider
 from app.sandbox.unsandboxed import UnsandboxedProvider
+from tests.e2b.server import local_e2b
 from tests.fakes.sandboxes import filler, opened, shell
 
-PROVIDERS: dict[str, Callable[[Path], SandboxProvider]] = {
-    "bubblewrap": lambda directory: BubblewrapProvider(directory / "jobs", caches=directory / "caches"),
-    "none": lambda directory: UnsandboxedProvider(directory / "jobs"),
+
+@contextmanager
+def at_e2b(directory: Path) -> Iterator[SandboxProvider]:
+    """The real SDK against a local server; its machines are directories below `jobs`."""
+    if os.geteuid():
+        pytest.skip("a machine of the local E2B has two accounts, which only root can make")
+    (directory / "jobs").mkdir()
+    with local_e2b(directory / "jobs") as server:
+        yield E2BProvider(server.account, scope=str(directory), caches=directory / "caches")
+
+
+PROVIDERS: dict[str, Callable[[Path], AbstractContextManager[SandboxProvider]]] = {
+    "bubblewrap": lambda directory: nullcontext(BubblewrapProvider(directory / "jobs", caches=directory / "caches")),
+    "e2b": at_e2b,
+    "none": lambda directory: nullcontext(UnsandboxedProvider(directory / "jobs")),
 }
 FILES = {"README.md": b"hello\n", "src/a.py": b"a = 1\n"}
 SMALL = Limits(output=4096)
 
 
 @pytest.fixture(params=sorted(PROVIDERS))
-def provider(request: pytest.FixtureRequest, tmp_path: Path) -> SandboxProvider:
-    return PROVIDERS[str(request.param)](tmp_path)
+def provider(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SandboxProvider]:
+    with PROVIDERS[str(request.param)](tmp_path) as made:
+        yield made
 
 
 @pytest.fixture

@@ -1,0 +1,61 @@
+"""Every call to the cloud: with a time limit of our own, and with one kind of error at its end."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from e2b.exceptions import (
+    AuthenticationException,
+    NotFoundException,
+    SandboxNotRunningException,
+)
+
+from app.errors import AgentFixError, SandboxError
+
+T = TypeVar("T")
+SECONDS = 60.0
+AFTERWARDS = 5.0
+"""How long a call that was cancelled may take to notice it."""
+LOST = "The cloud sandbox is gone: it was killed, or its time was up."
+AGAIN = "The same command goes on from the last checkpoint, in a new sandbox."
+
+
+class LostError(SandboxError):
+    """What was asked for is not there any more."""
+
+
+async def bounded(call: Coroutine[Any, Any, T], doing: str, *, seconds: float = SECONDS) -> T:
+    """The call's result. The SDK does not hold its own time limits on every Python, and raises bare exceptions.
+
+    Raises SandboxError, or LostError where the sandbox does not exist any more.
+    """
+    task = asyncio.ensure_future(call)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=AFTERWARDS)
+    if not done:
+        if task.done() and not task.cancelled():
+            task.exception()  # it is told as a time-out
+        raise SandboxError(f"E2B did not answer within {seconds:.0f} s ({doing}).", hint=AGAIN)
+    error = task.exception()
+    if error is None:
+        return task.result()
+    raise translated(error, doing) from error
+
+
+def translated(error: BaseException, doing: str) -> BaseException:
+    """As our own error; what is ours already, or no error at all, stays what it is."""
+    match error:
+        case AgentFixError():
+            return error
+        case SandboxNotRunningException() | NotFoundException():
+            return LostError(f"{LOST} ({doing})", hint=AGAIN)
+        case AuthenticationException():
+            return SandboxError(f"E2B refused the key ({doing}).", hint="Set E2B_API_KEY to a key that is valid.")
+        case Exception():
+            return SandboxError(f"E2B failed ({doing}): {str(error)[:300] or type(error).__name__}", hint=AGAIN)
+        case _:
+            return error

@@ -1,0 +1,73 @@
+"""What `agent-fix doctor --sandbox e2b` proves: the key, a machine closed to the network, no rights inside."""
+
+from app.errors import SandboxError
+from app.sandbox.base import Check, Limits
+from app.sandbox.e2b.cloud import Cloud
+from app.sandbox.e2b.execution import PLACE
+from app.sandbox.e2b.sandbox import E2BSandbox
+from app.sandbox.e2b.steps import furnish
+
+KEY_REPAIR = "Set E2B_API_KEY to a key of your E2B account, or use --sandbox bubblewrap."
+DOCTOR = "doctor"
+REACH = (
+    "import socket\n"
+    "for family, address in ((socket.AF_INET, '1.1.1.1'), (socket.AF_INET6, '2606:4700:4700::1111'),"
+    " (socket.AF_INET, '169.254.169.254')):\n"
+    "    try:\n"
+    "        with socket.socket(family) as line:\n"
+    "            line.settimeout(3)\n"
+    "            line.connect((address, 80))\n"
+    "            print(address)\n"
+    "    except OSError:\n"
+    "        pass\n"
+)
+"""Prints each address that answers."""
+
+
+async def checks(cloud: Cloud) -> tuple[Check, ...]:
+    """A machine is made for it, and killed."""
+    if not cloud.account.key:
+        return (Check("key", ok=False, detail="E2B_API_KEY is not set", repair=KEY_REPAIR),)
+    try:
+        await cloud.find(DOCTOR)
+    except SandboxError as error:
+        return (Check("account", ok=False, detail=error.message, repair=error.hint or KEY_REPAIR),)
+    account = Check("account", ok=True, detail="the key is valid")
+    try:
+        machine = await cloud.create(DOCTOR)
+    except SandboxError as error:
+        repair = error.hint or "Look at the limits of your E2B account."
+        return (account, Check("start", ok=False, detail=error.message, repair=repair))
+    closed = Check("network policy", ok=True, detail="read back as it was sent: nothing is reachable")
+    sandbox = E2BSandbox(cloud, machine, DOCTOR, Limits(), None)
+    try:
+        await furnish(cloud, machine)
+        return (account, closed, *await _inside(sandbox))
+    except SandboxError as error:
+        repair = "The default template of your account needs bash, python3, tar, find and util-linux."
+        return (account, closed, Check("commands", ok=False, detail=error.message, repair=repair))
+    finally:
+        await sandbox.destroy()
+
+
+async def _inside(sandbox: E2BSandbox) -> tuple[Check, ...]:
+    reached = await sandbox.exec(["python3", "-I", "-c", REACH], timeout=30)
+    answering = ", ".join(reached.output.decode(errors="replace").split())
+    rights = await sandbox.exec(
+        ["/bin/sh", "-c", f"id -u; ls {PLACE} 2> /dev/null; sudo -n id -u 2> /dev/null || true"]
+    )
+    said = rights.output.decode(errors="replace").split()
+    return (
+        Check(
+            "network",
+            ok=reached.ok and not answering,
+            detail=f"reached {answering}" if answering else "no address answers",
+            repair="Do not use this account: its sandboxes are not closed. Use --sandbox bubblewrap.",
+        ),
+        Check(
+            "account inside",
+            ok=len(said) == 1 and said != ["0"],
+            detail=f"commands are executed as user {said[0] if said else '?'}, without more rights",
+            repair="Use the base template of E2B, or --sandbox bubblewrap.",
+        ),
+    )

@@ -1,0 +1,151 @@
+"""The account at E2B: machines found by our tag, made, connected to and ended; every call bounded in time."""
+
+import io
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from e2b import AsyncSandbox
+from e2b.connection_config import ApiParams
+from e2b.sandbox.sandbox_api import SandboxInfo, SandboxQuery
+
+from app.errors import SandboxError
+from app.sandbox.e2b.calls import LostError, bounded
+from app.sandbox.e2b.policy import CLOSED, Policy
+
+logger = logging.getLogger(__name__)
+TAG = "agent-fix"
+KEY = "agent-fix-key"
+ALIVE = 3600
+"""Seconds that a machine lives after the last time we said so: E2B ends those that a dead process left."""
+UPLOAD_SECONDS = 600.0
+MOST_PAGES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """How E2B is reached; the addresses are empty for E2B's own."""
+
+    key: str
+    api: str = ""
+    sandboxes: str = ""
+    domain: str = ""
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "Account":
+        names = ("E2B_API_KEY", "E2B_API_URL", "E2B_SANDBOX_URL", "E2B_DOMAIN")
+        return cls(*(environment.get(name, "").strip() for name in names))
+
+    @property
+    def parameters(self) -> ApiParams:
+        return ApiParams(
+            api_key=self.key,
+            api_url=self.api or None,
+            sandbox_url=self.sandboxes or None,
+            domain=self.domain or None,
+            debug=False,
+        )
+
+
+class Cloud:
+    """`scope` keeps the machines of one installation apart from another's with the same account."""
+
+    def __init__(self, account: Account, scope: str, *, seconds: float = 60.0) -> None:
+        self.account = account
+        self.scope = scope
+        self.seconds = seconds
+
+    async def find(self, key: str = "") -> list[SandboxInfo]:
+        """Ours of that key, or all of ours: running or paused."""
+        metadata = {TAG: self.scope, **({KEY: key} if key else {})}
+        pages = AsyncSandbox.list(query=SandboxQuery(metadata=metadata), limit=100, **self.account.parameters)
+        found: list[SandboxInfo] = []
+        for _ in range(MOST_PAGES):
+            found += await bounded(pages.next_items(), "asking for sandboxes", seconds=self.seconds)
+            if not pages.has_next:
+                break
+        # Whatever a server makes of a query, a machine that is not ours is not touched.
+        return [info for info in found if metadata.items() <= info.metadata.items()]
+
+    async def create(self, key: str, template: str = "") -> AsyncSandbox:
+        """A new machine, closed to the network; proved to be, or killed."""
+        making = AsyncSandbox.create(
+            template or None,
+            timeout=ALIVE,
+            metadata={TAG: self.scope, KEY: key},
+            allow_internet_access=False,
+            network=CLOSED.at_creation(),
+            lifecycle={"on_timeout": "kill"},
+            **self.account.parameters,
+        )
+        machine = await bounded(making, "making a sandbox", seconds=self.seconds)
+        await self.prove(machine, CLOSED)
+        return machine
+
+    async def connect(self, sandbox_id: str) -> AsyncSandbox:
+        """To one that lives, or lives again by this: a paused one is resumed."""
+        connecting = AsyncSandbox.connect(sandbox_id, timeout=ALIVE, **self.account.parameters)
+        machine = await bounded(connecting, "connecting to a sandbox", seconds=self.seconds)
+        await self.prove(machine, CLOSED)
+        return machine
+
+    async def apply(self, machine: AsyncSandbox, policy: Policy) -> None:
+        """Send the policy, and go on only where it is in force; the machine is killed otherwise."""
+        try:
+            await bounded(machine.update_network(policy.as_update()), "setting its network", seconds=self.seconds)
+        except BaseException:
+            await self.discard(machine.sandbox_id)
+            raise
+        await self.prove(machine, policy)
+
+    async def prove(self, machine: AsyncSandbox, policy: Policy) -> None:
+        """Read the policy back. SandboxError, and no machine any more, where it is another."""
+        try:
+            info = await bounded(machine.get_info(), "reading its network back", seconds=self.seconds)
+            refuse(policy.difference(info.allow_internet_access, dict(info.network or {})))
+        except BaseException:
+            await self.discard(machine.sandbox_id)
+            raise
+
+    async def stay(self, machine: AsyncSandbox) -> None:
+        await bounded(machine.set_timeout(ALIVE), "prolonging its time", seconds=self.seconds)
+
+    async def pause(self, machine: AsyncSandbox) -> None:
+        """It costs nothing then, and keeps its files."""
+        await bounded(machine.pause(), "pausing the sandbox", seconds=self.seconds)
+
+    async def kill(self, sandbox_id: str) -> None:
+        """Safe to say twice."""
+        try:
+            await bounded(
+                AsyncSandbox.kill(sandbox_id, **self.account.parameters), "ending the sandbox", seconds=self.seconds
+            )
+        except LostError:
+            return
+
+    async def discard(self, sandbox_id: str) -> None:
+        """Kill it because of an error that is to be told; where that fails too, its time to live ends it."""
+        try:
+            await self.kill(sandbox_id)
+        except SandboxError as error:
+            logger.warning("the sandbox %s could not be killed: %s", sandbox_id, error.message)
+
+    async def upload(self, machine: AsyncSandbox, path: str, content: bytes | BinaryIO) -> None:
+        """A file of root's, as it is: no form around it."""
+        data = io.BytesIO(content) if isinstance(content, bytes) else content
+        writing = machine.files.write(path, data, user="root", request_timeout=UPLOAD_SECONDS)
+        await bounded(writing, "sending files", seconds=UPLOAD_SECONDS)
+
+    async def snapshot(self, machine: AsyncSandbox) -> str:
+        """The id by which a machine that begins as this one is made."""
+        taken = await bounded(machine.create_snapshot(), "keeping the set-up", seconds=UPLOAD_SECONDS)
+        return taken.snapshot_id
+
+
+def refuse(difference: str) -> None:
+    if difference:
+        raise SandboxError(
+            f"The network of the cloud sandbox is not what was asked for: {difference}.",
+            hint="It was killed before anything entered it. Use --sandbox bubblewrap, or ask E2B.",
+        )

@@ -1,0 +1,47 @@
+"""The base tree as one archive: made on this machine in a directory of its own, which is gone afterwards."""
+
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """`files` counts whatever is no directory."""
+
+    archive: BinaryIO
+    files: int
+
+
+@contextmanager
+def packed(fill: Callable[[Path], None]) -> Iterator[Packed]:
+    """Blocking. Of the host's files nothing else can come along: links are packed as links."""
+    with tempfile.TemporaryDirectory(prefix="agent-fix-") as private:
+        tree = Path(private, "tree")
+        tree.mkdir()
+        fill(tree)
+        count = 0
+
+        def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+            nonlocal count
+            count += not member.isdir()
+            member.uid = member.gid = 0
+            member.uname = member.gname = ""
+            return member
+
+        with Path(private, "tree.tar.gz").open("w+b") as archive:
+            with tarfile.open(
+                fileobj=archive,
+                mode="w:gz",
+                compresslevel=1,
+                format=tarfile.GNU_FORMAT,
+                encoding="utf-8",
+                errors="surrogateescape",
+            ) as tar:
+                for path in sorted(tree.iterdir()):
+                    tar.add(path, path.name, filter=plain)
+            yield Packed(archive, count)

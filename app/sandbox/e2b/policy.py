@@ -1,0 +1,71 @@
+"""What a cloud sandbox may reach: built here and nowhere else, sent, read back, and compared.
+
+Nothing is reachable but the hosts of a set-up, and those while it is carried out only. E2B's own defaults are open and
+an update clears what it leaves out, so each policy names everything.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from e2b.sandbox.sandbox_api import SandboxNetworkOpts, SandboxNetworkUpdate
+
+from app.errors import SetupError
+from app.sandbox.allowlist import address_of, is_internal_name, parse_rule
+
+EVERYTHING = "0.0.0.0/0"
+_DEFAULT_DNS = ["8.8.8.8"]
+"""What names are looked up with while hosts are allowed; E2B may or may not say it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`hosts` and nothing else; nobody from outside reaches the sandbox without its token."""
+
+    hosts: tuple[str, ...] = ()
+
+    def at_creation(self) -> SandboxNetworkOpts:
+        return {"allow_out": list(self.hosts), "deny_out": [EVERYTHING], "allow_public_traffic": False}
+
+    def as_update(self) -> SandboxNetworkUpdate:
+        return {"allow_out": list(self.hosts), "deny_out": [EVERYTHING], "rules": {}}
+
+    def difference(self, internet: bool | None, network: Mapping[str, object]) -> str:
+        """What the cloud says that was not asked for; empty where all is as it was sent."""
+        told = {name: value for name, value in network.items() if value not in (None, [], {}, "")}
+        told.setdefault("allow_out", [])
+        wanted: dict[str, object] = {
+            "allow_out": list(self.hosts),
+            "deny_out": [EVERYTHING],
+            "allow_public_traffic": False,
+        }
+        if told.get("dns_servers") == _DEFAULT_DNS:
+            del told["dns_servers"]
+        if internet and not self.hosts:
+            return "the internet is allowed"
+        names = sorted(wanted.keys() | told.keys())
+        return "; ".join(
+            f"{name} is {told.get(name)!r}, not {wanted.get(name)!r}"
+            for name in names
+            if _canonical(told.get(name)) != _canonical(wanted.get(name))
+        )
+
+
+CLOSED = Policy()
+
+
+def while_set_up(entries: Iterable[str]) -> Policy:
+    """The policy for these hosts, as `Setup.hosts` has them. SetupError for one that only this machine reaches."""
+    hosts = []
+    for entry in entries:
+        host = parse_rule(entry).host
+        if address_of(host) is not None or is_internal_name(host):
+            raise SetupError(
+                f"The set-up wants {entry}, which is on this machine or its network: a cloud sandbox cannot reach it.",
+                hint="Configure a public package index, or use --sandbox bubblewrap.",
+            )
+        hosts.append(host)
+    return Policy(tuple(dict.fromkeys(hosts)))
+
+
+def _canonical(value: object) -> object:
+    return sorted(map(str, value)) if isinstance(value, list) else value
