@@ -1,6 +1,6 @@
 # One image for every role: `docker run IMAGE serve`, `… serve --role worker`, `… doctor`. See docs/deploying.md.
 
-FROM python:3.13-slim-trixie AS build
+FROM python:3.13-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285 AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
 WORKDIR /source
@@ -16,7 +16,7 @@ COPY app app
 RUN /build/bin/hatchling build --target wheel \
     && /build/bin/pip --python /opt/agent-fix/bin/python install --no-index --no-deps dist/*.whl
 
-FROM python:3.13-slim-trixie
+FROM python:3.13-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285
 ARG VERSION=dev
 ARG REVISION=unknown
 ARG SOURCE=unknown
@@ -26,7 +26,7 @@ LABEL org.opencontainers.image.title="agent-fix" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.source="${SOURCE}"
-# Versions are the distribution's newest, so that building again brings its security updates.
+# The base is fixed by its digest, which Dependabot keeps young; what is added to it is the distribution's newest at each build.
 # No program in the image may give its caller more rights than it has: the set-uid bits go.
 # hadolint ignore=DL3008
 RUN apt-get update \

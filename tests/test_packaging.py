@@ -76,6 +76,13 @@ def test_everything_in_the_image_is_locked(stages: list[Stage]) -> None:
                 assert "--require-hashes --only-binary :all:" in command or "--no-index --no-deps" in command, command
 
 
+def test_both_stages_begin_with_one_base_that_nobody_can_change() -> None:
+    bases = re.findall(r"(?m)^FROM (\S+)", (ROOT / "Dockerfile").read_text("utf-8"))
+    assert len(bases) == 2
+    assert len(set(bases)) == 1
+    assert re.fullmatch(r"python:3\.13-slim-trixie@sha256:[0-9a-f]{64}", bases[0]), "no registry, and a digest"
+
+
 def test_only_what_is_copied_enters_the_build(stages: list[Stage]) -> None:
     first, *rest = [line for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line[:1] != "#"]
     assert first == "*"
