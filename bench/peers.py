@@ -92,7 +92,7 @@ def main() -> None:
     chosen = parser.parse_args()
     os.nice(5)
     with tempfile.TemporaryDirectory(prefix="agent-fix-peers-") as root, Stage() as stage:
-        bench = Bench(Path(root), Project.fetch(), load(), stage)
+        bench = Bench(Path(root), _project(), load(), stage)
         every = {"ours": ours(Path(root) / "state"), "mini": mini(), "openhands": openhands()}
         wanted = [harness for name, harness in every.items() if chosen.only is None or name in chosen.only]
         taken, absent = compare(bench, wanted, chosen.steps)
@@ -110,18 +110,27 @@ def main() -> None:
         )
 
 
+def _project() -> Project:
+    try:
+        return Project.fetch()
+    except NotInstalledError as problem:
+        raise SystemExit(f"There is nothing to work on: {problem}") from None
+
+
 def compare(bench: Bench, harnesses: Sequence[Harness], lengths: Sequence[int]) -> tuple[list[Figures], dict[str, str]]:
     """Figures of each that can be had, and why the others cannot."""
     taken: list[Figures] = []
     absent: dict[str, str] = {}
     for harness in harnesses:
+        name = harness.name
         try:
             version = harness.prepare()
             for steps in lengths:
-                print(f"{harness.name} {version}, {steps} steps …", file=sys.stderr, flush=True)
+                name = f"{harness.name}, {steps} steps"
+                print(f"{name}, version {version} …", file=sys.stderr, flush=True)
                 taken.append(bench.perform(harness, version, steps))
         except (NotInstalledError, PerformanceError, RuntimeError) as problem:
-            absent[harness.name] = str(problem)
+            absent[name] = str(problem)
     return taken, absent
 
 
