@@ -135,7 +135,7 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
     fix.add_argument("--base", metavar="REF", help="commit, branch or tag to start from (default: HEAD)")
     fix.add_argument("--model", metavar="M", help="a LiteLLM model name, or recorded/FILE (default: AGENT_FIX_MODEL)")
     fix.add_argument("--runner", metavar="R", help="which agent works (default: native)")
-    fix.add_argument("--sandbox", choices=("bubblewrap", "none"), help="none: no isolation, and the result says so")
+    fix.add_argument("--sandbox", choices=("bubblewrap", "e2b", "none"), help="e2b: in the cloud; none: no isolation")
     fix.add_argument("--out", type=Path, metavar="DIR", help="where the results go (default: in the state directory)")
     fix.add_argument(
         "--reasoning",
@@ -228,6 +228,7 @@ def _add_doctor(commands: "Commands[argparse.ArgumentParser]") -> None:
         help="prove what the sandbox promises on this machine",
         description="Tries to break each property of the sandbox and prints the exact repair where one fails.",
     )
+    doctor.add_argument("--sandbox", choices=("bubblewrap", "e2b"), default="bubblewrap", help="default: %(default)s")
     doctor.add_argument("--json", action="store_true", help="print the checks as JSON")
     _add_state(doctor)
 

@@ -11,7 +11,7 @@ from app.attempts import Allotment, Attempt, trajectory_of
 from app.bootstrap.kinds import KindOfTask
 from app.bootstrap.lessons import memory_of
 from app.bootstrap.outsider import outsider
-from app.bootstrap.sandboxes import make_provider
+from app.bootstrap.sandboxes import make_provider, toolbox
 from app.config import RepoConfig
 from app.context.history import MAX_COMMITS
 from app.context.instructions import instructions
@@ -238,15 +238,15 @@ class Desk(ABC):
 
     async def _setup(self) -> Setup:
         settings, config = self.ground.settings, self.ground.config
-        python = python_interpreter()
-        clients = asked_once(settings.environment, python)
+        tools = toolbox(self.ground.job.sandbox, settings)
         setup = await plan_setup(
             self.ground.tree,
             commands=config.setup,
             extra_hosts=config.network,
-            clients=clients,
-            python=python,
+            clients=tools.clients,
+            python=tools.python,
             scope=self.ground.job.task.repository,
+            find_tool=tools.find_tool,
         )
         for command in setup.commands:
             self.progress.say("note", f"set-up: {one_line(command)[:160]}")

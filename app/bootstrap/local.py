@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from app.bootstrap.desk import Desk, Ground
 from app.bootstrap.metering import make_meters
-from app.bootstrap.sweeping import sweep
+from app.bootstrap.sweeping import sweep_everywhere
 from app.config import RepoConfig
 from app.context.history import MAX_COMMITS
 from app.errors import OutputError
@@ -147,7 +147,7 @@ class House:
 
     def sweep(self) -> None:
         """Remove what jobs that have ended left behind."""
-        sweep(self.settings.state, self.store, lambda row: row.unattended)
+        sweep_everywhere(self.settings, self.store, lambda row: row.unattended)
 
 
 class LocalDesk(Desk):

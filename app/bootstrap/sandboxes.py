@@ -1,10 +1,22 @@
-"""Sandbox providers by their names."""
+"""Sandbox providers by their names, and what set-ups in them are planned with."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from app.errors import AgentFixError, ExitCode
 from app.sandbox.base import SandboxProvider
 from app.sandbox.bubblewrap import BubblewrapProvider
+from app.sandbox.e2b.indexes import PYTHON, ask_reachable, find_in_template
+from app.sandbox.hosts import PackageClients, asked_once
+from app.sandbox.setup import FindTool, find_visible
 from app.sandbox.unsandboxed import UnsandboxedProvider
-from app.settings import Settings
+from app.settings import Settings, python_interpreter
+
+if TYPE_CHECKING:
+    from app.sandbox.e2b.provider import E2BProvider
+
+SANDBOXES = ("bubblewrap", "e2b", "none")
 
 
 def make_provider(name: str, settings: Settings) -> SandboxProvider:
@@ -13,9 +25,37 @@ def make_provider(name: str, settings: Settings) -> SandboxProvider:
     match name:
         case "bubblewrap":
             return BubblewrapProvider(root, caches=settings.state / "caches", environment=settings.environment)
+        case "e2b":
+            return make_e2b(settings)
         case "none":
             return UnsandboxedProvider(root)
         case _:
             raise AgentFixError(
-                f"There is no sandbox {name!r}.", code=ExitCode.SANDBOX, hint="Sandboxes are: bubblewrap, none."
+                f"There is no sandbox {name!r}.",
+                code=ExitCode.SANDBOX,
+                hint=f"Sandboxes are: {', '.join(SANDBOXES)}.",
             )
+
+
+def make_e2b(settings: Settings) -> "E2BProvider":
+    """Workers that share a database share their sandboxes too."""
+    from app.sandbox.e2b.cloud import Account  # noqa: PLC0415  # its library is heavy, and few use it
+    from app.sandbox.e2b.provider import E2BProvider  # noqa: PLC0415
+
+    scope = settings.database_url or str(settings.state)
+    return E2BProvider(Account.of(settings.environment), scope=scope, caches=settings.state / "caches")
+
+
+class Toolbox(NamedTuple):
+    """What a sandbox has for a set-up: an interpreter, the package clients' indexes, and other tools by name."""
+
+    python: Path
+    clients: Callable[[], Awaitable[PackageClients]]
+    find_tool: FindTool
+
+
+def toolbox(name: str, settings: Settings) -> Toolbox:
+    python = python_interpreter()
+    if name == "e2b":
+        return Toolbox(PYTHON, asked_once(settings.environment, python, ask_reachable), find_in_template)
+    return Toolbox(python, asked_once(settings.environment, python), find_visible)

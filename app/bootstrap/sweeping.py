@@ -1,12 +1,16 @@
 """What jobs leave behind on this machine when they end in the middle: sandboxes, and removals that were cut short."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from app.bootstrap.sandboxes import make_e2b
+from app.errors import SandboxError
 from app.jobs.store import JobRow, JobStore
 from app.sandbox.workplace import remove_tree
 from app.scratch import sweep_scratch
+from app.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -31,3 +35,24 @@ def sweep(state: Path, store: JobStore, may_go: Callable[[JobRow], bool] = left_
                 continue
             swept += 1
     return swept
+
+
+def sweep_everywhere(settings: Settings, store: JobStore, may_go: Callable[[JobRow], bool] = left_alone) -> int:
+    """On this machine and in the cloud. Blocking; not for a thread with an event loop."""
+    return sweep(settings.state, store, may_go) + sweep_cloud(settings, store, may_go)
+
+
+def sweep_cloud(settings: Settings, store: JobStore, may_go: Callable[[JobRow], bool] = left_alone) -> int:
+    """The same at E2B, where this installation has used it; returns how many. Blocking."""
+    if settings.sandbox != "e2b" and not (settings.state / "caches" / "e2b").exists():
+        return 0
+
+    def ended(key: str) -> bool:
+        row = store.get(key.partition(".")[0])
+        return row is not None and row.final and may_go(row)
+
+    try:
+        return asyncio.run(make_e2b(settings).sweep(ended))
+    except SandboxError as error:  # the next sweep comes by again, and E2B ends them by itself in the end
+        logger.warning("sandboxes at E2B cannot be looked through: %s", error.message)
+        return 0

@@ -11,7 +11,7 @@ from app.settings import read_settings
 
 def doctor_command(arguments: argparse.Namespace) -> int:
     settings = read_settings(arguments.state)
-    provider = make_provider("bubblewrap", settings)
+    provider = make_provider(arguments.sandbox, settings)
     checks = asyncio.run(provider.check())
     if arguments.json:
         rows = [{"name": c.name, "ok": c.ok, "detail": c.detail, "repair": c.repair} for c in checks]

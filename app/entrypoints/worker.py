@@ -18,7 +18,7 @@ from typing import Protocol
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.bootstrap.premises import Premises
-from app.bootstrap.sweeping import sweep
+from app.bootstrap.sweeping import sweep_everywhere
 from app.errors import ExitCode
 from app.failpoints import failpoint
 from app.jobs.owner import this_process
@@ -103,8 +103,8 @@ class Worker:
             done.result()
         if self._sweeping is None and monotonic() - self._swept_at >= self._rhythm.sweep:
             self._swept_at = monotonic()
-            state, store = self._premises.settings.state, self._premises.store()
-            self._sweeping = asyncio.create_task(asyncio.to_thread(sweep, state, store))
+            settings, store = self._premises.settings, self._premises.store()
+            self._sweeping = asyncio.create_task(asyncio.to_thread(sweep_everywhere, settings, store))
 
     async def _claim(self) -> None:
         queue = self._premises.queue

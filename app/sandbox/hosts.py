@@ -49,7 +49,11 @@ def certificates(environment: Mapping[str, str]) -> PackageClients:
     )
 
 
-def asked_once(environment: Mapping[str, str], python: Path) -> Callable[[], Awaitable[PackageClients]]:
+def asked_once(
+    environment: Mapping[str, str],
+    python: Path,
+    ask: Callable[[Mapping[str, str], Path], Awaitable[PackageClients]] = ask_clients,
+) -> Callable[[], Awaitable[PackageClients]]:
     """A callable that asks at its first call, and remembers."""
     lock = asyncio.Lock()
     answers: list[PackageClients] = []
@@ -57,7 +61,7 @@ def asked_once(environment: Mapping[str, str], python: Path) -> Callable[[], Awa
     async def clients() -> PackageClients:
         async with lock:
             if not answers:
-                answers.append(await ask_clients(environment, python))
+                answers.append(await ask(environment, python))
         return answers[0]
 
     return clients

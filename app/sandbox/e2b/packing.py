@@ -1,12 +1,13 @@
 """The base tree as one archive: made on this machine in a directory of its own, which is gone afterwards."""
 
 import tarfile
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from app.scratch import scratch
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,8 @@ class Packed:
 @contextmanager
 def packed(fill: Callable[[Path], None]) -> Iterator[Packed]:
     """Blocking. Of the host's files nothing else can come along: links are packed as links."""
-    with tempfile.TemporaryDirectory(prefix="agent-fix-") as private:
-        tree = Path(private, "tree")
+    with scratch("packing") as private:
+        tree = private / "tree"
         tree.mkdir()
         fill(tree)
         count = 0
@@ -33,7 +34,7 @@ def packed(fill: Callable[[Path], None]) -> Iterator[Packed]:
             member.uname = member.gname = ""
             return member
 
-        with Path(private, "tree.tar.gz").open("w+b") as archive:
+        with (private / "tree.tar.gz").open("w+b") as archive:
             with tarfile.open(
                 fileobj=archive,
                 mode="w:gz",

@@ -56,6 +56,7 @@ class E2BProvider:
             )
         if not self._cloud.account.key:
             raise SandboxError("E2B_API_KEY is not set.", hint=KEY_REPAIR)
+        self._snapshots.mkdir(mode=0o700, parents=True, exist_ok=True)  # also says that there is something to sweep
         machine = await self._again(spec.key) or await self._new(spec, on_output)
         sandbox = self._sandbox(machine, spec)
         sandbox.left_out = await left_out(machine)
@@ -156,7 +157,6 @@ class E2BProvider:
             logger.warning("the set-up is not kept for the next job: %s", error.message)
             return
         kept = self._kept(setup)
-        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = kept.with_suffix(".partial")
         partial.write_text(snapshot, "utf-8")
         partial.rename(kept)

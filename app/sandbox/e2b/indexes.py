@@ -1,0 +1,38 @@
+"""Which package indexes a cloud machine uses: this machine's own where it can reach them, else the clients' own."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from app.sandbox.allowlist import address_of, is_internal_name, parse_rule
+from app.sandbox.clients.base import PackageClients
+from app.sandbox.hosts import ask_clients
+
+PYTHON = Path("python3")
+TOOLS = frozenset({"node", "npm"})
+"""What the base template has, besides Python."""
+_KEPT = ("PATH", "RUSTUP_HOME", "PYENV_ROOT", "NVM_DIR", "LANG")
+
+
+def find_in_template(name: str) -> str | None:
+    return name if name in TOOLS else None
+
+
+async def ask_reachable(environment: Mapping[str, str], python: Path) -> PackageClients:
+    """A mirror on loopback or in an office is nothing to a cloud machine: then clients are asked without settings."""
+    asked = await ask_clients(environment, python)
+    if not asked.directories and not asked.problems and all(map(_public, asked.hosts)):
+        return asked
+    return await ask_clients(unsettled(environment), python)
+
+
+def unsettled(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which package clients find no settings of anybody."""
+    kept = {name: environment[name] for name in _KEPT if name in environment}
+    nowhere = dict.fromkeys(("PIP_CONFIG_FILE", "npm_config_userconfig", "npm_config_globalconfig"), os.devnull)
+    return {**kept, **nowhere, "HOME": "/nonexistent", "GOENV": "off"}
+
+
+def _public(origin: str) -> bool:
+    host = parse_rule(origin).host
+    return address_of(host) is None and not is_internal_name(host)
