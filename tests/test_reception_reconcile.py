@@ -85,6 +85,23 @@ async def test_reviews_that_ask_for_changes_are_found(desk: FrontDesk) -> None:
     assert len(desk.jobs()) == 1
 
 
+async def test_conflicts_of_our_own_are_found(desk: FrontDesk) -> None:
+    await desk.labels()
+    desk.ends("pr_opened")
+    ours, theirs = desk.our_pull(), desk.open_pull()
+    desk.world.push_as_human(desk.repo, "main", {"app/money.py": "half = 0.7\n"})
+    for pull in (ours, theirs):
+        assert pull.pull is not None
+        pull.pull.mergeable = False
+    await begun(desk)
+    await looked(desk)
+    _, found = desk.jobs()
+    assert (found.commission.aim, found.commission.place.number) == ("conflicts", ours.number)
+    desk.ends("error", found)
+    await looked(desk)
+    assert len(desk.jobs()) == 2, "once for each pair of commits"
+
+
 async def test_words_from_before_the_first_look_are_history(desk: FrontDesk) -> None:
     desk.world.comment(desk.repo, desk.issue, desk.owner, "/agent fix it")
     desk.world.tick(3_600)

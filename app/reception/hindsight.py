@@ -12,6 +12,7 @@ from app.events import (
     InstallationChanged,
     IssueChanged,
     Labelled,
+    Pushed,
     Repository,
     ReviewCommented,
     Reviewed,
@@ -86,6 +87,10 @@ class Hindsight:
             pull_requests=(pull.number,),
             app=failed.app,
         )
+
+    def pushed(self, branch: str) -> Pushed:
+        """As if it had just moved: what is against it may conflict."""
+        return Pushed(**self._by(NOBODY), branch=branch, before="", after="")
 
     def called_off(
         self, issue: IssueFacts, happened: Iterable[HappenedFacts], since: datetime

@@ -52,9 +52,12 @@ class Look:
         if self._since is not None:
             async for found in self._said(self._since):
                 yield found
-        for pull in await self._readers.pulls.open():
+        pulls = await self._readers.pulls.open()
+        for pull in pulls:
             async for found in self._of_pull(pull):
                 yield found
+        for base in sorted({pull.base_branch for pull in pulls if pull.author == self._us.user}):
+            yield _ready("", self._hindsight.pushed(base))
 
     async def _called_off(self, job: Commissioned) -> AsyncIterator[Found]:
         number, origin = job.commission.place.number, job.job.task.origin
