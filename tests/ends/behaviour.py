@@ -97,13 +97,10 @@ def cases() -> Iterator[Case]:
         ends = "no_change" if not says and position < 2 else "error"
         yield Case(f"{name}, once, {where}", once(position, reply), "submitted", 6)
         yield Case(f"{name}, for ever, {where}", ever(position, always(reply)), ends, position + most, says=says)
-    yield from _mixtures()
     yield from _many_calls()
-    yield from _circles()
-    yield from _edits()
-    yield from _submissions()
     yield from _floods()
-    yield from _hanging()
+    for family in (_mixtures, _circles, _edits, _submissions, _hanging):
+        yield from (replace(case, wire=False) for case in family())
 
 
 def _mixtures() -> Iterator[Case]:
@@ -218,7 +215,7 @@ def _floods() -> Iterator[Case]:
         most = SAME_STUCK if "random" in name else STUCK
         yield Case(f"{name}, once", once(1, reply), "submitted", 6)
         yield Case(f"{name}, for ever", ever(1, always(reply)), "error", 1 + most, says="circle")
-    yield Case("16 floods at once", once(1, act(*[("bash", {"command": "seq 1 9000"})] * 16)), "submitted", 6)
+    yield Case("16 floods at once", once(1, act(*[("bash", {"command": "seq 1 4000"})] * 16)), "submitted", 6)
 
     def growing(number: int, _body: dict[str, Any]) -> Reply:
         return write(f"f{number}.txt", f"{number} is a number\n" * (LARGE // 20))
@@ -244,4 +241,4 @@ def _hanging() -> Iterator[Case]:
         yield Case(f"{name}, for ever", ever(1, always(reply)), "error", 1 + STUCK, says="circle", boxed=boxed)
     flood = bash("yes", timeout=1)
     yield Case("output without an end, once", once(2, flood), "submitted", 6, boxed=True)
-    yield Case("output without an end, for ever", ever(1, always(flood)), "error", 1 + NEARLY_STUCK, boxed=True)
+    yield Case("output without an end, for ever", ever(1, always(flood)), "error", 1 + SAME_STUCK, boxed=True)

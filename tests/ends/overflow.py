@@ -79,13 +79,13 @@ def _by_the_provider() -> Iterator[Case]:
     each = [reply for turn in worked(11) for reply in (turn, TOO_LONG)]
     yield Case("an overflow at every second call", first(each, always(TOO_LONG)), "error|limit_reached", 30)
     for characters in (30_000, 60_000, 120_000):
-        job = first([*worked(14), FIX, SUBMIT, *GOOD], always(SUBMIT))
+        job = first([*worked(11), FIX, SUBMIT, *GOOD], always(SUBMIT))
         small = refuses_above(characters, job)
         reviews = (ACCEPTED,)
         name = f"a window of {characters:,} characters that nobody told of"
         yield Case(name, small, "submitted", 24, reviews=reviews, price=None)
         endless = Case(f"{name}, for ever", refuses_above(characters, _endless()), "limit_reached", 30, price=None)
-        yield replace(endless, budget=Budget(steps=15))
+        yield replace(endless, budget=Budget(steps=12))
     tiny = refuses_above(2_000, always(SUBMIT))
     yield Case(
         "a window smaller than the head that nobody told of", tiny, "error", HOPELESS, "does not fit", price=None
@@ -103,13 +103,13 @@ def _by_our_count() -> Iterator[Case]:
         case = Case(f"a window of {window:,} tokens", always(SUBMIT), "error", 0, "does not fit", price=price(window))
         yield case
         yield replace(case, name=f"{case.name}, all of them for the answer", price=price(window, window))
-    for window in (8_000, 16_000, 32_000):
-        job = first([*worked(14), FIX, SUBMIT], always(SUBMIT))
+    for window in (8_000, 16_000, 24_000):
+        job = first([*worked(11), FIX, SUBMIT], always(SUBMIT))
         for name, most in (("", 2_000), (", all of them for the answer", window)):
             full = Case(f"a job longer than {window:,} tokens{name}", job, "submitted", 16, reviews=(ACCEPTED,))
             yield replace(full, price=price(window, most))
             endless = Case(f"an endless job in {window:,} tokens{name}", _endless(), "limit_reached", 25)
-            yield replace(endless, price=price(window, most), budget=Budget(steps=15))
+            yield replace(endless, price=price(window, most), budget=Budget(steps=12))
     for size in (8_000, 60_000):
         brief = Case(f"a brief of {size:,} words", always(SUBMIT), "error", 0, "does not fit", brief="word " * size)
         yield replace(brief, price=price(8_000))

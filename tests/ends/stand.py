@@ -16,6 +16,7 @@ from app.agent.tools import Toolbox
 from app.agent.turn import Step
 from app.errors import AgentFixError
 from app.job import Budget
+from app.model.base import Model
 from app.model.breaker import Breakers
 from app.model.budget import MemoryLedger
 from app.model.litellm import LiteLLMModel, Patience
@@ -26,7 +27,8 @@ from app.runners.base import Review, Submission
 from app.runners.native import SandboxTree
 from app.sandbox.base import WORKSPACE, Completed, OnOutput, Sandbox
 from app.sandbox.changes import baseline
-from tests.ends.endpoint import Play
+from tests.ends.endpoint import Play, Player
+from tests.ends.spoken import SpokenModel
 from tests.fakes.local_sandbox import LocalSandbox
 from tests.fakes.local_tree import LocalTree
 from tests.fakes.memory_journal import MemoryBlobs, MemoryJournal
@@ -59,6 +61,8 @@ class Case:
     price: Price | None = field(default_factory=lambda: Price(input=1, cached=0.1, output=10))
     fallbacks: int = 0
     brief: str = "Fix it."
+    wire: bool = True
+    """Whether it goes over HTTP and through LiteLLM; where not, the same answers are said by a double."""
     boxed: bool = False
     """In a real sandbox: what is played leaves processes behind."""
 
@@ -140,6 +144,7 @@ class Stand:
         if sandbox is not None:
             self._tree = SandboxTree(sandbox, baseline(MemoryTree(FILES)))
         self.blobs = MemoryBlobs()
+        self._player = player if isinstance(player, Player) else None
         self._environment = {"OPENAI_API_BASE": player.url, "OPENAI_API_KEY": "sk-canary-0123456789"}
         self.spent: list[int] = []
         """What was spent when each request arrived."""
@@ -183,10 +188,13 @@ class Stand:
     def _meter(self) -> Meter:
         names = ["openai/local", *(f"openai/other-{number}" for number in range(self.case.fallbacks))]
         patience = Patience(first=5.0, between=5.0)
-        first, *others = [
+        made: list[Model] = [
             LiteLLMModel(name, environment=self._environment, price=self.case.price, patience=patience)
             for name in names
         ]
+        first, *others = made
+        if not self.case.wire and self._player is not None:
+            first, others = SpokenModel(first.info, self._player), []
         return Meter(
             first,
             self.ledger,
