@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.bootstrap.desk import INSTRUCTION_TOKENS, MAP_TOKENS
+from app.bootstrap.showing import INSTRUCTION_TOKENS, MAP_TOKENS
 from app.context.guards import MOST
 from app.context.history import LARGE_COMMIT
 from app.context.overrides import MAX_BYTES

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.bootstrap.desk import Desk, Ground
+from app.bootstrap.desk import Desk
+from app.bootstrap.ground import Ground
 from app.bootstrap.metering import make_meters
 from app.bootstrap.premises import Premises
 from app.commission import Commission

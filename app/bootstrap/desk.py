@@ -2,27 +2,22 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
-from app.agent.prompts import render_brief
 from app.asking import AskBench, answer
 from app.attempts import Allotment, Attempt, trajectory_of
+from app.bootstrap.ground import Ground
 from app.bootstrap.kinds import KindOfTask
 from app.bootstrap.lessons import memory_of
 from app.bootstrap.outsider import outsider
 from app.bootstrap.sandboxes import make_provider, toolbox
-from app.config import RepoConfig
+from app.bootstrap.showing import Showing
 from app.context.history import MAX_COMMITS
-from app.context.instructions import instructions
-from app.context.overrides import Overrides
 from app.context.survey import Survey
 from app.errors import AgentFixError
 from app.failpoints import failpoint
-from app.gitstore import GitStore
-from app.job import Answers, Job, Journal, Progress, Silence, Steering
-from app.jobs.lessons import SqlLessons
-from app.jobs.store import JobBlobs, JobStore
+from app.job import Answers, Journal, Progress, Silence, Steering
+from app.jobs.store import JobBlobs
 from app.lessons.experience import Experience, commands_in
 from app.model.base import WorkKind
 from app.model.budget import Totals
@@ -30,8 +25,6 @@ from app.model.meters import Meters
 from app.patch import Patch
 from app.pipeline import Bench, Published, solve
 from app.plan import Plan
-from app.plan_text import parse_plan_file
-from app.planner import make_plan
 from app.questions import nobody_answers
 from app.result import Result
 from app.runners.base import Runner, Submission
@@ -40,34 +33,12 @@ from app.runners.registry import find_runner
 from app.sandbox.base import Sandbox, Setup, Spec
 from app.sandbox.hosts import asked_once
 from app.sandbox.setup import plan_setup
-from app.settings import Settings, python_interpreter
+from app.settings import python_interpreter
 from app.text import one_line
-from app.tree import Tree
 from app.verify.facts import Known, Verified
 from app.verify.verifier import TimeLimits, Verifier
 from app.verify.weight import changed_lines
 from app.workspaces import AnotherAgent, Workspaces
-
-MAP_TOKENS = 2_500
-INSTRUCTION_TOKENS = 3_000
-
-
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """What a desk stands on: the job with its configuration and base tree, and where it is kept."""
-
-    job: Job
-    config: RepoConfig
-    tree: Tree
-    mirror: GitStore
-    store: JobStore
-    settings: Settings
-    notes: tuple[str, ...] = ()
-    """For everybody who reads the result."""
-    overrides: Overrides | None = None
-    """The default branch's prompts, where the base is another branch."""
-    lessons: SqlLessons | None = None
-    """Of the job's repository; None where none are kept."""
 
 
 class Desk(ABC):
@@ -88,6 +59,7 @@ class Desk(ABC):
         self.memory = memory_of(ground.job, ground.lessons, ground.settings, ground.store, forget=self.forget)
         self.steering: Steering = Silence()
         self.kind = KindOfTask(ground.job, ground.mirror, ground.tree, ground.overrides)
+        self.showing = Showing(ground, self.kind, self.memory, self._survey())
         self.runners: list[Runner] = []
         """One for each attempt, in order."""
         self.plan: Plan | None = None
@@ -184,13 +156,13 @@ class Desk(ABC):
             expects_red=job.expects_red,
             progress=self.progress,
             limits=TimeLimits.within(job.budget.minutes),
-            guards=self.survey.guards,
+            guards=self.showing.survey.guards,
         )
         return Bench(
             progress=self.progress,
             plan=self._plan,
             approve=self.approve,
-            brief=self._brief,
+            brief=self.showing.brief,
             open_work=self.workspaces.work,
             export=self.workspaces.export,
             runner=self._runner,
@@ -207,7 +179,7 @@ class Desk(ABC):
     def ask_bench(self) -> AskBench:
         return AskBench(
             progress=self.progress,
-            brief=partial(self._brief, None, Known()),
+            brief=partial(self.showing.brief, None, Known()),
             open_work=self.workspaces.work,
             runner=self._only_runner,
             totals=self._totals,
@@ -219,6 +191,11 @@ class Desk(ABC):
         unprotected = "The work was done without a sandbox (--sandbox none)."
         left_out = [text.partition("\n")[0] for text in self.workspaces.left_out]
         return (*((unprotected,) if self.ground.job.sandbox == "none" else ()), *left_out)
+
+    def _survey(self) -> Survey:
+        task, caches = self.ground.job.task, self.ground.settings.state / "caches"
+        text = "\n\n".join(filter(None, (task.issue.title, task.request, task.issue.body)))
+        return Survey(self.ground.tree, text, cache=caches / "index", past=self.past)
 
     def _totals(self) -> Totals:
         return self.meter.totals()
@@ -263,54 +240,8 @@ class Desk(ABC):
         return await self.outsider.tools(python, asked_once(self.ground.settings.environment, python))
 
     async def _plan(self, journal: Journal, answers: Sequence[Answers] = ()) -> Plan:
-        job = self.ground.job
-        if job.plan_file:
-            self.plan = parse_plan_file(job.plan_file)
-            return self.plan
-        # Not in a thread: the steps of a job are numbered in the order in which they begin.
-        repository_map, rules = self._repository
-        self.plan = await make_plan(
-            self.meters.of("plan"),
-            journal,
-            job,
-            answers=answers,
-            repository_map=repository_map,
-            instructions=rules,
-            lessons=self.memory.shown,
-            overrides=self.kind.overrides,
-        )
+        self.plan = await self.showing.plan(self.meters, journal, answers)
         return self.plan
-
-    @cached_property
-    def survey(self) -> Survey:
-        task = self.ground.job.task
-        text = "\n\n".join(filter(None, (task.issue.title, task.request, task.issue.body)))
-        return Survey(self.ground.tree, text, cache=self.ground.settings.state / "caches" / "index", past=self.past)
-
-    @cached_property
-    def _repository(self) -> tuple[str, list[tuple[str, str]]]:
-        """The map and the rules of the repository, as the model is shown them; the same for the same base."""
-        described = self.survey.map(MAP_TOKENS)
-        rules = [(rule.path, rule.text) for rule in instructions(self.ground.tree, INSTRUCTION_TOKENS)]
-        if self.ground.config.instructions:
-            rules.insert(0, (".github/agent-fix.yml", self.ground.config.instructions))
-        return described, rules
-
-    def _brief(self, plan: Plan | None, known: Known, answers: Sequence[Answers] = ()) -> str:
-        job = self.ground.job
-        repository_map, rules = self._repository
-        on_the_branch = job.task.follows_up and job.aim == "fix"  # its diff says better where to look
-        return render_brief(
-            self.kind.shown,
-            plan=plan,
-            answers=answers,
-            repository_map="" if on_the_branch else repository_map,
-            instructions=rules,
-            suite=known.brief,
-            guards=self.survey.guards(plan.candidate_files) if plan else (),
-            lessons=self.memory.shown,
-            overrides=self.kind.overrides,
-        )
 
     def _only_runner(self, sandbox: Sandbox, journal: Journal) -> Runner:
         return self._runner(sandbox, Attempt(1, journal, Allotment(budget=self.ground.job.budget)))

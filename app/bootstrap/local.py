@@ -11,7 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.bootstrap.desk import Desk, Ground
+from app.bootstrap.desk import Desk
+from app.bootstrap.ground import Ground
 from app.bootstrap.metering import make_meters
 from app.bootstrap.sweeping import sweep_everywhere
 from app.config import RepoConfig
