@@ -178,9 +178,13 @@ class LocalE2B:
     def end(self) -> None:
         """What still executes, so that the server can stop."""
         for machine in self.machines.values():
-            for pid in list(machine.processes):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            self.end_processes(machine)
+
+    def end_processes(self, machine: LocalMachine) -> None:
+        """From any thread."""
+        for pid in list(machine.processes):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     async def lose(self, sandbox_id: str) -> None:
         """The machine is gone, with all that it executes."""

@@ -19,7 +19,6 @@ TAG = "agent-fix"
 KEY = "agent-fix-key"
 ALIVE = 3600
 """Seconds that a machine lives after the last time we said so: E2B ends those that a dead process left."""
-UPLOAD_SECONDS = 600.0
 MOST_PAGES = 100
 
 
@@ -51,10 +50,11 @@ class Account:
 class Cloud:
     """`scope` keeps the machines of one installation apart from another's with the same account."""
 
-    def __init__(self, account: Account, scope: str, *, seconds: float = 60.0) -> None:
+    def __init__(self, account: Account, scope: str, *, seconds: float = 60.0, upload_seconds: float = 600.0) -> None:
         self.account = account
         self.scope = scope
         self.seconds = seconds
+        self.upload_seconds = upload_seconds
 
     async def find(self, key: str = "") -> list[SandboxInfo]:
         """Ours of that key, or all of ours: running or paused."""
@@ -134,12 +134,12 @@ class Cloud:
     async def upload(self, machine: AsyncSandbox, path: str, content: bytes | BinaryIO) -> None:
         """A file of root's, as it is: no form around it."""
         data = io.BytesIO(content) if isinstance(content, bytes) else content
-        writing = machine.files.write(path, data, user="root", request_timeout=UPLOAD_SECONDS)
-        await bounded(writing, "sending files", seconds=UPLOAD_SECONDS)
+        writing = machine.files.write(path, data, user="root", request_timeout=self.upload_seconds)
+        await bounded(writing, "sending files", seconds=self.upload_seconds)
 
     async def snapshot(self, machine: AsyncSandbox) -> str:
         """The id by which a machine that begins as this one is made."""
-        taken = await bounded(machine.create_snapshot(), "keeping the set-up", seconds=UPLOAD_SECONDS)
+        taken = await bounded(machine.create_snapshot(), "keeping the set-up", seconds=self.upload_seconds)
         return taken.snapshot_id
 
 

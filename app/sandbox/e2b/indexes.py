@@ -11,6 +11,7 @@ from app.sandbox.hosts import ask_clients
 PYTHON = Path("python3")
 TOOLS = frozenset({"node", "npm"})
 """What the base template has, besides Python."""
+NOWHERE = "/nonexistent"
 _KEPT = ("PATH", "RUSTUP_HOME", "PYENV_ROOT", "NVM_DIR", "LANG")
 
 
@@ -29,8 +30,9 @@ async def ask_reachable(environment: Mapping[str, str], python: Path) -> Package
 def unsettled(environment: Mapping[str, str]) -> dict[str, str]:
     """An environment in which package clients find no settings of anybody."""
     kept = {name: environment[name] for name in _KEPT if name in environment}
-    nowhere = dict.fromkeys(("PIP_CONFIG_FILE", "npm_config_userconfig", "npm_config_globalconfig"), os.devnull)
-    return {**kept, **nowhere, "HOME": "/nonexistent", "GOENV": "off"}
+    nowhere = {"PIP_CONFIG_FILE": os.devnull, "GOENV": "off", "HOME": NOWHERE}
+    npm = {f"npm_config_{kind}config": f"{NOWHERE}/{kind}" for kind in ("user", "global")}
+    return {**kept, **nowhere, **npm}
 
 
 def _public(origin: str) -> bool:

@@ -39,8 +39,11 @@ class E2BProvider:
 
     name = "e2b"
 
-    def __init__(self, account: Account, *, scope: str, caches: Path, seconds: float = 60.0) -> None:
-        self._cloud = Cloud(account, hashlib.sha256(scope.encode()).hexdigest()[:32], seconds=seconds)
+    def __init__(
+        self, account: Account, *, scope: str, caches: Path, seconds: float = 60.0, upload_seconds: float = 600.0
+    ) -> None:
+        ours = hashlib.sha256(scope.encode()).hexdigest()[:32]
+        self._cloud = Cloud(account, ours, seconds=seconds, upload_seconds=upload_seconds)
         self._snapshots = caches / "e2b"
 
     async def check(self) -> tuple[Check, ...]:
@@ -59,7 +62,7 @@ class E2BProvider:
         self._snapshots.mkdir(mode=0o700, parents=True, exist_ok=True)  # also says that there is something to sweep
         machine = await self._again(spec.key) or await self._new(spec, on_output)
         sandbox = self._sandbox(machine, spec)
-        sandbox.left_out = await left_out(machine)
+        sandbox.left_out = await left_out(self._cloud, machine)
         return sandbox
 
     async def sweep(self, ended: Callable[[str], bool]) -> int:
@@ -85,7 +88,7 @@ class E2BProvider:
     async def _reach(self, sandbox_id: str, key: str) -> AsyncSandbox | None:
         try:
             machine = await self._cloud.connect(sandbox_id)
-            ready = await step(machine, f"{AGAIN} && echo ready || echo unready")
+            ready = await step(self._cloud, machine, f"{AGAIN} && echo ready || echo unready")
         except LostError:
             return None
         if ready.strip() != "ready":
@@ -104,7 +107,7 @@ class E2BProvider:
                 if setup is not None and not prepared:
                     await self._set_up(machine, spec, setup, on_output)
                     await self._fill(machine, tree)
-                await step(machine, FINISH, *(setup.directories if setup else ()))
+                await step(self._cloud, machine, FINISH, *(setup.directories if setup else ()))
             except BaseException:
                 await self._cloud.discard(machine.sandbox_id)
                 raise
@@ -118,22 +121,24 @@ class E2BProvider:
         if kept is not None and kept.exists():
             try:
                 return await self._cloud.create(key, kept.read_text("utf-8")), True
-            except LostError:
-                logger.info("E2B does not know the kept set-up any more; it is made again")
+            except SandboxError as error:
+                logger.info("the kept set-up cannot be used: %s", error.message)
+                machine = await self._cloud.create(key)
                 kept.unlink(missing_ok=True)
+                return machine, False
         return await self._cloud.create(key), False
 
     async def _fill(self, machine: AsyncSandbox, tree: Packed) -> None:
         await furnish(self._cloud, machine)
         tree.archive.seek(0)
         await self._cloud.upload(machine, ARCHIVE, tree.archive)
-        await step(machine, UNPACK, str(tree.files))
+        await step(self._cloud, machine, UNPACK, str(tree.files))
 
     async def _set_up(self, machine: AsyncSandbox, spec: Spec, setup: Setup, on_output: OnOutput | None) -> None:
         """The only time at which anything is reachable: the named hosts, while the commands run."""
         policy = while_set_up(setup.hosts)
         sandbox = self._sandbox(machine, spec)
-        await step(machine, OPEN_ENV)
+        await step(self._cloud, machine, OPEN_ENV)
         if policy != CLOSED:
             await self._cloud.apply(machine, policy)
         failed = await carry_out(
@@ -144,8 +149,8 @@ class E2BProvider:
         )
         if policy != CLOSED:
             await self._cloud.apply(machine, CLOSED)
-        await step(machine, COLLECT, *setup.directories)
-        await note_left_out(machine, failed)
+        await step(self._cloud, machine, COLLECT, *setup.directories)
+        await note_left_out(self._cloud, machine, failed)
         if not failed:
             await self._keep(machine, setup)
 

@@ -75,23 +75,24 @@ echo done > {PLACE}/ready
 AGAIN = f"[ -s {PLACE}/ready ] && [ -d {WORKSPACE} ] && install -m 644 {PLACE}/filled {FILLED}"
 
 
-async def step(machine: AsyncSandbox, script: str, *arguments: str, seconds: float = SECONDS) -> str:
+async def step(cloud: Cloud, machine: AsyncSandbox, script: str, *arguments: str) -> str:
     """What it says; SandboxError where it fails."""
     words = ["bash", "-euo", "pipefail", "-c", script, "step", *arguments]
-    running = machine.commands.run(shlex.join(words), user="root", timeout=0)
-    done = await bounded(running, "preparing the sandbox", seconds=seconds)
+    starting = machine.commands.run(shlex.join(words), background=True, user="root", timeout=0)
+    running = await bounded(starting, "preparing the sandbox", seconds=cloud.seconds)
+    done = await bounded(running.wait(), "preparing the sandbox", seconds=SECONDS)
     return done.stdout
 
 
 async def furnish(cloud: Cloud, machine: AsyncSandbox) -> None:
     """Our program, the agent's account and empty directories; nothing of the project yet."""
     await cloud.upload(machine, PROGRAM, _INSIDE.read_bytes())
-    await step(machine, PREPARE)
+    await step(cloud, machine, PREPARE)
 
 
-async def note_left_out(machine: AsyncSandbox, sentences: Sequence[str]) -> None:
-    await step(machine, f'printf %s "$1" > {_LEFT_OUT}', json.dumps(list(sentences)))
+async def note_left_out(cloud: Cloud, machine: AsyncSandbox, sentences: Sequence[str]) -> None:
+    await step(cloud, machine, f'printf %s "$1" > {_LEFT_OUT}', json.dumps(list(sentences)))
 
 
-async def left_out(machine: AsyncSandbox) -> tuple[str, ...]:
-    return tuple(json.loads(await step(machine, f"cat {_LEFT_OUT} 2> /dev/null || echo '[]'")))
+async def left_out(cloud: Cloud, machine: AsyncSandbox) -> tuple[str, ...]:
+    return tuple(json.loads(await step(cloud, machine, f"cat {_LEFT_OUT} 2> /dev/null || echo '[]'")))
