@@ -135,7 +135,6 @@ def test_a_second_compaction_still_knows_the_first_turns() -> None:
 
 
 WIDE = ModelInfo(name="m", context_window=200_000, max_output=8_000, input_price=3_000_000, cached_price=300_000)
-FIELDS = ("input_price", "cached_price", "cache_write_price")
 
 
 def until_dear(info: ModelInfo, most: int = 200) -> int:
@@ -170,7 +169,8 @@ def test_a_short_job_is_never_compacted_for_its_price() -> None:
     ],
 )
 def test_prices_decide_when(prices: tuple[int, int, int], *, later: bool) -> None:
-    other = replace(WIDE, **dict(zip(FIELDS, prices, strict=True)))
+    fresh, cached, written = prices
+    other = replace(WIDE, input_price=fresh, cached_price=cached, cache_write_price=written)
     assert (until_dear(other) > until_dear(WIDE)) is later
 
 

@@ -335,8 +335,8 @@ def _other_by_now(make: Make) -> Make:
 
 
 def _made_before(name: str, wanted: Meant, random_: random.Random) -> Case | None:
-    old, new = "\n".join(wanted.old), "\n".join(wanted.new)
-    return None if old in new else _refused(_exact(name, wanted, random_), wanted.text)
+    lines = [*wanted.source.lines[: wanted.begin], *wanted.new, *wanted.source.lines[wanted.end :]]
+    return None if _times(wanted.old, lines) else _refused(_exact(name, wanted, random_), wanted.text)
 
 
 KINDS: dict[str, Kind] = {
