@@ -336,7 +336,8 @@ def _other_by_now(make: Make) -> Make:
 
 def _made_before(name: str, wanted: Meant, random_: random.Random) -> Case | None:
     lines = [*wanted.source.lines[: wanted.begin], *wanted.new, *wanted.source.lines[wanted.end :]]
-    return None if _times(wanted.old, lines) else _refused(_exact(name, wanted, random_), wanted.text)
+    there = _times(wanted.old, lines) or "\n".join(wanted.old) in "\n".join(lines)
+    return None if there else _refused(_exact(name, wanted, random_), wanted.text)
 
 
 KINDS: dict[str, Kind] = {
