@@ -30,14 +30,15 @@ def with_stale_context(lines: Sequence[str], wanted: Wanted) -> tuple[Found, str
     anchor = min(anchors, key=lambda index: (have.count(want[index]), -len(want[index])))
     if have.count(want[anchor]) > _MOST_CANDIDATES:
         return None
-    found = []
-    for place in (index for index, key in enumerate(have) if key == want[anchor]):
-        seen = _Alignment(have, want, _aligned(have, want, anchor, place))
-        if seen.agrees and seen.knows_the_rest(touched) and (merged := _merged(lines, wanted, seen)):
-            found.append(Found(min(seen.at.values()), merged))
-    if len(found) > 1:
-        raise Several([one.place for one in found], "stale context")
-    return (found[0], "stale context") if found else None
+    at = (index for index, key in enumerate(have) if key == want[anchor])
+    every = [_Alignment(have, want, _aligned(have, want, anchor, place)) for place in at]
+    agreeing = [seen for seen in every if seen.agrees]
+    if len(agreeing) > 1:
+        raise Several([min(seen.at.values()) for seen in agreeing], "stale context")
+    if not agreeing or not agreeing[0].knows_the_rest(touched):
+        return None
+    merged = _merged(lines, wanted, agreeing[0])
+    return (Found(min(agreeing[0].at.values()), merged), "stale context") if merged else None
 
 
 def _touched(wanted: Wanted) -> list[int]:
