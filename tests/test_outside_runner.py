@@ -1,0 +1,234 @@
+"""Another agent in a real sandbox with a gateway: its rounds, its limits, its submission, and what is not believed."""
+
+import json
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.job import Budget, Heard
+from app.model.base import ModelInfo
+from app.model.budget import Ledger, MemoryLedger
+from app.model.passage import Body, Event, Wire
+from app.runners.base import Assignment, Ending, Review, Submission
+from app.runners.native import Surroundings
+from app.runners.outside import ROUNDS, OutsideRunner
+from app.runners.recipe import parse
+from app.runners.way_out import WayOut
+from app.sandbox.base import Sandbox, Spec
+from app.sandbox.bubblewrap import BubblewrapProvider
+from app.sandbox.changes import baseline, export
+from tests.fakes.agent_desk import Unmetered
+from tests.fakes.memory_journal import Died, MemoryBlobs, MemoryJournal
+from tests.fakes.memory_tree import MemoryTree
+from tests.fakes.progress import ListProgress
+from tests.fakes.scripted_model import ScriptedModel
+
+TREE = MemoryTree({"app.py": b"def add(a, b):\n    return a - b\n"})
+FIXED = b"def add(a, b):\n    return a + b\n"
+FIX = "sed -i s/-/+/ /workspace/app.py"
+HAND_IN = """echo '{"summary": "add adds", "reproduction": "python3 -c pass"}' > /tmp/submission.json"""
+RECIPE = parse(
+    '''
+name = "parrot"
+title = "Parrot"
+client = "pip"
+packages = ["parrot==1.0"]
+wire = "chat"
+command = ["python3", "-I", "$home/parrot.py", "$task", "$base", "$token", "$model"]
+[files]
+"$home/parrot.py" = """
+import json, subprocess, sys, urllib.request
+task, base, token, model = sys.argv[1:]
+messages = [dict(role="user", content=task)]
+while True:
+    body = json.dumps(dict(model=model, messages=messages, max_tokens=400)).encode()
+    request = urllib.request.Request(base + "/v1/chat/completions", body, dict(authorization="Bearer " + token))
+    answer = json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
+    if answer.startswith("exit"):
+        sys.exit(int(answer[4:] or 0))
+    subprocess.run(["sh", "-c", answer])
+    messages.append(dict(role="assistant", content=answer))
+"""
+''',
+    "parrot.toml",
+)
+
+
+PRICED = ModelInfo("scripted", 100_000, 4_000, input_price=1_000_000, output_price=1_000_000)
+
+
+@dataclass
+class Says:
+    """A model that says these things one after the other; what it was sent stands in `bodies`."""
+
+    lines: Sequence[str]
+    bodies: list[Body] = field(default_factory=list)
+    info: ModelInfo = PRICED
+
+    async def whole(self, wire: Wire, body: Body, limit: int) -> dict[str, Any]:
+        self.bodies.append(body)
+        message = {"role": "assistant", "content": self.lines[len(self.bodies) - 1]}
+        usage = {"prompt_tokens": 100, "completion_tokens": 10}
+        return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
+
+    async def stream(self, wire: Wire, body: Body, limit: int) -> AsyncGenerator[Event]:
+        """The parrot does not."""
+        yield Event("", await self.whole(wire, body, limit))
+
+    def task(self, number: int) -> str:
+        return str(self.bodies[number]["messages"][0]["content"])
+
+
+@dataclass
+class Stand:
+    """One job's memory, for several processes one after the other."""
+
+    place: Path
+    provider: BubblewrapProvider
+    blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
+    journal: MemoryJournal = field(default_factory=MemoryJournal)
+    words: list[Heard] = field(default_factory=list)
+    verdicts: list[Review] = field(default_factory=list)
+    submitted: list[Submission] = field(default_factory=list)
+    ledger: Ledger = field(default_factory=lambda: MemoryLedger(1_000_000))
+    runner: OutsideRunner | None = None
+    patch: dict[str, bytes | None] = field(default_factory=dict)
+
+    async def since(self, seq: int) -> tuple[Heard, ...]:
+        return tuple(self.words)
+
+    async def review(self, submission: Submission) -> Review:
+        """Its own steps are not the runner's: each submission is judged anew here."""
+        self.submitted.append(submission)
+        return self.verdicts[len(self.submitted) - 1] if self.verdicts else Review(accepted=True)
+
+    async def work(self, model: Says, budget: Budget | None = None, *, key: str = "work") -> Ending:
+        async with self._sandbox(key) as sandbox:
+            around = Surroundings(
+                meter=Unmetered(ScriptedModel([])),
+                sandbox=sandbox,
+                baseline=baseline(TREE),
+                journal=self.journal,
+                blobs=self.blobs,
+                progress=ListProgress(),
+                budget=budget or Budget(),
+                steering=self,
+            )
+            self.runner = OutsideRunner(RECIPE, around, WayOut(self.place / "model.sock", model, self.ledger))
+            ending = await self.runner.work(Assignment(brief="Fix add."), self.review)
+            changes = (await export(sandbox, baseline(TREE))).changes
+            self.patch = {change.path: change.content for change in changes}
+            return ending
+
+    @asynccontextmanager
+    async def _sandbox(self, key: str) -> AsyncIterator[Sandbox]:
+        def fill(directory: Path) -> None:
+            for path, content in TREE.files.items():
+                (directory / path).write_bytes(content)
+
+        sandbox = await self.provider.open(Spec(key=key, fill=fill, way_out=self.place / "model.sock"))
+        try:
+            yield sandbox
+        finally:
+            await sandbox.close()
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
+    provider = BubblewrapProvider(tmp_path / "sandboxes", caches=tmp_path / "caches", environment=dict(os.environ))
+    (tmp_path / "s").mkdir()
+    yield Stand(tmp_path / "s", provider)
+    assert list((tmp_path / "s").iterdir()) == [], "the way out is closed with the agent"
+
+
+async def test_it_fixes_and_every_call_is_a_step(stand: Stand) -> None:
+    model = Says(["ls", FIX, HAND_IN, "exit"])
+    ending = await stand.work(model)
+    assert (ending.exit_status, ending.turns) == ("submitted", 4)
+    assert stand.submitted == [Submission(summary="add adds", reproduction="python3 -c pass")]
+    assert stand.patch == {"app.py": FIXED}
+    assert "Fix add." in model.task(0)
+    assert stand.ledger.spent() == 4 * 110
+    assert stand.runner is not None
+    steps = [json.loads(line) for line in stand.runner.trajectory()]
+    assert [step["step"] for step in steps] == [1, 2, 3, 4]
+    assert [step["content"] for step in steps] == ["ls", FIX, HAND_IN, "exit"]
+    assert steps[-1]["ended"]["files"] == ["app.py"]
+    assert set(steps[0]["seconds"]) == {"model"}
+
+
+async def test_what_speaks_against_it_is_the_next_task(stand: Stand) -> None:
+    stand.verdicts = [Review(accepted=False, text="Newly failing: test_money."), Review(accepted=True)]
+    stand.words = [Heard(seq=1, who="ada", text="Mind the sign.")]
+    model = Says([FIX, HAND_IN, "exit", HAND_IN, "exit"])
+    ending = await stand.work(model)
+    assert ending.exit_status == "submitted"
+    assert "Newly failing: test_money." in model.task(3)
+    assert "Fix add." in model.task(3)
+    assert "From ada, who may ask: Mind the sign." in model.task(3)
+
+
+async def test_it_is_not_started_for_ever(stand: Stand) -> None:
+    stand.verdicts = [Review(accepted=False, text="no")] * ROUNDS
+    ending = await stand.work(Says([FIX, *[HAND_IN, "exit"] * ROUNDS]))
+    assert ending.exit_status == "error"
+    assert "was not accepted" in ending.reason
+    assert len(stand.submitted) == ROUNDS
+
+
+async def test_a_change_whose_agent_forgot_to_tell_counts_all_the_same(stand: Stand) -> None:
+    ending = await stand.work(Says([FIX, "exit"]))
+    assert ending.exit_status == "submitted"
+    assert stand.submitted == [Submission(summary="exit", asked=True)]
+
+
+@pytest.mark.parametrize(("code", "status"), [("exit", "no_change"), ("exit 7", "error")])
+async def test_nothing_done_is_said(stand: Stand, code: str, status: str) -> None:
+    ending = await stand.work(Says(["true", code]))
+    assert ending.exit_status == status
+    assert "Parrot" in ending.reason
+    assert stand.submitted == []
+
+
+async def test_an_earlier_submission_is_not_handed_in_again(stand: Stand) -> None:
+    stand.verdicts = [Review(accepted=False, text="no"), Review(accepted=True)]
+    await stand.work(Says([FIX, HAND_IN, "exit", "true", "exit"]))
+    assert [each.summary for each in stand.submitted] == ["add adds", "exit"]
+
+
+async def test_turns_that_are_used_pause_the_job_and_more_of_them_go_on(stand: Stand) -> None:
+    ending = await stand.work(Says([FIX, "true"]), Budget(steps=2))
+    assert (ending.exit_status, ending.reason) == ("limit_reached", "All 2 turns are used.")
+    stand.journal = stand.journal.resumed()
+    ending = await stand.work(Says([HAND_IN, "exit"]), Budget(steps=9), key="another-machine")
+    assert ending.exit_status == "submitted"
+    assert stand.patch == {"app.py": FIXED}, "it goes on with the tree as it stood"
+
+
+async def test_money_that_is_spent_pauses_the_job(stand: Stand) -> None:
+    stand.ledger = MemoryLedger(1_100)
+    ending = await stand.work(Says([FIX, "true", "true", "true"]))
+    assert ending.exit_status == "limit_reached"
+    assert "budget" in ending.reason
+    assert stand.ledger.spent() <= 1_100
+
+
+async def test_a_start_that_was_killed_is_made_again_from_a_clean_tree(stand: Stand) -> None:
+    stand.journal = MemoryJournal(die_at="parrot.1", moment="during")
+    with pytest.raises(Died):
+        await stand.work(Says(["echo half > /workspace/app.py", "exit"]))
+    stand.journal = stand.journal.resumed()
+    ending = await stand.work(Says([FIX, HAND_IN, "exit"]))
+    assert ending.exit_status == "submitted"
+    assert stand.patch == {"app.py": FIXED}
+
+
+async def test_minutes_end_it(stand: Stand) -> None:
+    ending = await stand.work(Says([FIX, "sleep 60", "exit"]), Budget(minutes=0.03))
+    assert ending.exit_status == "limit_reached"
+    assert "minutes are used" in ending.reason
