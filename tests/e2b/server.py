@@ -35,6 +35,8 @@ class Faults:
 
     status: dict[str, int] = field(default_factory=dict)
     hang: set[str] = field(default_factory=set)
+    lose_at: int = 0
+    """The number of the command at whose start its machine goes away."""
     network: Callable[[dict[str, Any]], dict[str, Any]] = lambda told: told
 
 
@@ -86,6 +88,8 @@ class LocalE2B:
         if path == "/files":
             return await files(machine, request)
         if path == "/process.Process/Start":
+            if len(self.said("POST /process.Process/Start")) == self.faults.lose_at:
+                await self.lose(machine.id)
             return await start(machine, request)
         return await unary(machine, request, path.rpartition("/")[2])
 

@@ -1,20 +1,48 @@
 """The whole command over E2B: plan, work, verification and branch, with nothing executed on this machine."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from tests.console import Console
+import pytest
+
+from app.errors import ExitCode
+from tests.console import Console, Finished
 from tests.e2b.server import LocalE2B
 from tests.fakes import wallet
 
 
-def test_an_issue_becomes_a_proved_change(e2b: LocalE2B, tmp_path: Path) -> None:
-    repository = wallet.make_wallet(tmp_path / "wallet")
+@dataclass(frozen=True)
+class User:
+    """Somebody with a repository and a key, whose answers are recorded."""
+
+    console: Console
+    repository: Path
+
+    def fix(self) -> Finished:
+        return self.console.fix(self.repository, wallet.ISSUE, "--sandbox", "e2b", recording=wallet.worked_on())
+
+
+@pytest.fixture
+def user(e2b: LocalE2B, tmp_path: Path) -> User:
     account = {"E2B_API_KEY": e2b.account.key, "E2B_API_URL": e2b.account.api, "E2B_SANDBOX_URL": e2b.account.sandboxes}
-    console = Console(tmp_path / "home", account)
-    done = console.fix(
-        repository, wallet.ISSUE, "--sandbox", "e2b", recording=wallet.worked_on()
-    )
+    return User(Console(tmp_path / "home", account), wallet.make_wallet(tmp_path / "wallet"))
+
+
+def test_an_issue_becomes_a_proved_change(user: User, e2b: LocalE2B) -> None:
+    done = user.fix()
     assert (done.code, done.verification["verdict"]) == (0, "proved"), done.said
     assert e2b.machines == {}
-    assert {one["allowOut"] == [] for one in (body["network"] for body in e2b.said("POST /v2/sandboxes"))} == {True}
+    assert [one["network"]["allowOut"] for one in e2b.said("POST /v2/sandboxes") if one["network"]["allowOut"]] == []
     assert e2b.account.key not in done.said
+
+
+def test_a_machine_lost_in_the_middle_costs_no_answer_twice(user: User, e2b: LocalE2B) -> None:
+    e2b.faults.lose_at = 20
+    lost = user.fix()
+    assert lost.code == ExitCode.SANDBOX, lost.said
+    assert "The cloud sandbox is gone" in lost.said
+    bought = user.console.calls_bought()
+    again = user.fix()
+    assert (again.code, again.verification["verdict"]) == (0, "proved"), again.said
+    assert 0 < bought < user.console.calls_bought() == wallet.worked_on().answers
+    assert e2b.machines == {}
