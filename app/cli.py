@@ -156,6 +156,9 @@ def _add_work(fix: argparse.ArgumentParser) -> None:
     task.add_argument(
         "--attempts", type=int, default=1, metavar="N", help="independent attempts, until one is proved (default: 1)"
     )
+    task.add_argument(
+        "--images", action="store_true", help="have images beside the issue's file described to the agent"
+    )
     limits = fix.add_argument_group("limits")
     limits.add_argument("--budget", metavar="USD", help="most money for model calls (default: 5)")
     limits.add_argument("--max-steps", type=int, metavar="N", help="most model turns (default: 100)")

@@ -155,6 +155,11 @@ class RepoConfig(Noun):
     )
     labels: Labels = Field(default=(), description="Labels of the pull request.")
     reviewers: Reviewers = Field(default=(), description="Who is asked for a review: logins, or teams as `org/team`.")
+    images: bool = Field(
+        default=False,
+        description="Have the images of an issue described to the agent, by a model that sees. Only the forge's own"
+        " attachments are fetched, at most five.",
+    )
     instructions: Annotated[str, Field(max_length=8_000)] | None = Field(
         default=None, description="What the agent should know of this repository, in plain words."
     )

@@ -8,6 +8,7 @@ import html
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
+from html.parser import HTMLParser
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -67,6 +68,39 @@ def without_quotes(markdown: str) -> str:
     quotes = (token.map for token in _parser().parse(markdown) if token.type == "blockquote_open" and token.map)
     quoted = {number for first, last in quotes for number in range(first, last)}
     return "\n".join(line for number, line in enumerate(markdown.split("\n")) if number not in quoted)
+
+
+def image_addresses(markdown: str) -> tuple[str, ...]:
+    """Where the images are that its rendering shows, in order, each once; those in code are none."""
+    if "![" not in markdown and "<" not in markdown:
+        return ()
+    found: dict[str, None] = {}
+    for block in _inline_parser().parse(markdown):
+        for token in (block, *(block.children or ())):
+            if token.type == "image":
+                found[str(token.attrs.get("src", ""))] = None
+            elif token.type in {"html_block", "html_inline"}:
+                found |= dict.fromkeys(html_images(token.content))
+    return tuple(filter(None, found))
+
+
+def html_images(page: str) -> tuple[str, ...]:
+    """The addresses of the images of a piece of HTML, in order."""
+    reader = _Images()
+    reader.feed(page)
+    return tuple(reader.found)
+
+
+class _Images(HTMLParser):
+    """What `<img src>` says; the parser undoes entities and passes over comments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "img" and (address := dict(attrs).get("src")):
+            self.found.append(address.strip())
 
 
 def _line_beginnings(markdown: str) -> Iterator[str]:

@@ -53,6 +53,7 @@ async def make_plan(
     instructions: Sequence[tuple[str, str]] = (),
     suite: str = "",
     lessons: str = "",
+    images: str = "",
     overrides: Overrides = NO_OVERRIDES,
 ) -> Plan:
     """The model's plan; its calls are durable steps (`plan.answer`, `plan.repair.answer`; with answers `plan.2.…`).
@@ -61,7 +62,7 @@ async def make_plan(
     call fail (no key, no budget) is raised.
     """
     key = f"plan.{len(answers) + 1}" if answers else "plan"
-    write = partial(render_brief, answers=answers, overrides=overrides, planning=True)
+    write = partial(render_brief, answers=answers, overrides=overrides, images=images, planning=True)
     briefs = {
         key: write(job, repository_map=repository_map, instructions=instructions, suite=suite, lessons=lessons),
         f"{key}.small": write(_without_sections(job)),

@@ -37,6 +37,19 @@ class Section(Noun):
     text: str
 
 
+class Image(Noun):
+    """An image of the issue that may be described to the agent; its bytes are among the job's blobs, by `digest`.
+
+    `number` is its place among all the images of the text, from 1.
+    """
+
+    number: int
+    media_type: str
+    digest: str
+    width: int
+    height: int
+
+
 class Origin(Noun):
     """Where on a forge a task was asked for, by numeric ids, which outlive renames and transfers."""
 
@@ -70,6 +83,10 @@ class Task(Noun):
     kind: TaskKind = "bug"
     kind_reason: str = ""
     """Why it is of that kind, as the end of a sentence; empty where nothing spoke for any."""
+    images: tuple[Image, ...] = ()
+    """Where the repository, or the command, has them described (`app.seeing`)."""
+    images_left_out: tuple[str, ...] = ()
+    """What people are told of the others."""
     fixed_by: str = ""
     """Of `tests`: the commit of the base's history that is the fix, in full; what they test is its absence."""
 

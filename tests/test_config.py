@@ -41,6 +41,7 @@ branch: bot/{number}-{slug}
 title: "fix: {title} (#{number})"
 labels: [bug, needs review]
 reviewers: [octocat, octo-org/maintainers]
+images: true
 instructions: |
   Use British spelling.
   Never edit generated files.
@@ -70,6 +71,7 @@ def test_every_key() -> None:
         title="fix: {title} (#{number})",
         labels=("bug", "needs review"),
         reviewers=("octocat", "octo-org/maintainers"),
+        images=True,
         instructions="Use British spelling.\nNever edit generated files.\n",
     )
     assert config.model_fields_set == set(RepoConfig.model_fields)

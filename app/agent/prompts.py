@@ -21,12 +21,23 @@ from app.task import TaskKind
 from app.text import one_line
 
 Name = Literal[
-    "system", "ask", "brief", "follow_up", "conflicts", "question", "plan", "repair", "outside", "outside_again"
+    "system",
+    "ask",
+    "brief",
+    "follow_up",
+    "conflicts",
+    "question",
+    "plan",
+    "repair",
+    "outside",
+    "outside_again",
+    "images",
 ]
 
 _SAID = "What is wanted now, in the words of the person who asked, who may"
 _UNSAID = "What is wrong with it stands below: put that right."
 _GUARDS = "Existing tests that guard the plan's files, the nearest first: to be run while you work"
+_IMAGES = "What the images of the issue show, as a model described them"
 _LESSONS = "What earlier jobs here learned, to be checked before it is relied on"
 OPENINGS: Final[dict[TaskKind, str]] = {
     "bug": "Fix this issue.",
@@ -75,16 +86,17 @@ def render_brief(
     suite: str = "",
     guards: Sequence[str] = (),
     lessons: str = "",
+    images: str = "",
     overrides: Overrides = NO_OVERRIDES,
     planning: bool = False,
 ) -> str:
     """The first user message. `instructions` are (path, text) of the repository's own rules, shown as data.
 
-    `suite` says how the test suite does before any change; `guards` are the tests that guard the plan's files. The same
-    job always gets the same bytes.
+    `suite` says how the test suite does before any change; `guards` are the tests that guard the plan's files;
+    `images` what a model saw on the issue's. The same job always gets the same bytes.
     """
     task = job.task
-    texts = (task.issue.title, task.issue.body, repository_map, lessons, *(text for _, text in instructions))
+    texts = (task.issue.title, task.issue.body, repository_map, lessons, images, *(text for _, text in instructions))
     texts += (*overrides.texts, *guards)
     mark = _delimiter(job.id, *texts, *job.conflicts, *(part for s in task.sections for part in (s.title, s.text)))
     name = _opening(job)
@@ -94,6 +106,7 @@ def render_brief(
         *(_guided("What kind of task this is", job.kind, overrides, mark) if job.aim == "fix" else ()),
         *(_guided("How to plan", "plan", overrides, mark) if planning else ()),
         ("Files with conflicts", _data(mark, "\n".join(map(one_line, job.conflicts)))),
+        (_IMAGES, _data(mark, images)),
         ("Questions, and what people answered", "\n\n".join(map(_exchange, answers))),
         ("Plan", render_plan(plan) if plan else ""),
         (_GUARDS, _data(mark, "\n".join(map(one_line, guards)))),

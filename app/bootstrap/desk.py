@@ -12,6 +12,7 @@ from app.bootstrap.lessons import memory_of
 from app.bootstrap.outsider import outsider
 from app.bootstrap.sandboxes import make_provider, toolbox
 from app.bootstrap.showing import Showing
+from app.bootstrap.sight import Sight
 from app.context.history import MAX_COMMITS
 from app.context.survey import Survey
 from app.errors import AgentFixError
@@ -59,7 +60,8 @@ class Desk(ABC):
         self.memory = memory_of(ground.job, ground.lessons, ground.settings, ground.store, forget=self.forget)
         self.steering: Steering = Silence()
         self.kind = KindOfTask(ground.job, ground.mirror, ground.tree, ground.overrides)
-        self.showing = Showing(ground, self.kind, self.memory, self._survey())
+        self.sight = Sight(ground.job, meters, self.blobs.get)
+        self.showing = Showing(ground, self.kind, self.memory, self.sight, self._survey())
         self.runners: list[Runner] = []
         """One for each attempt, in order."""
         self.plan: Plan | None = None
@@ -100,6 +102,7 @@ class Desk(ABC):
         job = self.ground.job
         try:
             await self.memory.recall(self.ground.tree, self.progress)
+            await self.sight.look(journal, self.progress)
             if job.aim == "ask":
                 result = await answer(job, self.ask_bench(), journal)
             else:
@@ -116,7 +119,7 @@ class Desk(ABC):
                 usage=self.meter.totals(),
                 model=job.model,
             )
-        notes = (*result.notes, *self.memory.used)
+        notes = (*result.notes, *self.memory.used, *self.sight.notes)
         result = result.model_copy(update={"trajectory": self.keep_trajectory(), "notes": notes})
         self.keep(result)
         failpoint("finished")

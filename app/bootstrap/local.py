@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -138,6 +138,11 @@ class House:
         ledger = SqlLedger(self.store.engine, job.id, job.budget.usd)
         meters = make_meters(job, self.settings, ledger, progress, fallbacks=fallbacks, record=order.record)
         return LocalDesk(ground, progress, meters, self.folder(order.out), approve)
+
+    def keep(self, job_id: str, contents: Iterable[bytes]) -> None:
+        """Bytes that a job is to find among its blobs."""
+        for content in contents:
+            JobBlobs(self.store.engine, job_id).put(content)
 
     def blob(self, job_id: str, digest: str) -> bytes:
         return JobBlobs(self.store.engine, job_id).get(digest)

@@ -7,6 +7,7 @@ from app.agent.prompts import render_brief
 from app.bootstrap.ground import Ground
 from app.bootstrap.kinds import KindOfTask
 from app.bootstrap.lessons import Memory
+from app.bootstrap.sight import Sight
 from app.context.instructions import instructions
 from app.context.survey import Survey
 from app.job import Answers, Journal
@@ -23,10 +24,11 @@ INSTRUCTION_TOKENS = 3_000
 class Showing:
     """Asked by a job's desk; `survey` also tells verification which tests guard a change."""
 
-    def __init__(self, ground: Ground, kind: KindOfTask, memory: Memory, survey: Survey) -> None:
+    def __init__(self, ground: Ground, kind: KindOfTask, memory: Memory, sight: Sight, survey: Survey) -> None:
         self._ground = ground
         self._kind = kind
         self._memory = memory
+        self._sight = sight
         self.survey = survey
 
     async def plan(self, meters: Meters, journal: Journal, answers: Sequence[Answers] = ()) -> Plan:
@@ -44,6 +46,7 @@ class Showing:
             repository_map=repository_map,
             instructions=rules,
             lessons=self._memory.shown,
+            images=self._sight.shown,
             overrides=self._kind.overrides,
         )
 
@@ -60,6 +63,7 @@ class Showing:
             suite=known.brief,
             guards=self.survey.guards(plan.candidate_files) if plan else (),
             lessons=self._memory.shown,
+            images=self._sight.shown,
             overrides=self._kind.overrides,
         )
 

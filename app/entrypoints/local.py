@@ -5,7 +5,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,9 @@ from app.errors import AgentFixError, ExitCode
 from app.failpoints import failpoint
 from app.fixes import asked_fix, told_fix
 from app.gitstore import GitStore
+from app.images import Album
 from app.issue import read_issue
+from app.issue_images import images_beside
 from app.job import MAX_ATTEMPTS, Budget, Job, new_job_id
 from app.model.base import Models, Reasoning
 from app.model.budget import parse_usd
@@ -55,6 +57,7 @@ class FixOptions:
     kind: TaskKind | None = None
     fixed_by: str | None = None
     attempts: int = 1
+    images: bool = False
     plan_mode: PlanMode | None = None
     plan_file: Path | None = None
 
@@ -87,6 +90,7 @@ def options_of(arguments: argparse.Namespace) -> FixOptions:
         kind=arguments.kind,
         fixed_by=arguments.fixed_by,
         attempts=arguments.attempts,
+        images=arguments.images,
         plan_mode=next((mode for said, mode in modes if said), None),
         plan_file=arguments.plan,
     )
@@ -109,7 +113,8 @@ def find_or_create(options: FixOptions, house: House) -> Order:
     mirror = house.mirror(top_level(options.repo))
     inspected = inspect(options.repo, options.base, mirror)
     config = read_config(inspected)
-    draft = Draft(options, house.settings, inspected, config, issue)
+    album = images_beside(options.issue, issue.body) if options.images or config.images else Album()
+    draft = Draft(options, house.settings, inspected, config, issue, album)
     job = draft.job(plan_file=_read_plan(options.plan_file), budget=config.budget.over(Budget()))
     key = work_key(job)
     row = None if options.restart else store.unfinished(key)
@@ -118,6 +123,7 @@ def find_or_create(options: FixOptions, house: House) -> Order:
     out = _prepare_out(options, house, job)
     _bring_fix(mirror, inspected.root, job.task.fixed_by)
     if row is None:
+        house.keep(job.id, album.contents)
         store.create(job, key)
         failpoint("created")
     return Order(
@@ -168,6 +174,7 @@ def work_key(job: Job) -> str:
     )  # jobs of before there was a choice are found
     more = [job.task.kind, job.task.fixed_by, job.attempts]
     chosen += [] if more == ["bug", "", 1] else [more]
+    chosen += [[image.digest for image in job.task.images]] if job.task.images else []
     return hashlib.sha256(json.dumps([work, how, *chosen]).encode()).hexdigest()
 
 
@@ -180,6 +187,7 @@ class Draft:
     inspected: Inspected
     config: RepoConfig
     issue: Issue
+    album: Album = field(default_factory=Album)
 
     def job(self, *, plan_file: str, budget: Budget) -> Job:
         options, config, task, models = self.options, self.config, self._task(), self._models()
@@ -210,6 +218,8 @@ class Draft:
             kind=kinded.kind,
             kind_reason=kinded.reason,
             fixed_by=self._fix() if kinded.kind == "tests" else "",
+            images=tuple(self.album.images),
+            images_left_out=self.album.notes,
         )
 
     def _kind(self) -> Kinded:

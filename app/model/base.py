@@ -40,6 +40,13 @@ class ToolCall(Noun):
     arguments: str
 
 
+class Picture(Noun):
+    """An image that goes with a message; `data` is its bytes in base64."""
+
+    media_type: str
+    data: str
+
+
 class Message(Noun):
     """One entry of the append-only history, in the shape every chat protocol shares."""
 
@@ -49,6 +56,8 @@ class Message(Noun):
     tool_call_id: str | None = None
     thinking: tuple[dict[str, Any], ...] = ()
     """Of an assistant: what it thought, in its provider's own signed blocks, which go back as they came."""
+    images: tuple[Picture, ...] = ()
+    """Of a user, for a model that sees (`ModelInfo.vision`)."""
 
 
 class ToolSpec(Noun):
@@ -101,6 +110,11 @@ class Request(Noun):
     response_schema: dict[str, Any] | None = None
     max_tokens: int = 8_192
 
+    @property
+    def images(self) -> int:
+        """How many go with it."""
+        return sum(len(message.images) for message in self.messages)
+
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
@@ -108,7 +122,8 @@ class ModelInfo:
 
     `cache_write_price` is what a prompt token costs where writing the cache is dearer than reading past it. Prompts of
     more than `long_prompt` tokens cost the `long_` prices; 0 where the provider has no such step. `thinking` is how
-    many tokens the model may think besides what it is to write; `endpoint` where it is, if that is no provider's own.
+    many tokens the model may think besides what it is to write; `endpoint` where it is, if that is no provider's own;
+    `vision` whether it is known to take images.
     """
 
     name: str
@@ -124,6 +139,7 @@ class ModelInfo:
     long_output_price: MicroUSD = 0
     thinking: int = 0
     endpoint: str = ""
+    vision: bool = False
 
 
 OnText = Callable[[str], None]

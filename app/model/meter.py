@@ -95,7 +95,8 @@ class Meter:
             return answer
         until = asyncio.get_running_loop().time() + self._deadline
         origin, first = Origin(kind=self._kind), None
-        for model, following in zip(self._models, (*self._models[1:], None), strict=True):
+        models = self._able(request)
+        for model, following in zip(models, (*models[1:], None), strict=True):
             try:
                 return await self._in_time(model, key, request, origin, until, last=following is None)
             except ModelError as error:
@@ -108,6 +109,11 @@ class Meter:
                 elif error is not first:
                     self._progress.say("warning", error.message)
         raise first or AssertionError("there is always a model")
+
+    def _able(self, request: Request) -> tuple[Model, ...]:
+        """The model and the fallbacks that may stand in for it: one that sees nothing would make up what it sees."""
+        first, *others = self._models
+        return (first, *(each for each in others if each.info.vision or not request.images))
 
     async def _in_time(
         self, model: Model, key: str, request: Request, origin: Origin, until: float, *, last: bool

@@ -87,6 +87,7 @@ def listed(name: str, entry: Mapping[str, Any]) -> Listed:
         long_prompt=long_prompt,
         long_input_price=long_input,
         long_output_price=long_output,
+        vision=bool(entry.get("supports_vision")),
     )
     provider = _provider(str(entry.get("litellm_provider", "")))
     structured, reasoning = entry.get("supports_response_schema"), entry.get("supports_reasoning")

@@ -18,7 +18,8 @@ OLLAMA_WINDOW = 32_768
 class Price(Noun):
     """What an operator says of a model: dollars per million tokens, and window sizes in tokens.
 
-    `cached` is for prompt tokens out of the provider's cache, `cache_write` for those that are written to it.
+    `cached` is for prompt tokens out of the provider's cache, `cache_write` for those that are written to it. `vision`
+    says whether the model takes images, where its list does not know.
     """
 
     input: float = Field(ge=0, allow_inf_nan=False)
@@ -27,6 +28,7 @@ class Price(Noun):
     cache_write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     context_window: int | None = Field(default=None, gt=0)
     max_output: int | None = Field(default=None, gt=0)
+    vision: bool | None = None
 
 
 def model_info(name: str, listed: ModelInfo | None, price: Price | None, *, window: int = DEFAULT_WINDOW) -> ModelInfo:
@@ -44,6 +46,7 @@ def model_info(name: str, listed: ModelInfo | None, price: Price | None, *, wind
         cached_price=round((price.input if price.cached is None else price.cached) * MILLION),
         output_price=round(price.output * MILLION),
         cache_write_price=round((price.cache_write or 0) * MILLION),
+        vision=base.vision if price.vision is None else price.vision,
     )
 
 

@@ -33,6 +33,7 @@ class Header(Noun):
     input_price: int = 0
     cached_price: int = 0
     output_price: int = 0
+    vision: bool = False
 
 
 class Line(Noun):
@@ -55,6 +56,7 @@ class RecordedModel:
             input_price=self._header.input_price,
             cached_price=self._header.cached_price,
             output_price=self._header.output_price,
+            vision=self._header.vision,
         )
 
     @property
@@ -169,6 +171,7 @@ class Recorder:
             input_price=info.input_price,
             cached_price=info.cached_price,
             output_price=info.output_price,
+            vision=info.vision,
         )
 
 

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from app.model.base import Message, Request, ToolCall
+from app.model.base import Message, Picture, Request, ToolCall
 
 EMPTY = "(empty)"
 UNSUPPORTED = ("additionalProperties", "default", "title", "format", "minLength", "maxLength", "examples")
@@ -97,9 +97,16 @@ def _message(message: Message, *, thinking: bool) -> dict[str, Any]:
         wire["tool_calls"] = [_call(call) for call in message.tool_calls]
     elif not message.content and message.role != "tool":
         wire["content"] = EMPTY  # several providers refuse a message without text
+    if message.images:
+        wire["content"] = [{"type": "text", "text": wire["content"]}, *map(_image, message.images)]
     if message.tool_call_id is not None:
         wire["tool_call_id"] = message.tool_call_id
     return wire
+
+
+def _image(picture: Picture) -> dict[str, Any]:
+    """The bytes themselves: no provider is sent anywhere to fetch them."""
+    return {"type": "image_url", "image_url": {"url": f"data:{picture.media_type};base64,{picture.data}"}}
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

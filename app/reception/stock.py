@@ -18,6 +18,7 @@ from app.reception.books import Books, Mirror
 from app.reception.doors import Doors, Readers
 from app.reception.fixes import Fixes
 from app.reception.merging import Merging
+from app.reception.pictures import Pictures
 from app.repository import refuse_unusable_files
 
 AT_ONCE = 2
@@ -38,6 +39,7 @@ class Stock:
         self._mirror = mirror
         self._merging = Merging(books)
         self._fixes = Fixes(books)
+        self._pictures = Pictures(books)
         self._due: dict[str, datetime] = {}
         self._tries: dict[str, int] = defaultdict(int)
         self._room = asyncio.Semaphore(AT_ONCE)
@@ -80,6 +82,7 @@ class Stock:
         failpoint("stock.brought")
         await branches.bring_history(job.task.base)
         await self._fixes.bring(each, branches)
+        await self._pictures.bring(each, readers)
         await asyncio.to_thread(self._books.roster.mark_ready, job.id)
 
     async def _open(self, repository: RepositoryId, installation: int) -> Readers:

@@ -31,6 +31,18 @@ query EditedSince($owner: String!, $name: String!, $number: Int!, $moment: DateT
 }
 """
 
+BODY_HTML = """
+query BodyHtml($owner: String!, $name: String!, $number: Int!) {
+  repository(owner: $owner, name: $name) {
+    issueOrPullRequest(number: $number) {
+      __typename
+      ... on Issue { bodyHtml: bodyHTML }
+      ... on PullRequest { bodyHtml: bodyHTML }
+    }
+  }
+}
+"""
+
 REVIEW_THREADS = """
 query ReviewThreads($owner: String!, $name: String!, $number: Int!, $after: String) {
   repository(owner: $owner, name: $name) {
@@ -103,7 +115,16 @@ query CommentEdit($id: ID!) {
 }
 """
 
-DOCUMENTS = (VIEWER, EDITED_SINCE, REVIEW_THREADS, THREAD_STATE, RESOLVE_THREAD, LINKED_PULL_REQUESTS, COMMENT_EDIT)
+DOCUMENTS = (
+    VIEWER,
+    EDITED_SINCE,
+    BODY_HTML,
+    REVIEW_THREADS,
+    THREAD_STATE,
+    RESOLVE_THREAD,
+    LINKED_PULL_REQUESTS,
+    COMMENT_EDIT,
+)
 
 
 class Node(Wire):
@@ -127,6 +148,24 @@ class EditedRepository(Node):
 
 class EditedAnswer(Node):
     repository: EditedRepository
+
+
+class Rendered(Node):
+    body_html: str
+
+
+class RenderedRepository(Node):
+    issue_or_pull_request: Rendered | None
+
+
+class BodyHtmlAnswer(Node):
+    repository: RenderedRepository | None
+
+    @property
+    def page(self) -> str:
+        """Empty where there is no such issue any more."""
+        found = self.repository.issue_or_pull_request if self.repository else None
+        return found.body_html if found else ""
 
 
 class Login(Node):
