@@ -6,6 +6,7 @@ import binascii
 import json
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,19 +84,7 @@ class Execution:
         err = HeadTail(order.limits.output) if order.separate_stderr else out
         try:
             word = await self._send()
-            handle = await bounded(
-                self.machine.commands.run(
-                    f"exec python3 -I {PROGRAM} {word}",
-                    background=True,
-                    user="root",
-                    stdin=True,
-                    timeout=0,
-                    on_stdout=self._hear,
-                    retain_output=False,
-                ),
-                "starting a command",
-                seconds=min(SECONDS, self.cloud.seconds),
-            )
+            handle = await self._start(word)
             self._handle = handle
             if self._killed:
                 await self._say_kill(handle)
@@ -103,6 +92,26 @@ class Execution:
         finally:
             self._over.set()
         return self._completed(out, err)
+
+    async def _start(self, word: str) -> "AsyncCommandHandle[None]":
+        """A start that nobody waits for any more is waited for all the same: only what is known can be ended."""
+        seconds = min(SECONDS, self.cloud.seconds)
+        running = self.machine.commands.run(
+            f"exec python3 -I {PROGRAM} {word}",
+            background=True,
+            user="root",
+            stdin=True,
+            timeout=0,
+            on_stdout=self._hear,
+            retain_output=False,
+        )
+        starting = asyncio.ensure_future(bounded(running, "starting a command", seconds=seconds))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with suppress(SandboxError):
+                await self._say_kill(await starting)
+            raise
 
     async def kill(self) -> None:
         self._killed = True
