@@ -75,6 +75,23 @@ class TestLosing:
             assert await shell(again, "ls") == "README.md\nsrc\n"
             assert old.id not in e2b.machines
 
+    async def test_one_whose_set_up_was_cut_short_is_made_anew_and_closed(
+        self, e2b: LocalE2B, provider: E2BProvider
+    ) -> None:
+        await provider.open(SPEC)
+        (old,) = e2b.machines.values()
+        (old.root / "var/lib/agent-fix/ready").unlink()
+        old.network["allowOut"] = ["index.example.com"]
+        async with opened(provider, SPEC):
+            assert [machine.network["allowOut"] for machine in e2b.machines.values()] == [[]]
+
+    async def test_a_ready_one_that_is_open_is_refused(self, e2b: LocalE2B, provider: E2BProvider) -> None:
+        await provider.open(SPEC)
+        next(iter(e2b.machines.values())).network["allowOut"] = ["index.example.com"]
+        with pytest.raises(SandboxError, match="not what was asked for"):
+            await provider.open(SPEC)
+        assert e2b.machines == {}
+
     async def test_an_upload_that_fails_leaves_nothing(self, e2b: LocalE2B, provider: E2BProvider) -> None:
         e2b.faults.status["POST /files"] = 500
         with pytest.raises(SandboxError, match="sending files"):

@@ -84,11 +84,9 @@ class Cloud:
         return machine
 
     async def connect(self, sandbox_id: str) -> AsyncSandbox:
-        """To one that lives, or lives again by this: a paused one is resumed."""
+        """To one that lives, or lives again by this: a paused one is resumed. Its policy is still to be proved."""
         connecting = AsyncSandbox.connect(sandbox_id, timeout=ALIVE, **self.account.parameters)
-        machine = await bounded(connecting, "connecting to a sandbox", seconds=self.seconds)
-        await self.prove(machine, CLOSED)
-        return machine
+        return await bounded(connecting, "connecting to a sandbox", seconds=self.seconds)
 
     async def apply(self, machine: AsyncSandbox, policy: Policy) -> None:
         """Send the policy, and go on only where it is in force; the machine is killed otherwise."""

@@ -93,7 +93,8 @@ class E2BProvider:
             return None
         if ready.strip() != "ready":
             logger.warning("the sandbox %s was never finished; it is made again", key)
-            return None
+            return None  # perhaps open still, because its set-up was cut short
+        await self._cloud.prove(machine, CLOSED)
         return machine
 
     async def _new(self, spec: Spec, on_output: OnOutput | None) -> AsyncSandbox:
