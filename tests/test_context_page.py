@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from app import images, seeing
 from app.bootstrap.showing import INSTRUCTION_TOKENS, MAP_TOKENS
 from app.context.guards import MOST
 from app.context.history import LARGE_COMMIT
 from app.context.overrides import MAX_BYTES
+from app.forge.github import attachments
 from app.lessons.recalling import MOST_TOKENS
+from app.model import tokens
 from app.reception import sections
 from app.reception.material import MOST_ASKED_FOR
 from app.verify.feedback import BRIEF_LINES, MAX_IDS
@@ -31,6 +34,10 @@ PAGE = " ".join((Path(__file__).parents[1] / "docs/context.md").read_text("utf-8
         f"{MAX_IDS} test ids, or {BRIEF_LINES} lines",
         f"the past, below | {MOST} paths",
         f"more than {LARGE_COMMIT} files have no say",
+        f"{seeing.MOST_TOKENS:,} tokens, {images.MOST} images",
+        f"at most {images.LARGEST:,} bytes (5 MB in base64, which providers take) and {images.WIDEST:,} pixels on a side",
+        f"{attachments.PATIENCE:.0f} seconds are enough for each",
+        f"counted as {tokens.IMAGE:,} tokens against the budget before the call ({tokens.DEAR_IMAGES['gpt-4o-mini']:,}",
     ],
 )
 def test_budgets_are_told_as_they_are(told: str) -> None:

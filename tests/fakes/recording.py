@@ -47,6 +47,7 @@ class Recording:
         self._lines: list[Line] = []
         self._turns = 0
         self._prefix = ""
+        self._vision = False
 
     @property
     def answers(self) -> int:
@@ -54,6 +55,11 @@ class Recording:
 
     def plan(self, summary: str = "Mend it.", **fields: str | list[str]) -> Self:
         return self._add("plan", Answer(content=json.dumps({"summary": summary, **fields})))
+
+    def sees(self, description: str) -> Self:
+        """The recorded model takes images, and says this of those of the issue."""
+        self._vision = True
+        return self._add("images", Answer(content=description))
 
     def attempt(self, number: int) -> Self:
         """What follows are the answers of that attempt."""
@@ -77,7 +83,7 @@ class Recording:
 
     def save(self, path: Path) -> Path:
         """A file for `--model recorded/FILE`."""
-        header = Header(model="hand-written", context_window=WINDOW)
+        header = Header(model="hand-written", context_window=WINDOW, vision=self._vision)
         lines = [header.model_dump_json(), *(line.model_dump_json() for line in self._lines)]
         path.write_text("\n".join(lines) + "\n", "utf-8")
         return path

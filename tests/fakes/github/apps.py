@@ -41,7 +41,28 @@ def app_routes(github: Callable[[], FakeGitHub]) -> list[Route]:
         ("GET", "/users/{login}", _user),
         ("GET", "/search/issues", _search),
     )
-    return [*(_route(github, *entry) for entry in table), Route("/logs/{owner}/{name}/{id:int}", _log(github))]
+    return [*(_route(github, *entry) for entry in table), *_files(github)]
+
+
+def _files(github: Callable[[], FakeGitHub]) -> list[Route]:
+    return [
+        Route("/logs/{owner}/{name}/{id:int}", _log(github)),
+        Route("/user-attachments/assets/{uuid}", _attachment(github)),
+    ]
+
+
+def _attachment(github: Callable[[], FakeGitHub]) -> Callable[[Request], Awaitable[Response]]:
+    """By a signed address and without a token; a browser without a session is sent to log in."""
+
+    async def endpoint(request: Request) -> Response:
+        content = github().world.attachments.get(request.path_params["uuid"])
+        if "authorization" in request.headers or content is None:
+            return PlainTextResponse("Not Found", 404)
+        if request.query_params.get("jwt") != "signed":
+            return Response(status_code=302, headers={"location": "/login"})
+        return Response(content, media_type="image/png")
+
+    return endpoint
 
 
 def _log(github: Callable[[], FakeGitHub]) -> Callable[[Request], Awaitable[Response]]:

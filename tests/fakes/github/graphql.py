@@ -1,5 +1,6 @@
 """The GraphQL side: a part of GitHub's schema with the same names and types, executed for real over the world."""
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -16,6 +17,7 @@ from tests.fakes.github.world import Issue, Repo, Thread, User
 
 SCHEMA = build_schema("""
 scalar DateTime
+scalar HTML
 interface Node { id: ID! }
 type Query { viewer: User!  repository(owner: String!, name: String!): Repository  node(id: ID!): Node }
 type Mutation { resolveReviewThread(input: ResolveReviewThreadInput!): ResolveReviewThreadPayload }
@@ -34,11 +36,13 @@ type PullRequestTimelineItemsConnection { filteredCount: Int! }
 enum PullRequestState { OPEN CLOSED MERGED }
 type PullRequestConnection { nodes: [PullRequest] }
 type Issue {
+  bodyHTML: HTML!
   closedByPullRequestsReferences(first: Int, includeClosedPrs: Boolean): PullRequestConnection
   lastEditedAt: DateTime
   timelineItems(first: Int, since: DateTime, itemTypes: [IssueTimelineItemsItemType!]): IssueTimelineItemsConnection!
 }
 type PullRequest {
+  bodyHTML: HTML!
   number: Int!
   state: PullRequestState!
   author: Actor
@@ -65,6 +69,10 @@ type PullRequestReviewComment {
 }
 type IssueComment implements Node { id: ID! body: String! lastEditedAt: DateTime editor: Actor }
 """)
+
+
+_SHOWN_IMAGE = re.compile(r"!\[[^\]]*\]\(([^()\s]*)\)")
+"""Attachments have an address on the rendered page that is signed."""
 
 
 def graphql_route(github: Callable[[], FakeGitHub]) -> Route:
@@ -151,6 +159,7 @@ def _issue(repo: Repo, issue: Issue) -> dict[str, Any]:
         "number": issue.number,
         "state": issue.state.upper(),
         "author": _account(issue.user),
+        "bodyHTML": _SHOWN_IMAGE.sub(r'<img src="\1?jwt=signed" alt="">', issue.body),
         "closedByPullRequestsReferences": closers,
         "lastEditedAt": when(issue.edited_at) if issue.edited_at else None,
         "timelineItems": timeline,

@@ -222,6 +222,8 @@ class World:
         self.long_tokens = False
         self.logs = "https://logs.example/logs"
         """Where the logs of workflow jobs lie."""
+        self.attachments: dict[str, bytes] = {}
+        """Images that people attached, by their UUID."""
         self.apps: dict[str, int] = {}
         """Other Apps, by slug."""
         self._numbers = itertools.count(1_001)
