@@ -37,7 +37,7 @@ def _inside(folder: Path | None, address: str) -> Path:
     try:
         path = (folder / name).resolve(strict=True)
         inside = path.is_relative_to(folder.resolve())
-    except (OSError, RuntimeError):
+    except (OSError, RuntimeError, ValueError):
         raise NotShown("there is no such file beside the issue's") from None
     if not inside:
         raise NotShown(BESIDE)

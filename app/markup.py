@@ -102,6 +102,10 @@ class _Images(HTMLParser):
         if tag == "img" and (address := dict(attrs).get("src")):
             self.found.append(address.strip())
 
+    def parse_html_declaration(self, i: int) -> int:
+        """Whatever begins so is skipped, as browsers do: the parser's own way with it fails for some nonsense."""
+        return self.parse_bogus_comment(i)
+
 
 def _line_beginnings(markdown: str) -> Iterator[str]:
     """The plain text with which each line of the paragraphs and headings that stand in nothing else begins."""

@@ -3,7 +3,7 @@
 import pytest
 
 from app.images import LARGEST, WIDEST, Album, NotShown, Shape, measured
-from app.markup import image_addresses
+from app.markup import html_images, image_addresses
 from app.text import visible
 from tests.pixels import gif, jpeg, png, webp
 
@@ -77,6 +77,17 @@ def test_images_are_found_as_the_page_shows_them() -> None:
         "5.png",
         "6.png",
     )
+
+
+@pytest.mark.parametrize("nonsense", ["<![foo[ x ]]>", "<![ >", "<![if x]>", "<!>", "<!doctype [ >", "</ >"])
+def test_nonsense_in_html_neither_fails_nor_hides_what_comes_after(nonsense: str) -> None:
+    assert html_images(f"<div>{nonsense}<img src='1.png'>") == ("1.png",)
+    assert image_addresses(visible(f"<div>\n{nonsense}\n<img src='1.png'>").text) == ("1.png",)
+
+
+@pytest.mark.parametrize("nonsense", ["<![", "<!", "<!--", "<![CDATA[", "<?x", "<img src='", "&#xD800;", "<script>"])
+def test_what_is_never_closed_ends_with_its_page(nonsense: str) -> None:
+    assert html_images(f"<img src='1.png'><div>{nonsense}") == ("1.png",)
 
 
 @pytest.mark.parametrize(
