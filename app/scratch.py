@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-PREFIX = "agent-fix-"
+PREFIX = "agent-fix-scratch-"
+"""Nobody else's directory is named so: what is swept is judged by its name, its owner and its lock."""
 SETTLED_SECONDS = 60.0
 """A directory is made before it is locked: one as young as this is let alone."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app.scratch import SETTLED_SECONDS, scratch, sweep_scratch
+from app.scratch import PREFIX, SETTLED_SECONDS, scratch, sweep_scratch
 
 LATER = SETTLED_SECONDS + 5
 HOLDER = """\
@@ -65,11 +65,11 @@ def test_what_a_killed_process_left_is_swept_and_what_a_living_one_holds_is_not(
 def test_nothing_of_others_is_touched(place: Path) -> None:
     target = place / "precious"
     target.mkdir()
-    (place / "agent-fix-link").symlink_to(target)
-    (place / "agent-fix-file").write_text("x")
-    (place / "another-program").mkdir()
+    (place / f"{PREFIX}link").symlink_to(target)
+    (place / f"{PREFIX}file").write_text("x")
+    (place / "agent-fix-notes").mkdir()
     if os.getuid() == 0:
-        theirs = place / "agent-fix-theirs"
+        theirs = place / f"{PREFIX}theirs"
         theirs.mkdir()
         os.chown(theirs, 12345, 12345)
     before = sorted(place.iterdir())

@@ -267,7 +267,8 @@ def _load() -> Library:
         gc.freeze()
         gc.enable()
 
-    warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)  # of its own translations
+    for noise in ("Pydantic serializer warnings", "Item '.*' on TypedDict class"):  # of its own translations and types
+        warnings.filterwarnings("ignore", noise, UserWarning)
     litellm: Any = module
     litellm.telemetry = False
     litellm.suppress_debug_info = True

@@ -17,7 +17,7 @@ _FILLED: Mapping[str, Any] = {"security_risk": "LOW", "timeout": 60_000, "is_inp
 
 
 class ShellMind(OpenAIEndpoint):
-    """`plan` for who wants JSON, `commands` one by one for who offers tools and then the end, a few words for others."""
+    """`plan` for who wants JSON; `commands` and then the end for who offers tools; a few words for others."""
 
     def __init__(self, plan: Mapping[str, Any], commands: Sequence[str]) -> None:
         super().__init__()

@@ -222,7 +222,7 @@ def test_an_uncommitted_configuration_is_not_read(console: Console, tmp_path: Pa
 
 def test_an_unknown_sandbox(console: Console, tmp_path: Path) -> None:
     console.environment["AGENT_FIX_SANDBOX"] = "docker"
-    says = ("no sandbox 'docker'", "bubblewrap, none")
+    says = ("no sandbox 'docker'", "bubblewrap, e2b, none")
     refused(console, wallet.make_wallet(tmp_path / "wallet"), wallet.ISSUE, code=6, says=says)
 
 
