@@ -7,6 +7,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 DEMO := demo-out
 CORES ?= $(shell nproc 2>/dev/null || echo 2)
+# Tests wait for processes and servers of theirs as much as they compute.
+WORKERS ?= $(shell expr $(CORES) + $(CORES) / 2)
 
 install: .venv/.installed
 
@@ -30,7 +32,7 @@ types: install
 	$(BIN)/mypy
 
 unit: install
-	$(BIN)/pytest -n $(CORES) --dist loadgroup
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 chaos: install
 	$(BIN)/pytest -n $(CORES) tests/chaos --full

@@ -15,8 +15,8 @@ from tests.canaries import canary, sightings
 from tests.fakes.shell_mind import ShellMind
 from tests.workshop import FIXED, PLAN, TESTED, Workshop, ended
 
-ALWAYS = ("mini-swe-agent", "codex")
-"""One of each kind, and of two protocols; `make runners` tries them all."""
+ALWAYS = ("kilo", "codex")
+"""Two of different kinds, by two protocols; `make runners` tries them all."""
 PATIENCE = 900.0
 """Seconds for an installation from a registry on a busy machine, and the work."""
 SUBMISSION = {
