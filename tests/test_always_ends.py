@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.fakes.sandboxes import filler, opened
 
 CASES = {case.name: case for family in (wire, behaviour, overflow) for case in family.cases()}
 OVERFLOW = re.compile("context_length|too large|too long|context size|maximum context")
+WAITS_FOR_A_PROCESS = "asyncio-waitpid"
 ENDED = frozenset({"submitted", "no_change", "limit_reached", "error"})
 
 
@@ -79,6 +81,9 @@ async def _nothing_is_left(before: tuple[frozenset[str], frozenset[int]]) -> Non
     if tasks := tasks_left():
         await asyncio.wait(tasks, timeout=10)
     assert not tasks_left()
+    for thread in threading.enumerate():
+        if thread.name.startswith(WAITS_FOR_A_PROCESS):  # which has ended: the thread is about to
+            await asyncio.to_thread(thread.join, 10)
     threads, processes = alive()
     assert threads <= before[0]
     assert processes <= before[1]

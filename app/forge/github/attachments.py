@@ -25,7 +25,6 @@ PATIENCE: Final = 30.0
 ELSEWHERE: Final = "only attachments of the forge itself are fetched"
 TOO_MANY: Final = f"at most {MOST} are"
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
-_GITHUB: Final = "github.com"
 _ITS_IMAGES: Final = ("private-user-images.githubusercontent.com", "user-images.githubusercontent.com")
 
 
@@ -106,12 +105,12 @@ def attachment(address: str, host: Host) -> str:
         return ""
     if asked.scheme != site.scheme or asked.username is not None or port != site.port:
         return ""
-    if asked.hostname not in _hosts(site.hostname or ""):
+    if asked.hostname not in _hosts(host, site.hostname or ""):
         return ""
     found = _UUID.findall(asked.path)
     return str(found[-1]).lower() if found else ""
 
 
-def _hosts(site: str) -> frozenset[str]:
+def _hosts(host: Host, site: str) -> frozenset[str]:
     """Enterprise Server keeps attachments on its own host, or on one for media below it."""
-    return frozenset({site, *_ITS_IMAGES}) if site == _GITHUB else frozenset({site, f"media.{site}"})
+    return frozenset({site, f"media.{site}"} if host.is_enterprise_server else {site, *_ITS_IMAGES})

@@ -39,9 +39,14 @@ class Host:
     proxy: str | None = None
 
     @property
+    def is_enterprise_server(self) -> bool:
+        """Known by its API's path."""
+        return urlsplit(self.api_url).path.rstrip("/").endswith("/api/v3")
+
+    @property
     def rest_version(self) -> str:
-        """Enterprise Server, known by its API's path, speaks the older version."""
-        return "2022-11-28" if urlsplit(self.api_url).path.rstrip("/").endswith("/api/v3") else "2026-03-10"
+        """Enterprise Server speaks the older version."""
+        return "2022-11-28" if self.is_enterprise_server else "2026-03-10"
 
     @property
     def graphql_url(self) -> str:
