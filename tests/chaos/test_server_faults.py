@@ -7,6 +7,7 @@ import shutil
 import signal
 import sqlite3
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,25 @@ AT_WORK = frozenset({"planning", "working", "verifying"})
 full = pytest.mark.full
 
 
+def tell(processes: Iterable[int], number: signal.Signals) -> None:
+    for pid in processes:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def put_to_sleep(play: Stage, processes: Sequence[int]) -> None:
+    """Not in the middle of a transaction: who sleeps there keeps SQLite's lock from everybody for as long."""
+    database = play.server.premises.engine.url.database
+    assert database is not None
+    for _ in range(10):
+        tell(processes, signal.SIGSTOP)
+        with closing(sqlite3.connect(database, timeout=0.5)) as db, suppress(sqlite3.OperationalError):
+            db.execute("BEGIN IMMEDIATE")
+            return
+        tell(reversed(processes), signal.SIGCONT)
+    raise AssertionError("they hold the lock whenever they are stopped")
+
+
 def is_at_work(play: Stage) -> bool:
     return bool(play.children()) and bool(play.jobs()) and play.job.row.state in AT_WORK
 
@@ -37,15 +57,11 @@ def test_a_worker_that_was_taken_for_dead_wakes_and_changes_nothing(tmp_path: Pa
         play.until(lambda: is_at_work(play), "work")
         asleep = [play.server.processes["worker"].pid, *play.children()]
         zombie = play.server.processes.pop("worker")
-        for pid in asleep:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
+        put_to_sleep(play, asleep)
         play.lapse(play.job.job.id)
         play.start("worker")
         play.until(lambda: play.job.row.epoch == 2, "the other worker")
-        for pid in reversed(asleep):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+        tell(reversed(asleep), signal.SIGCONT)
         play.settle()
         zombie.terminate()
         assert zombie.wait(60) == 0
