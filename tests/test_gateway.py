@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -395,6 +396,25 @@ async def test_with_the_gateway_ends_what_is_under_way(endpoint: OpenAIEndpoint,
         await asked(endpoint)
     await asyncio.gather(call, return_exceptions=True)
     assert stand.ledger.totals().pending == 0
+
+
+async def test_signals_stay_with_those_who_listen(endpoint: OpenAIEndpoint, tmp_path: Path) -> None:
+    """Ctrl-C and a worker's stop are the job's, and not the gateway's to take."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with standing(endpoint, tmp_path) as stand:
+        assert [signal.getsignal(number) for number in numbers] == before
+        loop.add_signal_handler(signal.SIGTERM, told.set)
+        try:
+            signal.raise_signal(signal.SIGTERM)
+            await told.wait()
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)
+        stand.endpoint.script(answer("still here"))
+        assert (await stand.ask("chat", stream=True)).status_code == 200
+    assert [signal.getsignal(number) for number in numbers] == before
 
 
 async def test_only_what_is_new_is_recorded_of_a_conversation(stand: Stand) -> None:

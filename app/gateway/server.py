@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +25,14 @@ SOCKET_MODE = 0o666
 """The agent is another user; the directory around the socket is for who may come here."""
 
 
+class SilentServer(uvicorn.Server):
+    """A guest in a process whose signals are somebody else's: Ctrl-C and a worker's stop end the job, not this."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
 @asynccontextmanager
 async def serving(gateway: Gateway, socket: Path) -> AsyncIterator[None]:
     """Listens while the context is open. Afterwards nothing of it is left: calls under way are ended, and booked."""
@@ -39,7 +47,7 @@ async def serving(gateway: Gateway, socket: Path) -> AsyncIterator[None]:
         ws="none",
         timeout_graceful_shutdown=0,
     )
-    server = uvicorn.Server(config)
+    server = SilentServer(config)
     task = asyncio.ensure_future(server.serve())
     try:
         async with asyncio.timeout(START_SECONDS):
