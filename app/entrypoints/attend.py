@@ -16,7 +16,7 @@ from functools import partial
 from typing import NoReturn
 
 from app import failpoints, log
-from app.bootstrap.attending import Office, ServerDesk
+from app.bootstrap.attending import LostBaseError, Office, ServerDesk
 from app.bootstrap.premises import Premises
 from app.entrypoints.leaving import end_process
 from app.errors import AgentFixError, ExitCode
@@ -32,6 +32,8 @@ from app.settings import Settings, read_settings
 LOOK_SECONDS = 0.5
 PUT_OFF = timedelta(seconds=90)
 """Between two attempts at what may mend itself: a provider that is down, a full disk, a base that is under way."""
+BASE_SECONDS = 60.0
+"""How long a base that the publisher brings is waited for here: mostly it comes sooner than a new process would."""
 FOR_MONEY = timedelta(minutes=10)
 """The same, where a day's money has to come back."""
 FOR_PEOPLE: frozenset[ExitCode] = frozenset({ExitCode.LIMIT_REACHED, ExitCode.SANDBOX, ExitCode.CONFIG})
@@ -101,7 +103,7 @@ class Attendance:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._draining.set)
         watching = asyncio.create_task(self._obey())
         try:
-            desk = await asyncio.to_thread(self.office.desk, Quiet())
+            desk = await self._desk()
             desk.meters.warm()
             await desk.prove_sandbox()
             await desk.check_models()
@@ -115,6 +117,17 @@ class Attendance:
             watching.cancel()
         logger.info("job %s: %s", self.claim.job, result.exit_status)
         return ExitCode.OK
+
+    async def _desk(self) -> ServerDesk:
+        clock = asyncio.get_running_loop().time
+        end = clock() + BASE_SECONDS
+        while True:
+            try:
+                return await asyncio.to_thread(self.office.desk, Quiet())
+            except LostBaseError:
+                if self._draining.is_set() or clock() >= end:
+                    raise
+                await asyncio.sleep(LOOK_SECONDS)
 
     async def _work(self, desk: ServerDesk) -> Result:
         progressed = partial(self.office.premises.queue.made_progress, self.claim.job)

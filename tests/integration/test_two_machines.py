@@ -40,3 +40,4 @@ def test_base_commits_and_patches_travel_through_the_database(tmp_path: Path) ->
             assert list((elsewhere / "mirrors").glob("r*.git"))
             assert not list((elsewhere / "sandboxes").glob("*")), "nothing is left on the worker's machine"
             assert not (elsewhere / "agent-fix.db").exists()
+            assert "put down" not in server.log.read_text(), "the base is waited for where the job was taken up"
