@@ -11,13 +11,13 @@ from e2b.exceptions import (
 )
 
 from app.errors import AgentFixError, SandboxError
+from app.sandbox.inside.execution import AGAIN
 
 T = TypeVar("T")
 SECONDS = 60.0
 AFTERWARDS = 5.0
 """How long a call that was cancelled may take to notice it."""
 LOST = "The cloud sandbox is gone: it was killed, or its time was up."
-AGAIN = "The same command goes on from the last checkpoint, in a new sandbox."
 
 
 class LostError(SandboxError):

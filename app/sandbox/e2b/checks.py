@@ -3,9 +3,10 @@
 from app.errors import SandboxError
 from app.sandbox.base import Check, Limits
 from app.sandbox.e2b.cloud import Cloud
-from app.sandbox.e2b.execution import PLACE
+from app.sandbox.e2b.program import E2BMachine
 from app.sandbox.e2b.sandbox import E2BSandbox
-from app.sandbox.e2b.steps import furnish
+from app.sandbox.inside.execution import PLACE
+from app.sandbox.inside.steps import furnish
 
 KEY_REPAIR = "Set E2B_API_KEY to a key of your E2B account, or use --sandbox bubblewrap."
 DOCTOR = "doctor"
@@ -41,7 +42,7 @@ async def checks(cloud: Cloud) -> tuple[Check, ...]:
     closed = Check("network policy", ok=True, detail="read back as it was sent: nothing is reachable")
     sandbox = E2BSandbox(cloud, machine, DOCTOR, Limits(), None)
     try:
-        await furnish(cloud, machine)
+        await furnish(E2BMachine(cloud, machine))
         return (account, closed, *await _inside(sandbox))
     except SandboxError as error:
         repair = "The default template of your account needs bash, python3, tar, find and util-linux."

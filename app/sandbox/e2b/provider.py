@@ -13,10 +13,11 @@ from app.sandbox.base import Check, OnOutput, Sandbox, Setup, Spec
 from app.sandbox.e2b.calls import LostError
 from app.sandbox.e2b.checks import KEY_REPAIR, checks
 from app.sandbox.e2b.cloud import KEY, Account, Cloud
-from app.sandbox.e2b.packing import Packed, packed
 from app.sandbox.e2b.policy import CLOSED, while_set_up
+from app.sandbox.e2b.program import E2BMachine
 from app.sandbox.e2b.sandbox import E2BSandbox
-from app.sandbox.e2b.steps import (
+from app.sandbox.inside.packing import Packed, packed
+from app.sandbox.inside.steps import (
     AGAIN,
     ARCHIVE,
     COLLECT,
@@ -62,7 +63,7 @@ class E2BProvider:
         self._snapshots.mkdir(mode=0o700, parents=True, exist_ok=True)  # also says that there is something to sweep
         machine = await self._again(spec.key) or await self._new(spec, on_output)
         sandbox = self._sandbox(machine, spec)
-        sandbox.left_out = await left_out(self._cloud, machine)
+        sandbox.left_out = await left_out(self._inside(machine))
         return sandbox
 
     async def sweep(self, ended: Callable[[str], bool]) -> int:
@@ -74,6 +75,9 @@ class E2BProvider:
 
     def _sandbox(self, machine: AsyncSandbox, spec: Spec) -> E2BSandbox:
         return E2BSandbox(self._cloud, machine, spec.key, spec.limits, spec.setup)
+
+    def _inside(self, machine: AsyncSandbox) -> E2BMachine:
+        return E2BMachine(self._cloud, machine)
 
     async def _again(self, key: str) -> AsyncSandbox | None:
         """The machine of that key, if it came to be ready; what did not is killed."""
@@ -88,7 +92,7 @@ class E2BProvider:
     async def _reach(self, sandbox_id: str, key: str) -> AsyncSandbox | None:
         try:
             machine = await self._cloud.connect(sandbox_id)
-            ready = await step(self._cloud, machine, f"{AGAIN} && echo ready || echo unready")
+            ready = await step(self._inside(machine), f"{AGAIN} && echo ready || echo unready")
         except LostError:
             return None
         if ready.strip() != "ready":
@@ -108,7 +112,7 @@ class E2BProvider:
                 if setup is not None and not prepared:
                     await self._set_up(machine, spec, setup, on_output)
                     await self._fill(machine, tree)
-                await step(self._cloud, machine, FINISH, *(setup.directories if setup else ()))
+                await step(self._inside(machine), FINISH, *(setup.directories if setup else ()))
             except BaseException:
                 await self._cloud.discard(machine.sandbox_id)
                 raise
@@ -130,16 +134,16 @@ class E2BProvider:
         return await self._cloud.create(key), False
 
     async def _fill(self, machine: AsyncSandbox, tree: Packed) -> None:
-        await furnish(self._cloud, machine)
+        await furnish(self._inside(machine))
         tree.archive.seek(0)
         await self._cloud.upload(machine, ARCHIVE, tree.archive)
-        await step(self._cloud, machine, UNPACK, str(tree.files))
+        await step(self._inside(machine), UNPACK, str(tree.files))
 
     async def _set_up(self, machine: AsyncSandbox, spec: Spec, setup: Setup, on_output: OnOutput | None) -> None:
         """The only time at which anything is reachable: the named hosts, while the commands run."""
         policy = while_set_up(setup.hosts)
         sandbox = self._sandbox(machine, spec)
-        await step(self._cloud, machine, OPEN_ENV)
+        await step(self._inside(machine), OPEN_ENV)
         if policy != CLOSED:
             await self._cloud.apply(machine, policy)
         failed = await carry_out(
@@ -150,8 +154,8 @@ class E2BProvider:
         )
         if policy != CLOSED:
             await self._cloud.apply(machine, CLOSED)
-        await step(self._cloud, machine, COLLECT, *setup.directories)
-        await note_left_out(self._cloud, machine, failed)
+        await step(self._inside(machine), COLLECT, *setup.directories)
+        await note_left_out(self._inside(machine), failed)
         if not failed:
             await self._keep(machine, setup)
 

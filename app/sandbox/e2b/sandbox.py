@@ -11,10 +11,11 @@ from e2b import AsyncSandbox
 
 from app.errors import SandboxError
 from app.sandbox.base import ENV, HOME, WORKSPACE, Completed, Limits, OnOutput, Setup
-from app.sandbox.box import CANNOT_EXECUTE, unusable
+from app.sandbox.command import CANNOT_EXECUTE, unusable
 from app.sandbox.e2b.calls import LostError
 from app.sandbox.e2b.cloud import ALIVE, Cloud
-from app.sandbox.e2b.execution import Execution, Order
+from app.sandbox.e2b.program import E2BMachine
+from app.sandbox.inside.execution import Execution, Order
 from app.sandbox.profile import SYSTEM_PATH
 from app.sandbox.setup import WORK_ENVIRONMENT
 
@@ -95,7 +96,7 @@ class E2BSandbox:
             separate_stderr=separate_stderr,
             on_output=on_output,
         )
-        execution = Execution(self._cloud, self._machine, order)
+        execution = Execution(E2BMachine(self._cloud, self._machine), order)
         self._running.add(execution)
         try:
             return await execution.carry_out()

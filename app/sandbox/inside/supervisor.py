@@ -1,25 +1,35 @@
-"""Inside the cloud's machine, as root: executes one order as the agent's account, and tells its output in lines.
+"""Inside a machine, as its root: executes one order as the agent's account, and tells its output in lines.
 
 An order is JSON on the command line (base64) or in a file. Lines on stdout are `o` or `e` and base64 of output, and at
-last `x` with JSON: exit code, seconds, what was dropped. Anything on stdin kills the command.
-Every command is process 2 of a process namespace of its own, so nothing that it starts outlives it.
+last `x` with JSON: exit code, seconds, what was dropped. Anything on stdin kills the command, and so does its end.
+Nothing that a command starts outlives it: it is process 2 of a process namespace of its own, or where the machine
+allows none, all its descendants are ours, and are ended one by one.
 """
 
 import base64
+import ctypes
 import json
 import os
 import pwd
 import resource
 import selectors
+import signal
 import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 CHUNK = 48 * 1024
 CANNOT_EXECUTE = 126
+PR_SET_CHILD_SUBREAPER = 36
+PATIENT_PASSES, PASSES, PASS_SECONDS = 20, 4000, 0.005
+"""How often descendants are ended one by one, and how often at all, before this program gives up."""
+SETTLE_SECONDS = 2.0
+"""How long a dead command's output is listened to: another command may have been given the other end of it."""
 INIT = 'exec 3>&2 2> /dev/null; (exec 2>&3 3>&-; exec "$@"); exit $?'
 """Process 1: waits for the command, and says nothing itself. Its end is the end of everything in the namespace."""
 
@@ -52,14 +62,87 @@ class HeadTail:
 def command(order: dict[str, Any]) -> list[str]:
     account = pwd.getpwnam(order["account"])
     who = [f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups", "--no-new-privs"]
-    return [
+    namespace = [
         *("/usr/bin/setpriv", "--pdeathsig", "KILL", "--"),
         *("/usr/bin/unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--"),
         *("/bin/sh", "-c", INIT, "sh"),
+    ]
+    return [
+        *(namespace if order["namespace"] else ()),
         *("/usr/bin/setpriv", *who, "--inh-caps=-all", "--"),
         *("/usr/bin/env", "-i", "-C", order["cwd"], "--", *(f"{n}={v}" for n, v in order["env"].items())),
         *order["argv"],
     ]
+
+
+def adopt() -> None:
+    """From now on whatever loses its parent becomes our child, so that having no child is having no descendant."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "no subreaper")
+
+
+@contextmanager
+def expendable() -> Iterator[None]:
+    """Whoever is started now is ended before us where memory runs short."""
+    score = Path("/proc/self/oom_score_adj")
+    with suppress(OSError):
+        score.write_text("500")
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            score.write_text("0")
+
+
+def end_descendants(account: str) -> None:
+    """Until there is none. Where they multiply faster than they are found, everything of the account is ended."""
+    for attempt in range(PASSES):
+        if not reap():
+            return
+        for pid in descendants():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if attempt > PATIENT_PASSES:
+            end_account(pwd.getpwnam(account).pw_uid)
+        time.sleep(PASS_SECONDS if attempt else 0)
+    raise SystemExit("what the command started cannot be ended")
+
+
+def reap() -> bool:
+    """Whether there are children still."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def descendants() -> list[int]:
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                status = (entry / "stat").read_bytes()
+                parents.setdefault(int(status.rpartition(b")")[2].split()[1]), []).append(int(entry.name))
+    found: list[int] = []
+    waiting = [os.getpid()]
+    while waiting:
+        children = parents.get(waiting.pop(), [])
+        found += children
+        waiting += children
+    return found
+
+
+def end_account(number: int) -> None:
+    """At one stroke, which no fork escapes: the kernel signals whatever the account may signal, and spares us."""
+    os.setresuid(number, number, 0)
+    try:
+        with suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+    finally:
+        os.setresuid(0, 0, 0)
 
 
 def say(kind: str, chunk: bytes) -> None:
@@ -78,11 +161,20 @@ class Talk:
     def __init__(self, order: dict[str, Any], process: "subprocess.Popen[bytes]") -> None:
         self.order, self.process = order, process
         self.kept = {kind: HeadTail(order["keep"]) for kind in ("o", "e")}
-        self.timed_out = self.flooded = False
+        self.timed_out = self.flooded = self.over = False
         self.ended = 0.0
 
     def kill(self) -> None:
         self.process.kill()
+        if not self.order["namespace"]:
+            self.code()
+            end_descendants(self.order["account"])
+            self.over = True
+
+    def code(self) -> int:
+        """The command's own exit code, which is to be asked for before anything else is reaped."""
+        code = self.process.wait()
+        return code if code >= 0 else 128 - code
 
     def heard(self, kind: str, chunk: bytes) -> None:
         kept = self.kept[kind]
@@ -102,20 +194,29 @@ class Talk:
                 if source is not None:
                     selector.register(source, selectors.EVENT_READ, name)
             while any(key.data for key in selector.get_map().values()):
-                left = deadline - time.monotonic()
-                if left <= 0 and not self.timed_out:
-                    self.timed_out = True
-                    self.kill()
-                for key, _ in selector.select(None if self.timed_out else max(0.0, left)):
+                ready = selector.select(self.patience(deadline))
+                if not ready and self.over:
+                    break
+                for key, _ in ready:
                     if not self.attend(key.data, key.fd):
                         selector.unregister(key.fileobj)
+
+    def patience(self, deadline: float) -> float | None:
+        """How long to wait for the next word; the command is killed where its time is up."""
+        left = deadline - time.monotonic()
+        if left <= 0 and not self.timed_out:
+            self.timed_out = True
+            self.kill()
+        if self.over:
+            return SETTLE_SECONDS
+        return None if self.timed_out else left
 
     def attend(self, name: str, descriptor: int) -> bool:
         """Whether there may be more to come from it."""
         chunk = b"" if name == "p" else os.read(descriptor, 256 * 1024)
         if chunk and name:
             self.heard(name, chunk)
-        elif chunk:
+        elif name in {"", "p"}:
             self.kill()
         return bool(chunk)
 
@@ -137,25 +238,27 @@ def execute(order: dict[str, Any]) -> dict[str, Any]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_size"], order["file_size"]))
     resource.setrlimit(resource.RLIMIT_NPROC, (order["processes"], order["processes"]))
     source = standard_input(order)
+    if not order["namespace"]:
+        adopt()
     started = time.monotonic()
     apart = subprocess.PIPE if order["apart"] else subprocess.STDOUT
     try:
-        process = subprocess.Popen(
-            command(order), stdin=source, stdout=subprocess.PIPE, stderr=apart, bufsize=0, env={}
-        )
+        with expendable():
+            process = subprocess.Popen(
+                command(order), stdin=source, stdout=subprocess.PIPE, stderr=apart, bufsize=0, env={}
+            )
     except OSError as error:
         say("o", f"{error.strerror}\n".encode())
         return {"code": CANNOT_EXECUTE, "seconds": 0.0, "timed_out": False, "flooded": False, "dropped": 0}
     talk = Talk(order, process)
     talk.listen()
-    code = process.wait()
     dropped = 0
     if not order["stream"]:
         for kind, kept in talk.kept.items():
             say(kind, kept.value())
             dropped += kept.seen - len(kept.value())
     return {
-        "code": code if code >= 0 else 128 - code,
+        "code": talk.code(),
         "seconds": time.monotonic() - started,
         "timed_out": talk.timed_out,
         "flooded": talk.flooded,

@@ -1,20 +1,19 @@
-"""What we ourselves do inside a cloud machine as root, before and between commands of the project: small scripts."""
+"""What we ourselves do inside a machine as root, before and between commands of the project: small scripts."""
 
+import asyncio
 import json
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 
-from e2b import AsyncSandbox
-
+from app.errors import SandboxError
 from app.sandbox.base import ENV, FILLED, HOME, LISTING, WORKSPACE
-from app.sandbox.e2b.calls import bounded
-from app.sandbox.e2b.cloud import Cloud
-from app.sandbox.e2b.execution import ACCOUNT, PLACE, PROGRAM
+from app.sandbox.inside.base import Machine, started
+from app.sandbox.inside.execution import ACCOUNT, PLACE, PROGRAM, SUPERVISOR
+from app.sandbox.inside.execution import AGAIN as GOES_ON
 
 SECONDS = 300.0
+MOST_SAID = 1024**2
 ARCHIVE = f"{PLACE}/tree.tar.gz"
-_INSIDE = Path(__file__).with_name("inside.py")
 _NUMBER = 1500
 _LAYER = f"{PLACE}/layer"
 _LEFT_OUT = f"{PLACE}/left-out.json"
@@ -75,24 +74,31 @@ echo done > {PLACE}/ready
 AGAIN = f"[ -s {PLACE}/ready ] && [ -d {WORKSPACE} ] && install -m 644 {PLACE}/filled {FILLED}"
 
 
-async def step(cloud: Cloud, machine: AsyncSandbox, script: str, *arguments: str) -> str:
-    """What it says; SandboxError where it fails."""
-    words = ["bash", "-euo", "pipefail", "-c", script, "step", *arguments]
-    starting = machine.commands.run(shlex.join(words), background=True, user="root", timeout=0)
-    running = await bounded(starting, "preparing the sandbox", seconds=cloud.seconds)
-    done = await bounded(running.wait(), "preparing the sandbox", seconds=SECONDS)
-    return done.stdout
+async def step(machine: Machine, script: str, *arguments: str, seconds: float = SECONDS) -> str:
+    """What it says; SandboxError where it fails, or does not end in time."""
+    said = bytearray()
+    clock = asyncio.timeout(seconds)
+    try:
+        async with clock, started(machine, ["bash", "-euo", "pipefail", "-c", script, "step", *arguments]) as program:
+            while (chunk := await program.read()) and len(said) < MOST_SAID:
+                said += chunk
+            await program.ended()
+    except TimeoutError as error:
+        if not clock.expired():
+            raise
+        raise SandboxError(f"Preparing the sandbox took longer than {seconds:.0f} s.", hint=GOES_ON) from error
+    return said.decode(errors="replace")
 
 
-async def furnish(cloud: Cloud, machine: AsyncSandbox) -> None:
+async def furnish(machine: Machine) -> None:
     """Our program, the agent's account and empty directories; nothing of the project yet."""
-    await cloud.upload(machine, PROGRAM, _INSIDE.read_bytes())
-    await step(cloud, machine, PREPARE)
+    await machine.upload(PROGRAM, SUPERVISOR.read_bytes())
+    await step(machine, PREPARE)
 
 
-async def note_left_out(cloud: Cloud, machine: AsyncSandbox, sentences: Sequence[str]) -> None:
-    await step(cloud, machine, f'printf %s "$1" > {_LEFT_OUT}', json.dumps(list(sentences)))
+async def note_left_out(machine: Machine, sentences: Sequence[str]) -> None:
+    await step(machine, f'printf %s "$1" > {_LEFT_OUT}', json.dumps(list(sentences)))
 
 
-async def left_out(cloud: Cloud, machine: AsyncSandbox) -> tuple[str, ...]:
-    return tuple(json.loads(await step(cloud, machine, f"cat {_LEFT_OUT} 2> /dev/null || echo '[]'")))
+async def left_out(machine: Machine) -> tuple[str, ...]:
+    return tuple(json.loads(await step(machine, f"cat {_LEFT_OUT} 2> /dev/null || echo '[]'")))

@@ -1,0 +1,101 @@
+"""E2B's library as the port to a machine: a program's words come by its callback, and wait until they are read."""
+
+import asyncio
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from e2b import AsyncSandbox
+from e2b.sandbox_async.commands.command_handle import AsyncCommandHandle
+
+from app.errors import SandboxError
+from app.sandbox.e2b.calls import SECONDS, bounded
+from app.sandbox.e2b.cloud import Cloud
+
+WAITING = 64
+"""Words of the library that may wait to be read."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """What was said and not yet read; an empty word is the end."""
+
+    words: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WAITING))
+
+    async def hear(self, text: str) -> None:
+        """Called by the library; who waits here makes the sandbox wait."""
+        await self.room.acquire()
+        self.words.put_nowait(text)
+
+    async def read(self) -> str:
+        word = await self.words.get()
+        if word:
+            self.room.release()
+        else:
+            self.words.put_nowait("")
+        return word
+
+
+class E2BProgram:
+    """As `app.sandbox.inside.base.Program` has it."""
+
+    def __init__(self, handle: "AsyncCommandHandle[None]", heard: Heard, seconds: float) -> None:
+        self._handle = handle
+        self._heard = heard
+        self._seconds = seconds
+        self._end: asyncio.Future[Any] = asyncio.ensure_future(handle.wait())
+        self._end.add_done_callback(lambda _: heard.words.put_nowait(""))
+
+    async def read(self) -> bytes:
+        return (await self._heard.read()).encode()
+
+    async def write(self, content: bytes) -> None:
+        await bounded(self._handle.send_stdin(content), "writing to a command", seconds=self._seconds)
+
+    async def ended(self) -> None:
+        await asyncio.wait({self._end})
+        await bounded(self._handle.wait(), "executing a command", seconds=self._seconds)
+
+    async def kill(self) -> None:
+        await bounded(self._handle.kill(), "ending a command", seconds=self._seconds)
+
+    async def release(self) -> None:
+        if not self._end.done():
+            with suppress(SandboxError):
+                await bounded(self._handle.disconnect(), "leaving a command", seconds=self._seconds)
+        self._end.cancel()
+        await asyncio.wait({self._end})
+        _ = self._end.cancelled() or self._end.exception()  # who wanted to know has asked
+
+
+@dataclass(frozen=True, slots=True)
+class E2BMachine:
+    """As `app.sandbox.inside.base.Machine` has it."""
+
+    cloud: Cloud
+    sandbox: AsyncSandbox
+    namespaces: bool = True
+
+    @property
+    def patience(self) -> float:
+        return min(SECONDS, self.cloud.seconds)
+
+    async def start(self, argv: Sequence[str]) -> E2BProgram:
+        heard = Heard()
+        starting = self.sandbox.commands.run(
+            f"exec {shlex.join(argv)}",
+            background=True,
+            user="root",
+            stdin=True,
+            timeout=0,
+            on_stdout=heard.hear,
+            retain_output=False,
+        )
+        handle = await bounded(starting, "starting a command", seconds=self.patience)
+        return E2BProgram(handle, heard, self.patience)
+
+    async def upload(self, path: str, content: bytes | BinaryIO) -> None:
+        await self.cloud.upload(self.sandbox, path, content)

@@ -1,0 +1,203 @@
+"""One command in a machine: the order that is sent, and the lines that come back, as what a sandbox promises."""
+
+import asyncio
+import base64
+import json
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from app.errors import SandboxError
+from app.sandbox.base import Completed, Limits, OnOutput
+from app.sandbox.capture import HeadTail
+from app.sandbox.child import OUTPUT_CEILING
+from app.sandbox.inside.base import Machine, Program
+
+ACCOUNT = "agent"
+PLACE = "/var/lib/agent-fix"
+PROGRAM = f"{PLACE}/supervisor.py"
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
+"""What is uploaded as PROGRAM."""
+AGAIN = "The same command goes on from the last checkpoint, in a new sandbox."
+INLINE = 64 * 1024
+"""Bytes of an order that travel on a command line; larger ones are sent as a file."""
+GRACE = 30.0
+"""What a command's own time limit, which is held inside, may be late for before the machine is given up."""
+LONGEST_LINE = 1024**2
+KILL = b"k"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to execute, as whom it may concern inside."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+    limits: Limits
+    timeout: float
+    stdin: bytes = b""
+    separate_stderr: bool = False
+    on_output: OnOutput | None = None
+
+    def as_json(self, stdin_file: str, namespace: bool) -> bytes:
+        inline = b"" if stdin_file else self.stdin
+        told: dict[str, Any] = {
+            "argv": list(self.argv),
+            "env": dict(self.env),
+            "cwd": self.cwd,
+            "account": ACCOUNT,
+            "timeout": self.timeout,
+            "keep": self.limits.output,
+            "file_size": self.limits.file_size,
+            "processes": self.limits.processes,
+            "ceiling": OUTPUT_CEILING,
+            "apart": self.separate_stderr,
+            "stream": self.on_output is not None,
+            "stdin": base64.b64encode(inline).decode(),
+            "stdin_file": stdin_file,
+            "namespace": namespace,
+        }
+        return json.dumps(told).encode()
+
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """An order under way. `kill` may be said at any time; `carry_out` then returns soon."""
+
+    machine: Machine
+    order: Order
+    _end: dict[str, Any] | None = None
+    _program: Program | None = None
+    _killed: bool = False
+    _over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def carry_out(self) -> Completed:
+        """SandboxError where the machine is lost or answers nothing any more."""
+        order = self.order
+        out = HeadTail(order.limits.output)
+        err = HeadTail(order.limits.output) if order.separate_stderr else out
+        try:
+            async with self._under_way() as program:
+                await self._converse(program, out, err)
+        finally:
+            self._over.set()
+        return self._completed(out, err)
+
+    async def kill(self) -> None:
+        self._killed = True
+        if self._program is not None and not self._over.is_set():
+            await self._say_kill(self._program)
+
+    async def over(self) -> None:
+        await self._over.wait()
+
+    @asynccontextmanager
+    async def _under_way(self) -> AsyncIterator[Program]:
+        """However it is left, nothing that the command started is there any more, as far as the machine is."""
+        program = await self._start(await self._send())
+        self._program = program
+        try:
+            if self._killed:
+                await self._say_kill(program)
+            yield program
+        finally:
+            if self._end is None:
+                await asyncio.shield(self._put_down(program))
+            await program.release()
+
+    async def _start(self, word: str) -> Program:
+        """A start that nobody waits for any more is waited for all the same: only what is known can be ended."""
+        starting = asyncio.ensure_future(self.machine.start(["python3", "-I", PROGRAM, word]))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with suppress(SandboxError):
+                program = await starting
+                await self._put_down(program)
+                await program.release()
+            raise
+
+    async def _send(self) -> str:
+        """The word on the command line that the order is found by."""
+        stdin_file = ""
+        if len(self.order.stdin) > INLINE // 2:
+            stdin_file = f"{PLACE}/orders/{secrets.token_hex(8)}"
+            await self.machine.upload(stdin_file, self.order.stdin)
+        told = self.order.as_json(stdin_file, self.machine.namespaces)
+        if len(told) <= INLINE:
+            return f"inline:{base64.b64encode(told).decode()}"
+        place = f"{PLACE}/orders/{secrets.token_hex(8)}"
+        await self.machine.upload(place, told)
+        return f"file:{place}"
+
+    async def _converse(self, program: Program, out: HeadTail, err: HeadTail) -> None:
+        limit = self.order.timeout + GRACE
+        clock = asyncio.timeout(limit)
+        try:
+            async with clock:
+                await self._listen(program, out, err)
+        except TimeoutError as error:
+            if not clock.expired():
+                raise
+            raise SandboxError(f"The sandbox did not end a command within {limit:.0f} s.", hint=AGAIN) from error
+        if self._end is None:
+            await program.ended()
+            raise SandboxError("The sandbox ended a command without saying how.", hint=AGAIN)
+
+    async def _listen(self, program: Program, out: HeadTail, err: HeadTail) -> None:
+        rest = b""
+        while chunk := await program.read():
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) > LONGEST_LINE:
+                raise SandboxError("The sandbox says what it should not.")
+            for line in lines:
+                self._hear(line, out, err)
+                if self._end is not None:
+                    return
+
+    def _hear(self, line: bytes, out: HeadTail, err: HeadTail) -> None:
+        kind, content = line[:1], line[1:]
+        try:
+            if kind == b"x":
+                self._end = json.loads(content)
+                return
+            chunk = base64.b64decode(content, validate=True)
+        except ValueError as error:
+            raise SandboxError("The sandbox says what it should not.") from error
+        (err if kind == b"e" else out).add(chunk)
+        if self.order.on_output is not None:
+            self.order.on_output(chunk)
+
+    async def _put_down(self, program: Program) -> None:
+        """End the command and wait until everything that it started is gone."""
+        with suppress(
+            SandboxError, TimeoutError
+        ):  # a lost machine executes nothing, and is told by who brought us here
+            async with asyncio.timeout(self.machine.patience):
+                await self._say_kill(program)
+                while await program.read():
+                    pass
+
+    async def _say_kill(self, program: Program) -> None:
+        try:
+            await program.write(KILL)
+        except SandboxError:
+            if not self._over.is_set():
+                await program.kill()
+
+    def _completed(self, out: HeadTail, err: HeadTail) -> Completed:
+        end = self._end or {}
+        apart = self.order.separate_stderr
+        note = f"\n[ended: the command wrote more than {OUTPUT_CEILING // 1024**3} GiB of output]\n".encode()
+        return Completed(
+            exit_code=int(end["code"]),
+            output=out.value() + (note if end["flooded"] else b""),
+            stderr=err.value() if apart else b"",
+            seconds=float(end["seconds"]),
+            timed_out=bool(end["timed_out"]),
+            dropped=int(end["dropped"]) + out.dropped + (err.dropped if apart else 0),
+        )
