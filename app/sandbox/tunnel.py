@@ -1,0 +1,174 @@
+"""The host's end of a way out of a machine that can mount nothing of ours: connections over one command's streams.
+
+    who connects inside ─► tunnel_inside.py ─► stdout, stdin of a command ─► carry(…) ─► a unix socket of this host
+
+Whatever comes from inside is hostile: a frame that must not be is the end of the tunnel, and what is held for it is
+bounded by numbers of ours (MOST connections with WINDOW bytes each, one frame, one line).
+"""
+
+import asyncio
+import base64
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from app.errors import SandboxError
+from app.sandbox.tunnel_inside import (
+    CHUNK,
+    CLOSED,
+    MOST,
+    OPENED,
+    READY,
+    Frames,
+    GarbledError,
+    Line,
+    Outgoing,
+    Write,
+)
+
+PROGRAM = Path(__file__).with_name("tunnel_inside.py")
+"""Stand-alone: what is to be executed inside, `python3 -I PROGRAM PLACE [lines]`."""
+SECONDS = 30.0
+"""How long the program inside may take until it listens."""
+ATTEMPTS, PAUSE = 500, 0.02
+"""How often, and after how many seconds, a socket whose queue is full is asked again."""
+LONGEST_LINE = 2 * CHUNK
+
+
+@asynccontextmanager
+async def tunnel(
+    incoming: AsyncIterator[bytes], write: Write, way: Path, *, seconds: float = SECONDS
+) -> AsyncIterator[asyncio.Task[str]]:
+    """While the context lasts, what connects inside is connected to the socket `way`.
+
+    SandboxError where it does not begin. The task ends early, with a sentence, where the tunnel does.
+    """
+    ready = asyncio.Event()
+    carrying = asyncio.create_task(carry(incoming, write, way, ready))
+    waiting = asyncio.create_task(ready.wait())
+    try:
+        await asyncio.wait({carrying, waiting}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if not ready.is_set():
+            reason = carrying.result() if carrying.done() else f"it was not ready within {seconds:.0f} s"
+            raise SandboxError(f"The way out of the sandbox could not be opened: {reason}.")
+        yield carrying
+    finally:
+        waiting.cancel()
+        carrying.cancel()
+        await asyncio.wait({carrying, waiting})
+
+
+async def carry(incoming: AsyncIterator[bytes], write: Write, way: Path, ready: asyncio.Event | None = None) -> str:
+    """Until the other end is gone, or says what it must not; returns how it ended. Cancelling ends all connections."""
+    host = _Host(way, ready or asyncio.Event())
+    parts = {asyncio.create_task(host.outgoing.carry(write)), asyncio.create_task(host.listen(incoming))}
+    try:
+        done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        return next(_reason(part) for part in done)
+    finally:
+        for part in parts:
+            part.cancel()
+        await asyncio.wait(parts)
+        await host.end()
+
+
+def _reason(part: asyncio.Task[None]) -> str:
+    match part.exception():
+        case None:
+            return "the program inside is gone"
+        case GarbledError() as error:
+            return f"the program inside says what it must not, {error}"
+        case SandboxError() as error:
+            return error.message
+        case OSError() as error:
+            return f"its streams failed, {error}"
+        case error:
+            raise error
+
+
+async def from_lines(texts: AsyncIterator[str]) -> AsyncIterator[bytes]:
+    """What the program inside says with `lines`, in any pieces, as bytes."""
+    rest = ""
+    async for text in texts:
+        *lines, rest = (rest + text).split("\n")
+        if len(rest) > LONGEST_LINE:
+            raise GarbledError("a line without an end")
+        for line in lines:
+            try:
+                yield base64.b64decode(line, validate=True)
+            except ValueError as error:  # binascii's own is one, and so is a letter that is not ASCII
+                raise GarbledError("a line that is no base64") from error
+
+
+class _Host:
+    """The end that connects: everything that it hears is judged, and nothing that it hears makes it wait."""
+
+    def __init__(self, way: Path, ready: asyncio.Event) -> None:
+        self.outgoing = Outgoing()
+        self._way = way
+        self._ready = ready
+        self._lines: dict[int, Line] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._last = 0
+
+    async def listen(self, incoming: AsyncIterator[bytes]) -> None:
+        frames = Frames()
+        async for piece in incoming:
+            for kind, number, payload in frames.feed(piece):
+                self._hear(kind, number, payload)
+
+    def _hear(self, kind: int, number: int, payload: bytes) -> None:
+        if kind == READY:
+            self._ready.set()
+        elif kind == OPENED:
+            self._open(number)
+        elif number > self._last:
+            raise GarbledError("a connection that was never opened")
+        elif (line := self._lines.get(number)) is None:
+            pass  # it is over on this side, which the other one may not know yet
+        elif kind == CLOSED:
+            line.abort()
+        else:
+            line.hear(kind, payload)
+
+    def _open(self, number: int) -> None:
+        if not self._ready.is_set() or number <= self._last or len(self._lines) >= MOST:
+            raise GarbledError(f"connection {number} where that cannot be")
+        self._last = number
+        line = self._lines[number] = Line(number, self.outgoing)
+        task = asyncio.create_task(self._connect(line))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, line: Line) -> None:
+        with suppress(OSError):  # nobody listens, or one side hung up: the other side sees that
+            reader, writer = await self._reach()
+            await line.carry(reader, writer)
+        del self._lines[line.number]
+        await self.outgoing.send(CLOSED, line.number)
+
+    async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Asked by hand: asyncio takes a unix socket whose queue is full for connected."""
+        for _ in range(ATTEMPTS):
+            door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            door.setblocking(False)
+            try:
+                door.connect(str(self._way))
+            except BlockingIOError:
+                door.close()
+                await asyncio.sleep(PAUSE)
+            except OSError:
+                door.close()
+                raise
+            else:
+                return await asyncio.open_unix_connection(sock=door)
+        raise TimeoutError
+
+    async def end(self) -> None:
+        await self.outgoing.end()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)

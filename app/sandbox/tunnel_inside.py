@@ -1,0 +1,297 @@
+"""Inside a machine: what connects to a socket here is carried over our stdin and stdout, in frames, to the host's end.
+
+    python3 -I tunnel_inside.py PLACE [lines]
+
+PLACE is a port of 127.0.0.1, or the path of a unix socket. With `lines`, stdout is base64, a line for each write: for
+who carries text only. Stand-alone: standard library only, Python 3.8 or newer. The host's end (`tunnel.py`) uses the
+same classes. Ends when stdin does; 125 where it could not listen.
+
+A frame is kind, number of the connection, length, and that many bytes. Each side of a connection may have WINDOW bytes
+under way, and more only as the other side says that it has passed them on, so nobody's slowness fills our memory.
+Numbers rise. The host says the last CLOSED of a connection, and until then it counts as one of the MOST.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import socket
+import struct
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+
+HEAD = struct.Struct("!BII")
+READY, OPENED, DATA, ENDED, PASSED, CLOSED = range(6)
+"""Listening; a new connection; bytes; no more bytes from this side; bytes that were passed on; over for both sides."""
+LARGEST = 32 * 1024
+WINDOW = 256 * 1024
+MOST = 128
+PENDING = 256 * 1024
+CHUNK = 64 * 1024
+_AMOUNT = struct.Struct("!I")
+
+Write = Callable[[bytes], Awaitable[None]]
+
+
+class GarbledError(Exception):
+    """The other end says what it must not."""
+
+
+def frame(kind: int, number: int = 0, payload: bytes = b"") -> bytes:
+    return HEAD.pack(kind, number, len(payload)) + payload
+
+
+class Frames:
+    """Bytes that come in any pieces, as frames; what is held is never more than one piece and one frame."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, piece: bytes) -> Iterator[tuple[int, int, bytes]]:
+        self._rest += piece
+        at = 0
+        while len(self._rest) - at >= HEAD.size:
+            kind, number, length = HEAD.unpack_from(self._rest, at)
+            if kind > CLOSED or length > LARGEST:
+                raise GarbledError(f"a frame of kind {kind} with {length} bytes")
+            if len(self._rest) - at < HEAD.size + length:
+                break
+            at += HEAD.size + length
+            yield kind, number, bytes(self._rest[at - length : at])
+        del self._rest[:at]
+
+
+class Outgoing:
+    """Frames on their way to the other end, gathered while a write is under way; who finds it full waits."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+        self._changed = asyncio.Condition()
+        self._over = False
+
+    async def send(self, kind: int, number: int = 0, payload: bytes = b"") -> None:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._over or len(self._pending) < PENDING)
+            if not self._over:
+                self._pending += frame(kind, number, payload)
+                self._changed.notify_all()
+
+    async def carry(self, write: Write) -> None:
+        """Until it is cancelled, or `write` fails."""
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: bool(self._pending))
+                taken, self._pending = bytes(self._pending), bytearray()
+                self._changed.notify_all()
+            await write(taken)
+
+    async def end(self) -> None:
+        """Nobody waits any more; what was not written is lost."""
+        async with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+
+class Line:
+    """One connection. What the other end says of it (`hear`, `abort`) is taken at once, and bounded."""
+
+    def __init__(self, number: int, outgoing: Outgoing) -> None:
+        self.number = number
+        self.closed = asyncio.Event()
+        self._outgoing = outgoing
+        self._credit = WINDOW
+        self._unsaid = WINDOW
+        self._arrived = bytearray()
+        self._ended = self._aborted = False
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+        self._ways: list[asyncio.Future[None]] = []
+
+    @property
+    def ended(self) -> bool:
+        """Whether the other end has said all that it will."""
+        return self._ended
+
+    def hear(self, kind: int, payload: bytes) -> None:
+        if kind == DATA:
+            self._take(payload)
+        elif kind == PASSED:
+            self._passed_on(payload)
+        elif self._ended:
+            raise GarbledError("a connection that ends twice")
+        else:
+            self._ended = True
+            self._changed.set()
+
+    def abort(self) -> None:
+        self._aborted = True
+        for way in self._ways:
+            way.cancel()
+
+    def _take(self, content: bytes) -> None:
+        self._unsaid -= len(content)
+        if not content or self._unsaid < 0 or self._ended:
+            raise GarbledError("bytes that a connection has no room for")
+        self._arrived += content
+        self._changed.set()
+
+    def _passed_on(self, payload: bytes) -> None:
+        amount = _AMOUNT.unpack(payload)[0] if len(payload) == _AMOUNT.size else 0
+        self._credit += amount
+        if not amount or self._credit > WINDOW:
+            raise GarbledError("more bytes passed on than were sent")
+        self._room.set()
+
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Until both directions have ended, or one has failed (OSError), or it is aborted."""
+        self._ways = [asyncio.ensure_future(self._send(reader)), asyncio.ensure_future(self._receive(writer))]
+        whole = False
+        try:
+            if self._aborted:
+                self.abort()
+            done, _ = await asyncio.wait(self._ways, return_when=asyncio.FIRST_EXCEPTION)
+            whole = len(done) == len(self._ways) and not any(way.cancelled() or way.exception() for way in done)
+            for way in done:
+                _ = way.cancelled() or way.result()
+        finally:
+            for way in self._ways:
+                way.cancel()
+            await asyncio.gather(*self._ways, return_exceptions=True)
+            if whole:
+                writer.close()
+            else:
+                writer.transport.abort()
+
+    async def _send(self, reader: asyncio.StreamReader) -> None:
+        while True:
+            while not self._credit:
+                self._room.clear()
+                await self._room.wait()
+            content = await reader.read(min(LARGEST, self._credit))
+            if not content:
+                break
+            self._credit -= len(content)
+            await self._outgoing.send(DATA, self.number, content)
+        await self._outgoing.send(ENDED, self.number)
+
+    async def _receive(self, writer: asyncio.StreamWriter) -> None:
+        passed = 0
+        while True:
+            while not self._arrived and not self._ended:
+                self._changed.clear()
+                await self._changed.wait()
+            content = bytes(self._arrived[:LARGEST])
+            if not content:
+                break
+            del self._arrived[: len(content)]
+            writer.write(content)
+            await writer.drain()
+            passed += len(content)
+            if passed >= WINDOW // 4 or not self._arrived:
+                self._unsaid += passed
+                await self._outgoing.send(PASSED, self.number, _AMOUNT.pack(passed))
+                passed = 0
+        if writer.can_write_eof():
+            writer.write_eof()
+
+
+class Inside:
+    """The end that listens. What comes from the host is trusted to be whole."""
+
+    def __init__(self) -> None:
+        self.outgoing = Outgoing()
+        self._lines: dict[int, Line] = {}
+        self._last = 0
+        self._places = asyncio.Semaphore(MOST)
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with self._places:
+                await self._carry(reader, writer)
+        except asyncio.CancelledError:
+            pass  # the tunnel is over
+        finally:
+            writer.close()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._last += 1
+        line = self._lines[self._last] = Line(self._last, self.outgoing)
+        await self.outgoing.send(OPENED, line.number)
+        try:
+            await line.carry(reader, writer)
+        except OSError:
+            await self.outgoing.send(CLOSED, line.number)  # who had connected is gone
+        await line.closed.wait()
+
+    def hear(self, kind: int, number: int, payload: bytes) -> None:
+        line = self._lines.get(number)
+        if line is None:
+            return
+        if kind != CLOSED:
+            line.hear(kind, payload)
+            return
+        del self._lines[number]
+        line.closed.set()
+        if not line.ended:
+            line.abort()
+
+
+async def listen(place: str, inside: Inside) -> asyncio.AbstractServer:
+    if place.isdigit():
+        return await asyncio.start_server(inside.connected, "127.0.0.1", int(place), backlog=512)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(place)  # noqa: PTH108 - of one that died here before
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    door.bind(place)
+    os.chmod(place, 0o666)  # noqa: PTH101, S103 - the machine's other accounts are who it is for
+    return await asyncio.start_unix_server(inside.connected, sock=door, backlog=512)
+
+
+async def standard_streams(lines: bool) -> tuple[asyncio.StreamReader, Write]:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    transport, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), sys.stdout
+    )
+    writer = asyncio.StreamWriter(transport, protocol, None, loop)
+
+    async def write(content: bytes) -> None:
+        for start in range(0, len(content), CHUNK):
+            piece = content[start : start + CHUNK]
+            writer.write(base64.b64encode(piece) + b"\n" if lines else piece)
+            await writer.drain()
+
+    return reader, write
+
+
+async def main(place: str, lines: bool) -> int:
+    inside = Inside()
+    try:
+        server = await listen(place, inside)
+    except OSError as error:
+        print(f"tunnel: cannot listen on {place}: {error}", file=sys.stderr)
+        return 125
+    reader, write = await standard_streams(lines)
+    await inside.outgoing.send(READY)
+    writing = asyncio.ensure_future(inside.outgoing.carry(write))
+    hearing = asyncio.ensure_future(_hear(reader, inside))
+    await asyncio.wait({writing, hearing}, return_when=asyncio.FIRST_COMPLETED)
+    server.close()
+    return 0
+
+
+async def _hear(reader: asyncio.StreamReader, inside: Inside) -> None:
+    frames = Frames()
+    while True:
+        piece = await reader.read(CHUNK)
+        if not piece:
+            return
+        for kind, number, payload in frames.feed(piece):
+            inside.hear(kind, number, payload)
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(sys.argv[1], sys.argv[2:] == ["lines"])))
