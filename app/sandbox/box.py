@@ -2,26 +2,24 @@
 
 import asyncio
 import errno
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 from app.errors import SandboxError
-from app.sandbox.base import WORKSPACE, Completed, Limits, OnOutput
+from app.sandbox.base import Completed, Limits
 from app.sandbox.cgroup import Cgroup, make_cgroup
 from app.sandbox.child import Child, Order
-from app.sandbox.profile import Machine, Mount, command, options, split_variables
+from app.sandbox.command import Command, Executor, cannot_execute
+from app.sandbox.profile import Machine, Mount, options, split_variables, within
 from app.sandbox.start import Start
 
-CANNOT_EXECUTE = 126
 REMOVAL_TRIES = 50
 
 
 @dataclass(slots=True, eq=False)
-class Box:
+class Box(Executor):
     """`mounts` is asked at each command, because some mount points may have gone in between."""
 
     machine: Machine
@@ -32,39 +30,25 @@ class Box:
     _left: list[Cgroup] = field(default_factory=list)
     _closed: bool = False
 
-    async def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: float = 120.0,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-        cwd: str = WORKSPACE,
-        separate_stderr: bool = False,
-        on_output: OnOutput | None = None,
-    ) -> Completed:
+    async def execute(self, command: Command) -> Completed:
         if self._closed:
             raise SandboxError("The sandbox is closed.")
-        reason = unusable(argv, (cwd, *chain.from_iterable((env or {}).items())))
-        if reason:
-            return Completed(CANNOT_EXECUTE, f"{reason}\n".encode())
-        variables = {**self.machine.environment(), **self.environment, **(env or {})}
+        if command.unusable:
+            return cannot_execute(command.unusable)
+        variables = {**self.machine.environment(), **self.environment, **command.env}
         early, late = split_variables(self.machine, variables)
         arguments = options(self.machine, self.mounts(), early)
         with self._limited() as group, Start(arguments, group) as start:
             bwrap = self.machine.programs.bwrap
-            tail = command(self.machine, self.limits, argv, cwd=cwd, variables=late, grouped=group is not None)
+            tail = within(self.machine, self.limits, command, variables=late, grouped=group is not None)
             order = Order(
+                command,
                 argv=[bwrap.name, *start.options, "--", *tail],  # what process 1 shows in its cmdline, and
                 env={},  # in its environ
-                executable=bwrap,
                 cwd=Path("/"),
-                pass_fds=start.inherited,
-                stdin=stdin,
-                timeout=timeout,
                 keep=self.limits.output,
-                separate_stderr=separate_stderr,
-                on_output=on_output,
+                executable=bwrap,
+                pass_fds=start.inherited,
             )
             return await self._run(order, start)
 
@@ -89,7 +73,7 @@ class Box:
         except OSError as error:
             if error.errno != errno.E2BIG:
                 raise SandboxError(f"The sandbox could not be started: {error}") from error
-            return Completed(CANNOT_EXECUTE, f"{error.strerror}\n".encode())
+            return cannot_execute(error.strerror or "the arguments are too long")
         finally:
             self._running.discard(child)
         if start.problem or (not start.began() and completed.exit_code < 128 and not completed.timed_out):
@@ -114,19 +98,3 @@ class Box:
 
 
 REPAIR = "Run `agent-fix doctor`: it tries each property of the sandbox and prints the repair."
-
-
-def unusable(argv: Sequence[str], others: Iterable[str]) -> str:
-    """Why the kernel could not take these as arguments and the like; empty where it can."""
-    if not argv or not argv[0]:
-        return "there is no command"
-    if "=" in argv[0]:
-        return "the name of a command cannot hold ="
-    for text in (*argv, *others):
-        if "\0" in text:
-            return "a command's arguments cannot hold a NUL byte"
-        try:
-            os.fsencode(text)
-        except UnicodeEncodeError:
-            return "a command's arguments must be text or bytes, and this is neither"
-    return ""

@@ -1,7 +1,8 @@
 """The default sandbox on Linux: a bubblewrap around every command, over directories of this machine."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,6 @@ from app.sandbox.base import (
     FILLED,
     FORWARDER,
     HOME,
-    LISTING,
     TOOLS,
     WAY_OUT,
     WORKSPACE,
@@ -23,6 +23,8 @@ from app.sandbox.base import (
 )
 from app.sandbox.box import Box
 from app.sandbox.cgroup import sweep
+from app.sandbox.command import Command, Executor
+from app.sandbox.fresh import note_fresh
 from app.sandbox.layer_build import FORWARDER_PROGRAM
 from app.sandbox.layers import Layer, ensure_layer, machine_proxy
 from app.sandbox.machine import Survey, survey
@@ -34,7 +36,7 @@ from app.sandbox.setup import WORK_ENVIRONMENT
 from app.sandbox.workplace import Workplace
 
 
-class BubblewrapSandbox:
+class BubblewrapSandbox(Executor):
     """A job's sandbox. Its state is on disk only, so one that was lost is had again by opening its key."""
 
     isolated = True
@@ -48,26 +50,8 @@ class BubblewrapSandbox:
     def key(self) -> str:
         return self._place.key
 
-    async def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: float = 120.0,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-        cwd: str = WORKSPACE,
-        separate_stderr: bool = False,
-        on_output: OnOutput | None = None,
-    ) -> Completed:
-        return await self._box.exec(
-            argv,
-            timeout=timeout,
-            stdin=stdin,
-            env=env,
-            cwd=cwd,
-            separate_stderr=separate_stderr,
-            on_output=on_output,
-        )
+    async def execute(self, command: Command) -> Completed:
+        return await self._box.execute(command)
 
     async def close(self) -> None:
         await self._box.close()
@@ -109,12 +93,11 @@ class BubblewrapProvider:
 
     async def open(self, spec: Spec, *, on_output: OnOutput | None = None) -> Sandbox:
         """Refuses with SandboxError where an essential property does not hold: never a silent fall-back."""
-        sandbox = await self.launch(spec, on_output=on_output)
-        try:
+        async with AsyncExitStack() as unproven:
+            sandbox = await self.launch(spec, on_output=on_output)
+            unproven.push_async_callback(sandbox.close)
             await essential(sandbox)
-        except BaseException:
-            await sandbox.close()
-            raise
+            unproven.pop_all()  # proven: from here on it is the caller's to close
         return sandbox
 
     async def launch(self, spec: Spec, *, on_output: OnOutput | None = None) -> Sandbox:
@@ -137,17 +120,11 @@ class BubblewrapProvider:
 
     async def _list(self, place: Workplace, machine: Machine, spec: Spec) -> None:
         """Note what the tree looks like before anybody works in it, and before directories of the set-up cover it."""
-        if place.filled.exists():
-            return
-        listing = bytearray()
         box = Box(machine, lambda: _mounts(place, None), spec.limits, {})
         try:
-            listed = await box.exec(LISTING, on_output=listing.extend)
+            await note_fresh(place, box)
         finally:
             await box.close()
-        if not listed.ok:
-            raise SandboxError(f"The new work tree could not be listed: {listed.output.decode(errors='replace')}")
-        await asyncio.to_thread(place.mark, bytes(listing))
 
     async def survey(self) -> Survey:
         """What this machine offers; made once."""

@@ -4,13 +4,14 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from app.sandbox.base import Completed, OnOutput
+from app.sandbox.base import Completed
 from app.sandbox.capture import HeadTail
+from app.sandbox.command import Command
 
 OUTPUT_CEILING = 1024**3
 """Bytes of output after which a command is ended: nobody reads them, and draining them costs a processor."""
@@ -33,18 +34,18 @@ class End(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to start: `executable`, or what argv names. `pass_fds` are inherited, and remain the caller's to close."""
+    """What to start for a command: `executable`, or what argv names, with the command's own input, time and output.
 
+    `keep` is how much of its output stays. `pass_fds` are inherited, and remain the caller's to close.
+    """
+
+    command: Command
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: Path
+    keep: int
     executable: Path | None = None
     pass_fds: Sequence[int] = ()
-    stdin: bytes = b""
-    timeout: float = 120.0
-    keep: int = 10 * 1024**2
-    separate_stderr: bool = False
-    on_output: OnOutput | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -59,14 +60,14 @@ class Child:
 
     async def run(self) -> Completed:
         """Until all output is read and the process is gone. OSError where it could not be started."""
-        order, started = self.order, time.perf_counter()
-        out = HeadTail(order.keep)
-        err = HeadTail(order.keep) if order.separate_stderr else out
+        command, started = self.order.command, time.perf_counter()
+        out = HeadTail(self.order.keep)
+        err = HeadTail(self.order.keep) if command.separate_stderr else out
         timed_out = False
         try:
             conversation = asyncio.create_task(self._converse(await self._start(), out, err))
             try:
-                done, _ = await asyncio.wait({conversation}, timeout=order.timeout)
+                done, _ = await asyncio.wait({conversation}, timeout=command.timeout)
                 timed_out = not done
             finally:
                 if not conversation.done():
@@ -83,10 +84,10 @@ class Child:
         return Completed(
             exit_code=self._exit_code(),
             output=out.value() + (_flood_note() if self._flooded else b""),
-            stderr=err.value() if order.separate_stderr else b"",
+            stderr=err.value() if command.separate_stderr else b"",
             seconds=time.perf_counter() - started,
             timed_out=timed_out,
-            dropped=out.dropped + (err.dropped if order.separate_stderr else 0),
+            dropped=out.dropped + (err.dropped if command.separate_stderr else 0),
         )
 
     def kill(self) -> None:
@@ -101,27 +102,24 @@ class Child:
 
         The pipes are our own: asyncio's would keep `Process.wait` waiting for a daemon that inherited them.
         """
-        order = self.order
-        pipes = [os.pipe() for _ in range(2 if order.separate_stderr else 1)]
-        try:
+        order, command = self.order, self.order.command
+        pipes = [os.pipe() for _ in range(2 if command.separate_stderr else 1)]
+        with ExitStack() as inherited, ExitStack() as ours:
+            for reading, writing in pipes:
+                inherited.callback(os.close, writing)
+                ours.callback(os.close, reading)
             self._process = await asyncio.create_subprocess_exec(
                 *order.argv,
                 executable=order.executable,
                 env=order.env,
                 cwd=order.cwd,
-                stdin=asyncio.subprocess.PIPE if order.stdin else asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE if command.stdin else asyncio.subprocess.DEVNULL,
                 stdout=pipes[0][1],
-                stderr=pipes[-1][1] if order.separate_stderr else asyncio.subprocess.STDOUT,
+                stderr=pipes[-1][1] if command.separate_stderr else asyncio.subprocess.STDOUT,
                 pass_fds=order.pass_fds,
                 start_new_session=True,
             )
-        except BaseException:
-            for reading, _ in pipes:
-                os.close(reading)
-            raise
-        finally:
-            for _, writing in pipes:
-                os.close(writing)
+            ours.pop_all()  # it has started: the reading ends stay open for who reads them
         return self._process, [reading for reading, _ in pipes]
 
     async def _converse(self, running: tuple[asyncio.subprocess.Process, list[int]], *captures: HeadTail) -> None:
@@ -139,7 +137,7 @@ class Child:
         if process.stdin is None:
             return
         with suppress(BrokenPipeError, ConnectionResetError):  # it need not read all, or at all
-            process.stdin.write(self.order.stdin)
+            process.stdin.write(self.order.command.stdin)
             await process.stdin.drain()
         process.stdin.close()
 
@@ -155,8 +153,8 @@ class Child:
         try:
             while chunk := await reader.read(CHUNK):
                 capture.add(chunk)
-                if self.order.on_output is not None:
-                    self.order.on_output(chunk)
+                if self.order.command.on_output is not None:
+                    self.order.command.on_output(chunk)
                 if capture.seen > OUTPUT_CEILING and not self._flooded:
                     self._flooded = True
                     self.kill()

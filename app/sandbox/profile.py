@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from app.sandbox.base import ENV, HOME, WORKSPACE, Limits
+from app.sandbox.command import Command
 from app.sandbox.setup import WORK_ENVIRONMENT
 
 INSIDE_UID = 1000
@@ -99,8 +100,8 @@ def split_variables(machine: Machine, variables: Mapping[str, str]) -> tuple[dic
     return early, {name: value for name, value in variables.items() if name not in early}
 
 
-def command(
-    machine: Machine, limits: Limits, argv: Sequence[str], *, cwd: str, variables: Mapping[str, str], grouped: bool
+def within(
+    machine: Machine, limits: Limits, command: Command, *, variables: Mapping[str, str], grouped: bool
 ) -> list[str]:
     """The command as bwrap executes it: give up root, take limits, go there. Only then comes the first foreign byte."""
     programs = machine.programs
@@ -109,11 +110,11 @@ def command(
     if not grouped:
         # Data and not address space: V8 and Go reserve far more of that than they use.
         chain += [f"--data={limits.memory}", f"--nproc={limits.processes}"]
-    if cwd == WORKSPACE and not variables:
-        return [*chain, "--", *argv]
+    if command.cwd == WORKSPACE and not variables:
+        return [*chain, "--", *command.argv]
     settings = (f"{name}={value}" for name, value in variables.items())
     # A directory that is missing is then a command that failed, and no sandbox that was lost.
-    return [*chain, "--", programs.env, f"--chdir={cwd}", "--", *settings, *argv]
+    return [*chain, "--", programs.env, f"--chdir={command.cwd}", "--", *settings, *command.argv]
 
 
 def _setpriv(program: str) -> list[str]:

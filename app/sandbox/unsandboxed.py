@@ -10,16 +10,15 @@ import os
 import re
 import secrets
 import signal
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from app.errors import SandboxError
-from app.sandbox.base import ENV, FILLED, HOME, LISTING, WORKSPACE, Check, Completed, OnOutput, Sandbox, Setup, Spec
-from app.sandbox.box import CANNOT_EXECUTE, unusable
+from app.sandbox.base import ENV, FILLED, HOME, WORKSPACE, Check, Completed, OnOutput, Sandbox, Setup, Spec
 from app.sandbox.child import Child, Order
+from app.sandbox.command import CANNOT_EXECUTE, Command, Executor, cannot_execute
+from app.sandbox.fresh import note_fresh
 from app.sandbox.layer_build import COMMAND_SECONDS, carry_out, read_left_out, write_left_out
 from app.sandbox.marked import end_marked
 from app.sandbox.profile import SYSTEM_PATH
@@ -37,7 +36,7 @@ CONTRACT = (WORKSPACE, ENV, HOME, "/tmp", FILLED)  # noqa: S108 - paths as the c
 INSIDE = re.compile(rf"(^|[\s'\"=:(<>|&;])({'|'.join(map(re.escape, CONTRACT))})(?=$|[^\w.-])")
 
 
-class Unsandboxed:
+class Unsandboxed(Executor):
     """One job's directories on the host; each command runs as the caller, with a cleared environment."""
 
     isolated = False
@@ -70,56 +69,23 @@ class Unsandboxed:
         """The text with the contract's paths replaced by the host's."""
         return INSIDE.sub(lambda found: f"{found[1]}{self._map[found[2]]}", text)
 
-    async def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: float = 120.0,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-        cwd: str = WORKSPACE,
-        separate_stderr: bool = False,
-        on_output: OnOutput | None = None,
-    ) -> Completed:
-        added = {**dict(WORK_ENVIRONMENT), **(env or {})}
-        return await self.run(
-            argv,
-            timeout=timeout,
-            stdin=stdin,
-            env=added,
-            cwd=cwd,
-            separate_stderr=separate_stderr,
-            on_output=on_output,
-        )
+    async def execute(self, command: Command) -> Completed:
+        return await self.unrestrained(command.beneath(dict(WORK_ENVIRONMENT)))
 
-    async def run(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: float,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-        cwd: str = WORKSPACE,
-        separate_stderr: bool = False,
-        on_output: OnOutput | None = None,
-    ) -> Completed:
-        """As `exec`, without the variables that keep package clients offline."""
+    async def unrestrained(self, command: Command) -> Completed:
+        """As `execute`, without the variables that keep package clients offline."""
         if self._closed:
             raise SandboxError("The sandbox is closed.")
-        reason = unusable(argv, (cwd, *chain.from_iterable((env or {}).items())))
-        if reason:
-            return Completed(CANNOT_EXECUTE, f"{reason}\n".encode())
+        if command.unusable:
+            return cannot_execute(command.unusable)
         mark = secrets.token_hex(16)
-        mapped = {name: self.mapped(value) for name, value in (env or {}).items()}
+        mapped = {name: self.mapped(value) for name, value in command.env.items()}
         order = Order(
-            argv=[self.mapped(part) for part in argv],
+            command,
+            argv=[self.mapped(part) for part in command.argv],
             env={**self._environment, **mapped, MARK: mark},
-            cwd=Path(self.mapped(cwd)),
-            stdin=stdin,
-            timeout=timeout,
+            cwd=Path(self.mapped(command.cwd)),
             keep=self._spec.limits.output,
-            separate_stderr=separate_stderr,
-            on_output=on_output,
         )
         child = Child(order, _Marked(mark))
         self._running.add(child)
@@ -164,12 +130,7 @@ class UnsandboxedProvider:
         await asyncio.to_thread(_end_left, place)
         await asyncio.to_thread(place.prepare, spec.fill)
         sandbox = Unsandboxed(place, spec, self._path)
-        if not place.filled.exists():
-            listing = bytearray()
-            listed = await sandbox.exec(LISTING, on_output=listing.extend)
-            if not listed.ok:
-                raise SandboxError(f"The new work tree could not be listed: {listed.output.decode(errors='replace')}")
-            await asyncio.to_thread(place.mark, bytes(listing))
+        await note_fresh(place, sandbox)
         if spec.setup is not None and spec.setup.commands:
             await _set_up(place, sandbox, spec.setup, on_output)
         return sandbox
@@ -189,7 +150,9 @@ async def _set_up(place: Workplace, sandbox: Unsandboxed, setup: Setup, on_outpu
     place.own(place.directory / "env")
     left_out = await carry_out(
         setup,
-        lambda command: sandbox.run(["/bin/sh", "-e", "-c", command], timeout=COMMAND_SECONDS, on_output=on_output),
+        lambda line: sandbox.unrestrained(
+            Command(["/bin/sh", "-e", "-c", line], timeout=COMMAND_SECONDS, on_output=on_output)
+        ),
     )
     write_left_out(done_before, left_out)
 

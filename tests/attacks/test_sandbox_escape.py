@@ -19,8 +19,9 @@ import pytest
 from app.errors import SandboxError
 from app.sandbox.base import WORKSPACE, Limits, Sandbox, Setup, Spec
 from app.sandbox.bubblewrap import BubblewrapProvider
+from app.sandbox.command import Command
 from app.sandbox.orphans import end_orphans
-from app.sandbox.profile import Mount, command, options
+from app.sandbox.profile import Mount, options, within
 from tests.fakes.sandboxes import filler, opened, shell
 
 CANARY = "canary-7b1f93ac2e"
@@ -442,7 +443,6 @@ from pathlib import Path
 from app.sandbox.base import Spec
 from app.sandbox.bubblewrap import BubblewrapProvider
 from app.sandbox.orphans import end_orphans
-from app.sandbox.profile import Mount, command, options
 
 async def main():
     provider = BubblewrapProvider(Path(sys.argv[1]), caches=Path(sys.argv[2]))
@@ -511,7 +511,7 @@ async def test_an_orphan_is_ended_and_a_living_sandbox_is_not(
     listed = os.memfd_create("arguments")
     os.write(listed, b"".join(os.fsencode(word) + b"\0" for word in arguments))
     os.lseek(listed, 0, os.SEEK_SET)
-    tail = command(machine, LIMITS, ["/bin/true"], cwd=WORKSPACE, variables={}, grouped=True)
+    tail = within(machine, LIMITS, Command(["/bin/true"]), variables={}, grouped=True)
     orphaning = await asyncio.create_subprocess_exec(
         *("bwrap", "--args", str(listed), "--", *tail),
         executable=machine.programs.bwrap,
@@ -536,7 +536,6 @@ from pathlib import Path
 from app.sandbox.base import Spec
 from app.sandbox.bubblewrap import BubblewrapProvider
 from app.sandbox.orphans import end_orphans
-from app.sandbox.profile import Mount, command, options
 
 async def main():
     provider = BubblewrapProvider(Path(sys.argv[1]), caches=Path(sys.argv[2]))

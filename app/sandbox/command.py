@@ -1,0 +1,72 @@
+"""One command as it was asked for: the options of `Sandbox.exec` as a single value, which sandboxes hand on."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from app.sandbox.base import WORKSPACE, Completed, OnOutput
+
+CANNOT_EXECUTE = 126
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What `Sandbox.exec` says of each option holds here."""
+
+    argv: Sequence[str]
+    timeout: float = 120.0
+    stdin: bytes = b""
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = WORKSPACE
+    separate_stderr: bool = False
+    on_output: OnOutput | None = None
+
+    def beneath(self, variables: Mapping[str, str]) -> "Command":
+        """The same with these variables too, where it does not set them itself."""
+        return replace(self, env={**variables, **self.env})
+
+    @property
+    def unusable(self) -> str:
+        """Why the kernel could not take this; empty where it can."""
+        return unusable(self.argv, (self.cwd, *self.env.keys(), *self.env.values()))
+
+
+class Executor(ABC):
+    """Whatever has the `exec` of the port, and works with commands as values."""
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float = 120.0,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str = WORKSPACE,
+        separate_stderr: bool = False,
+        on_output: OnOutput | None = None,
+    ) -> Completed:
+        return await self.execute(Command(argv, timeout, stdin, env or {}, cwd, separate_stderr, on_output))
+
+    @abstractmethod
+    async def execute(self, command: Command) -> Completed: ...
+
+
+def cannot_execute(reason: str) -> Completed:
+    return Completed(CANNOT_EXECUTE, f"{reason}\n".encode())
+
+
+def unusable(argv: Sequence[str], others: Iterable[str]) -> str:
+    """Why the kernel could not take these as arguments and the like; empty where it can."""
+    if not argv or not argv[0]:
+        return "there is no command"
+    if "=" in argv[0]:
+        return "the name of a command cannot hold ="
+    for text in (*argv, *others):
+        if "\0" in text:
+            return "a command's arguments cannot hold a NUL byte"
+        try:
+            os.fsencode(text)
+        except UnicodeEncodeError:
+            return "a command's arguments must be text or bytes, and this is neither"
+    return ""
