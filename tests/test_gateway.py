@@ -3,7 +3,7 @@
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -205,6 +205,17 @@ WAYS_OUT: tuple[tuple[Wire, dict[str, Any]], ...] = (
     ("messages", {"mcp_servers": [{"type": "url", "url": "https://elsewhere.example"}]}),
     ("chat", {"tools": [{"type": "web_search_preview"}]}),
     ("chat", {"tools": "bash"}),
+    ("chat", {"tools": [{"google_search": {}}]}),
+    ("chat", {"tools": [{"type": "function", "function": {"name": "f"}, "googleSearch": {}}]}),
+    ("chat", {"tools": [{"type": "namespace", "tools": []}]}),
+    ("responses", {"tools": [{"urlContext": {}}]}),
+    ("responses", {"tools": [{"type": "shell", "environment": {"type": "container_auto"}}]}),
+    ("messages", {"tools": [{"name": "f", "input_schema": {}, "allowed_callers": ["code_execution_20250825"]}]}),
+    ("messages", {"tools": [{"name": "f", "input_schema": {}, "cache_control": {"type": "ephemeral", "ttl": "1h"}}]}),
+    (
+        "messages",
+        {"system": [{"type": "text", "text": "long", "cache_control": {"type": "ephemeral", "ttl": "1h"}}]},
+    ),
     ("responses", {"previous_response_id": "resp_of_another_job"}),
     ("responses", {"background": True}),
     ("responses", {"store": True}),
@@ -245,31 +256,91 @@ async def test_there_is_no_way_out_through_the_provider(stand: Stand, wire: Wire
     assert stand.ledger.spent() == 0
 
 
-async def test_options_of_our_library_are_fields_of_the_request(stand: Stand) -> None:
-    """An address or a key in a request must not turn where our key goes, or what file is read."""
-    stolen: dict[str, Any] = {
-        "api_base": "http://127.0.0.1:1/v1",
-        "base_url": "http://127.0.0.1:1/v1",
-        "api_key": "mine",
-        "custom_llm_provider": "ollama",
-        "extra_headers": {"host": "elsewhere"},
-        "mock_response": "free",
-        "fallbacks": ["openai/other"],
-        "vertex_credentials": "/etc/passwd",
-        "extra_body": {"model": "dearer"},
-    }
-    for wire in WIRES:
-        stand.endpoint.script(answer("done"))
-        response = await stand.ask(wire, stream=True, **stolen)
-        assert response.status_code == 200, response.text
-        (request,) = stand.endpoint.requests
-        assert request.body["model"] == "priced"
-        assert request.headers["authorization"] == f"Bearer {KEY}"
-        assert "elsewhere" not in request.headers.get("host", "")
+OTHER_WAYS: Mapping[str, Any] = {
+    "api_base": "http://127.0.0.1:1/v1",
+    "base_url": "http://127.0.0.1:1/v1",
+    "api_key": "mine",
+    "custom_llm_provider": "ollama",
+    "extra_headers": {"host": "elsewhere"},
+    "mock_response": "free",
+    "fallbacks": ["openai/other"],
+    "vertex_credentials": "/etc/passwd",
+    "extra_body": {"model": "dearer"},
+    "models": ["dearer"],
+    "route": "fallback",
+    "provider": {"only": ["dearer"]},
+    "plugins": [{"id": "web"}],
+    "web_search_options": {},
+    "search_parameters": {"mode": "on"},
+    "enable_search": True,
+    "generationConfig": {"maxOutputTokens": 100_000},
+    "safety_settings": [],
+    "functions": [{"google_search": {}}],
+    "speed": "fast",
+    "service_tier": "priority",
+    "modalities": ["text", "audio"],
+    "prompt_cache_retention": "24h",
+    "n": True,
+}
 
 
-def test_what_nobody_knows_is_passed_on() -> None:
-    arguments = arguments_of("chat", {"messages": [], "prompt_cache_key": "k", "model": "x", "stream": True}, 9)
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("field", sorted(OTHER_WAYS))
+async def test_no_field_leads_elsewhere_or_to_another_price(stand: Stand, wire: Wire, field: str) -> None:
+    """An address or a key in a request must not turn where our key goes; nor do some providers' own fields."""
+    stand.endpoint.script()
+    response = await stand.ask(wire, stream=True, **{field: OTHER_WAYS[field]})
+    assert response.status_code == 400, response.text
+    told = response.json()
+    assert field in told["error"]["message"]
+    assert told["type"] == "error" if wire == "messages" else told["error"]["code"] == "not_offered"
+    assert stand.endpoint.requests == []
+    assert stand.ledger.totals().calls == 0
+
+
+SENT: Mapping[Wire, Mapping[str, Any]] = {
+    "chat": {
+        "prompt_cache_key": "k",
+        "reasoning_effort": "high",
+        "tool_choice": "auto",
+        "max_tokens": 900,
+        "stream_options": {"include_usage": True},
+        "user": None,
+        "web_search_options": None,
+        "service_tier": "auto",
+    },
+    "responses": {
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "reasoning": {"summary": "auto"},
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "prompt_cache_key": "k",
+        "client_metadata": {"session_id": "s"},
+    },
+    "messages": {
+        "metadata": {"user_id": "u"},
+        "context_management": {"edits": []},
+        "output_config": {"effort": "high"},
+        "system": [{"type": "text", "text": "be brief", "cache_control": {"type": "ephemeral"}}],
+    },
+}
+"""What the six agents send besides (`agent-fix runners check` tells of another)."""
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_what_agents_really_send_is_let_through(stand: Stand, wire: Wire) -> None:
+    stand.endpoint.script(answer("done"))
+    response = await stand.ask(wire, stream=True, **SENT[wire])
+    assert response.status_code == 200, response.text
+    (request,) = stand.endpoint.requests
+    assert request.body.get("prompt_cache_key") == SENT[wire].get("prompt_cache_key")
+    assert request.body["model"] == "priced"
+
+
+def test_of_others_fields_only_the_harmless_are_passed_on() -> None:
+    body = {"messages": [], "prompt_cache_key": "k", "model": "x", "stream": True, "plugins": ["web"], "user": None}
+    arguments = arguments_of("chat", body, 9)
     assert arguments == {"messages": [], "max_tokens": 9, "extra_body": {"prompt_cache_key": "k"}}
 
 

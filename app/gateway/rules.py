@@ -3,59 +3,51 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from app.gateway.tools import check_cache, check_tools
 from app.gateway.wires import Refusal
-from app.model.passage import Wire
+from app.model.passage import EXTRAS, FIELDS, OURS, Body, Wire
 
-OWN_TOOLS: Mapping[Wire, tuple[str, ...]] = {
-    "chat": ("function", "custom"),
-    "responses": ("function", "custom", "local_shell", "shell", "apply_patch"),
-    "messages": ("custom", "bash_", "text_editor_", "memory_"),
-}
-"""Kinds of tools that the agent carries out itself. All others the provider does, on the provider's network."""
 KEPT_ELSEWHERE = ("previous_response_id", "conversation", "prompt", "background", "container", "mcp_servers")
 """Fields that stand for what the provider keeps, or does later or elsewhere."""
+ONLY: Mapping[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "store": (False,),
+    "service_tier": ("auto", "default", "standard_only"),
+    "modalities": (["text"],),
+    "prompt_cache_retention": ("in_memory", "in-memory"),
+}
+"""Fields that may say this and nothing else: one answer, nothing kept, at the price that the job reckons with."""
 REMOTE = ("image_url", "file_url", "url")
 MOST_PARTS = 200_000
-MOST_CHOICES = 1
 
 
-def check(wire: Wire, body: Mapping[str, Any], models: Collection[str]) -> None:
+def check(wire: Wire, body: Body, models: Collection[str]) -> None:
     """Raises Refusal."""
     model = body.get("model")
     if not isinstance(model, str) or model not in models:
         known = " or ".join(sorted(models))
         raise Refusal(404, "model_not_found", f"This job has no model {str(model)[:100]!r}. Ask for {known}.")
-    for name in KEPT_ELSEWHERE:
-        if body.get(name):
-            raise Refusal(400, "not_offered", f"{name} is not offered here: send the whole conversation.")
-    if body.get("store") is True:
-        raise Refusal(400, "not_offered", "Nothing is stored at the provider: send store false.")
-    if body.get("n", MOST_CHOICES) != MOST_CHOICES:
-        raise Refusal(400, "not_offered", "One answer a call: n is to be 1.")
-    _check_tools(wire, body.get("tools"))
+    _check_fields(wire, body)
+    check_tools(wire, body.get("tools"))
     _check_parts(body)
 
 
-def _check_tools(wire: Wire, tools: Any) -> None:
-    if tools is None:
-        return
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise Refusal(400, "bad_request", "tools is to be a list of objects.")
-    for tool in tools:
-        kind = tool.get("type", "custom" if wire == "messages" else "function")
-        if kind == "namespace":  # a name around tools of the agent's own
-            _check_tools(wire, tool.get("tools"))
+def _check_fields(wire: Wire, body: Body) -> None:
+    """Some providers have fields that mean other models, other prices, or searches of theirs: what is not known to
+    mean nothing of the kind is not passed on."""
+    for name in KEPT_ELSEWHERE:
+        if body.get(name):
+            raise Refusal(400, "not_offered", f"{name} is not offered here: send the whole conversation.")
+    for name, value in body.items():
+        if value is None or name in KEPT_ELSEWHERE:
             continue
-        if not isinstance(kind, str) or not _own(wire, kind):
-            message = f"The tool {str(kind)[:60]!r} is carried out by the provider, with a network that this job lacks."
-            raise Refusal(400, "tool_not_offered", message)
+        if not (name in FIELDS[wire] or name in EXTRAS[wire] or name in OURS):
+            raise Refusal(400, "not_offered", f"The field {name[:60]!r} is not offered here.")
+        if name in ONLY and not any(value == each and type(value) is type(each) for each in ONLY[name]):
+            raise Refusal(400, "not_offered", f"{name} can only be {ONLY[name][0]!r} here.")
 
 
-def _own(wire: Wire, kind: str) -> bool:
-    return any(kind == own or (own.endswith("_") and kind.startswith(own)) for own in OWN_TOOLS[wire])
-
-
-def _check_parts(body: Mapping[str, Any]) -> None:
+def _check_parts(body: Body) -> None:
     """No address for the provider to fetch, and no file of the account: both lead out of the sandbox."""
     for number, part in enumerate(_parts([body.get("messages"), body.get("input"), body.get("system")])):
         if number >= MOST_PARTS:
@@ -66,6 +58,7 @@ def _check_parts(body: Mapping[str, Any]) -> None:
             address = part.get(name)
             if isinstance(address, str) and part.get("type") != "text" and not address.startswith("data:"):
                 raise Refusal(400, "not_offered", "Images and files go into the request itself, as data: addresses.")
+        check_cache(part)
 
 
 def _parts(value: Any) -> Iterator[Mapping[str, Any]]:

@@ -10,6 +10,29 @@ Wire = Literal["chat", "responses", "messages"]
 
 Body = Mapping[str, Any]
 
+_SAMPLING = ("temperature", "top_p", "tools", "tool_choice", "parallel_tool_calls")
+_CHAT = ("messages", "response_format", "stop", "n", "seed", "logit_bias", "logprobs", "top_logprobs")
+_STYLE = ("presence_penalty", "frequency_penalty", "reasoning_effort", "verbosity")
+FIELDS: Mapping[Wire, frozenset[str]] = {
+    "chat": frozenset((*_SAMPLING, *_CHAT, *_STYLE)),
+    "responses": frozenset((*_SAMPLING, "input", "instructions", "reasoning", "text", "include", "truncation")),
+    "messages": frozenset((*_SAMPLING, "messages", "system", "top_k", "stop_sequences", "thinking")),
+}
+"""What each protocol's request consists of."""
+OURS = frozenset(
+    {"model", "stream", "stream_options", "store", "max_tokens", "max_completion_tokens", "max_output_tokens"}
+)
+"""What is said anew for each call."""
+_LABELS = ("metadata", "client_metadata", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
+_THINKING = ("reasoning", "thinking", "enable_thinking", "chat_template_kwargs", "usage")
+EXTRAS: Mapping[Wire, frozenset[str]] = {
+    "chat": frozenset((*_LABELS, *_THINKING, "service_tier", "modalities", "top_k", "min_p", "repetition_penalty")),
+    "responses": frozenset((*_LABELS, "service_tier")),
+    "messages": frozenset(("metadata", "service_tier", "context_management", "output_config")),
+}
+"""Known to some providers only, and no more than a label or a way to think. Those of `messages` stay here: they go
+with headers of Anthropic's own, which are not passed on."""
+
 
 class Event(NamedTuple):
     """One event of a streamed answer; chat completions have no names for theirs."""
@@ -21,8 +44,8 @@ class Event(NamedTuple):
 class Passage(Protocol):
     """One model behind one name, asked in any of the protocols. Raises only `app.model.errors.ModelError`.
 
-    `body` is what the agent sent, fields and all, but for those that say which model and how much; nothing in it is
-    taken for an option of ours: an address or a key in there is one more field of the request.
+    `body` is what the agent sent, but for `OURS`. Of it FIELDS and EXTRAS are passed on, and nothing else: what a
+    provider or our library takes for an address, a key, another model or a tool of its own is none of them.
     """
 
     @property

@@ -11,21 +11,12 @@ from app.model.base import ModelInfo
 from app.model.errors import ModelError
 from app.model.faults import classify, read
 from app.model.litellm import NO_KEY, ODD_BODIES, Library, Patience, load
-from app.model.passage import Body, Event, Wire
+from app.model.passage import EXTRAS, FIELDS, Body, Event, Wire
 from app.model.pricelist import price_list
 from app.model.prices import Price, model_info
 from app.model.providers import route
 
 LIMIT: Mapping[Wire, str] = {"chat": "max_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}
-_SAMPLING = ("temperature", "top_p", "tools", "tool_choice", "parallel_tool_calls")
-_CHAT = ("messages", "functions", "function_call", "response_format", "stop", "n", "seed", "logit_bias", "logprobs")
-_COUNTS = ("top_logprobs", "presence_penalty", "frequency_penalty", "reasoning_effort", "verbosity")
-FIELDS: Mapping[Wire, frozenset[str]] = {
-    "chat": frozenset((*_SAMPLING, *_CHAT, *_COUNTS)),
-    "responses": frozenset((*_SAMPLING, "input", "instructions", "reasoning", "text", "include", "truncation")),
-    "messages": frozenset((*_SAMPLING, "messages", "system", "top_k", "stop_sequences", "thinking")),
-}
-"""What LiteLLM takes for part of the request. All else might be an option of its own (`api_base`!)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +96,14 @@ class LiteLLMPassage:
 
 
 def arguments_of(wire: Wire, body: Body, limit: int) -> dict[str, Any]:
-    """What LiteLLM is called with: the protocol's own fields, and all others as fields of the request and no more."""
-    known = {name: value for name, value in body.items() if name in FIELDS[wire]}
-    ours = {"model", "stream", "stream_options", "store", "max_tokens", "max_completion_tokens", "max_output_tokens"}
-    others = {name: value for name, value in body.items() if name not in known and name not in ours}
-    arguments = {**known, LIMIT[wire]: limit}
+    """What LiteLLM is called with: the protocol's own fields, and a few others as fields of the request and no more."""
+    said = {name: value for name, value in body.items() if value is not None}
+    arguments = {name: value for name, value in said.items() if name in FIELDS[wire]}
+    arguments[LIMIT[wire]] = limit
+    others = {name: value for name, value in said.items() if name in EXTRAS[wire]}
     if others and wire != "messages":
         arguments["extra_body"] = others
-    if "reasoning_effort" in known:
+    if "reasoning_effort" in arguments:
         arguments["allowed_openai_params"] = ["reasoning_effort"]
     return arguments
 
