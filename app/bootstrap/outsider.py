@@ -26,11 +26,11 @@ SOCKET = "model.sock"
 
 
 class Outsider:
-    """One for a job; `close` when the job is put down."""
+    """One for a job that asks `model`; `close` when the job is put down."""
 
-    def __init__(self, recipe: Recipe, job: Job, settings: Settings) -> None:
+    def __init__(self, recipe: Recipe, model: str, settings: Settings) -> None:
         self.recipe = recipe
-        self._job = job
+        self._model = model
         self._settings = settings
         self._opened = contextlib.ExitStack()
         # short, because the name of a socket has at most 107 bytes, and for nobody else
@@ -44,7 +44,7 @@ class Outsider:
         self._opened.close()
 
     def way_out(self, ledger: Ledger) -> WayOut:
-        name, settings = self._job.model, self._settings
+        name, settings = self._model, self._settings
         price = read_prices(settings.prices).get(name)
         return WayOut(self.socket, LiteLLMPassage(name, settings.model_environment, price), ledger)
 
@@ -80,9 +80,12 @@ class Outsider:
 
 
 def outsider(job: Job, settings: Settings) -> Outsider | None:
-    """None where our own runner does the job. Raises AgentFixError for what another agent cannot work with."""
+    """None where our own runner does the job, as it answers every question: others know no task but a change.
+
+    Raises AgentFixError for what another agent cannot work with.
+    """
     recipe = find_recipe(job.runner, settings.runners)
-    if recipe is None:
+    if recipe is None or job.aim == "ask":
         return None
     if job.sandbox == "none":
         message = f"{recipe.title} executes whatever it likes, so it needs a sandbox."
@@ -93,4 +96,4 @@ def outsider(job: Job, settings: Settings) -> Outsider | None:
     if job.model.startswith(PREFIX):
         message = f"{recipe.title} asks a model of its own accord, and {job.model} is a recording."
         raise AgentFixError(message, code=ExitCode.CONFIG, hint="Take the native runner, or a real model.")
-    return Outsider(recipe, job, settings)
+    return Outsider(recipe, job.model, settings)

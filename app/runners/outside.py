@@ -84,8 +84,6 @@ class OutsideRunner:
                 return self._ending("limit_reached", done.cut_short, None)
             if done.submission is None:
                 return self._without_submission(done)
-            if assignment.aim == "answer":
-                return self._ending("submitted", "", done.submission)
             answer = await review(done.submission)
             if answer.accepted:
                 return self._ending("submitted", "", done.submission)
