@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.model.background import background
+from app.model.background import background, or_undone
 
 ROOT = str(Path(__file__).parent.parent)
 
@@ -51,6 +51,48 @@ async def test_one_who_stops_waiting_stops_nobody_else() -> None:
         await first
     go.set()
     assert await second is True
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_what_was_done_for_one_who_is_cancelled_is_undone(times: int) -> None:
+    begun, go = threading.Event(), threading.Event()
+    kept = ["nothing"]
+
+    def work() -> str:
+        begun.set()
+        assert go.wait(60)
+        kept.append("done")
+        return "done"
+
+    asked = asyncio.ensure_future(or_undone(work, kept.remove))
+    await asyncio.to_thread(begun.wait, 60)
+    for _ in range(times):
+        asked.cancel()
+        await asyncio.sleep(0)
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    await asyncio.gather(*others)
+    assert kept == ["nothing"]
+
+
+async def test_a_failure_after_a_cancellation_is_nobodys() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def work() -> str:
+        begun.set()
+        assert go.wait(60)
+        raise ValueError("late")
+
+    undone: list[str] = []
+    asked = asyncio.ensure_future(or_undone(work, undone.append))
+    await asyncio.to_thread(begun.wait, 60)
+    asked.cancel()
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert undone == []
 
 
 def _python(code: str) -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,7 @@
 """The meter: what is checked before a call, what is done about failures, and what is booked after."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from app.model.base import Answer, Message, ModelInfo, OnText, Request, Usage
 from app.model.breaker import FAILURES, LONGEST_REST, OPEN_SECONDS, Breaker, Breakers
-from app.model.budget import MemoryLedger
+from app.model.budget import NOTHING, MemoryLedger, Totals
 from app.model.errors import BudgetError, Kind, ModelError
 from app.model.fallback import fallback_notes
 from app.model.meter import Meter
@@ -307,6 +308,34 @@ class _Endless(ScriptedModel):
         on_text("let me think")
         self.begun.set()
         return await asyncio.Future[Answer]()
+
+
+class SlowLedger(MemoryLedger):
+    """Its reservations take as long as somebody wants."""
+
+    def __init__(self, cap: int) -> None:
+        super().__init__(cap)
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def reserve(self, call: str, worst: int, *, if_lost: Usage = NOTHING) -> None:
+        self.begun.set()
+        assert self.go.wait(60)
+        super().reserve(call, worst, if_lost=if_lost)
+
+
+async def test_a_call_that_is_cancelled_while_money_is_set_aside_leaves_none_there() -> None:
+    bench = Bench([text("never asked for")])
+    slow = SlowLedger(10_000_000)
+    meter = Meter(bench.model, slow, bench.progress)
+    asked = asyncio.ensure_future(meter.ask("turn.1", HELLO))
+    await asyncio.to_thread(slow.begun.wait, 60)
+    asked.cancel()
+    slow.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert slow.totals() == Totals()
+    assert slow.remaining() == slow.cap
+    assert bench.model.calls == 0
 
 
 async def test_a_cancelled_call_is_booked_with_an_estimate() -> None:

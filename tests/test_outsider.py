@@ -1,7 +1,6 @@
 """Another agent's place in a job: which jobs have one, and which are refused before anything costs."""
 
 import os
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,8 +16,8 @@ from app.task import Issue, Task
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Iterator[Settings]:
-    yield settings_from({"PATH": os.environ["PATH"], "HOME": str(tmp_path)}, tmp_path / "state")
+def settings(tmp_path: Path) -> Settings:
+    return settings_from({"PATH": os.environ["PATH"], "HOME": str(tmp_path)}, tmp_path / "state")
 
 
 def job(**told: Any) -> Job:

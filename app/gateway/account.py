@@ -1,16 +1,17 @@
 """The money of one call: its worst case is set aside before, and what it used is booked, however it ends."""
 
-import asyncio
 import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from app.gateway.reading import Reading
 from app.gateway.wires import Refusal, limit_of
+from app.model.background import or_undone
 from app.model.base import ModelInfo, Usage
-from app.model.budget import Ledger
+from app.model.budget import NOTHING, Ledger
 from app.model.passage import Wire
 from app.model.prices import affordable, cost_of, worst_case
 from app.model.tokens import count_text
@@ -37,7 +38,8 @@ class Account:
     name: str = "agent"
 
     async def reserve(self, wire: Wire, body: Mapping[str, Any]) -> Reservation:
-        return await asyncio.to_thread(self._reserve, wire, body)
+        reserve = partial(self._reserve, wire, body)
+        return await or_undone(reserve, lambda made: self.ledger.book(made.call, NOTHING))
 
     def _reserve(self, wire: Wire, body: Mapping[str, Any]) -> Reservation:
         """Raises Refusal for what does not fit the window, BudgetError for what does not fit the money."""

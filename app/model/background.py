@@ -1,5 +1,6 @@
-"""Blocking work in a thread that nobody waits for at exit, so that Ctrl-C ends an import or a connection at once."""
+"""Blocking work in a thread: one that nobody waits for at exit, or one that is undone where its caller is cancelled."""
 
+import asyncio
 import sys
 import threading
 from collections.abc import Callable
@@ -28,3 +29,21 @@ def background(work: Callable[[], T], name: str) -> "Future[T]":
 
     threading.Thread(target=finish, name=name, daemon=True).start()
     return future
+
+
+async def or_undone(work: Callable[[], T], undo: Callable[[T], None]) -> T:
+    """The result of `work`. A thread cannot be cancelled: who is cancelled meanwhile waits for it, and what it did is
+    undone before the cancellation goes on. `undo` is short: it is called in the loop.
+    """
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+
+    def take_back(done: "asyncio.Task[T]") -> None:
+        if not done.cancelled() and done.exception() is None:
+            undo(done.result())
+
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        working.add_done_callback(take_back)  # also where the wait is cancelled in turn
+        await asyncio.wait({working})
+        raise

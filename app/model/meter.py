@@ -6,9 +6,11 @@ ask ─► model ─► its fallbacks, one after the other, while all that fails
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from app.failpoints import failpoint
 from app.job import Progress
+from app.model.background import or_undone
 from app.model.base import Answer, Model, ModelInfo, Origin, Request, Usage, WorkKind
 from app.model.breaker import LONGEST_REST, Breakers
 from app.model.budget import NOTHING, Ledger, Totals, usd
@@ -159,7 +161,8 @@ class Meter:
     async def _once(self, model: Model, key: str, request: Request, origin: Origin) -> Answer:
         """One call, with money set aside before and booked after, however it ends."""
         self._tell_price(model.info)
-        fitting, prompt = await asyncio.to_thread(self._set_aside, model, key, request)
+        reserve = partial(self._set_aside, model, key, request)
+        fitting, prompt = await or_undone(reserve, lambda _: self._ledger.book(key, NOTHING))
         heard = _Heard(self._progress)
         try:
             answer = await model.complete(fitting, key=key, on_text=heard.hear)
