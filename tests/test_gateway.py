@@ -13,8 +13,9 @@ import pytest
 
 from app.gateway.account import Account
 from app.gateway.exchange import Exchange
-from app.gateway.gateway import Gateway, Limits
+from app.gateway.gateway import Gateway, Limits, Places
 from app.gateway.server import serving
+from app.gateway.wires import Refusal
 from app.model.budget import MemoryLedger
 from app.model.passage import Wire
 from app.model.passing import LiteLLMPassage, arguments_of
@@ -431,6 +432,26 @@ async def test_hundreds_of_calls_at_once_are_sorted_out(endpoint: OpenAIEndpoint
         assert 20 <= codes.count(200) == len(endpoint.requests)
         assert stand.ledger.spent() == 425 * codes.count(200)
         assert stand.ledger.totals().pending == 0
+
+
+async def test_who_stops_waiting_for_a_place_gives_it_back() -> None:
+    places = Places(Limits(at_once=1, waiting=1))
+
+    async def take() -> None:
+        async with places.taken():
+            raise AssertionError("the only place is taken")
+
+    async with places.taken():
+        for _ in range(3):
+            waits = asyncio.ensure_future(take())
+            await asyncio.sleep(0)
+            with pytest.raises(Refusal) as refused:
+                await take()
+            assert refused.value.reason == "too_many_calls"
+            waits.cancel()
+            await asyncio.gather(waits, return_exceptions=True)
+    async with places.taken():
+        pass
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -6,8 +6,8 @@ agent ─► forwarder inside ─► unix socket ─► token? rules? money? ─
 import asyncio
 import hmac
 import json
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,19 +42,16 @@ class Places:
         self._most = limits.at_once + limits.waiting
         self._here = 0
 
-    async def __aenter__(self) -> None:
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
         if self._here >= self._most:
             raise Refusal(429, "too_many_calls", "Too many calls at once.", retry_after=1.0)
         self._here += 1
         try:
-            await self._free.acquire()
-        except BaseException:
+            async with self._free:
+                yield
+        finally:
             self._here -= 1
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self._here -= 1
-        self._free.release()
 
 
 @dataclass(slots=True)
@@ -114,12 +111,10 @@ class Gateway:
         call = _Call(self, wire, body)
         if not body.get("stream"):
             return await call.whole()
-        frames = call.frames()
-        try:
+        async with AsyncExitStack() as unless_begun:
+            frames = await unless_begun.enter_async_context(aclosing(call.frames()))
             first = await anext(frames)  # so that what fails at once is an honest status, not half a stream
-        except BaseException:
-            await frames.aclose()
-            raise
+            unless_begun.pop_all()
         return _after(first, frames)
 
     async def reserve(self, wire: Wire, body: Mapping[str, Any]) -> Reservation:
@@ -134,9 +129,10 @@ class Gateway:
 
 
 async def _after(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    yield first
-    async for piece in rest:
-        yield piece
+    async with aclosing(rest):
+        yield first
+        async for piece in rest:
+            yield piece
 
 
 @dataclass(slots=True)
@@ -149,7 +145,7 @@ class _Call:
 
     async def whole(self) -> dict[str, Any]:
         reading: Reading | None = None
-        async with self.gateway.places:
+        async with self.gateway.places.taken():
             reserved, begun, new = await self._begin()
             try:
                 reading = Reading(self.wire)
@@ -166,7 +162,7 @@ class _Call:
     async def frames(self) -> AsyncGenerator[bytes]:
         """Ends in the protocol's own way; an error in the middle is one more event, and then the end."""
         reading, begun_to_answer = Reading(self.wire), False
-        async with self.gateway.places:
+        async with self.gateway.places.taken():
             reserved, begun, new = await self._begin()
             charged: Reading | None = reading
             try:

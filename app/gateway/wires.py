@@ -22,7 +22,7 @@ _KINDS = {400: "invalid_request_error", 401: "authentication_error", 404: "not_f
 _KINDS |= {402: "billing_error", 429: "rate_limit_error", 529: "overloaded_error"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Refusal(Exception):  # noqa: N818  # what the agent is told
     """An answer that is none: the HTTP status, a stable word for programs, and a sentence."""
 
