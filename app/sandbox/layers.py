@@ -80,7 +80,7 @@ async def ensure_layer(
     place = caches / "setup" / name
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if (found := _finished(place, spec.key)) is None:
-        async with _alone(place.with_suffix(".lock")):
+        async with alone(place.with_suffix(".lock")):
             if (found := _finished(place, spec.key)) is None:
                 found = await Build(machine, spec, setup, place, upstream, on_output, target).run()
     place = found
@@ -93,7 +93,7 @@ def _finished(place: Path, key: str) -> Path | None:
 
 
 @asynccontextmanager
-async def _alone(lock: Path) -> AsyncIterator[None]:
+async def alone(lock: Path) -> AsyncIterator[None]:
     """One builder of a key at a time on this machine. A waiting flock could not be cancelled, so it is asked again."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -2,7 +2,7 @@
 
 import asyncio
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -78,6 +78,7 @@ class E2BMachine:
     cloud: Cloud
     sandbox: AsyncSandbox
     namespaces: bool = True
+    filters: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def patience(self) -> float:

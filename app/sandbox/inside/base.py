@@ -5,7 +5,7 @@
 E2B's library is one implementation of it, a container engine's command line the other.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import BinaryIO, Protocol
 
@@ -45,6 +45,11 @@ class Machine(Protocol):
     @property
     def namespaces(self) -> bool:
         """Whether its root may give each command a process namespace of its own."""
+        ...
+
+    @property
+    def filters(self) -> Mapping[str, bytes]:
+        """Programs that refuse system calls to its commands, by processor; empty where its kernel is its own."""
         ...
 
     async def start(self, argv: Sequence[str]) -> Program:

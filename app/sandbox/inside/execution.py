@@ -43,7 +43,7 @@ class Order:
     separate_stderr: bool = False
     on_output: OnOutput | None = None
 
-    def as_json(self, stdin_file: str, namespace: bool) -> bytes:
+    def as_json(self, stdin_file: str, machine: Machine) -> bytes:
         inline = b"" if stdin_file else self.stdin
         told: dict[str, Any] = {
             "argv": list(self.argv),
@@ -59,7 +59,8 @@ class Order:
             "stream": self.on_output is not None,
             "stdin": base64.b64encode(inline).decode(),
             "stdin_file": stdin_file,
-            "namespace": namespace,
+            "namespace": machine.namespaces,
+            "filters": {name: base64.b64encode(code).decode() for name, code in machine.filters.items()},
         }
         return json.dumps(told).encode()
 
@@ -127,7 +128,7 @@ class Execution:
         if len(self.order.stdin) > INLINE // 2:
             stdin_file = f"{PLACE}/orders/{secrets.token_hex(8)}"
             await self.machine.upload(stdin_file, self.order.stdin)
-        told = self.order.as_json(stdin_file, self.machine.namespaces)
+        told = self.order.as_json(stdin_file, self.machine)
         if len(told) <= INLINE:
             return f"inline:{base64.b64encode(told).decode()}"
         place = f"{PLACE}/orders/{secrets.token_hex(8)}"

@@ -1,8 +1,9 @@
 """The base tree as one archive: made on this machine in a directory of its own, which is gone afterwards."""
 
+import asyncio
 import tarfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -46,3 +47,14 @@ def packed(fill: Callable[[Path], None]) -> Iterator[Packed]:
                 for path in sorted(tree.iterdir()):
                     tar.add(path, path.name, filter=plain)
             yield Packed(archive, count)
+
+
+@asynccontextmanager
+async def packing(fill: Callable[[Path], None]) -> AsyncIterator[Packed]:
+    """The same for who must not be blocked."""
+    making = packed(fill)
+    tree = await asyncio.to_thread(making.__enter__)
+    try:
+        yield tree
+    finally:
+        await asyncio.to_thread(making.__exit__, None, None, None)

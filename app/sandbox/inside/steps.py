@@ -14,15 +14,20 @@ from app.sandbox.inside.execution import AGAIN as GOES_ON
 SECONDS = 300.0
 MOST_SAID = 1024**2
 ARCHIVE = f"{PLACE}/tree.tar.gz"
-_NUMBER = 1500
+NUMBER = 1500
+"""Of the agent's account, where a machine has a kernel of its own."""
 _LAYER = f"{PLACE}/layer"
 _LEFT_OUT = f"{PLACE}/left-out.json"
 
 PREPARE = f"""
 umask 022
-id {ACCOUNT} > /dev/null 2>&1 || {{
-  echo '{ACCOUNT}:x:{_NUMBER}:' >> /etc/group
-  echo '{ACCOUNT}:x:{_NUMBER}:{_NUMBER}::{HOME}:/bin/bash' >> /etc/passwd
+[ "$(id -u {ACCOUNT} 2> /dev/null)" = "$1" ] || {{
+  for name in passwd group; do
+    others=$(grep -v '^{ACCOUNT}:' /etc/$name)
+    printf '%s\n' "$others" > /etc/$name
+  done
+  echo "{ACCOUNT}:x:$1:" >> /etc/group
+  echo "{ACCOUNT}:x:$1:$1::{HOME}:/bin/bash" >> /etc/passwd
 }}
 mkdir -p {PLACE}/orders {ENV}
 chmod 700 {PLACE}
@@ -42,6 +47,19 @@ found=$(find . -mindepth 1 ! -type d -printf x | wc -c)
 """Whole, or not at all: a tree of which something is missing would look like a change that somebody made."""
 
 OPEN_ENV = f"rm -rf {ENV}; mkdir {ENV}; chown {ACCOUNT}: {ENV}"
+
+OPEN = f'rm -rf -- "$1"; mkdir -p -- "$1"; chown {ACCOUNT}: "$1"'
+"""A directory for a set-up to fill."""
+
+SEAL = f"""
+chown -hR root:root "$1"
+chmod -R a+rX,go-w "$1"
+find /tmp /var/tmp /dev/shm -xdev -mindepth 1 -user {ACCOUNT} -prune -exec rm -rf -- '{{}}' + 2> /dev/null || true
+"""
+"""What a set-up filled belongs to root from now on, and nothing else of it stays."""
+
+CLEAR = f"rm -rf {WORKSPACE} {HOME} {ARCHIVE} {PLACE}/orders {PLACE}/filled /run/agent-fix-files"
+"""The throw-away tree goes; a machine that begins with what is left is furnished and filled anew."""
 
 COLLECT = f"""
 mkdir -p {_LAYER}
@@ -90,10 +108,10 @@ async def step(machine: Machine, script: str, *arguments: str, seconds: float = 
     return said.decode(errors="replace")
 
 
-async def furnish(machine: Machine) -> None:
+async def furnish(machine: Machine, number: int = NUMBER) -> None:
     """Our program, the agent's account and empty directories; nothing of the project yet."""
     await machine.upload(PROGRAM, SUPERVISOR.read_bytes())
-    await step(machine, PREPARE)
+    await step(machine, PREPARE, str(number))
 
 
 async def note_left_out(machine: Machine, sentences: Sequence[str]) -> None:

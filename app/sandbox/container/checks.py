@@ -1,0 +1,96 @@
+"""What `agent-fix doctor --sandbox docker` (or `podman`) proves: the engine, the image, and a container's walls."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from app.errors import SandboxError
+from app.sandbox.base import Check
+from app.sandbox.container.engine import INSTALL, OLDEST, START, Engine
+from app.sandbox.container.image import ask_image, find_image, lacking, missing
+from app.sandbox.probe import Ground, Launch
+from app.sandbox.probe import checks as attacks
+from app.sandbox.setup import WORK_ENVIRONMENT
+
+SOCKETS = (
+    *("/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock", "/var/run/podman/podman.sock"),
+    *("/run/containerd/containerd.sock", "/var/run/balena.sock"),
+)
+"""Where an engine's own door might be, through which a container becomes the host's root."""
+DISTRUST = "Do not use this engine for code that nobody has read: use --sandbox bubblewrap or --sandbox e2b."
+REPAIRS: Mapping[str, str] = {
+    "": DISTRUST,
+    "process limit": "The engine needs the control group `pids`: rootless ones need cgroup v2 with delegation "
+    "(systemd: Delegate=cpu cpuset io memory pids for user@.service).",
+    "memory limit": "The engine needs the control group `memory`: rootless ones need cgroup v2 with delegation "
+    "(systemd: Delegate=cpu cpuset io memory pids for user@.service).",
+    "system call filter": "Start the engine with its default seccomp profile, and not with seccomp-profile=unconfined.",
+}
+
+
+async def checks(engine: Engine, image: str, launch: Launch) -> tuple[Check, ...]:
+    """A container is made for it, and removed. The first part that lacks ends it: nothing after it could hold."""
+    found: list[Check] = []
+    for part in (_engine, _image):
+        try:
+            found += await part(engine, image)
+        except SandboxError as error:
+            repair = error.hint or START[engine.name]
+            return (*found, Check(part.__name__.strip("_"), ok=False, detail=error.message, repair=repair))
+        if not all(check.ok for check in found):
+            return tuple(found)
+    told = await ask_image(engine, image)
+    python = next(word.partition(":")[2] for word in told if word.startswith("interpreter:"))
+    home = engine.environment.get("HOME", "")
+    private = (*((f"{home}/.ssh", f"{home}/.config") if home else ()), *SOCKETS)
+    ground = Ground(python, private, frozenset(dict(WORK_ENVIRONMENT)) | await _set_by(engine, image))
+    proofs = await attacks(launch, ground)
+    return (*found, *(_with_repair(proof) for proof in proofs))
+
+
+async def _engine(engine: Engine, _: str) -> list[Check]:
+    version = await engine.version()
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    oldest = OLDEST[engine.name]
+    told = await engine.ask("info", "--format", "json" if engine.name == "podman" else "{{json .}}", doing="asking it")
+    return [
+        Check(
+            "engine",
+            ok=numbers >= oldest,
+            detail=f"{engine.title} {version}{_whose(json.loads(told))}",
+            repair=""
+            if numbers >= oldest
+            else f"It has to be {'.'.join(map(str, oldest))} or newer. {INSTALL[engine.name]}",
+        )
+    ]
+
+
+def _whose(told: Mapping[str, object]) -> str:
+    """Whether root stands behind a container's wall, which the engine says in one of two ways."""
+    text = json.dumps([told.get("SecurityOptions"), told.get("host")])
+    rootless = "name=rootless" in text or '"rootless": true' in text
+    return ", rootless" if rootless else ", as root: a rootless engine would be one more wall"
+
+
+async def _image(engine: Engine, image: str) -> list[Check]:
+    await find_image(engine, image)
+    lacks = lacking(await ask_image(engine, image))
+    return [
+        Check(
+            "image",
+            ok=not lacks,
+            detail=f"{image} lacks {', '.join(lacks)}" if lacks else image,
+            repair=f"Install it in an image of your own, or use another. {missing(engine, image)}" if lacks else "",
+        )
+    ]
+
+
+async def _set_by(engine: Engine, image: str) -> frozenset[str]:
+    return frozenset(name for name, _ in (await find_image(engine, image)).environment)
+
+
+def _with_repair(proof: Check) -> Check:
+    if proof.ok or proof.name == "start":
+        return proof
+    return replace(proof, repair=REPAIRS.get(proof.name, REPAIRS[""]))

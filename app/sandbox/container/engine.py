@@ -1,0 +1,181 @@
+"""Docker or Podman as their own command line has them: every call bounded in time, and with one kind of error.
+
+The command line knows contexts, Docker Desktop, remote hosts and `podman machine`; nothing here looks for a socket.
+"""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from app.errors import SandboxError
+from app.sandbox.inside.execution import AGAIN
+
+SECONDS = 60.0
+COMMIT_SECONDS = 600.0
+LIMIT = 256 * 1024
+TITLES: Mapping[str, str] = {"docker": "Docker", "podman": "Podman"}
+OLDEST: Mapping[str, tuple[int, int]] = {"docker": (20, 10), "podman": (4, 0)}
+"""The first version that has all options used here."""
+INSTALL: Mapping[str, str] = {
+    "docker": "Install Docker Engine or Docker Desktop, or use another sandbox.",
+    "podman": "Install Podman (your distribution's package, or Podman Desktop), or use another sandbox.",
+}
+START: Mapping[str, str] = {
+    "docker": "Start it (`sudo systemctl start docker`, or Docker Desktop), and see that `docker info` works for this "
+    "user: on Linux it has to be in the group `docker`, or Docker has to be installed rootless.",
+    "podman": "See that `podman info` works for this user; on macOS and Windows `podman machine start` comes first.",
+}
+REMOVE: Mapping[str, tuple[str, ...]] = {
+    "docker": ("rm", "--force", "--volumes"),
+    "podman": ("rm", "--force", "--volumes", "--time", "0"),
+}
+_MISSING = ("no such", "not found", "no container with", "image not known", "unable to find image")
+
+
+class AbsentError(SandboxError):
+    """The container or image that was asked for does not exist."""
+
+
+class Client(NamedTuple):
+    """A process of the command line under way, and its streams."""
+
+    process: asyncio.subprocess.Process
+    stdin: asyncio.StreamWriter
+    stdout: asyncio.StreamReader
+    stderr: asyncio.StreamReader
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """`environment` is this machine's: the command line finds its contexts and sockets by it."""
+
+    name: str
+    environment: Mapping[str, str] = field(repr=False)
+    seconds: float = SECONDS
+
+    @property
+    def title(self) -> str:
+        return TITLES[self.name]
+
+    @property
+    def program(self) -> str:
+        """SandboxError where it is not installed."""
+        found = shutil.which(self.name, path=self.environment.get("PATH", ""))
+        if found is None:
+            raise SandboxError(f"{self.title} is not installed: there is no `{self.name}`.", hint=INSTALL[self.name])
+        return found
+
+    async def start_client(self, *arguments: str) -> Client:
+        process = await asyncio.create_subprocess_exec(
+            self.program,
+            *arguments,
+            env=dict(self.environment),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=LIMIT,
+            start_new_session=True,  # Ctrl-C is for us, and we end what is to be ended
+        )
+        if process.stdin is None or process.stdout is None or process.stderr is None:
+            raise SandboxError(f"{self.title} was started without its streams.")
+        return Client(process, process.stdin, process.stdout, process.stderr)
+
+    async def ask(self, *arguments: str, doing: str, seconds: float = 0.0) -> str:
+        """What it prints. SandboxError where it fails, AbsentError where what it is asked about is not there."""
+        process = (await self.start_client(*arguments)).process
+        limit = seconds or self.seconds
+        try:
+            async with asyncio.timeout(limit):
+                out, err = await process.communicate()
+        except TimeoutError as error:
+            raise SandboxError(f"{self.title} did not answer within {limit:.0f} s ({doing}).", hint=AGAIN) from error
+        finally:
+            await put_down(process)
+        if process.returncode:
+            raise self.failure(doing, err.decode(errors="replace"))
+        return out.decode(errors="replace").strip()
+
+    def failure(self, doing: str, said: str) -> SandboxError:
+        """As our own error, from what the command line wrote to stderr."""
+        told = said.strip()[-500:] or "it said nothing"
+        low = told.lower()
+        if "permission denied" in low and "sock" in low:
+            return SandboxError(f"{self.title} refuses this user ({doing}): {told}", hint=START[self.name])
+        if "cannot connect" in low or "is the docker daemon running" in low or "unable to connect to podman" in low:
+            return SandboxError(f"{self.title} is not reachable ({doing}): {told}", hint=START[self.name])
+        kind = AbsentError if any(words in low for words in _MISSING) else SandboxError
+        return kind(f"{self.title} failed ({doing}): {told}", hint=AGAIN)
+
+    async def version(self) -> str:
+        """Of the engine itself. SandboxError where it cannot be reached."""
+        told = json.loads(await self.ask("version", "--format", "json", doing="asking for its version"))
+        for part in ("Server", "Client"):  # Podman on the same machine is no server
+            version = (told.get(part) or {}).get("Version")
+            if version:
+                return str(version)
+        return "0"
+
+    async def container(self, name: str) -> Mapping[str, Any] | None:
+        """All that the engine says of it; None where there is none."""
+        try:
+            told = await self.ask("container", "inspect", name, doing="looking for a sandbox")
+        except AbsentError:
+            return None
+        found: Mapping[str, Any] = json.loads(told)[0]
+        return found
+
+    async def image(self, name: str) -> Mapping[str, Any] | None:
+        try:
+            told = await self.ask("image", "inspect", name, doing="looking for an image")
+        except AbsentError:
+            return None
+        found: Mapping[str, Any] = json.loads(told)[0]
+        return found
+
+    async def create(self, arguments: Sequence[str]) -> None:
+        await self.ask("create", *arguments, doing="making a sandbox")
+
+    async def start(self, name: str) -> None:
+        await self.ask("start", name, doing="starting a sandbox")
+
+    async def stop(self, name: str) -> None:
+        """Everything in it ends at once. Safe to say twice, and of one that is gone."""
+        try:
+            await self.ask("kill", "--signal", "KILL", name, doing="ending a sandbox")
+        except SandboxError:
+            told = await self.container(name)
+            if told is not None and told["State"].get("Running"):
+                raise
+
+    async def remove(self, name: str) -> None:
+        """With what it executes and its volumes. Safe to say twice."""
+        with suppress(AbsentError):
+            await self.ask(*REMOVE[self.name], name, doing="removing a sandbox")
+
+    async def commit(self, name: str, image: str, changes: Sequence[str]) -> None:
+        """Keep its files as an image."""
+        words = [word for change in changes for word in ("--change", change)]
+        await self.ask("commit", *words, name, image, doing="keeping the set-up", seconds=COMMIT_SECONDS)
+
+    async def remove_image(self, name: str) -> None:
+        with suppress(AbsentError):
+            await self.ask("rmi", name, doing="removing a kept set-up")
+
+    async def containers(self, label: str) -> list[str]:
+        """Names of those with the label, running or not."""
+        told = await self.ask(
+            "ps", "--all", "--filter", f"label={label}", "--format", "{{.Names}}", doing="looking for sandboxes"
+        )
+        return told.split()
+
+
+async def put_down(process: asyncio.subprocess.Process) -> None:
+    """The client of the command line, where it has not ended."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

@@ -1,0 +1,101 @@
+"""A container as the port to a machine: each program is a process of `docker exec`, with its three streams."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
+from typing import BinaryIO
+
+from app.errors import SandboxError
+from app.sandbox.container.engine import Client, Engine, put_down
+from app.sandbox.seccomp import ARCHITECTURES, program
+
+CHUNK = 128 * 1024
+TOLD = 4096
+"""Bytes of stderr that are kept for an error."""
+UPLOAD_SECONDS = 600.0
+WRITE = 'mkdir -p -- "${1%/*}" && cat > "$1"'
+
+
+class ContainerProgram:
+    """As `app.sandbox.inside.base.Program` has it. Its end of stdin comes when this client is gone."""
+
+    def __init__(self, engine: Engine, client: Client) -> None:
+        self._engine = engine
+        self._client = client
+        self._told = bytearray()
+        self._telling = asyncio.create_task(self._keep())
+
+    async def read(self) -> bytes:
+        return await self._client.stdout.read(CHUNK)
+
+    async def write(self, content: bytes) -> None:
+        try:
+            self._client.stdin.write(content)
+            await self._client.stdin.drain()
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise SandboxError("The command in the sandbox is over.") from error
+
+    async def close_input(self) -> None:
+        self._client.stdin.close()
+        with suppress(BrokenPipeError, ConnectionResetError):
+            await self._client.stdin.wait_closed()
+
+    async def ended(self) -> None:
+        code = await self._client.process.wait()
+        await self._telling
+        if code:
+            raise self._engine.failure("executing a command", self._told.decode(errors="replace"))
+
+    async def kill(self) -> None:
+        await put_down(self._client.process)
+
+    async def release(self) -> None:
+        await put_down(self._client.process)
+        self._telling.cancel()
+        await asyncio.wait({self._telling})
+
+    async def _keep(self) -> None:
+        while chunk := await self._client.stderr.read(CHUNK):
+            self._told = (self._told + chunk)[-TOLD:]
+
+
+class ContainerMachine:
+    """As `app.sandbox.inside.base.Machine` has it; a container's root may make no namespaces."""
+
+    namespaces = False
+    filters: Mapping[str, bytes] = MappingProxyType({name: program(name) for name in ARCHITECTURES})
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self.engine = engine
+        self.name = name
+
+    @property
+    def patience(self) -> float:
+        return self.engine.seconds
+
+    async def start(self, argv: Sequence[str]) -> ContainerProgram:
+        client = await self.engine.start_client("exec", "--interactive", "--user", "0", self.name, *argv)
+        return ContainerProgram(self.engine, client)
+
+    async def upload(self, path: str, content: bytes | BinaryIO) -> None:
+        sending = await self.start(["sh", "-c", WRITE, "sh", path])
+        clock = asyncio.timeout(UPLOAD_SECONDS)
+        try:
+            async with clock:
+                with suppress(SandboxError):  # what went wrong is told by its end
+                    if isinstance(content, bytes):
+                        await sending.write(content)
+                    else:
+                        while chunk := await asyncio.to_thread(content.read, CHUNK):
+                            await sending.write(chunk)
+                await sending.close_input()
+                while await sending.read():
+                    pass
+                await sending.ended()
+        except TimeoutError as error:
+            if not clock.expired():
+                raise
+            raise SandboxError(f"Sending files to the sandbox took longer than {UPLOAD_SECONDS:.0f} s.") from error
+        finally:
+            await sending.release()

@@ -1,0 +1,207 @@
+"""A set-up's result as an image: made in a container of its own over a throw-away tree, kept under the set-up's key."""
+
+import asyncio
+import hashlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from app.errors import SandboxError
+from app.sandbox.base import ENV, Completed, OnOutput, Setup, Spec
+from app.sandbox.command import Command
+from app.sandbox.container.engine import Engine
+from app.sandbox.container.image import Image
+from app.sandbox.container.machine import ContainerMachine
+from app.sandbox.container.profile import SCOPE, Wanted
+from app.sandbox.container.sandbox import ContainerSandbox
+from app.sandbox.egress import EgressProxy
+from app.sandbox.inside.packing import Packed, packing
+from app.sandbox.inside.passage import passage
+from app.sandbox.inside.steps import ARCHIVE, CLEAR, COLLECT, OPEN, SEAL, UNPACK, furnish, note_left_out, step
+from app.sandbox.layer_build import COMMAND_SECONDS, PORT, carry_out
+from app.sandbox.layers import alone
+from app.sandbox.upstream import Upstream
+from app.scratch import scratch
+
+logger = logging.getLogger(__name__)
+REPOSITORY = "agent-fix-setup"
+UNUSED_SECONDS = 14 * 24 * 3600
+LEAST_NUMBER, NUMBERS = 20_000, 40_000
+LARGEST_FILE = 4 * 1024**2
+CERTIFICATES = frozenset(
+    {
+        *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"),
+        *("CARGO_HTTP_CAINFO", "PIP_CERT", "npm_config_cafile"),
+    }
+)
+"""Variables of package clients that name a file of this machine; no repository can set one of them."""
+QUIET = ": > /etc/resolv.conf; echo '127.0.0.1 localhost sandbox' > /etc/hosts"
+"""The engine writes this machine's names and name servers there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """Where containers are made: `marks` is a directory with a file for each kept set-up, as old as its last use."""
+
+    engine: Engine
+    image: Image
+    scope: str
+    marks: Path
+    upstream: Upstream
+
+    @asynccontextmanager
+    async def made(self, wanted: Wanted) -> AsyncIterator[ContainerMachine]:
+        """A container that is started and proved, and furnished with nothing of the project; gone after an error."""
+        machine = ContainerMachine(self.engine, wanted.name)
+        finished = False
+        try:
+            await self.engine.create(wanted.arguments())
+            await prove(self.engine, wanted)
+            await self.engine.start(wanted.name)
+            await step(machine, QUIET)
+            await furnish(machine, number(wanted))
+            yield machine
+            finished = True
+        finally:
+            if not finished:
+                await discard(self.engine, wanted.name)
+
+    async def prepared(
+        self, base: str, spec: Spec, setup: Setup | None, *, target: str = ENV, on_output: OnOutput | None = None
+    ) -> str:
+        """The image with the set-up's result in `target`, made from `base`; `base` itself where nothing is to be done.
+
+        Raises SetupError with the command, its exit code and the end of its output.
+        """
+        if setup is None or not setup.commands:
+            return base
+        facts = await self.engine.image(base)
+        name = hashlib.sha256(f"{(facts or {}).get('Id')} {setup.key or setup!r} {target}".encode()).hexdigest()[:32]
+        own = f"{name}-{hashlib.sha256(spec.key.partition('.')[0].encode()).hexdigest()[:8]}"
+        self.marks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        async with alone(self.marks / f"{name}.lock"):
+            for kept in (name, own):
+                if await self.engine.image(f"{REPOSITORY}:{kept}") is not None:
+                    (self.marks / kept).touch()
+                    return f"{REPOSITORY}:{kept}"
+            kept = await self._build(base, replace(spec, setup=setup), target, (name, own), on_output)
+            (self.marks / kept).touch()
+        return f"{REPOSITORY}:{kept}"
+
+    async def _build(
+        self, base: str, spec: Spec, target: str, names: tuple[str, str], on_output: OnOutput | None
+    ) -> str:
+        """The name that it is kept by: the second, for this job alone, where something of it was left out."""
+        setup = spec.setup or Setup()
+        wanted = Wanted(f"agent-fix-setup-{secrets.token_hex(8)}", self.scope, spec.key, base, spec.limits)
+        async with packing(spec.fill) as tree, self.made(wanted) as machine:
+            await fill(machine, tree)
+            await step(machine, OPEN, target)
+            failed = await self._carry_out(machine, spec, setup, on_output)
+            if target == ENV:
+                await step(machine, COLLECT, *setup.directories)
+                await note_left_out(machine, failed)
+            else:
+                await step(machine, SEAL, target)
+            await step(machine, CLEAR)
+            changes = [f"LABEL {SCOPE}={self.scope}"]
+            kept = names[bool(failed)]
+            await self.engine.commit(wanted.name, f"{REPOSITORY}:{kept}", changes)
+        await discard(self.engine, wanted.name)
+        return kept
+
+    async def _carry_out(
+        self, machine: ContainerMachine, spec: Spec, setup: Setup, on_output: OnOutput | None
+    ) -> tuple[str, ...]:
+        """The only time at which anything is reachable: the named hosts, through our proxy."""
+        proxy = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), f"http://127.0.0.1:{PORT}")
+        direct = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
+        variables = {**proxy, **direct, **await taken_along(machine, dict(setup.environment))}
+        sandbox = ContainerSandbox(machine, spec.key, spec.limits, self.image.variables())
+
+        async def execute(command: str) -> Completed:
+            words = ["/bin/bash", "-e", "-o", "pipefail", "-c", command]
+            return await sandbox.prepare(Command(words, COMMAND_SECONDS, env=variables, on_output=on_output))
+
+        with scratch("egress") as private:
+            socket = private / "egress.sock"
+            async with (
+                EgressProxy(socket, setup.hosts, upstream=self.upstream.url, no_proxy=self.upstream.no_proxy) as way,
+                passage(machine, str(PORT), socket),
+            ):
+                return await carry_out(setup, execute, lambda: way.explanation)
+
+
+async def forget_unused(engine: Engine, marks: Path) -> int:
+    """Remove the kept set-ups that no job has used for long; returns how many."""
+    removed = 0
+    for mark in await asyncio.to_thread(_unused, marks):
+        try:
+            await engine.remove_image(f"{REPOSITORY}:{mark.name}")
+        except SandboxError as error:  # a container is made from it still; the next sweep comes by again
+            logger.info("the set-up %s stays: %s", mark.name, error.message)
+            continue
+        mark.unlink(missing_ok=True)
+        mark.with_suffix(".lock").unlink(missing_ok=True)
+        removed += 1
+    return removed
+
+
+def _unused(marks: Path) -> list[Path]:
+    oldest = time.time() - UNUSED_SECONDS
+    kept = (path for path in marks.glob("*") if path.suffix != ".lock")
+    return [path for path in kept if path.stat().st_mtime < oldest]
+
+
+async def fill(machine: ContainerMachine, tree: Packed) -> None:
+    tree.archive.seek(0)
+    await machine.upload(ARCHIVE, tree.archive)
+    await step(machine, UNPACK, str(tree.files))
+
+
+async def prove(engine: Engine, wanted: Wanted) -> None:
+    """SandboxError where the engine made another container than it was asked for."""
+    told = await engine.container(wanted.name)
+    difference = wanted.difference(told) if told is not None else "it is gone"
+    if difference:
+        raise SandboxError(
+            f"{engine.title} made another container than was asked for: {difference}.",
+            hint=f"Look at {engine.title}'s own configuration: defaults in it may add to what a container is given.",
+        )
+
+
+async def discard(engine: Engine, name: str) -> None:
+    """Remove it because of an error that is to be told, or because it has done its work."""
+    try:
+        await engine.remove(name)
+    except SandboxError as error:
+        logger.warning("the container %s could not be removed: %s", name, error.message)
+
+
+def number(wanted: Wanted) -> int:
+    """The uid of its commands: limits of processes count by uid over all containers, so each has its own."""
+    digest = hashlib.sha256(f"{wanted.scope} {wanted.name}".encode()).digest()
+    return LEAST_NUMBER + int.from_bytes(digest[:4], "big") % NUMBERS
+
+
+async def taken_along(machine: ContainerMachine, environment: Mapping[str, str]) -> dict[str, str]:
+    """The certificate files of this machine's package clients, and variables that name their copies inside."""
+    variables = dict(environment)
+    for name in CERTIFICATES & environment.keys():
+        content = await asyncio.to_thread(_file, Path(environment[name]))
+        if content is not None:
+            variables[name] = f"/run/agent-fix-files/{name}"
+            await machine.upload(variables[name], content)
+    return variables
+
+
+def _file(path: Path) -> bytes | None:
+    try:
+        known = path.is_absolute() and path.is_file() and path.stat().st_size <= LARGEST_FILE
+        return path.read_bytes() if known else None
+    except (OSError, ValueError):
+        return None

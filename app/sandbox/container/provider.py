@@ -1,0 +1,133 @@
+"""Sandboxes in containers: found again by their name, or made, filled, prepared and only then opened."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from app.errors import SandboxError
+from app.sandbox.base import FORWARDER, TOOLS, Check, OnOutput, Sandbox, Spec
+from app.sandbox.container.checks import checks
+from app.sandbox.container.engine import Engine
+from app.sandbox.container.image import DEFAULT, find_image
+from app.sandbox.container.machine import ContainerMachine
+from app.sandbox.container.preparing import QUIET, Workshop, fill, forget_unused
+from app.sandbox.container.profile import KEY, SCOPE, Wanted
+from app.sandbox.container.sandbox import ContainerSandbox
+from app.sandbox.inside.packing import packing
+from app.sandbox.inside.steps import AGAIN, FINISH, left_out, step
+from app.sandbox.layer_build import FORWARDER_PROGRAM
+from app.sandbox.layers import machine_proxy
+from app.sandbox.probe import essential
+from app.sandbox.workplace import KEY as KEY_FORM
+
+logger = logging.getLogger(__name__)
+
+
+class ContainerProvider:
+    """`name` is `docker` or `podman`. `scope` tells this installation from others with the same engine; `caches`
+    keeps the names of set-ups. `environment` is this machine's, for the engine's own command line."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        scope: str,
+        caches: Path,
+        environment: Mapping[str, str],
+        image: str = "",
+        seconds: float = 60.0,
+    ) -> None:
+        self.name = name
+        self._engine = Engine(name, environment, seconds)
+        self._scope = hashlib.sha256(scope.encode()).hexdigest()[:32]
+        self._marks = caches / name
+        self._image = image or DEFAULT
+        self._upstream = machine_proxy(environment)
+
+    async def check(self) -> tuple[Check, ...]:
+        return await checks(self._engine, self._image, self.launch)
+
+    async def open(self, spec: Spec, *, on_output: OnOutput | None = None) -> Sandbox:
+        """Refuses with SandboxError where an essential property does not hold: never a silent fall-back."""
+        sandbox = await self.launch(spec, on_output=on_output)
+        finished = False
+        try:
+            await essential(sandbox)
+            finished = True
+        finally:
+            if not finished:
+                await sandbox.close()
+        return sandbox
+
+    async def launch(self, spec: Spec, *, on_output: OnOutput | None = None) -> Sandbox:
+        """Open without the proof, which is the doctor's to give."""
+        if not KEY_FORM.fullmatch(spec.key):
+            raise SandboxError(f"A sandbox key may have letters, digits and ._:@=+- only, not {spec.key!r}.")
+        workshop = await self._workshop()
+        machine = await self._again(spec) or await self._new(workshop, spec, on_output)
+        environment = {**workshop.image.variables(), **dict(spec.setup.environment if spec.setup else ())}
+        sandbox = ContainerSandbox(machine, spec.key, spec.limits, environment, spec.way_out)
+        sandbox.left_out = await left_out(machine)
+        return sandbox
+
+    async def sweep(self, ended: Callable[[str], bool]) -> int:
+        """Remove the containers whose key is of a job that has ended, and set-ups that nobody uses; how many."""
+        removed = 0
+        for name in await self._engine.containers(f"{SCOPE}={self._scope}"):
+            told = await self._engine.container(name)
+            if told is not None and ended((told["Config"].get("Labels") or {}).get(KEY, "")):
+                await self._engine.remove(name)
+                removed += 1
+        return removed + await forget_unused(self._engine, self._marks)
+
+    async def _workshop(self) -> Workshop:
+        await asyncio.to_thread(
+            self._marks.mkdir, mode=0o700, parents=True, exist_ok=True
+        )  # there is something to sweep
+        image = await find_image(self._engine, self._image)
+        return Workshop(self._engine, image, self._scope, self._marks, self._upstream)
+
+    def _wanted(self, spec: Spec, image: str = "") -> Wanted:
+        digest = hashlib.sha256(f"{self._scope} {spec.key}".encode()).hexdigest()[:24]
+        return Wanted(f"agent-fix-{digest}", self._scope, spec.key, image, spec.limits)
+
+    async def _again(self, spec: Spec) -> ContainerMachine | None:
+        """The container of that key, if it came to be ready; what did not is removed."""
+        wanted = self._wanted(spec)
+        told = await self._engine.container(wanted.name)
+        if told is None:
+            return None
+        machine = ContainerMachine(self._engine, wanted.name)
+        if told["State"].get("Running"):
+            await self._engine.stop(wanted.name)  # a process of ours died, and something of it may go on
+        if wanted.difference(told):
+            logger.warning("the container of %s is not as it was made; it is made again", spec.key)
+        else:
+            await self._engine.start(wanted.name)
+            if (await step(machine, f"{AGAIN} && echo ready || echo unready")).strip() == "ready":
+                await step(machine, QUIET)
+                return machine
+            logger.warning("the sandbox %s was never finished; it is made again", spec.key)
+        await self._engine.remove(wanted.name)
+        return None
+
+    async def _new(self, workshop: Workshop, spec: Spec, on_output: OnOutput | None) -> ContainerMachine:
+        async with packing(spec.fill) as tree:
+            image = workshop.image.name
+            image = await workshop.prepared(
+                image, replace(spec, fill=_nothing), spec.tools, target=TOOLS, on_output=on_output
+            )
+            image = await workshop.prepared(image, spec, spec.setup, on_output=on_output)
+            async with workshop.made(self._wanted(spec, image)) as machine:
+                await fill(machine, tree)
+                await step(machine, FINISH, *(spec.setup.directories if spec.setup else ()))
+                if spec.way_out is not None:
+                    await machine.upload(FORWARDER, FORWARDER_PROGRAM.read_bytes())
+            return machine
+
+
+def _nothing(tree: Path) -> None:
+    """An agent's programs need no project."""

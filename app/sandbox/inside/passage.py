@@ -1,0 +1,58 @@
+"""A machine's way to one unix socket of the host: a tunnel, opened when it is first needed and again where it ended."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from app.sandbox.inside.base import Machine, Program, started
+from app.sandbox.inside.execution import PLACE
+from app.sandbox.tunnel import PROGRAM, tunnel
+
+INSIDE = f"{PLACE}/tunnel.py"
+
+
+class Passage:
+    """What connects to `place` inside (a port of 127.0.0.1, or a socket's path) reaches `socket`."""
+
+    def __init__(self, machine: Machine, place: str, socket: Path) -> None:
+        self._machine = machine
+        self._place = place
+        self._socket = socket
+        self._opened = AsyncExitStack()
+        self._carrying: asyncio.Task[str] | None = None
+        self._alone = asyncio.Lock()
+
+    async def ensure(self) -> None:
+        """SandboxError where it cannot be opened."""
+        async with self._alone:
+            if self._carrying is not None and not self._carrying.done():
+                return
+            await self._opened.aclose()
+            await self._machine.upload(INSIDE, PROGRAM.read_bytes())
+            async with AsyncExitStack() as opening:
+                argv = ["python3", "-I", INSIDE, self._place]
+                program = await opening.enter_async_context(started(self._machine, argv))
+                self._carrying = await opening.enter_async_context(tunnel(words(program), program.write, self._socket))
+                self._opened = opening.pop_all()
+
+    async def close(self) -> None:
+        async with self._alone:
+            self._carrying = None
+            await self._opened.aclose()
+
+
+@asynccontextmanager
+async def passage(machine: Machine, place: str, socket: Path) -> AsyncIterator[None]:
+    """Open while the context lasts."""
+    way = Passage(machine, place, socket)
+    try:
+        await way.ensure()
+        yield
+    finally:
+        await way.close()
+
+
+async def words(program: Program) -> AsyncIterator[bytes]:
+    while chunk := await program.read():
+        yield chunk
