@@ -54,19 +54,28 @@ class Account:
         room = min(room, affordable(info, prompt, self.ledger.remaining(call), room))
         if room < enough:
             raise self.ledger.refusal(call, worst_case(info, prompt, enough))
-        self.ledger.reserve(call, worst_case(info, prompt, room), if_lost=self._priced(Usage(prompt_tokens=prompt)))
+        lost = Usage(prompt_tokens=prompt, estimated=True)
+        self.ledger.reserve(call, worst_case(info, prompt, room), if_lost=lost.model_copy(update={"cost": cost_of(info, lost)}))
         return Reservation(call, prompt, room)
 
     def book(self, reserved: Reservation, reading: Reading | None) -> Usage:
         """What the provider reported, or an estimate of what it heard and said; nothing where it was never asked."""
-        usage = Usage() if reading is None else reading.usage or self._estimated(reserved, reading)
-        usage = self._priced(usage)
+        usage = Usage() if reading is None else self._used(reserved, reading)
+        written = 0 if reading is None else reading.cache_written
+        usage = usage.model_copy(update={"cost": cost_of(self.info, usage, written)})
         self.ledger.book(reserved.call, usage)
         return usage
 
-    def _estimated(self, reserved: Reservation, reading: Reading) -> Usage:
-        written = count_text(self.info.name, reading.everything)
-        return Usage(prompt_tokens=reserved.prompt, completion_tokens=written, estimated=True)
-
-    def _priced(self, usage: Usage) -> Usage:
-        return usage.model_copy(update={"cost": cost_of(self.info, usage)})
+    def _used(self, reserved: Reservation, reading: Reading) -> Usage:
+        """Before its end a provider has told of the prompt at most."""
+        reported = reading.usage
+        if reported is not None and reading.finished:
+            return reported
+        completion = count_text(self.info.name, reading.everything)
+        if reported is None:
+            return Usage(prompt_tokens=reserved.prompt, completion_tokens=completion, estimated=True)
+        completion = max(completion, reported.completion_tokens)
+        prompt = reported.prompt_tokens or reserved.prompt
+        return reported.model_copy(
+            update={"prompt_tokens": prompt, "completion_tokens": completion, "estimated": True}
+        )

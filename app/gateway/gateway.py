@@ -21,6 +21,8 @@ from app.model.errors import BudgetError, ModelError
 from app.model.passage import Event, Passage, Wire
 
 STATUS: Mapping[str, int] = {"retry": 503, "wait": 429, "shrink": 400, "give_up": 400}
+CHARGED = frozenset({"timeout", "connection_lost", "stream_cut", "over_limit"})
+"""Why a call gave no answer, where its provider may have worked on it all the same."""
 LONGEST_PIECE = 16
 """Characters that one token of an answer may have: a provider that writes more than it may is cut off."""
 
@@ -152,7 +154,7 @@ class _Call:
                 document = await self.gateway.passage.whole(self.wire, self.body, reserved.limit)
                 reading.whole(document)
             except ModelError as error:
-                reading = reading if error.kind == "retry" else None
+                reading = reading if error.reason in CHARGED else None
                 raise refused(error) from error
             else:
                 return document
@@ -175,7 +177,7 @@ class _Call:
                     yield DONE
             except ModelError as error:
                 if not begun_to_answer:
-                    charged = None if error.kind != "retry" else reading
+                    charged = reading if error.reason in CHARGED else None
                     raise refused(error) from error
                 yield refusal_event(self.wire, refused(error))
             finally:

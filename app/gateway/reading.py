@@ -52,6 +52,11 @@ class Reading:
         return self.text + "".join(call.name + call.arguments for call in self.calls)
 
     @property
+    def cache_written(self) -> int:
+        """Tokens of the prompt that the provider put into its cache, at a price of their own."""
+        return self._usage.get("written", 0)
+
+    @property
     def usage(self) -> Usage | None:
         """As the provider reported it, without a price; None where it did not."""
         if not self._usage.get("prompt") and not self._usage.get("completion"):
@@ -67,6 +72,7 @@ class Reading:
         if isinstance(usage := data.get("usage"), dict):
             details = usage.get("prompt_tokens_details")
             self._count(usage, "prompt_tokens", "completion_tokens", cached=_number(details, "cached_tokens"))
+            self._usage["written"] = _number(usage, "cache_creation_input_tokens")
         for choice in _objects(data.get("choices"))[:1]:
             self.finished = self.finished or bool(choice.get("finish_reason"))
             delta = choice.get("delta")
@@ -119,7 +125,7 @@ class Reading:
         cached, written = _number(usage, "cache_read_input_tokens"), _number(usage, "cache_creation_input_tokens")
         fresh = _number(usage, "input_tokens")
         if fresh or cached or written:
-            self._usage |= {"prompt": fresh + cached + written, "cached": cached}
+            self._usage |= {"prompt": fresh + cached + written, "cached": cached, "written": written}
         if output := _number(usage, "output_tokens"):
             self._usage["completion"] = output
 

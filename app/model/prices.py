@@ -55,13 +55,14 @@ def dollars(amount: float) -> MicroUSD:
     return max(0, math.ceil(round(amount * MILLION, 3)))
 
 
-def cost_of(info: ModelInfo, usage: Usage) -> MicroUSD:
-    """The price of tokens by the plain price list, rounded up to a micro-dollar."""
+def cost_of(info: ModelInfo, usage: Usage, written: int = 0) -> MicroUSD:
+    """The price of tokens by the plain price list, rounded up to a micro-dollar; `written` of them to the cache."""
     uncached = max(0, usage.prompt_tokens - usage.cached_tokens)
     long = _is_long(info, usage.prompt_tokens)
     input_price = info.long_input_price if long else info.input_price
     output_price = info.long_output_price if long else info.output_price
     total = uncached * input_price + usage.cached_tokens * info.cached_price + usage.completion_tokens * output_price
+    total += min(written, uncached) * (_worst_prices(info, usage.prompt_tokens)[0] - input_price)
     return -(-total // MILLION)
 
 

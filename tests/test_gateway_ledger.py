@@ -1,0 +1,164 @@
+"""What the ledger has of an outside agent's calls: right to the token, however a call ends and whoever else asks."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from app.gateway.account import Account
+from app.gateway.gateway import CHARGED, Gateway
+from app.gateway.wires import Refusal
+from app.model.base import ModelInfo, Usage
+from app.model.budget import Ledger, MemoryLedger
+from app.model.errors import Kind, ModelError
+from app.model.passage import Body, Event, Wire
+
+INFO = ModelInfo(
+    "openai/gpt-plain",
+    context_window=20_000,
+    max_output=1_000,
+    input_price=2_000_000,
+    cached_price=200_000,
+    output_price=10_000_000,
+    cache_write_price=2_500_000,
+)
+BODY: Mapping[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "fix it"}], "max_tokens": 400}
+USAGE = {"prompt_tokens": 120, "completion_tokens": 30, "prompt_tokens_details": {"cached_tokens": 64}}
+COST = 425
+"""56 fresh at 2, 64 cached at 0.2, 30 written at 10: micro-dollars."""
+ANSWER = (
+    Event("", {"choices": [{"index": 0, "delta": {"content": "I look around, and then I go on."}}]}),
+    Event("", {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
+    Event("", {"choices": [], "usage": USAGE}),
+)
+Hook = Callable[[], Awaitable[None]]
+
+
+async def _at_once() -> None:
+    """Nobody is waited for."""
+
+
+@dataclass
+class Plays:
+    """A passage that plays `events` and then raises `error`; `before` is awaited first, `asked` counts."""
+
+    events: Sequence[Event] = ANSWER
+    error: ModelError | None = None
+    before: Hook = _at_once
+    info: ModelInfo = INFO
+    asked: int = 0
+    limits: list[int] = field(default_factory=list)
+
+    async def stream(self, wire: Wire, body: Body, limit: int) -> AsyncGenerator[Event]:
+        self.asked += 1
+        self.limits.append(limit)
+        await self.before()
+        for event in self.events:
+            yield event
+        if self.error is not None:
+            raise self.error
+
+    async def whole(self, wire: Wire, body: Body, limit: int) -> dict[str, Any]:
+        self.asked += 1
+        self.limits.append(limit)
+        await self.before()
+        if self.error is not None:
+            raise self.error
+        message = {"role": "assistant", "content": "I look around."}
+        return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": USAGE}
+
+
+def gateway(passage: Plays, ledger: Ledger | None = None, **more: Any) -> Gateway:
+    account = Account(ledger or MemoryLedger(1_000_000), passage.info, "agent.1")
+    return Gateway(passage, account, "token", frozenset({"m"}), clock=lambda: 0.0, **more)
+
+
+async def call(made: Gateway, wire: Wire = "chat", *, stream: bool = True, **fields: Any) -> str:
+    """The answer as text, to its end."""
+    answer = await made.answer(wire, {**BODY, "stream": stream, **fields})
+    if isinstance(answer, dict):
+        return str(answer)
+    return b"".join([piece async for piece in answer]).decode()
+
+
+def failure(reason: str, kind: Kind = "retry") -> ModelError:
+    return ModelError(f"it was {reason}.", kind=kind, reason=reason)
+
+
+def prompt_of(made: Gateway) -> int:
+    """As it is counted where the provider does not say."""
+    [usage] = [exchange.usage for exchange in made.recorder.exchanges if not exchange.refused]
+    return usage.prompt_tokens
+
+
+FREE: Sequence[tuple[Kind, str]] = (
+    ("retry", "server_error"),
+    ("retry", "unreachable"),
+    ("retry", "bad_response"),
+    ("wait", "rate_limited"),
+    ("wait", "overloaded"),
+    ("shrink", "context_window"),
+    ("give_up", "bad_key"),
+    ("give_up", "refused"),
+)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("kind", "reason"), FREE)
+async def test_a_call_that_nobody_worked_on_costs_nothing(kind: Kind, reason: str, *, stream: bool) -> None:
+    made = gateway(Plays((), failure(reason, kind)))
+    with pytest.raises(Refusal):
+        await call(made, stream=stream)
+    totals = made.account.ledger.totals()
+    assert (totals.calls, totals.pending, totals.cost) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("reason", sorted(CHARGED))
+async def test_a_call_whose_answer_was_lost_costs_its_prompt(reason: str, *, stream: bool) -> None:
+    made = gateway(Plays((), failure(reason)))
+    with pytest.raises(Refusal):
+        await call(made, stream=stream)
+    totals, prompt = made.account.ledger.totals(), prompt_of(made)
+    assert 20 < prompt < 60
+    assert (totals.calls, totals.estimated, totals.pending) == (1, 1, 0)
+    assert (totals.prompt_tokens, totals.completion_tokens, totals.cost) == (prompt, 0, prompt * 2)
+
+
+async def test_an_answer_that_breaks_off_costs_what_was_heard() -> None:
+    made = gateway(Plays(ANSWER[:1], failure("server_error")))
+    assert "it was server_error" in await call(made)
+    totals, prompt = made.account.ledger.totals(), prompt_of(made)
+    assert (totals.calls, totals.estimated, totals.completion_tokens) == (1, 1, 11)
+    assert totals.cost == prompt * 2 + 110
+
+
+MESSAGES = (
+    Event("", {"type": "message_start", "message": {"usage": {"input_tokens": 90, "output_tokens": 1}}}),
+    Event("", {"type": "content_block_delta", "delta": {"text": "I look around, and then I go on."}}),
+    Event("", {"type": "message_delta", "usage": {"output_tokens": 30}}),
+    Event("", {"type": "message_stop"}),
+)
+
+
+async def test_what_was_told_before_the_end_is_not_the_end() -> None:
+    """Anthropic's first event has the prompt's tokens, and one of the answer's."""
+    made = gateway(Plays(MESSAGES[:2], failure("connection_lost")))
+    await call(made, "messages")
+    [exchange] = made.recorder.exchanges
+    assert exchange.usage == Usage(prompt_tokens=90, completion_tokens=11, cost=290, estimated=True)
+    made = gateway(Plays(MESSAGES))
+    await call(made, "messages")
+    [exchange] = made.recorder.exchanges
+    assert exchange.usage == Usage(prompt_tokens=90, completion_tokens=30, cost=480)
+
+
+async def test_what_is_written_to_a_cache_has_its_price() -> None:
+    usage = {"input_tokens": 10, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 50}
+    start = Event("", {"type": "message_start", "message": {"usage": usage}})
+    made = gateway(Plays((start, *MESSAGES[1:])))
+    await call(made, "messages")
+    [exchange] = made.recorder.exchanges
+    assert (exchange.usage.prompt_tokens, exchange.usage.cached_tokens) == (100, 40)
+    assert exchange.usage.cost == 10 * 2 + 40 * 0.2 + 50 * 2.5 + 30 * 10
