@@ -10,6 +10,7 @@ from textwrap import indent
 from app import __version__
 from app.entrypoints.streams import make_streams_safe
 from app.errors import AgentFixError, ExitCode
+from app.sandbox.names import SANDBOXES, described
 
 EXIT_CODES = """\
 exit codes:
@@ -135,7 +136,7 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
     fix.add_argument("--base", metavar="REF", help="commit, branch or tag to start from (default: HEAD)")
     fix.add_argument("--model", metavar="M", help="a LiteLLM model name, or recorded/FILE (default: AGENT_FIX_MODEL)")
     fix.add_argument("--runner", metavar="R", help="which agent works (default: native)")
-    fix.add_argument("--sandbox", choices=("bubblewrap", "e2b", "none"), help="e2b: in the cloud; none: no isolation")
+    fix.add_argument("--sandbox", choices=tuple(SANDBOXES), help=described())
     fix.add_argument("--out", type=Path, metavar="DIR", help="where the results go (default: in the state directory)")
     fix.add_argument(
         "--reasoning",
@@ -229,9 +230,10 @@ def _add_doctor(commands: "Commands[argparse.ArgumentParser]") -> None:
     doctor = commands.add_parser(
         "doctor",
         help="prove what the sandbox promises on this machine",
-        description="Tries to break each property of the sandbox and prints the exact repair where one fails.",
+        description="Tries to break each property of the sandbox and prints the exact repair where one fails. "
+        "Then says of every other kind of sandbox whether it could be used here, and if not, why.",
     )
-    doctor.add_argument("--sandbox", choices=("bubblewrap", "e2b"), default="bubblewrap", help="default: %(default)s")
+    doctor.add_argument("--sandbox", choices=tuple(SANDBOXES), help="default: AGENT_FIX_SANDBOX, or bubblewrap")
     doctor.add_argument("--json", action="store_true", help="print the checks as JSON")
     _add_state(doctor)
 

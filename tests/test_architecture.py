@@ -98,6 +98,7 @@ IMPLEMENTATIONS = {
     "app.sandbox.docker",
     "app.sandbox.e2b",
     "app.sandbox.e2b.provider",
+    "app.sandbox.srt",
     "app.sandbox.unsandboxed",
 }
 FORBIDDEN_WORDS = {"manager", "service", "helper", "helpers", "util", "utils", "common", "processor"}

@@ -93,6 +93,9 @@ def outsider(job: Job, settings: Settings) -> Outsider | None:
     if job.sandbox == "e2b":
         message = f"{recipe.title} cannot work in E2B's cloud: its way to the model is on this machine."
         raise AgentFixError(message, code=ExitCode.CONFIG, hint="Take --sandbox bubblewrap, or the native runner.")
+    if job.sandbox == "srt":
+        message = f"{recipe.title} cannot work behind srt: it has no way to the model from there."
+        raise AgentFixError(message, code=ExitCode.CONFIG, hint="Take --sandbox bubblewrap, or the native runner.")
     if job.model.startswith(PREFIX):
         message = f"{recipe.title} asks a model of its own accord, and {job.model} is a recording."
         raise AgentFixError(message, code=ExitCode.CONFIG, hint="Take the native runner, or a real model.")

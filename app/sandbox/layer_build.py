@@ -117,11 +117,7 @@ class Build:
         return {**proxy, **direct, **dict(self.setup.environment)}
 
     def _shell(self, command: str) -> list[str]:
-        """As continuous integration runs a step: the first failing line ends it."""
-        forward = [self.machine.python, "-I", FORWARDER, SOCKET_INSIDE, str(PORT), "--"]
-        bash = shutil.which("bash", path="/usr/bin:/bin")
-        shell = [bash, "-e", "-o", "pipefail"] if bash else [self.machine.programs.shell, "-e"]
-        return [*forward, *shell, "-c", command]
+        return [self.machine.python, "-I", FORWARDER, SOCKET_INSIDE, str(PORT), "--", *as_step(command)]
 
     def _collect(self) -> None:
         """Move what the result includes out of the throw-away tree, where nothing runs any more."""
@@ -153,6 +149,13 @@ class Build:
         below = self._below_writable(path)
         direct = below is None or plain_path(*below) is not None
         return direct and path.exists() and not any(path.is_relative_to(top) for top in HIDDEN)
+
+
+def as_step(command: str) -> list[str]:
+    """As continuous integration executes a step: the first failing line ends it."""
+    bash = shutil.which("bash", path="/usr/bin:/bin")
+    shell = [bash, "-e", "-o", "pipefail"] if bash else ["/bin/sh", "-e"]
+    return [*shell, "-c", command]
 
 
 async def carry_out(

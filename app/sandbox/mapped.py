@@ -20,7 +20,7 @@ from app.errors import SandboxError
 from app.sandbox.base import ENV, FILLED, HOME, WORKSPACE, Completed, OnOutput, Setup, Spec
 from app.sandbox.child import Child, Order
 from app.sandbox.command import CANNOT_EXECUTE, Command, Executor, cannot_execute
-from app.sandbox.layer_build import COMMAND_SECONDS, carry_out, read_left_out, write_left_out
+from app.sandbox.layer_build import COMMAND_SECONDS, as_step, carry_out, read_left_out, write_left_out
 from app.sandbox.marked import end_marked
 from app.sandbox.setup import WORK_ENVIRONMENT
 from app.sandbox.workplace import Workplace
@@ -121,9 +121,7 @@ class MappedSandbox(Executor):
             return
         left_out = await carry_out(
             setup,
-            lambda line: self.unrestrained(
-                Command(["/bin/sh", "-e", "-c", line], timeout=COMMAND_SECONDS, on_output=on_output)
-            ),
+            lambda line: self.unrestrained(Command(as_step(line), timeout=COMMAND_SECONDS, on_output=on_output)),
             self.explanation,
         )
         write_left_out(done_before, left_out)

@@ -8,15 +8,14 @@ import asyncio
 import json
 import platform
 import secrets
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.errors import SandboxError
 from app.sandbox.base import Check, Completed, Limits, Sandbox, Spec
 from app.sandbox.judgement import check, judge_essential, judge_reach
+from app.sandbox.listeners import listeners
 from app.sandbox.repair import start_repair, surroundings
 from app.sandbox.seccomp import ARCHITECTURES, FORBIDDEN, MISSING
 
@@ -24,7 +23,6 @@ INSIDE = Path(__file__).with_name("probe_inside.py")
 LIMITS = Limits(memory=96 * 1024**2, processes=48, file_size=1024**2, output=64 * 1024)
 VARIABLES = frozenset({"PATH", "HOME", "TMPDIR", "LANG", "LC_CTYPE", "PWD", "SHLVL", "_", "OLDPWD"})
 """What the sandbox sets, and what a shell or Python adds by itself."""
-METADATA = ("169.254.169.254", 80)
 TIME_LIMITS = (0.3, 3.0)
 """Seconds that a command is given before it is ended; the second where it had not begun to do anything."""
 PROBED_CALLS = ("keyctl", "bpf", "mount", "setns", "perf_event_open", "userfaultfd", "open_by_handle_at")
@@ -48,8 +46,9 @@ done < /proc/self/status
 while read -r name rest; do
   case $name in *:) echo "Interface: ${name%:}" ;; esac
 done < /proc/net/dev
-(: > /usr/.agent-fix-probe) 2> /dev/null && echo "Written: /usr"
-(: > /etc/.agent-fix-probe) 2> /dev/null && echo "Written: /etc"
+for place in /usr /etc; do
+  (: > $place/.agent-fix-probe) 2> /dev/null && echo "Written: $place" && rm $place/.agent-fix-probe
+done
 [ -w /workspace ] && echo "Tree: writable"
 (: < /etc/shadow) 2> /dev/null && echo "Read: /etc/shadow"
 exit 0
@@ -80,7 +79,7 @@ async def checks(launch: Launch, ground: Ground) -> tuple[Check, ...]:
             _reach(sandbox, ground),
             _memory(sandbox, ground),
             _file_size(sandbox),
-            _output(sandbox),
+            output_limit(sandbox),
             time_limit(sandbox),
         )
         bomb = await _processes(sandbox, ground)  # alone: without control groups it takes its neighbours' share
@@ -93,7 +92,7 @@ async def checks(launch: Launch, ground: Ground) -> tuple[Check, ...]:
 
 async def _reach(sandbox: Sandbox, ground: Ground) -> tuple[Check, ...]:
     """One interpreter inside tries network, files and system calls; listeners outside wait for it."""
-    async with _listeners() as (targets, heard):
+    async with listeners() as (targets, heard):
         order = {
             "reach": targets,
             "read": ["/etc/shadow", "/proc/1/environ", "/proc/kcore", *ground.private],
@@ -113,46 +112,8 @@ async def _reach(sandbox: Sandbox, ground: Ground) -> tuple[Check, ...]:
         script = await asyncio.to_thread(INSIDE.read_text, encoding="utf-8")
         done = await sandbox.exec([ground.python, "-I", "-c", script], stdin=json.dumps(order).encode(), timeout=20)
     if not done.ok:
-        return (check("attack", False, f"the attacking program failed: {_last(done)}"),)
+        return (check("attack", False, f"the attacking program failed: {last_line(done)}"),)
     return judge_reach(json.loads(done.output), heard, VARIABLES | ground.variables)
-
-
-@asynccontextmanager
-async def _listeners() -> AsyncIterator[tuple[list[tuple[str, str, object]], list[str]]]:
-    """A TCP port, a UDP port and an abstract socket of the host; the list fills with the names of those that hear."""
-    heard: list[str] = []
-
-    def hears(name: str) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
-        def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            heard.append(name)
-            writer.close()
-
-        return accept
-
-    class Datagrams(asyncio.DatagramProtocol):
-        def datagram_received(self, data: bytes, addr: object) -> None:
-            heard.append("host udp")
-
-    name = f"agent-fix-{secrets.token_hex(8)}"
-    tcp = await asyncio.start_server(hears("host tcp"), "127.0.0.1", 0)
-    unix = await asyncio.start_unix_server(hears("host abstract socket"), f"\0{name}")
-    udp, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-        Datagrams, local_addr=("127.0.0.1", 0), family=socket.AF_INET
-    )
-    try:
-        yield (
-            [
-                ("tcp", "tcp", list(tcp.sockets[0].getsockname())),
-                ("udp", "udp", list(udp.get_extra_info("sockname"))),
-                ("abstract socket", "unix", name),
-                ("metadata address", "tcp", list(METADATA)),
-            ],
-            heard,
-        )
-    finally:
-        tcp.close()
-        unix.close()
-        udp.close()
 
 
 FORK_BOMB = """
@@ -176,7 +137,7 @@ async def _processes(sandbox: Sandbox, ground: Ground) -> tuple[Check, ...]:
     made = int(done.output) if done.output.strip().isdigit() else None
     bounded = made is not None and made <= LIMITS.processes
     return (
-        check("process limit", bounded, f"{made} processes of {LIMITS.processes} allowed" if made else _last(done)),
+        check("process limit", bounded, f"{made} processes of {LIMITS.processes} allowed" if made else last_line(done)),
     )
 
 
@@ -190,10 +151,10 @@ async def _file_size(sandbox: Sandbox) -> tuple[Check, ...]:
     write = f"head -c {LIMITS.file_size * 2} /dev/zero > $HOME/large; stat -c %s $HOME/large"
     done = await sandbox.exec(["/bin/sh", "-c", write], timeout=20)
     size = done.output.split()[-1:]
-    return (check("file size limit", size == [str(LIMITS.file_size).encode()], f"bytes written: {_last(done)}"),)
+    return (check("file size limit", size == [str(LIMITS.file_size).encode()], f"bytes written: {last_line(done)}"),)
 
 
-async def _output(sandbox: Sandbox) -> tuple[Check, ...]:
+async def output_limit(sandbox: Sandbox) -> tuple[Check, ...]:
     done = await sandbox.exec(["/bin/sh", "-c", f"head -c {LIMITS.output * 4} /dev/zero"], timeout=20)
     ok = len(done.output) == LIMITS.output and done.dropped == LIMITS.output * 3
     return (check("output limit", ok, f"{len(done.output)} bytes kept, {done.dropped} counted"),)
@@ -212,11 +173,11 @@ async def time_limit(sandbox: Sandbox) -> tuple[Check, ...]:
         if begun := sizes[0].strip().isdigit():
             break
     stopped = done.timed_out and begun and sizes[0] == sizes[1]
-    failure = f"its daemons {'went on' if begun else 'never began'}: {_last(done)}"
+    failure = f"its daemons {'went on' if begun else 'never began'}: {last_line(done)}"
     return (check("time limit", stopped, "ended with its daemons" if stopped else failure),)
 
 
-def _last(done: Completed) -> str:
+def last_line(done: Completed) -> str:
     return done.output.decode(errors="replace").strip().rpartition("\n")[2] or f"exit code {done.exit_code}"
 
 

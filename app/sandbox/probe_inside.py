@@ -1,7 +1,7 @@
 """Run inside the sandbox by the doctor: tries what must not work, and prints as JSON what came of it.
 
 Stand-alone and standard library only. It reads JSON: `reach` (label, kind, address), `read` and `write` (paths),
-`calls` (name, number).
+`calls` (name, number), `processes` (those of the host: number, command line).
 """
 
 from __future__ import annotations
@@ -20,23 +20,36 @@ SECONDS = 0.25
 
 
 def status() -> dict[str, str]:
-    lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    """Empty where the system has no such thing."""
+    place = Path("/proc/self/status")
+    lines = place.read_text(encoding="ascii", errors="replace").splitlines() if place.exists() else []
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 def reached(kind: str, address: Any) -> bool:
     """Whether a connection was made; for a datagram, whether the kernel took it."""
-    family = {"tcp": socket.AF_INET, "udp": socket.AF_INET, "unix": socket.AF_UNIX}[kind]
-    with socket.socket(family, socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM) as probe:
-        probe.settimeout(SECONDS)
-        try:
+    family = socket.AF_UNIX if kind in {"unix", "path"} else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM) as probe:
+            probe.settimeout(SECONDS)
             if kind == "udp":
                 probe.sendto(b"x", tuple(address))
             else:
-                probe.connect(tuple(address) if kind == "tcp" else "\0" + address)
-        except OSError:
-            return False
-        return True
+                probe.connect({"tcp": tuple(address), "unix": f"\0{address}", "path": address}[kind])
+    except OSError:
+        return False
+    return True
+
+
+def seen(number: int, command: str) -> bool:
+    """Whether this is a process that can be looked at, or signalled where there is no /proc."""
+    try:
+        if Path("/proc/self").exists():
+            return Path(f"/proc/{number}/cmdline").read_bytes() == bytes.fromhex(command)
+        os.kill(number, 0)
+    except OSError:
+        return False
+    return True
 
 
 def readable(path: str) -> bool:
@@ -69,6 +82,8 @@ def refusal(number: int) -> str:
 
 def new_user_namespace() -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "unshare"):
+        return False
     child = os.fork()
     if child == 0:
         os._exit(0 if libc.unshare(CLONE_NEWUSER) == 0 else 1)
@@ -85,6 +100,7 @@ def main(order: dict[str, Any]) -> dict[str, object]:
         "written": [path for path in order["write"] if writable(path)],
         "answers": {name: refusal(number) for name, number in order["calls"]},
         "user_namespace": new_user_namespace(),
+        "processes": [number for number, command in order.get("processes", ()) if seen(number, command)],
         "environment": sorted(os.environ),
     }
 

@@ -19,6 +19,7 @@ from app.sandbox.e2b.provider import E2BProvider
 from app.sandbox.unsandboxed import UnsandboxedProvider
 from tests.e2b.server import local_e2b
 from tests.fakes.sandboxes import filler, opened, shell
+from tests.sandbox_runtime import at_srt
 
 
 @contextmanager
@@ -34,6 +35,7 @@ def at_e2b(directory: Path) -> Iterator[SandboxProvider]:
 PROVIDERS: dict[str, Callable[[Path], AbstractContextManager[SandboxProvider]]] = {
     "bubblewrap": lambda directory: nullcontext(BubblewrapProvider(directory / "jobs", caches=directory / "caches")),
     "e2b": at_e2b,
+    "srt": at_srt,
     "none": lambda directory: nullcontext(UnsandboxedProvider(directory / "jobs")),
 }
 FILES = {"README.md": b"hello\n", "src/a.py": b"a = 1\n"}

@@ -62,8 +62,8 @@ def obtain(place: Path, search: str | None = None) -> Programs:
 
     `search` is where programs of the machine are looked for, if not along PATH.
     """
-    node = _machines_node(search) or _installed(place, (_node_package(),), search) / _node_binary()
-    return Programs(node, _installed(place, EMULATE, search) / "emulate" / "dist" / "index.js")
+    node = _machines_node(search) or installed(place, (_node_package(),), search) / _node_binary()
+    return Programs(node, installed(place, EMULATE, search) / "emulate" / "dist" / "index.js")
 
 
 def _machines_node(search: str | None) -> Path | None:
@@ -88,9 +88,9 @@ def _node_binary() -> Path:
     return Path(_node_package().partition("@")[0]) / "bin" / "node"
 
 
-def _installed(place: Path, packages: tuple[str, ...], search: str | None) -> Path:
+def installed(place: Path, packages: tuple[str, ...], search: str | None) -> Path:
     """The `node_modules` with these packages: whole or not there, whatever dies while they are fetched."""
-    target = place / packages[0].replace("@", "-")
+    target = place / packages[0].lstrip("@").replace("@", "-").replace("/", "-")
     if not target.is_dir():
         with _alone(place):
             if not target.is_dir():

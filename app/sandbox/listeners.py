@@ -1,0 +1,54 @@
+"""Ears of the host while something inside tries to get out: ports and sockets that note what they hear."""
+
+import asyncio
+import secrets
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from app.scratch import scratch
+
+METADATA = ("169.254.169.254", 80)
+Target = tuple[str, str, object]
+"""What to try, as `probe_inside` reads it: label, kind, address."""
+
+
+@asynccontextmanager
+async def listeners() -> AsyncIterator[tuple[list[Target], list[str]]]:
+    """What to try to reach, and the names of those that heard something, which fill while this is open."""
+    heard: list[str] = []
+
+    def hears(name: str) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
+        def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heard.append(name)
+            writer.close()
+
+        return accept
+
+    class Datagrams(asyncio.DatagramProtocol):
+        def datagram_received(self, data: bytes, addr: object) -> None:
+            heard.append("host udp")
+
+    async with AsyncExitStack() as stack:
+        place = stack.enter_context(scratch("ears"))
+        place.chmod(0o711)  # whoever knows its name may try
+        tcp = await stack.enter_async_context(await asyncio.start_server(hears("host tcp"), "127.0.0.1", 0))
+        path = str(place / "socket")
+        await stack.enter_async_context(await asyncio.start_unix_server(hears("host socket"), path))
+        (place / "socket").chmod(0o777)
+        udp, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+            Datagrams, local_addr=("127.0.0.1", 0), family=socket.AF_INET
+        )
+        stack.callback(udp.close)
+        targets: list[Target] = [
+            ("tcp", "tcp", list(tcp.sockets[0].getsockname())),
+            ("udp", "udp", list(udp.get_extra_info("sockname"))),
+            ("socket", "path", path),
+            ("metadata address", "tcp", list(METADATA)),
+        ]
+        if sys.platform == "linux":
+            name = f"agent-fix-{secrets.token_hex(8)}"
+            await stack.enter_async_context(await asyncio.start_unix_server(hears("host abstract socket"), f"\0{name}"))
+            targets.append(("abstract socket", "unix", name))
+        yield targets, heard

@@ -1,0 +1,13 @@
+"""The kinds of sandbox by the names that people choose them by, with a few words on each."""
+
+SANDBOXES = {
+    "bubblewrap": "on this machine, Linux",
+    "e2b": "in E2B's cloud",
+    "srt": "on this machine, macOS and Linux",
+    "none": "no isolation",
+}
+DEFAULT = "bubblewrap"
+
+
+def described() -> str:
+    return "; ".join(f"{name}: {words}" for name, words in SANDBOXES.items())

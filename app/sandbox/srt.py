@@ -1,0 +1,226 @@
+"""`--sandbox srt`: each command behind Anthropic's sandbox-runtime, over the job's directories of this machine.
+
+On macOS its walls are sandbox-exec's, on Linux bubblewrap's. It is the sandbox for a Mac; what it cannot do there
+stands in docs/sandbox.md.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+
+from app.errors import SandboxError
+from app.sandbox.base import ENV, FILLED, HOME, WORKSPACE, Check, OnOutput, Sandbox, Setup, Spec
+from app.sandbox.child import Order
+from app.sandbox.command import Command
+from app.sandbox.egress import EgressProxy
+from app.sandbox.forwarder import Forwarder
+from app.sandbox.fresh import note_fresh
+from app.sandbox.layers import machine_proxy
+from app.sandbox.mapped import MARK, PLACE, Launch, MappedSandbox, end_left
+from app.sandbox.profile import ROOT_UID, SYSTEM_PATH
+from app.sandbox.srt_checks import CANARY, Grounds, checks, essential
+from app.sandbox.srt_install import Srt, find_srt
+from app.sandbox.srt_policy import Reach, script, settings, surroundings_of_srt
+from app.sandbox.toolchains import Toolchains, find_toolchains
+from app.sandbox.workplace import Workplace, plain_path
+from app.scratch import scratch
+
+ETC = (
+    *("alternatives", "ca-certificates/extracted", "crypto-policies", "pki", "ssl/certs", "ssl/openssl.cnf"),
+    *("group", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "mime.types", "nsswitch.conf"),
+    *("passwd", "protocols", "services", "shells"),
+)
+"""What of Linux's /etc is shown; it holds no secret, but the names of this machine's accounts."""
+TOP_LEVEL = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+
+
+class SrtSandbox(MappedSandbox):
+    """It comes from `SrtProvider.open` only, which proves that it holds."""
+
+    isolated = True
+
+    def __init__(self, place: Workplace, spec: Spec, srt: Srt, toolchains: Toolchains) -> None:
+        path = ":".join((*toolchains.path, srt.path))
+        super().__init__(place, spec, path, srt.stand_ins)
+        self._srt = srt
+        self._shown = (*(str(mount.source) for mount in toolchains.mounts), *_system(srt), *srt.readable)
+        self._proxy: EgressProxy | None = None
+        self._port: int | None = None
+
+    @contextmanager
+    def launched(self, command: Command) -> Iterator[Launch]:
+        with scratch("srt") as outside:
+            begun, temporary = outside / "begun" / "yes", outside / "tmp"
+            _make_places(outside, (begun.parent, temporary), self.place.owner)
+            told, program = outside / "settings.json", outside / "command.sh"
+            reach = self._reach((program, temporary), begun.parent)
+            told.write_text(json.dumps(settings(self._srt.platform, reach, self._srt.programs)), "utf-8")
+            program.write_bytes(
+                script(self._srt.platform, command, self.spec.limits, begun, proxied=self._port is not None)
+            )
+            marks = {name: command.env[name] for name in (MARK, PLACE)}
+            argv = [*_as(self.place.owner), *self._srt.command, "--settings", str(told)]
+            order = Order(
+                command,
+                argv=[*argv, "--", "/bin/sh", str(program)],
+                env=surroundings_of_srt(self._srt.path, temporary, marks),
+                cwd=outside,
+                keep=self.spec.limits.output,
+            )
+            yield Launch(order, begun)
+
+    @asynccontextmanager
+    async def reaching(self, setup: Setup, upstream: Mapping[str, str]) -> AsyncIterator[None]:
+        """While it lasts, commands reach the package hosts of the set-up, and may write to /env."""
+        proxy = machine_proxy(upstream)
+        with scratch("egress") as private:
+            socket = private / "egress.sock"
+            async with EgressProxy(socket, setup.hosts, upstream=proxy.url, no_proxy=proxy.no_proxy) as self._proxy:
+                server = await asyncio.start_server(Forwarder(str(socket)).carry, "127.0.0.1", 0)
+                try:
+                    self._port = server.sockets[0].getsockname()[1]
+                    yield
+                finally:
+                    self._port = None
+                    server.close()
+
+    def explanation(self) -> str:
+        return self._proxy.explanation if self._proxy is not None else ""
+
+    def _reach(self, own: Iterable[Path], begun: Path) -> Reach:
+        # No directory that holds a writable one: on Linux it would be laid over that, and close it.
+        tree, setup = self.hosts[WORKSPACE], self.spec.setup or Setup()
+        writable = [str(self.hosts[inside]) for inside in (WORKSPACE, HOME, "/tmp")]  # noqa: S108
+        env, filled = str(self.hosts[ENV]), str(self.hosts[FILLED])
+        setting_up = self._port is not None
+        made = [str(tree / path) for path in setup.directories if plain_path(tree, path) is not None]
+        return Reach(
+            readable=[*self._shown, *map(str, own), filled, *(setup.readable if setting_up else [env])],
+            writable=[*writable, str(begun), *([env] if setting_up else [])],
+            kept=[] if setting_up else made,
+            hidden=[str(self.place.root)],
+            port=self._port,
+        )
+
+
+class SrtProvider:
+    """Work trees below `root`; `environment` is the host's, for finding programs and toolchains."""
+
+    name = "srt"
+
+    def __init__(self, root: Path, *, environment: Mapping[str, str]) -> None:
+        self._root = root.resolve()
+        self._environment = dict(environment)
+        self._found: asyncio.Future[tuple[Srt, Toolchains]] | None = None
+
+    async def check(self) -> tuple[Check, ...]:
+        try:
+            srt, toolchains = await self._survey()
+        except SandboxError as error:
+            return (Check("start", ok=False, detail=error.message, repair=error.hint),)
+        home = self._environment.get("HOME", "")
+        private = (home, f"{home}/.ssh", f"{home}/.config") if home else ()
+        program = Check("srt", ok=True, detail=f"version {srt.version}")
+        return (program, *await checks(self.launch, Grounds(self._root, srt.platform, _python(toolchains), private)))
+
+    async def open(self, spec: Spec, *, on_output: OnOutput | None = None) -> Sandbox:
+        """Refuses with SandboxError where an essential property does not hold: never a silent fall-back."""
+        sandbox = await self.launch(spec)
+        async with AsyncExitStack() as unproven:
+            unproven.push_async_callback(sandbox.close)
+            await essential(sandbox, self._root)
+            await note_fresh(sandbox.place, sandbox)
+            if spec.setup is not None and spec.setup.commands:
+                async with sandbox.reaching(spec.setup, self._environment):
+                    await sandbox.set_up(spec.setup, on_output)
+            unproven.pop_all()  # it is the caller's from here on
+        return sandbox
+
+    async def launch(self, spec: Spec) -> SrtSandbox:
+        """Open without the proof and the set-up."""
+        if spec.tools is not None or spec.way_out is not None:
+            raise SandboxError(
+                "Another coding agent has no way to its model out of srt.", hint="Use --sandbox bubblewrap or docker."
+            )
+        srt, toolchains = await self._survey()
+        place = Workplace(self._root, spec.key, ROOT_UID if _root() else None)
+        await asyncio.to_thread(end_left, place)
+        await asyncio.to_thread(_prepare, place, spec)
+        return SrtSandbox(place, spec, srt, toolchains)
+
+    async def _survey(self) -> tuple[Srt, Toolchains]:
+        """What this machine offers; made once."""
+        if self._found is None:
+            self._found = asyncio.ensure_future(asyncio.to_thread(self._look))
+        return await asyncio.shield(self._found)
+
+    def _look(self) -> tuple[Srt, Toolchains]:
+        srt, found = find_srt(self._environment), find_toolchains(self._environment, (self._root,))
+        if not _root():
+            return srt, found
+        shown = tuple(mount for mount in found.mounts if _barred(mount.source) is None)
+        path = tuple(place for place in found.path if _barred(Path(place)) is None)
+        return srt, Toolchains(shown, path, found.left_out)
+
+
+def _root() -> bool:
+    return os.geteuid() == 0
+
+
+def _as(owner: int | None) -> list[str]:
+    """srt leaves root its rights inside, so as root all of it is another user's."""
+    if owner is None:
+        return []
+    program = shutil.which("setpriv", path=":".join(SYSTEM_PATH))
+    if program is None:
+        raise SandboxError("As root, srt needs the program setpriv.", hint="Install the package util-linux.")
+    return [program, "--reuid", str(owner), "--regid", str(owner), "--clear-groups", "--bounding-set=-all", "--"]
+
+
+def _make_places(outside: Path, places: Iterable[Path], owner: int | None) -> None:
+    """What srt and the command write to; as root they are another user's, in a directory that stays root's."""
+    for place in places:
+        place.mkdir()
+        if owner is not None:
+            os.chown(place, owner, owner)
+    if owner is not None:
+        outside.chmod(0o711)
+
+
+def _prepare(place: Workplace, spec: Spec) -> None:
+    """As root, the directories above a job's own let the other user through, and show nothing of themselves."""
+    place.prepare(spec.fill)
+    place.own(place.directory / "env")
+    (place.directory / CANARY).write_text("out of sight\n", "utf-8")
+    if place.owner is None:
+        return
+    place.directory.chmod(0o711)
+    place.root.chmod(0o711)
+    barred = _barred(place.root)
+    if barred is not None:
+        raise SandboxError(
+            f"As root, srt's commands are those of user {place.owner}, who cannot enter {barred}.",
+            hint="Run agent-fix as an ordinary user, or choose a state directory that others may enter: --state DIR.",
+        )
+
+
+def _barred(path: Path) -> Path | None:
+    """The directory on the way there, or itself, that nobody but its owner may enter."""
+    return next((place for place in (*reversed(path.parents), path) if not place.stat().st_mode & 0o001), None)
+
+
+def _system(srt: Srt) -> list[str]:
+    """What of Linux's own directories is shown; on a Mac they are not hidden."""
+    if srt.platform == "darwin":
+        return []
+    top = [f"/{name}" for name in TOP_LEVEL if Path("/", name).is_dir() and not Path("/", name).is_symlink()]
+    return [*top, *(f"/etc/{name}" for name in ETC if Path("/etc", name).exists())]
+
+
+def _python(toolchains: Toolchains) -> str:
+    """An interpreter that commands can start; empty where there is none."""
+    return shutil.which("python3", path=":".join((*toolchains.path, *SYSTEM_PATH))) or ""

@@ -1,0 +1,56 @@
+"""srt itself, fetched once a machine; a test that needs it is skipped, and says so, where it cannot be had."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from app.errors import SandboxError
+from app.sandbox.srt import SrtProvider
+from app.sandbox.srt_install import PACKAGE, find_srt
+from tests.emulate.provision import Unavailable, installed
+
+CACHE = Path(__file__).parents[1] / ".cache" / "srt"
+PACKAGES = (
+    f"{PACKAGE}@0.0.78",
+    "@pondwader/socks5-server@1.0.10",
+    "commander@12.1.0",
+    "node-forge@1.4.3",
+    "zod@3.25.76",
+)
+"""What srt is built upon is pinned with it."""
+
+
+def srt_environment() -> dict[str, str]:
+    """An environment in which srt is found, along PATH."""
+    found = _found()
+    if isinstance(found, str):
+        pytest.skip(f"NOT TESTED with srt: {found}")
+    return {"PATH": f"{found}:{os.environ['PATH']}", "HOME": os.environ["HOME"]}
+
+
+@cache
+def _found() -> Path | str:
+    """The directory of its program, or why there is none; one try for a process."""
+    try:
+        programs = installed(CACHE, PACKAGES, None) / ".bin"
+        find_srt({"PATH": f"{programs}:{os.environ['PATH']}"})
+    except Unavailable as unavailable:
+        return str(unavailable)
+    except SandboxError as error:
+        return f"{error.message} {error.hint}"
+    return programs
+
+
+@contextmanager
+def at_srt(directory: Path) -> Iterator[SrtProvider]:
+    """Its jobs are below `directory / "jobs"`, which as root is a link to where another user may go."""
+    environment = srt_environment()
+    with tempfile.TemporaryDirectory(prefix="agent-fix-srt-") as place:
+        Path(place).chmod(0o711)
+        (directory / "jobs").symlink_to(place)
+        yield SrtProvider(directory / "jobs", environment=environment)
