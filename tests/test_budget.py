@@ -87,6 +87,18 @@ def test_a_call_that_was_never_booked_is_lost_at_its_prompt(make: MakeLedger) ->
     assert (totals.calls, totals.lost, totals.cost, totals.prompt_tokens) == (2, 1, 130, 100)
 
 
+def test_what_a_dead_process_had_open_is_lost_at_once(make: MakeLedger) -> None:
+    ledger = make(1_000)
+    for call in ("kilo.1.1", "kilo.1.2", "kilo.11.1", "turn.1"):
+        ledger.reserve(call, 200, if_lost=PROMPT)
+    ledger.book("kilo.1.2", PROMPT)
+    ledger.lose("kilo.1.")
+    totals = ledger.totals()
+    assert (totals.lost, totals.pending, ledger.spent(), ledger.remaining()) == (1, 2, 60, 540)
+    ledger.lose("kil_.")
+    assert ledger.totals().pending == 2, "a name is a name, and no pattern"
+
+
 def test_a_lost_call_stays_lost_where_its_repetition_is_refused(make: MakeLedger) -> None:
     ledger = make(620)
     ledger.reserve("turn.1", 600, if_lost=PROMPT)

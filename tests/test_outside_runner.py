@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.job import Budget, Heard
-from app.model.base import ModelInfo
+from app.model.base import ModelInfo, Usage
 from app.model.budget import Ledger, MemoryLedger
 from app.model.passage import Body, Event, Wire
 from app.runners.base import Assignment, Ending, Review, Submission
@@ -19,7 +19,7 @@ from app.runners.native import Surroundings
 from app.runners.outside import ROUNDS, OutsideRunner
 from app.runners.recipe import parse
 from app.runners.way_out import WayOut
-from app.sandbox.base import Sandbox, Spec
+from app.sandbox.base import Sandbox, SandboxProvider, Spec
 from app.sandbox.bubblewrap import BubblewrapProvider
 from app.sandbox.changes import baseline, export
 from tests.fakes.agent_desk import Unmetered
@@ -89,7 +89,7 @@ class Stand:
     """One job's memory, for several processes one after the other."""
 
     place: Path
-    provider: BubblewrapProvider
+    provider: SandboxProvider
     blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
     journal: MemoryJournal = field(default_factory=MemoryJournal)
     words: list[Heard] = field(default_factory=list)
@@ -226,6 +226,18 @@ async def test_a_start_that_was_killed_is_made_again_from_a_clean_tree(stand: St
     ending = await stand.work(Says([FIX, HAND_IN, "exit"]))
     assert ending.exit_status == "submitted"
     assert stand.patch == {"app.py": FIXED}
+
+
+async def test_what_a_killed_start_had_open_is_lost_and_no_more_held(stand: Stand) -> None:
+    """It had more calls open at once than the same start has now: all of them are settled."""
+    for call in ("parrot.1.1", "parrot.1.9", "turn.1"):
+        stand.ledger.reserve(call, 100_000, if_lost=Usage(prompt_tokens=70, cost=70, estimated=True))
+    ending = await stand.work(Says([FIX, HAND_IN, "exit"]))
+    assert ending.exit_status == "submitted"
+    totals = stand.ledger.totals()
+    assert (totals.lost, totals.pending, totals.calls) == (2, 1, 6)
+    assert totals.cost == 3 * 70 + 3 * 110
+    assert stand.ledger.remaining() == 1_000_000 - 2 * 70 - 3 * 110 - 100_000
 
 
 async def test_minutes_end_it(stand: Stand) -> None:

@@ -89,6 +89,16 @@ def test_jobs_at_work_side_by_side_cannot_spend_the_same_dollar(town: Town) -> N
     assert town.account(repository=9, usd_per_day=2).remaining() == 2 * DOLLAR, "another repository has its own"
 
 
+def test_what_a_dead_process_had_open_is_not_held_back_from_others(town: Town) -> None:
+    first, second = town.account(usd_per_day=2), town.account(usd_per_day=2)
+    for call in ("kilo.1.1", "kilo.1.2", "kilo.11.1"):
+        first.reserve(call, DOLLAR // 2, if_lost=Usage(prompt_tokens=5, cost=DOLLAR // 10))
+    assert second.remaining() == DOLLAR // 2
+    first.lose("kilo.1.")
+    assert (first.totals().lost, first.totals().pending) == (2, 1)
+    assert second.remaining() == DOLLAR * 13 // 10
+
+
 def test_of_many_who_ask_at_once_as_many_are_let_as_there_is_money_for(town: Town) -> None:
     town.caps = DayCaps(actor=3 * DOLLAR)
     ledgers = [town.account(repository=number) for number in range(8)]

@@ -1,10 +1,11 @@
 """The money of one call: its worst case is set aside before, and what it used is booked, however it ends."""
 
+import asyncio
 import json
-import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Any
 
 from app.gateway.reading import Reading
@@ -31,11 +32,16 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One job's ledger, for the calls of one agent. Blocking: ask from a thread."""
+    """One job's ledger, for the calls of one start of an agent, which are `name.1`, `name.2` and so on."""
 
     ledger: Ledger
     info: ModelInfo
     name: str = "agent"
+    _numbers: Iterator[int] = field(default_factory=partial(count, 1))
+
+    async def begin(self) -> None:
+        """The same start may have been made by a process that died: what it had open is lost."""
+        await asyncio.to_thread(self.ledger.lose, f"{self.name}.")
 
     async def reserve(self, wire: Wire, body: Mapping[str, Any]) -> Reservation:
         reserve = partial(self._reserve, wire, body)
@@ -50,12 +56,14 @@ class Account:
         if room < enough:
             message = f"{prompt:,} tokens do not fit into the context window of {info.context_window:,} tokens."
             raise Refusal(400, "context_length_exceeded", message)
-        call = f"{self.name}.{secrets.token_hex(6)}"
+        call = f"{self.name}.{next(self._numbers)}"
         room = min(room, affordable(info, prompt, self.ledger.remaining(call), room))
         if room < enough:
             raise self.ledger.refusal(call, worst_case(info, prompt, enough))
         lost = Usage(prompt_tokens=prompt, estimated=True)
-        self.ledger.reserve(call, worst_case(info, prompt, room), if_lost=lost.model_copy(update={"cost": cost_of(info, lost)}))
+        self.ledger.reserve(
+            call, worst_case(info, prompt, room), if_lost=lost.model_copy(update={"cost": cost_of(info, lost)})
+        )
         return Reservation(call, prompt, room)
 
     def book(self, reserved: Reservation, reading: Reading | None) -> Usage:
@@ -76,6 +84,4 @@ class Account:
             return Usage(prompt_tokens=reserved.prompt, completion_tokens=completion, estimated=True)
         completion = max(completion, reported.completion_tokens)
         prompt = reported.prompt_tokens or reserved.prompt
-        return reported.model_copy(
-            update={"prompt_tokens": prompt, "completion_tokens": completion, "estimated": True}
-        )
+        return reported.model_copy(update={"prompt_tokens": prompt, "completion_tokens": completion, "estimated": True})

@@ -79,6 +79,10 @@ class Ledger(Protocol):
         """Replace the open reservation of `call` by what was really used, and keep what was bought with it."""
         ...
 
+    def lose(self, prefix: str) -> None:
+        """Those whose names begin so were reserved by a process that died: what is open of them is lost."""
+        ...
+
     def bought(self, call: str) -> str | None:
         """The answer that was kept with the booking of `call`: it is never bought again."""
         ...
@@ -138,6 +142,11 @@ class MemoryLedger:
         entry = self._open(call)
         if entry is not None:
             entry.usage, entry.state, entry.answer = usage, "booked", answer
+
+    def lose(self, prefix: str) -> None:
+        for entry in self._entries:
+            if entry.state == "reserved" and entry.call.startswith(prefix):
+                entry.state = "lost"
 
     def bought(self, call: str) -> str | None:
         return next((entry.answer for entry in self._entries if entry.call == call and entry.answer), None)

@@ -81,6 +81,12 @@ _OF_JOB = calls.c.job_id == bindparam("job")
 _OF_CALL = and_(_OF_JOB, calls.c.call == bindparam("name"))
 _PENDING = calls.c.state == "reserved"
 _LOSE = update(calls).where(_OF_CALL, _PENDING).values(state="lost")
+_NAME = bindparam("name", type_=String)
+_LOSE_ALL = (
+    update(calls)
+    .where(_OF_JOB, _PENDING, func.substr(calls.c.call, 1, func.length(_NAME)) == _NAME)
+    .values(state="lost")
+)
 _LAST = select(func.max(calls.c.attempt)).where(_OF_CALL)
 _RESERVE = insert(calls)
 _BOOK = update(calls).where(_OF_CALL, _PENDING)
@@ -134,6 +140,10 @@ class SqlLedger:
         booked = {"state": "booked", "answer": answer, **usage.model_dump()}
         with self._writing() as connection:
             connection.execute(_BOOK, {**self._named(call), **booked})
+
+    def lose(self, prefix: str) -> None:
+        with self._writing() as connection:
+            connection.execute(_LOSE_ALL, self._named(prefix))
 
     def bought(self, call: str) -> str | None:
         with self._engine.connect() as connection:

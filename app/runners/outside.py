@@ -76,7 +76,7 @@ class OutsideRunner:
             task = await self._task(assignment, answer)
             before = self._started
             start = partial(self._start, number, task, checkpoints)
-            done = await around.journal.step(f"{self.name}.{number}", Round, start)
+            done = await around.journal.step(self._named(number), Round, start)
             self.rounds.append(done)
             if done.cut_short and self._started == before:
                 continue  # that was in another process; whoever resumed the job has raised the limit
@@ -109,7 +109,8 @@ class OutsideRunner:
         await self._prepare(values)
         self.around.progress.say("step", f"{self.recipe.title}, start {number}")
         seconds = self._seconds_left()
-        async with self.way_out.open(values["token"], self.recipe, self._turns_left(), self._heard) as gateway:
+        name, turns = self._named(number), self._turns_left()
+        async with self.way_out.open(name, values["token"], self.recipe, turns, self._heard) as gateway:
             done = await self.around.sandbox.exec(
                 through_way_out([filled(part, values) for part in self.recipe.command]),
                 timeout=seconds,
@@ -129,6 +130,10 @@ class OutsideRunner:
             checkpoint=checkpoint,
             cut_short=gateway.cut_short or late,
         )
+
+    def _named(self, number: int) -> str:
+        """One start, in the journal and in the ledger."""
+        return f"{self.name}.{number}"
 
     def _values(self, task: str) -> dict[str, str]:
         if len(task) > LONGEST_TASK:

@@ -29,9 +29,11 @@ class WayOut:
 
     @asynccontextmanager
     async def open(
-        self, token: str, recipe: Recipe, turns: int, heard: Callable[[Exchange], None]
+        self, name: str, token: str, recipe: Recipe, turns: int, heard: Callable[[Exchange], None]
     ) -> AsyncIterator[Gateway]:
-        account = Account(self.ledger, self.passage.info, recipe.name)
+        """`name` is the start's, the same where it has to be made again."""
+        account = Account(self.ledger, self.passage.info, name)
+        await account.begin()
         names = frozenset({recipe.model, recipe.model.rpartition("/")[2]})
         gateway = Gateway(self.passage, account, token, names, on_exchange=heard, most_calls=turns)
         async with serving(gateway, self.socket):
