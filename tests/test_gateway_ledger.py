@@ -1,5 +1,6 @@
 """What the ledger has of an outside agent's calls: right to the token, however a call ends and whoever else asks."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -162,3 +163,83 @@ async def test_what_is_written_to_a_cache_has_its_price() -> None:
     [exchange] = made.recorder.exchanges
     assert (exchange.usage.prompt_tokens, exchange.usage.cached_tokens) == (100, 40)
     assert exchange.usage.cost == 10 * 2 + 40 * 0.2 + 50 * 2.5 + 30 * 10
+
+
+class Gate:
+    """Holds calls until it is opened; `here` is how many came so far."""
+
+    def __init__(self) -> None:
+        self.here = 0
+        self._open = asyncio.Event()
+        self._came = asyncio.Condition()
+
+    async def pass_through(self) -> None:
+        async with self._came:
+            self.here += 1
+            self._came.notify_all()
+        await self._open.wait()
+
+    async def reached(self, count: int) -> None:
+        async with asyncio.timeout(30), self._came:
+            await self._came.wait_for(lambda: self.here >= count)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+async def test_who_finds_the_money_held_by_others_waits_for_them() -> None:
+    """There is money for one worst case at a time, and for both calls as they turn out."""
+    gate = Gate()
+    passage = Plays(before=gate.pass_through)
+    made = gateway(passage, MemoryLedger(6_000))
+    calls = [asyncio.ensure_future(call(made)) for _ in range(4)]
+    await gate.reached(1)
+    assert made.account.ledger.totals().pending == 1
+    gate.open()
+    assert all("[DONE]" in text for text in await asyncio.gather(*calls))
+    assert made.cut_short == ""
+    assert passage.limits == [400] * 4, "nobody's answer is shorter for what others hold"
+    totals = made.account.ledger.totals()
+    assert (totals.calls, totals.pending, totals.cost) == (4, 0, 4 * COST)
+
+
+async def test_only_who_asks_while_none_is_open_is_refused() -> None:
+    made = gateway(Plays(), MemoryLedger(3_500))
+    answers = await asyncio.gather(*(call(made) for _ in range(9)), return_exceptions=True)
+    refused = [answer for answer in answers if isinstance(answer, Refusal)]
+    totals = made.account.ledger.totals()
+    assert {refusal.reason for refusal in refused} == {"budget_reached"}
+    assert {refusal.status for refusal in refused} == {402}
+    assert "budget" in made.cut_short
+    assert totals.calls == len(answers) - len(refused) == 2
+    assert (totals.cost, totals.pending) == (2 * COST, 0)
+
+
+async def test_turns_are_counted_while_they_are_open() -> None:
+    gate = Gate()
+    passage = Plays(before=gate.pass_through)
+    made = gateway(passage, most_calls=3)
+    calls = [asyncio.ensure_future(call(made)) for _ in range(7)]
+    await gate.reached(3)
+    gate.open()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    refused = [answer for answer in answers if isinstance(answer, Refusal)]
+    assert (passage.asked, len(refused)) == (3, 4)
+    assert {refusal.reason for refusal in refused} == {"turns_used"}
+    assert made.cut_short == "All 3 turns are used."
+    assert made.account.ledger.totals().cost == 3 * COST
+
+
+async def test_a_turn_that_gave_no_answer_is_the_next_ones() -> None:
+    gate = Gate()
+    passage = Plays((), failure("server_error"), gate.pass_through)
+    made = gateway(passage, most_calls=1)
+    first = asyncio.ensure_future(call(made))
+    await gate.reached(1)
+    second = asyncio.ensure_future(call(made))
+    gate.open()
+    with pytest.raises(Refusal, check=lambda refusal: refusal.reason == "server_error"):
+        await first
+    passage.events, passage.error = ANSWER, None
+    assert "[DONE]" in await second
+    assert made.cut_short == ""

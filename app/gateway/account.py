@@ -22,6 +22,16 @@ SMALLEST_ANSWER = 256
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a request asks for: tokens of its prompt, of an answer that is worth having, and of the longest there is
+    room for."""
+
+    prompt: int
+    enough: int
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reservation:
     """A call that may be made: `limit` is how many tokens its answer may have."""
 
@@ -43,12 +53,11 @@ class Account:
         """The same start may have been made by a process that died: what it had open is lost."""
         await asyncio.to_thread(self.ledger.lose, f"{self.name}.")
 
-    async def reserve(self, wire: Wire, body: Mapping[str, Any]) -> Reservation:
-        reserve = partial(self._reserve, wire, body)
-        return await or_undone(reserve, lambda made: self.ledger.book(made.call, NOTHING))
+    async def measure(self, wire: Wire, body: Mapping[str, Any]) -> Wanted:
+        """Raises Refusal for what does not fit the window."""
+        return await asyncio.to_thread(self._measure, wire, body)
 
-    def _reserve(self, wire: Wire, body: Mapping[str, Any]) -> Reservation:
-        """Raises Refusal for what does not fit the window, BudgetError for what does not fit the money."""
+    def _measure(self, wire: Wire, body: Mapping[str, Any]) -> Wanted:
         info, wanted = self.info, limit_of(wire, body)
         prompt = count_text(info.name, json.dumps(body, ensure_ascii=False))
         enough = min(SMALLEST_ANSWER, wanted or SMALLEST_ANSWER)
@@ -56,14 +65,23 @@ class Account:
         if room < enough:
             message = f"{prompt:,} tokens do not fit into the context window of {info.context_window:,} tokens."
             raise Refusal(400, "context_length_exceeded", message)
-        call = f"{self.name}.{next(self._numbers)}"
-        room = min(room, affordable(info, prompt, self.ledger.remaining(call), room))
+        return Wanted(prompt, enough, room)
+
+    async def reserve(self, wanted: Wanted, *, alone: bool = True) -> Reservation:
+        """Raises BudgetError for what does not fit the money. Where others are open, an answer is not made shorter
+        for the money that they hold: it is refused, and may come again."""
+        reserve = partial(self._reserve, wanted, alone=alone)
+        return await or_undone(reserve, lambda made: self.ledger.book(made.call, NOTHING))
+
+    def _reserve(self, wanted: Wanted, *, alone: bool) -> Reservation:
+        info, prompt, call = self.info, wanted.prompt, f"{self.name}.{next(self._numbers)}"
+        enough = wanted.enough if alone else wanted.room
+        room = affordable(info, prompt, self.ledger.remaining(call), wanted.room)
         if room < enough:
             raise self.ledger.refusal(call, worst_case(info, prompt, enough))
         lost = Usage(prompt_tokens=prompt, estimated=True)
-        self.ledger.reserve(
-            call, worst_case(info, prompt, room), if_lost=lost.model_copy(update={"cost": cost_of(info, lost)})
-        )
+        lost = lost.model_copy(update={"cost": cost_of(info, lost)})
+        self.ledger.reserve(call, worst_case(info, prompt, room), if_lost=lost)
         return Reservation(call, prompt, room)
 
     def book(self, reserved: Reservation, reading: Reading | None) -> Usage:

@@ -13,11 +13,12 @@ from typing import Any
 
 from app.errors import AgentFixError
 from app.gateway.account import Account, Reservation
+from app.gateway.allowance import Allowance
 from app.gateway.exchange import Exchange, Recorder
 from app.gateway.reading import Reading
 from app.gateway.rules import check
 from app.gateway.wires import DONE, Refusal, frame, refusal_event, wants_usage
-from app.model.errors import BudgetError, ModelError
+from app.model.errors import ModelError
 from app.model.passage import Event, Passage, Wire
 
 STATUS: Mapping[str, int] = {"retry": 503, "wait": 429, "shrink": 400, "give_up": 400}
@@ -61,7 +62,7 @@ class Gateway:
     """Passes an agent's calls on. Knows nothing of HTTP, but for the numbers of its refusals.
 
     `token` is the job's own, and good for nothing else; `names` are what the model may be called by.
-    `cut_short` says which limit refused a call, if one did: the job is then paused, whatever the agent tells.
+    `most_calls` are the turns that are left, of which only answers are used.
     """
 
     passage: Passage
@@ -73,11 +74,17 @@ class Gateway:
     clock: Callable[[], float] = field(default=lambda: asyncio.get_running_loop().time())
     recorder: Recorder = field(default_factory=Recorder)
     most_calls: int = 1_000
-    cut_short: str = ""
     places: Places = field(init=False)
+    allowance: Allowance = field(init=False)
 
     def __post_init__(self) -> None:
         self.places = Places(self.limits)
+        self.allowance = Allowance(self.account, self.most_calls)
+
+    @property
+    def cut_short(self) -> str:
+        """Which limit refused a call, if one did: the job is then paused, whatever the agent tells."""
+        return self.allowance.cut_short
 
     def admit(self, token: str) -> None:
         """Raises Refusal for every token but this job's."""
@@ -118,16 +125,6 @@ class Gateway:
             first = await anext(frames)  # so that what fails at once is an honest status, not half a stream
             unless_begun.pop_all()
         return _after(first, frames)
-
-    async def reserve(self, wire: Wire, body: Mapping[str, Any]) -> Reservation:
-        if sum(not exchange.refused for exchange in self.recorder.exchanges) >= self.most_calls:
-            self.cut_short = f"All {self.most_calls} turns are used."
-            raise Refusal(402, "turns_used", f"{self.cut_short} Stop here: the job is paused.")
-        try:
-            return await self.account.reserve(wire, body)
-        except BudgetError as error:
-            self.cut_short = error.message
-            raise Refusal(402, "budget_reached", f"{error.message} Stop here: the job is paused.") from error
 
 
 async def _after(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
@@ -199,13 +196,14 @@ class _Call:
         return self.wire == "chat" and not event.data.get("choices") and not wants_usage(self.body)
 
     async def _begin(self) -> tuple[Reservation, float, tuple[str, ...]]:
-        reserved = await self.gateway.reserve(self.wire, self.body)
+        reserved = await self.gateway.allowance.reserve(self.wire, self.body)
         return reserved, self.gateway.clock(), self.gateway.recorder.news(self.body)
 
     def _end(self, reserved: Reservation, reading: Reading | None, new: tuple[str, ...], begun: float) -> None:
         """No await: whoever is cancelled here may be cancelled again before the money is booked."""
         gateway = self.gateway
         usage = gateway.account.book(reserved, reading)
+        gateway.allowance.ended(reserved, answered=reading is not None)
         if reading is not None:
             took = gateway.clock() - begun
             gateway.on_exchange(gateway.recorder.answered(self.wire, new, reading, usage, took))
