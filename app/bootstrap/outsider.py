@@ -90,9 +90,6 @@ def outsider(job: Job, settings: Settings) -> Outsider | None:
     if job.sandbox == "none":
         message = f"{recipe.title} executes whatever it likes, so it needs a sandbox."
         raise AgentFixError(message, code=ExitCode.CONFIG, hint="Leave out --sandbox none, or take the native runner.")
-    if job.sandbox == "e2b":
-        message = f"{recipe.title} cannot work in E2B's cloud: its way to the model is on this machine."
-        raise AgentFixError(message, code=ExitCode.CONFIG, hint="Take --sandbox bubblewrap, or the native runner.")
     if job.sandbox == "srt":
         message = f"{recipe.title} cannot work behind srt: it has no way to the model from there."
         raise AgentFixError(message, code=ExitCode.CONFIG, hint="Take --sandbox bubblewrap, or the native runner.")

@@ -87,17 +87,17 @@ def _reason(part: asyncio.Task[None]) -> str:
             raise error
 
 
-async def from_lines(texts: AsyncIterator[str]) -> AsyncIterator[bytes]:
-    """What the program inside says with `lines`, in any pieces, as bytes."""
-    rest = ""
-    async for text in texts:
-        *lines, rest = (rest + text).split("\n")
+async def from_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """What the program inside says with `lines`, in any pieces, as it was before."""
+    rest = b""
+    async for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
         if len(rest) > LONGEST_LINE:
             raise GarbledError("a line without an end")
         for line in lines:
             try:
                 yield base64.b64decode(line, validate=True)
-            except ValueError as error:  # binascii's own is one, and so is a letter that is not ASCII
+            except ValueError as error:
                 raise GarbledError("a line that is no base64") from error
 
 

@@ -13,12 +13,13 @@ from app.sandbox.binary import find_bwrap
 
 BWRAP = str(find_bwrap())
 SHOWN = ("/usr", "/etc/alternatives", "/etc/ssl")
+NAMES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf")
 CHUNK = 32 * 1024
 
 
 @dataclass(slots=True, eq=False)
 class LocalMachine:
-    """`network` is as the control plane was told it; nothing inside reaches anything, whatever it says."""
+    """`network` is as the control plane was told it: while it allows a host, what begins inside shares our network."""
 
     id: str
     root: Path
@@ -43,10 +44,13 @@ class LocalMachine:
         (self.root / "etc/group").write_text("root:x:0:\nuser:x:1000:\n")
 
     def argv(self, words: list[str]) -> list[str]:
-        shown = [word for path in SHOWN if Path(path).exists() for word in ("--ro-bind", path, path)]
+        reaches = bool(self.network.get("allowOut"))
+        visible = (*SHOWN, *(NAMES if reaches else ()))
+        shown = [word for path in visible if Path(path).exists() for word in ("--ro-bind", path, path)]
         return [
             *(BWRAP, "--bind", str(self.root), "/", *shown, "--dev", "/dev", "--proc", "/proc"),
-            *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--cap-add", "ALL"),
+            *(() if reaches else ("--unshare-net",)),
+            *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-add", "ALL"),
             *("--die-with-parent", "--new-session", "--clearenv", "--setenv", "HOME", "/root"),
             *("--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin", "--chdir", "/", "--", *words),
         ]

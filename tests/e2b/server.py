@@ -46,7 +46,8 @@ class LocalE2B:
 
     place: Path
     machines: dict[str, LocalMachine] = field(default_factory=dict)
-    snapshots: set[str] = field(default_factory=set)
+    snapshots: dict[str, str] = field(default_factory=dict)
+    """Ids, and the names that they were given."""
     requests: list[tuple[str, Any]] = field(default_factory=list)
     faults: Faults = field(default_factory=Faults)
     account: Account = field(default_factory=lambda: Account(KEY))
@@ -98,6 +99,10 @@ class LocalE2B:
             return await self.create(await request.json())
         if what == "GET /v2/sandboxes":
             return self.found(request)
+        if what == "GET /snapshots":
+            return JSONResponse([self.told(name) for name in self.snapshots])
+        if what.startswith("DELETE /templates/"):
+            return await self.forget(unquote(what.rpartition("/")[2]))
         _, *parts = request.url.path.removeprefix("/v2").split("/")
         machine = self.machines.get(parts[1]) if len(parts) > 1 else None
         if machine is None:
@@ -123,10 +128,24 @@ class LocalE2B:
                 machine.state = "running"
                 return JSONResponse(self.short(machine), 200)
             case "POST", "snapshots":
-                name = f"snapshot-{secrets.token_hex(6)}"
-                await asyncio.to_thread(copy, machine.root, self.place / name)
-                self.snapshots.add(name)
-                return JSONResponse({"snapshotID": name, "names": [name]}, 201)
+                return await self.snapshot(machine, (await request.json()).get("name", ""))
+        return Response(status_code=204)
+
+    async def snapshot(self, machine: LocalMachine, name: str) -> Response:
+        made = f"t{secrets.token_hex(6)}:default"
+        await asyncio.to_thread(copy, machine.root, self.place / made)
+        self.snapshots[made] = name
+        return JSONResponse(self.told(made), 201)
+
+    def told(self, snapshot: str) -> dict[str, Any]:
+        """Names are told in full."""
+        name = self.snapshots[snapshot]
+        return {"snapshotID": snapshot, "names": [f"a-team/{name}:default"] if name else []}
+
+    async def forget(self, snapshot: str) -> Response:
+        if self.snapshots.pop(snapshot, None) is None:
+            return JSONResponse({"code": 404, "message": "no such template"}, 404)
+        await asyncio.to_thread(shutil.rmtree, self.place / snapshot)
         return Response(status_code=204)
 
     async def create(self, body: dict[str, Any]) -> Response:

@@ -121,10 +121,6 @@ class TestFaults:
         with pytest.raises(SandboxError, match="refused the key"):
             await E2BProvider(e2b.account, scope="tests", caches=tmp_path).open(SPEC)
 
-    async def test_another_agent_has_no_way_out_of_a_cloud(self, provider: E2BProvider, tmp_path: Path) -> None:
-        with pytest.raises(SandboxError, match="way to the model is on this machine"):
-            await provider.open(Spec("job-1", filler(FILES), way_out=tmp_path / "socket"))
-
 
 class TestPolicy:
     @pytest.mark.parametrize(
@@ -179,7 +175,7 @@ class TestKeptSetup:
                 )
                 assert await shell(sandbox, f"cat {ENV}/made; ls /workspace") == "made\nREADME.md\nmodules\nsrc\n"
         assert len(e2b.snapshots) == 1
-        assert len([what for what, _ in e2b.requests if what.endswith("/snapshots")]) == 1
+        assert len([what for what, _ in e2b.requests if what.startswith("POST") and what.endswith("/snapshots")]) == 1
 
     async def test_one_that_e2b_forgot_is_made_again(self, e2b: LocalE2B, provider: E2BProvider) -> None:
         async with opened(provider, Spec("job-1", filler(FILES), self.SETUP)):
@@ -195,7 +191,7 @@ class TestKeptSetup:
             assert "exit code 3" in sandbox.left_out[0]
             await sandbox.close()
         await sandbox.destroy()
-        assert e2b.snapshots == set()
+        assert e2b.snapshots == {}
 
 
 class TestSweeping:

@@ -40,7 +40,7 @@ async def checks(cloud: Cloud) -> tuple[Check, ...]:
         repair = error.hint or "Look at the limits of your E2B account."
         return (account, Check("start", ok=False, detail=error.message, repair=repair))
     closed = Check("network policy", ok=True, detail="read back as it was sent: nothing is reachable")
-    sandbox = E2BSandbox(cloud, machine, DOCTOR, Limits(), None)
+    sandbox = E2BSandbox(cloud, machine, DOCTOR, Limits())
     try:
         await furnish(E2BMachine(cloud, machine))
         return (account, closed, *await _inside(sandbox))

@@ -2,18 +2,20 @@
 
 import io
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from e2b import AsyncSandbox
 from e2b.connection_config import ApiParams
-from e2b.sandbox.sandbox_api import SandboxInfo, SandboxQuery
+from e2b.sandbox.sandbox_api import SandboxInfo, SandboxQuery, SnapshotInfo
 
 from app.errors import SandboxError
 from app.sandbox.e2b.calls import LostError, bounded
 from app.sandbox.e2b.policy import CLOSED, Policy
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 TAG = "agent-fix"
 KEY = "agent-fix-key"
@@ -47,6 +49,15 @@ class Account:
         )
 
 
+class Pages(Protocol[T]):
+    """What the library lists in pages."""
+
+    @property
+    def has_next(self) -> bool: ...
+
+    def next_items(self) -> Coroutine[Any, Any, list[T]]: ...
+
+
 class Cloud:
     """`scope` keeps the machines of one installation apart from another's with the same account."""
 
@@ -60,11 +71,7 @@ class Cloud:
         """Ours of that key, or all of ours: running or paused."""
         metadata = {TAG: self.scope, **({KEY: key} if key else {})}
         pages = AsyncSandbox.list(query=SandboxQuery(metadata=metadata), limit=100, **self.account.parameters)
-        found: list[SandboxInfo] = []
-        for _ in range(MOST_PAGES):
-            found += await bounded(pages.next_items(), "asking for sandboxes", seconds=self.seconds)
-            if not pages.has_next:
-                break
+        found = await self._all(pages, "asking for sandboxes")
         # Whatever a server makes of a query, a machine that is not ours is not touched.
         return [info for info in found if metadata.items() <= info.metadata.items()]
 
@@ -90,21 +97,15 @@ class Cloud:
 
     async def apply(self, machine: AsyncSandbox, policy: Policy) -> None:
         """Send the policy, and go on only where it is in force; the machine is killed otherwise."""
-        try:
+        async with self.discarding(machine.sandbox_id):
             await bounded(machine.update_network(policy.as_update()), "setting its network", seconds=self.seconds)
-        except BaseException:
-            await self.discard(machine.sandbox_id)
-            raise
         await self.prove(machine, policy)
 
     async def prove(self, machine: AsyncSandbox, policy: Policy) -> None:
         """Read the policy back. SandboxError, and no machine any more, where it is another."""
-        try:
+        async with self.discarding(machine.sandbox_id):
             info = await bounded(machine.get_info(), "reading its network back", seconds=self.seconds)
             refuse(policy.difference(info.allow_internet_access, dict(info.network or {})))
-        except BaseException:
-            await self.discard(machine.sandbox_id)
-            raise
 
     async def stay(self, machine: AsyncSandbox) -> None:
         await bounded(machine.set_timeout(ALIVE), "prolonging its time", seconds=self.seconds)
@@ -122,6 +123,14 @@ class Cloud:
         except LostError:
             return
 
+    @asynccontextmanager
+    async def discarding(self, sandbox_id: str) -> AsyncIterator[None]:
+        """That machine is killed where what is done with it meanwhile does not come to its end."""
+        async with AsyncExitStack() as unfinished:
+            unfinished.push_async_callback(self.discard, sandbox_id)
+            yield
+            unfinished.pop_all()
+
     async def discard(self, sandbox_id: str) -> None:
         """Kill it because of an error that is to be told; where that fails too, its time to live ends it."""
         try:
@@ -135,10 +144,28 @@ class Cloud:
         writing = machine.files.write(path, data, user="root", request_timeout=self.upload_seconds)
         await bounded(writing, "sending files", seconds=self.upload_seconds)
 
-    async def snapshot(self, machine: AsyncSandbox) -> str:
+    async def snapshot(self, machine: AsyncSandbox, name: str) -> str:
         """The id by which a machine that begins as this one is made."""
-        taken = await bounded(machine.create_snapshot(), "keeping the set-up", seconds=self.upload_seconds)
+        taken = await bounded(machine.create_snapshot(name=name), "keeping the set-up", seconds=self.upload_seconds)
         return taken.snapshot_id
+
+    async def snapshots(self) -> list[SnapshotInfo]:
+        """All of the account."""
+        pages = AsyncSandbox.list_snapshots(limit=100, **self.account.parameters)
+        return await self._all(pages, "asking for kept set-ups")
+
+    async def remove_snapshot(self, snapshot_id: str) -> None:
+        """Safe to say twice."""
+        removing = AsyncSandbox.delete_snapshot(snapshot_id, **self.account.parameters)
+        await bounded(removing, "removing a kept set-up", seconds=self.seconds)
+
+    async def _all(self, pages: "Pages[T]", doing: str) -> list[T]:
+        found: list[T] = []
+        for _ in range(MOST_PAGES):
+            found += await bounded(pages.next_items(), doing, seconds=self.seconds)
+            if not pages.has_next:
+                break
+        return found
 
 
 def refuse(difference: str) -> None:
