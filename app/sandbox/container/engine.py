@@ -5,15 +5,18 @@ The command line knows contexts, Docker Desktop, remote hosts and `podman machin
 
 import asyncio
 import json
+import logging
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.errors import SandboxError
 from app.sandbox.inside.execution import AGAIN
 
+logger = logging.getLogger(__name__)
 SECONDS = 60.0
 COMMIT_SECONDS = 600.0
 LIMIT = 256 * 1024
@@ -51,10 +54,12 @@ class Client(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """`environment` is this machine's: the command line finds its contexts and sockets by it."""
+    """`environment` is this machine's: the command line finds its contexts and sockets by it. `place` is the
+    directory that it is started in, where it exists: Podman's monitor leaves a file there when memory was short."""
 
     name: str
     environment: Mapping[str, str] = field(repr=False)
+    place: Path
     seconds: float = SECONDS
 
     @property
@@ -74,6 +79,7 @@ class Engine:
             self.program,
             *arguments,
             env=dict(self.environment),
+            cwd=self.place if self.place.is_dir() else "/",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -179,3 +185,11 @@ async def put_down(process: asyncio.subprocess.Process) -> None:
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+
+
+async def discard(engine: Engine, name: str) -> None:
+    """Remove it because of an error that is to be told, or because it has done its work."""
+    try:
+        await engine.remove(name)
+    except SandboxError as error:
+        logger.warning("the container %s could not be removed: %s", name, error.message)

@@ -1,14 +1,14 @@
 """The image that containers are made from: whether it is there, has what we need, and which tools it brings."""
 
-import asyncio
-import subprocess
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from app.errors import SandboxError
-from app.sandbox.base import ENV, HOME
-from app.sandbox.container.engine import Engine
+from app.sandbox.base import ENV, HOME, Limits
+from app.sandbox.container.engine import Engine, discard
+from app.sandbox.container.profile import Wanted
 from app.sandbox.profile import SYSTEM_PATH
 
 DEFAULT = "python:3.12-bookworm"
@@ -19,7 +19,6 @@ NEEDED = (
 """Programs without which no sandbox can be made, or no job be done."""
 TOOLS = ("node", "npm", "yarn", "pnpm", "cargo", "go")
 """Programs that set-ups use where an image has them."""
-SECONDS = 60
 LEAST_PYTHON = (3, 9)
 _ASK = """
 for name in "$@"; do command -v "$name" > /dev/null 2>&1 && echo "$name"; done
@@ -63,23 +62,17 @@ def missing(engine: Engine, name: str) -> str:
     return f"Fetch it with `{engine.name} pull {name}`, or name another with AGENT_FIX_CONTAINER_IMAGE."
 
 
-def asked(engine: Engine, image: str) -> frozenset[str]:
-    """Which of NEEDED and TOOLS the image has; `gnu-find` and `python-MAJOR.MINOR` too. Blocking. SandboxError where
-    it cannot be asked."""
-    argv = [
-        *(engine.program, "run", "--rm", "--pull", "never", "--network", "none", "--cap-drop", "ALL"),
-        *("--ulimit", "nproc=1024:1024", "--ulimit", "nofile=1024:1024", "--security-opt", "no-new-privileges"),
-        *("--entrypoint", "sh", image, "-c", _ASK, "sh", *NEEDED, *TOOLS),
-    ]
+async def ask_image(engine: Engine, image: str) -> frozenset[str]:
+    """Which of NEEDED and TOOLS the image has, and `gnu-find`, `python-MAJOR.MINOR`, `interpreter:PATH`. SandboxError
+    where it cannot be asked: it has no `sh` or `sleep`, say."""
+    name = f"agent-fix-question-{secrets.token_hex(8)}"
     try:
-        done = subprocess.run(
-            argv, env=dict(engine.environment), capture_output=True, check=False, timeout=SECONDS, text=True
-        )
-    except subprocess.TimeoutExpired as error:
-        raise SandboxError(f"{engine.title} did not answer within {SECONDS} s (asking the image {image}).") from error
-    if done.returncode:
-        raise engine.failure(f"asking the image {image}", done.stderr)
-    return frozenset(done.stdout.split())
+        await engine.create(Wanted(name, scope="", key="", image=image, limits=Limits()).arguments())
+        await engine.start(name)
+        told = await engine.ask("exec", name, "sh", "-c", _ASK, "sh", *NEEDED, *TOOLS, doing="asking the image")
+    finally:
+        await discard(engine, name)
+    return frozenset(told.split())
 
 
 def lacking(told: frozenset[str]) -> Sequence[str]:
@@ -91,7 +84,3 @@ def lacking(told: frozenset[str]) -> Sequence[str]:
     if "python3" in told and (not versions or versions[0] < LEAST_PYTHON):
         lacks.append("a whole Python 3.9 or newer")
     return lacks
-
-
-async def ask_image(engine: Engine, image: str) -> frozenset[str]:
-    return await asyncio.to_thread(asked, engine, image)

@@ -13,7 +13,7 @@ from pathlib import Path
 from app.errors import SandboxError
 from app.sandbox.base import ENV, Completed, OnOutput, Setup, Spec
 from app.sandbox.command import Command
-from app.sandbox.container.engine import Engine
+from app.sandbox.container.engine import Engine, discard
 from app.sandbox.container.image import Image
 from app.sandbox.container.machine import ContainerMachine
 from app.sandbox.container.profile import SCOPE, Wanted
@@ -82,7 +82,6 @@ class Workshop:
         facts = await self.engine.image(base)
         name = hashlib.sha256(f"{(facts or {}).get('Id')} {setup.key or setup!r} {target}".encode()).hexdigest()[:32]
         own = f"{name}-{hashlib.sha256(spec.key.partition('.')[0].encode()).hexdigest()[:8]}"
-        self.marks.mkdir(mode=0o700, parents=True, exist_ok=True)
         async with alone(self.marks / f"{name}.lock"):
             for kept in (name, own):
                 if await self.engine.image(f"{REPOSITORY}:{kept}") is not None:
@@ -172,14 +171,6 @@ async def prove(engine: Engine, wanted: Wanted) -> None:
             f"{engine.title} made another container than was asked for: {difference}.",
             hint=f"Look at {engine.title}'s own configuration: defaults in it may add to what a container is given.",
         )
-
-
-async def discard(engine: Engine, name: str) -> None:
-    """Remove it because of an error that is to be told, or because it has done its work."""
-    try:
-        await engine.remove(name)
-    except SandboxError as error:
-        logger.warning("the container %s could not be removed: %s", name, error.message)
 
 
 def number(wanted: Wanted) -> int:

@@ -1,6 +1,5 @@
 """Sandboxes in containers: found again by their name, or made, filled, prepared and only then opened."""
 
-import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
@@ -11,7 +10,7 @@ from app.errors import SandboxError
 from app.sandbox.base import FORWARDER, TOOLS, Check, OnOutput, Sandbox, Spec
 from app.sandbox.container.checks import checks
 from app.sandbox.container.engine import Engine
-from app.sandbox.container.image import DEFAULT, find_image
+from app.sandbox.container.image import DEFAULT, ask_image, find_image
 from app.sandbox.container.machine import ContainerMachine
 from app.sandbox.container.preparing import QUIET, Workshop, fill, forget_unused
 from app.sandbox.container.profile import KEY, SCOPE, Wanted
@@ -41,9 +40,10 @@ class ContainerProvider:
         seconds: float = 60.0,
     ) -> None:
         self.name = name
-        self._engine = Engine(name, environment, seconds)
+        place = caches / name
+        self._engine = Engine(name, environment, place, seconds)
         self._scope = hashlib.sha256(scope.encode()).hexdigest()[:32]
-        self._marks = caches / name
+        self._marks = place / "set-ups"
         self._image = image or DEFAULT
         self._upstream = machine_proxy(environment)
 
@@ -73,6 +73,10 @@ class ContainerProvider:
         sandbox.left_out = await left_out(machine)
         return sandbox
 
+    async def tools(self) -> frozenset[str]:
+        """Names of the programs that set-ups may use, of those that the image has."""
+        return await ask_image(self._engine, (await self._workshop()).image.name)
+
     async def sweep(self, ended: Callable[[str], bool]) -> int:
         """Remove the containers whose key is of a job that has ended, and set-ups that nobody uses; how many."""
         removed = 0
@@ -84,9 +88,7 @@ class ContainerProvider:
         return removed + await forget_unused(self._engine, self._marks)
 
     async def _workshop(self) -> Workshop:
-        await asyncio.to_thread(
-            self._marks.mkdir, mode=0o700, parents=True, exist_ok=True
-        )  # there is something to sweep
+        self._marks.mkdir(mode=0o700, parents=True, exist_ok=True)  # also says that there is something to sweep
         image = await find_image(self._engine, self._image)
         return Workshop(self._engine, image, self._scope, self._marks, self._upstream)
 
