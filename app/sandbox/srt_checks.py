@@ -34,13 +34,16 @@ id -u | { read -r user; echo "User: $user"; }
 done < /proc/self/status
 [ -w . ] && echo "Tree: writable"
 exec 2> /dev/null
-for file in "$1" /etc/shadow /etc/master.passwd; do (: < "$file") && echo "Read: $file"; done
-bash -c 'exec 3<> "/dev/tcp/127.0.0.1/$1"' bash "$2" && echo "Reached: host tcp"
-name=$3; shift 3
-for place; do (: > "$place/$name"); done
+read -r canary; read -r port; read -r name
+for file in "$canary" /etc/shadow /etc/master.passwd; do (: < "$file") && echo "Read: $file"; done
+bash -c 'exec 3<> "/dev/tcp/127.0.0.1/$1"' bash "$port" && echo "Reached: host tcp"
+while read -r place; do (: > "$place/$name"); done
 echo "Done: yes"
 """
-"""Its words: a file of the host, a port of the host, a name, and directories in which no file of it may be made."""
+"""It reads, as lines: a file and a port of the host, a name, and directories in which no file of it may be made.
+
+They are no arguments, for the host's paths are meant, and those of arguments are mapped.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,8 @@ async def essential(sandbox: Sandbox, root: Path) -> None:
     places = [str(place) for place in (root, job, "/usr", "/etc")]
     probe = _probe_name()
     async with _listener() as (port, heard):
-        words = [str(job / CANARY), str(port), probe, *places]
-        done = await sandbox.exec(["/bin/sh", "-c", ESSENTIAL, "sh", *words], timeout=30)
+        lines = "\n".join([str(job / CANARY), str(port), probe, *places, ""]).encode()
+        done = await sandbox.exec(["/bin/sh", "-c", ESSENTIAL], stdin=lines, timeout=30)
     left = await asyncio.to_thread(_left, places, probe)
     failed = [one for one in judge_essential(done.output.decode(errors="replace"), heard, left) if not one.ok]
     if failed:
@@ -142,8 +145,8 @@ async def _reach(sandbox: Sandbox, grounds: Grounds) -> tuple[Check, ...]:
     if not done.ok:
         return (_judged("attack", False, f"the attacking program failed: {last_line(done)}"),)
     probe = _probe_name()
-    script = f'for place; do (: > "$place/{probe}"); done; exit 0'
-    await sandbox.exec(["/bin/sh", "-c", script, "sh", *places], timeout=30)
+    script = f'while read -r place; do (: > "$place/{probe}"); done; exit 0'
+    await sandbox.exec(["/bin/sh", "-c", script], stdin="\n".join([*places, ""]).encode(), timeout=30)
     return judge_reach(json.loads(done.output), heard, await asyncio.to_thread(_left, places, probe))
 
 
@@ -161,7 +164,7 @@ def judge_reach(facts: Mapping[str, Any], heard: list[str], left: list[str]) -> 
         _judged("network", not connected, _said("reached", connected)),
         _judged("host files", not facts["read"], _said("read", facts["read"])),
         _judged("writing outside", not left, _said("written", left)),
-        _judged("processes", not facts["processes"], _said("seen of the host", facts["processes"])),
+        _judged("processes", not facts["processes"], _said("seen of the host", [str(n) for n in facts["processes"]])),
         _judged("environment", not foreign, _said("foreign variables", foreign)),
     )
 
