@@ -32,9 +32,7 @@ from app.runners.base import Runner, Submission
 from app.runners.native import Surroundings
 from app.runners.registry import find_runner
 from app.sandbox.base import Sandbox, Setup, Spec
-from app.sandbox.hosts import asked_once
 from app.sandbox.setup import plan_setup
-from app.settings import python_interpreter
 from app.text import one_line
 from app.verify.facts import Known, Verified
 from app.verify.verifier import TimeLimits, Verifier
@@ -218,7 +216,7 @@ class Desk(ABC):
 
     async def _setup(self) -> Setup:
         settings, config = self.ground.settings, self.ground.config
-        tools = toolbox(self.ground.job.sandbox, settings)
+        tools = await toolbox(self.ground.job.sandbox, settings)
         setup = await plan_setup(
             self.ground.tree,
             commands=config.setup,
@@ -238,9 +236,9 @@ class Desk(ABC):
         """The programs of another agent, where one does the work."""
         if self.outsider is None:
             raise ValueError("our own runner needs no programs")
-        python = python_interpreter()
         self.progress.say("note", f"runner: {self.outsider.recipe.title} {self.outsider.recipe.version}")
-        return await self.outsider.tools(python, asked_once(self.ground.settings.environment, python))
+        tools = toolbox(self.ground.job.sandbox, self.ground.settings)
+        return await self.outsider.tools(tools.python, tools.clients, tools.find_tool)
 
     async def _plan(self, journal: Journal, answers: Sequence[Answers] = ()) -> Plan:
         self.plan = await self.showing.plan(self.meters, journal, answers)

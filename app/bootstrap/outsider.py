@@ -17,7 +17,7 @@ from app.runners.registry import find_recipe
 from app.runners.way_out import WayOut
 from app.sandbox.base import Setup
 from app.sandbox.clients.base import PackageClients
-from app.sandbox.setup import find_visible, plan_tools
+from app.sandbox.setup import FindTool, find_visible, plan_tools
 from app.sandbox.toolchains import newer_pythons
 from app.scratch import scratch
 from app.settings import Settings
@@ -48,28 +48,26 @@ class Outsider:
         price = read_prices(settings.prices).get(name)
         return WayOut(self.socket, LiteLLMPassage(name, settings.model_environment, price), ledger)
 
-    async def tools(self, python: Path, clients: Callable[[], Awaitable[PackageClients]]) -> Setup:
-        """What installs the agent. Raises AgentFixError where this machine lacks what it is installed with."""
+    async def tools(
+        self, python: Path, clients: Callable[[], Awaitable[PackageClients]], find_tool: FindTool = find_visible
+    ) -> Setup:
+        """What installs the agent. Raises AgentFixError where the sandbox lacks what it is installed with."""
         if self.recipe.client == "npm":
-            programs = {tool: self._tool(tool) for tool in ("node", "npm")}
+            programs = {tool: self._tool(tool, find_tool) for tool in ("node", "npm")}
         else:
             programs = {"python": str(await asyncio.to_thread(self._python, python))}
         install = self.recipe.install(programs.get("python", ""))
         return await plan_tools(install, client=self.recipe.client, programs=programs, clients=clients)
 
-    def _tool(self, name: str) -> str:
-        found = find_visible(name)
+    def _tool(self, name: str, find_tool: FindTool) -> str:
+        found = find_tool(name)
         if found is None:
             raise self._lacking(name)
         return found
 
     def _python(self, ours: Path) -> Path:
-        """An interpreter that is new enough: ours, or else the oldest of the newer ones."""
-        least = int(self.recipe.least_python.partition(".")[2])
-        if sys.version_info.minor >= least:
-            return ours
-        newer = newer_pythons(self._settings.environment)
-        found = next((newer[minor] for minor in sorted(newer) if minor >= least), None)
+        """Of a machine elsewhere only a name is known; pip says there whether it is new enough."""
+        found = find_python(self.recipe, self._settings, ours) if ours.is_absolute() else ours
         if found is None:
             raise self._lacking(f"Python {self.recipe.least_python} or newer")
         return found
@@ -77,6 +75,15 @@ class Outsider:
     def _lacking(self, what: str) -> AgentFixError:
         message = f"{self.recipe.title} needs {what}, and this machine has none that a sandbox shows."
         return AgentFixError(message, code=ExitCode.CONFIG, hint="Install it, or choose another runner.")
+
+
+def find_python(recipe: Recipe, settings: Settings, ours: Path) -> Path | None:
+    """An interpreter that is new enough: ours, or else the oldest of the newer ones that a sandbox shows."""
+    least = int(recipe.least_python.partition(".")[2])
+    if sys.version_info.minor >= least:
+        return ours
+    newer = newer_pythons(settings.environment)
+    return next((newer[minor] for minor in sorted(newer) if minor >= least), None)
 
 
 def outsider(job: Job, settings: Settings) -> Outsider | None:
