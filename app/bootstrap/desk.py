@@ -237,7 +237,7 @@ class Desk(ABC):
         if self.outsider is None:
             raise ValueError("our own runner needs no programs")
         self.progress.say("note", f"runner: {self.outsider.recipe.title} {self.outsider.recipe.version}")
-        tools = toolbox(self.ground.job.sandbox, self.ground.settings)
+        tools = await toolbox(self.ground.job.sandbox, self.ground.settings)
         return await self.outsider.tools(tools.python, tools.clients, tools.find_tool)
 
     async def _plan(self, journal: Journal, answers: Sequence[Answers] = ()) -> Plan:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from app.errors import AgentFixError, ExitCode
 from app.sandbox.base import SandboxProvider
 from app.sandbox.bubblewrap import BubblewrapProvider
+from app.sandbox.container.indexes import ask_for_containers
+from app.sandbox.container.provider import ContainerProvider
 from app.sandbox.e2b.indexes import PYTHON, ask_reachable, find_in_template
 from app.sandbox.hosts import PackageClients, asked_once
 from app.sandbox.names import SANDBOXES
@@ -27,6 +29,8 @@ def make_provider(name: str, settings: Settings) -> SandboxProvider:
             return BubblewrapProvider(root, caches=settings.state / "caches", environment=settings.environment)
         case "e2b":
             return make_e2b(settings)
+        case "docker" | "podman":
+            return make_containers(name, settings)
         case "srt":
             return SrtProvider(root, environment=settings.environment)
         case "none":
@@ -48,6 +52,17 @@ def make_e2b(settings: Settings) -> "E2BProvider":
     return E2BProvider(Account.of(settings.environment), scope=scope, caches=settings.state / "caches")
 
 
+def make_containers(engine: str, settings: Settings) -> ContainerProvider:
+    """Of `docker` or `podman`; one installation's containers are known by its database, or by its state directory."""
+    return ContainerProvider(
+        engine,
+        scope=settings.database_url or str(settings.state),
+        caches=settings.state / "caches",
+        environment=settings.environment,
+        image=settings.container_image,
+    )
+
+
 class Toolbox(NamedTuple):
     """What a sandbox has for a set-up: an interpreter, the package clients' indexes, and other tools by name."""
 
@@ -56,8 +71,13 @@ class Toolbox(NamedTuple):
     find_tool: FindTool
 
 
-def toolbox(name: str, settings: Settings) -> Toolbox:
+async def toolbox(name: str, settings: Settings) -> Toolbox:
+    """SandboxError where a container engine cannot be asked for it."""
     python = python_interpreter()
     if name == "e2b":
         return Toolbox(PYTHON, asked_once(settings.environment, python, ask_reachable), find_in_template)
+    if name in {"docker", "podman"}:
+        tools = await make_containers(name, settings).tools()
+        clients = asked_once(settings.environment, python, ask_for_containers)
+        return Toolbox(PYTHON, clients, lambda tool: tool if tool in tools else None)
     return Toolbox(python, asked_once(settings.environment, python), find_visible)

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from app.bootstrap.sandboxes import make_e2b
+from app.bootstrap.sandboxes import make_containers, make_e2b
 from app.errors import SandboxError
 from app.jobs.store import JobRow, JobStore
 from app.sandbox.workplace import remove_tree
@@ -38,21 +38,25 @@ def sweep(state: Path, store: JobStore, may_go: Callable[[JobRow], bool] = left_
 
 
 def sweep_everywhere(settings: Settings, store: JobStore, may_go: Callable[[JobRow], bool] = left_alone) -> int:
-    """On this machine and in the cloud. Blocking; not for a thread with an event loop."""
-    return sweep(settings.state, store, may_go) + sweep_cloud(settings, store, may_go)
+    """On this machine, in containers and in the cloud. Blocking; not for a thread with an event loop."""
+    return sweep(settings.state, store, may_go) + sum(
+        sweep_apart(kind, settings, store, may_go) for kind in ("e2b", "docker", "podman")
+    )
 
 
-def sweep_cloud(settings: Settings, store: JobStore, may_go: Callable[[JobRow], bool] = left_alone) -> int:
-    """The same at E2B, where this installation has used it; returns how many. Blocking."""
-    if settings.sandbox != "e2b" and not (settings.state / "caches" / "e2b").exists():
+def sweep_apart(kind: str, settings: Settings, store: JobStore, may_go: Callable[[JobRow], bool] = left_alone) -> int:
+    """The same where E2B or a container engine keeps them, where this installation has used it; returns how many.
+    Blocking."""
+    if settings.sandbox != kind and not (settings.state / "caches" / kind).exists():
         return 0
 
     def ended(key: str) -> bool:
         row = store.get(key.partition(".")[0])
         return row is not None and row.final and may_go(row)
 
+    provider = make_e2b(settings) if kind == "e2b" else make_containers(kind, settings)
     try:
-        return asyncio.run(make_e2b(settings).sweep(ended))
-    except SandboxError as error:  # the next sweep comes by again, and E2B ends them by itself in the end
-        logger.warning("sandboxes at E2B cannot be looked through: %s", error.message)
+        return asyncio.run(provider.sweep(ended))
+    except SandboxError as error:  # the next sweep comes by again
+        logger.warning("sandboxes of %s cannot be looked through: %s", kind, error.message)
         return 0

@@ -2,6 +2,8 @@
 
 SANDBOXES = {
     "bubblewrap": "on this machine, Linux",
+    "docker": "in a container of Docker",
+    "podman": "in a container of Podman",
     "e2b": "in E2B's cloud",
     "srt": "on this machine, macOS and Linux",
     "none": "no isolation",

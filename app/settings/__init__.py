@@ -54,6 +54,8 @@ class Settings:
     runners: Path | None = None
     """A directory with recipes of the operator's own for other coding agents (`app.runners.recipe`)."""
     sandbox: str = "bubblewrap"
+    container_image: str = ""
+    """What sandboxes in containers are made from; empty for the default (`app.sandbox.container.image`)."""
     lessons: str = "fts"
     """How lessons of earlier jobs are looked up: `fts`, `embedding:MODEL`, `chroma:PATH`, or `off`."""
     failpoint: str = ""
@@ -181,6 +183,7 @@ def settings_from(environment: Mapping[str, str], state: Path | None = None) -> 
         prices=reading.path("AGENT_FIX_PRICES"),
         runners=reading.path("AGENT_FIX_RUNNERS"),
         sandbox=reading.text("AGENT_FIX_SANDBOX", "bubblewrap"),
+        container_image=reading.text("AGENT_FIX_CONTAINER_IMAGE"),
         lessons=reading.lessons(LESSONS),
         failpoint=reading.text("AGENT_FIX_FAILPOINT"),
         editor=environment.get("VISUAL") or environment.get("EDITOR") or "vi",

@@ -221,8 +221,8 @@ def test_an_uncommitted_configuration_is_not_read(console: Console, tmp_path: Pa
 
 
 def test_an_unknown_sandbox(console: Console, tmp_path: Path) -> None:
-    console.environment["AGENT_FIX_SANDBOX"] = "docker"
-    says = ("no sandbox 'docker'", "bubblewrap, e2b, none")
+    console.environment["AGENT_FIX_SANDBOX"] = "chroot"
+    says = ("no sandbox 'chroot'", "bubblewrap, docker, podman, e2b, srt, none")
     refused(console, wallet.make_wallet(tmp_path / "wallet"), wallet.ISSUE, code=6, says=says)
 
 
