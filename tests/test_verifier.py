@@ -3,7 +3,8 @@
 import asyncio
 import os
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from app.verify.verifier import TimeLimits, Verifier
 from tests.fakes.memory_tree import MemoryTree
 from tests.fakes.progress import ListProgress
 from tests.fakes.projects import ProjectWorkspaces, patch_of
+from tests.sandbox_runtime import at_srt
 
 Changes = dict[str, str | bytes | None]
 NOTHING = Submission(summary="done")
@@ -341,16 +343,26 @@ async def test_node_red_to_green_is_proved(trial: Callable[..., Trial]) -> None:
     assert found.suite.head.passing == ("adds", "an empty cart")
 
 
-async def test_without_a_sandbox_names_are_the_same_in_every_run(tmp_path: Path) -> None:
+@contextmanager
+def unsandboxed(directory: Path) -> Iterator[SandboxProvider]:
+    yield UnsandboxedProvider(directory / "jobs", path=os.environ["PATH"])
+
+
+@pytest.mark.parametrize("made", [unsandboxed, at_srt])
+async def test_where_paths_are_mapped_names_are_the_same_in_every_run(
+    made: Callable[[Path], AbstractContextManager[SandboxProvider]], tmp_path: Path
+) -> None:
     """Node names a file that does not load by its whole path, which there is another one in every run."""
-    provider = UnsandboxedProvider(tmp_path, path=os.environ["PATH"])
-    subject = Trial(provider, {**NODE, "test/broken.test.js": "require('./nope')\n"})
-    known = await subject.verifier.baseline()
-    assert known.suite is not None
-    assert known.suite.failing == ("test/broken.test.js",)
-    assert str(tmp_path) not in known.suite.execution.excerpt
-    found = await subject.verify({"README.md": "x"}, "", known)
-    assert (found.verdict, found.isolated, found.sandbox) == ("tested", False, "none")
+    with made(tmp_path) as provider:
+        subject = Trial(provider, {**NODE, "test/broken.test.js": "require('./nope')\n"})
+        known = await subject.verifier.baseline()
+        assert known.suite is not None
+        assert known.suite.failing == ("test/broken.test.js",)
+        assert "/workspace/" in known.suite.execution.excerpt
+        assert "/tree/" not in known.suite.execution.excerpt
+        found = await subject.verify({"README.md": "x"}, "", known)
+    isolated = provider.name == "srt"
+    assert (found.verdict, found.isolated, found.sandbox) == ("tested", isolated, provider.name)
     assert found.suite is not None
     assert found.suite.newly_failing == ()
 
