@@ -6,6 +6,7 @@ and a repository's set-up is foreign code which may reach package hosts only.
 
 import hashlib
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -44,9 +45,14 @@ class Kept:
         record = self._record(setups)
         with suppress(FileNotFoundError):
             return "" if self._old(self._made(record)) else record.read_text("utf-8")
+        try:
+            listed = await self._listed()
+        except SandboxError as error:  # a set-up that is not found is made
+            logger.warning("kept set-ups cannot be looked for: %s", error.message)
+            return ""
         digest = _digest(setups)
-        found = [(day, name) for name, day, made_of in await self._listed() if made_of == digest and not self._old(day)]
-        return max(found, default=(None, ""))[1]
+        found = [(day, name) for name, day, made_of in listed if made_of == digest and not self._old(day)]
+        return max(found)[1] if found else ""
 
     async def keep(self, machine: AsyncSandbox, setups: Sequence[Setup]) -> None:
         """So that the next job begins where this machine is; without it the next one prepares anew."""
@@ -59,6 +65,7 @@ class Kept:
         record = self._record(setups)
         partial = record.with_suffix(".partial")
         partial.write_text(snapshot, "utf-8")
+        os.utime(partial, (self._now(), self._now()))
         partial.rename(record)
 
     def forget(self, setups: Sequence[Setup]) -> None:
