@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from tests.containers.engines import end_engines
+
 UNTESTED = re.compile(r"\bNOT (?:TESTED|checked)\b")
 """In the reason of a test that is skipped for want of a part."""
 
@@ -14,6 +16,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "full: long; only with --full")
+
+
+def pytest_unconfigure() -> None:
+    end_engines()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,0 +1,195 @@
+"""Docker and Podman for tests: started once a process, with data and configuration of their own, and ended with it."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from app.sandbox.container.provider import ContainerProvider
+from tests.containers.image import NoImageError, make_root
+
+IMAGE = "agent-fix-tests:1"
+SECONDS = 60.0
+PODMAN = """
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+runtime = "{runtime}"
+"""
+STORAGE = """
+[storage]
+driver = "overlay"
+graphroot = "{place}/root"
+runroot = "{place}/run"
+"""
+
+
+class NoEngineError(Exception):
+    """Why an engine cannot be had here."""
+
+
+@dataclass(slots=True, eq=False)
+class LocalEngine:
+    """`environment` is what its command line finds it by. `daemon` is ours to end, where there is one."""
+
+    name: str
+    place: Path
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    daemon: subprocess.Popen[bytes] | None = None
+
+    def say(self, *words: str) -> str:
+        done = subprocess.run(
+            [self.name, *words], env=self.environment, cwd=self.place, capture_output=True, check=False, timeout=SECONDS
+        )
+        if done.returncode:
+            raise NoEngineError(done.stderr.decode(errors="replace").strip()[-300:])
+        return done.stdout.decode()
+
+    def load(self) -> None:
+        archive = self.place / "root.tar"
+        try:
+            make_root(archive)
+        except NoImageError as error:
+            raise NoEngineError(str(error)) from error
+        self.say("import", str(archive), IMAGE)
+        archive.unlink()
+
+    def try_out(self) -> None:
+        """A container starts, with what every sandbox asks for."""
+        self.say(
+            "create", "--name", "agent-fix-trial", "--network", "none", *LIMITED, "--entrypoint", "sleep", IMAGE, "9"
+        )
+        try:
+            self.say("start", "agent-fix-trial")
+        finally:
+            self.say("rm", "--force", "agent-fix-trial")
+
+    def end(self) -> None:
+        if self.daemon is not None:
+            self.daemon.terminate()
+            self.daemon.wait(SECONDS)
+        elif self.name == "podman":
+            self.say("rmi", "--force", "--all")
+        else:
+            self.say("rmi", IMAGE)
+        subprocess.run(["rm", "-rf", "--", str(self.place)], check=True)
+
+
+LIMITED = ("--memory", "64m", "--pids-limit", "64", "--ulimit", "nproc=64:64", "--ulimit", "nofile=1024:1024")
+STARTED: list[LocalEngine] = []
+
+
+def end_engines() -> None:
+    """What this process started."""
+    while STARTED:
+        STARTED.pop().end()
+
+
+def engine(name: str) -> LocalEngine:
+    """Skips the test, and says why, where it cannot be had."""
+    found = _engine(name)
+    if isinstance(found, str):
+        pytest.skip(f"NOT TESTED with {name}: {found}")
+    return found
+
+
+@cache
+def _engine(name: str) -> LocalEngine | str:
+    if shutil.which(name) is None:
+        return "it is not installed"
+    made = LocalEngine(name, Path(tempfile.mkdtemp(prefix="agent-fix-engine-")))
+    STARTED.append(made)
+    try:
+        return _docker(made) if name == "docker" else _podman(made)
+    except NoEngineError as error:
+        return str(error)
+
+
+def _docker(made: LocalEngine) -> LocalEngine:
+    try:
+        made.say("version")
+    except NoEngineError:
+        _start_daemon(made)
+    made.load()
+    made.try_out()
+    return made
+
+
+def _start_daemon(made: LocalEngine) -> None:
+    daemon = shutil.which("dockerd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    if os.geteuid() or daemon is None:
+        raise NoEngineError("no engine is reachable, and only root with `dockerd` can start one")
+    place = made.place
+    made.environment["DOCKER_HOST"] = f"unix://{place}/d.sock"
+    with (place / "log").open("wb") as log:
+        made.daemon = subprocess.Popen(
+            [
+                *("setpriv", "--pdeathsig", "TERM", daemon, "--data-root", f"{place}/data"),
+                *("--exec-root", f"{place}/exec", "--pidfile", f"{place}/pid", "-H", f"unix://{place}/d.sock"),
+                *("--bridge=none", "--iptables=false"),
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    deadline = time.monotonic() + SECONDS
+    while made.daemon.poll() is None and time.monotonic() < deadline:
+        try:
+            made.say("version")
+        except NoEngineError:
+            time.sleep(0.1)
+        else:
+            return
+    raise NoEngineError(f"dockerd does not start: {(place / 'log').read_text(errors='replace')[-300:]}")
+
+
+def _podman(made: LocalEngine) -> LocalEngine:
+    """With a runtime that works here: crun wants another kind of control groups than some machines have."""
+    (made.place / "storage.conf").write_text(STORAGE.format(place=made.place))
+    made.environment["CONTAINERS_STORAGE_CONF"] = str(made.place / "storage.conf")
+    made.environment["CONTAINERS_CONF"] = str(made.place / "containers.conf")
+    reason = "there is neither crun nor runc"
+    for runtime in filter(shutil.which, ("crun", "runc")):
+        (made.place / "containers.conf").write_text(PODMAN.format(runtime=runtime))
+        try:
+            made.load()
+            made.try_out()
+        except NoEngineError as error:
+            reason = str(error)
+        else:
+            return made
+    raise NoEngineError(reason)
+
+
+def provider(local: LocalEngine, directory: Path, image: str = IMAGE) -> ContainerProvider:
+    return ContainerProvider(
+        local.name, scope=str(directory), caches=directory / "caches", environment=local.environment, image=image
+    )
+
+
+@contextmanager
+def provided(name: str, directory: Path) -> Iterator[ContainerProvider]:
+    """A provider of its own scope; what it kept is removed at the end."""
+    local = engine(name)
+    (directory / "jobs").mkdir()
+    yield provider(local, directory)
+    forget(local, directory)
+
+
+def forget(local: LocalEngine, directory: Path) -> None:
+    """Remove the set-ups that were kept."""
+    for mark in (directory / "caches" / local.name / "set-ups").glob("*"):
+        if mark.suffix != ".lock":
+            local.say("rmi", f"agent-fix-setup:{mark.name}")
+
+
+def containers(local: LocalEngine, environment: Mapping[str, str] | None = None) -> list[str]:
+    """Names of all containers that are ours."""
+    return local.say("ps", "--all", "--filter", "label=agent-fix", "--format", "{{.Names}}").split()
