@@ -157,7 +157,7 @@ class MappedSandbox(Executor):
 def end_left(place: Workplace) -> None:
     """End what a process that was killed has left running here: nothing but us could have ended it with itself."""
     if place.tree.exists():
-        end_marked(f"{PLACE}={place.directory}\0".encode())
+        end_marked(PLACE, str(place.directory))
 
 
 def _never_began(completed: Completed) -> None:
@@ -179,7 +179,7 @@ class _Marked:
     def kill(self, process: asyncio.subprocess.Process) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        end_marked(f"{MARK}={self.mark}".encode())
+        end_marked(MARK, self.mark)
 
     async def settle(self, process: asyncio.subprocess.Process) -> None:
         self.kill(process)

@@ -1,7 +1,9 @@
-"""Processes found again by a word in their environment: how the commands of `--sandbox none` are ended for good."""
+"""Processes found again by a variable of theirs: how commands of sandboxes without namespaces are ended for good."""
 
 import os
+import re
 import signal
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -12,12 +14,22 @@ SWEEPS = 40
 DOUBTS = 8
 """How often processes are looked at again whose environment is not there yet, because they are becoming a program."""
 PAUSE_SECONDS = 0.002
+LISTED = ("/bin/ps", "-axwwE", "-o", "pid=,command=")
+"""On a Mac: each process with its command and its environment, but for those of Apple's own programs."""
 
 
-def end_marked(word: bytes) -> None:
-    """Kill every process of this user with the word in its environment, also what those start meanwhile. Blocking."""
-    if sys.platform != "linux":
-        return
+def end_marked(variable: str, value: str) -> None:
+    """Kill every process of this user with the variable in its environment, and what those start meanwhile. Blocking.
+
+    A Mac does not tell the environment of Apple's own programs, so that those are missed there.
+    """
+    if sys.platform == "linux":
+        _end_by_environment(os.fsencode(f"{variable}={value}"))
+    elif sys.platform == "darwin":
+        _end_listed(variable, value)
+
+
+def _end_by_environment(word: bytes) -> None:
     doubts = 0
     for _ in range(SWEEPS):
         killed, unclear = _sweep(word)
@@ -36,9 +48,28 @@ def _sweep(word: bytes) -> tuple[int, int]:
             continue
         with suppress(OSError):  # it ended, or is somebody else's
             environment = (entry / "environ").read_bytes()
-            if word in environment:
+            if word in environment.split(b"\0"):
                 os.kill(int(entry.name), signal.SIGKILL)
                 killed += 1
             elif not environment and entry.stat().st_uid == os.geteuid() and (entry / "exe").readlink():
                 unclear += 1
     return killed, unclear
+
+
+def _end_listed(variable: str, value: str) -> None:
+    for _ in range(SWEEPS):
+        listed = subprocess.run(LISTED, env={}, capture_output=True, text=True, errors="replace", check=False)
+        found = [number for number in marked_in(listed.stdout, variable, value) if number != os.getpid()]
+        for number in found:
+            with suppress(OSError):
+                os.kill(number, signal.SIGKILL)
+        if not found:
+            return
+        time.sleep(PAUSE_SECONDS)
+
+
+def marked_in(listing: str, variable: str, value: str) -> list[int]:
+    """The processes of a listing, a number and a line of words each, that have the variable among their words."""
+    word = re.compile(rf"(?<!\S){re.escape(variable)}={re.escape(value)}(?!\S)")
+    lines = (line.split(None, 1) for line in listing.splitlines())
+    return [int(words[0]) for words in lines if len(words) == 2 and words[0].isdigit() and word.search(words[1])]
