@@ -280,14 +280,28 @@ def _add_lessons(commands: "Commands[argparse.ArgumentParser]") -> None:
 def _add_runners(commands: "Commands[argparse.ArgumentParser]") -> None:
     runners = commands.add_parser(
         "runners",
-        help="list the coding agents that can do the work, and what is newer upstream",
+        help="list the coding agents that can do the work; what is newer upstream, and what broke",
         description="Our own loop and other agents, each with its exact version. AGENT_FIX_RUNNERS names a directory "
-        "with recipes of your own. `check` asks this machine's package clients for newer versions, and ends with 1 "
-        "where there are some.",
+        "with recipes of your own.",
     )
-    runners.add_argument("action", nargs="?", choices=("list", "check"), default="list")
     runners.add_argument("--json", action="store_true")
     _add_state(runners)
+    actions = runners.add_subparsers(dest="action", metavar="ACTION")
+    listing = actions.add_parser("list", help="which there are, and which can work here (the default)")
+    check = actions.add_parser(
+        "check",
+        help="what is newer upstream, and whether it works",
+        description="Asks this machine's package clients for newer versions, and has each agent fix a small program "
+        "in a sandbox with no key, its model being a script. Ends with 1 where something is newer, broken or could "
+        "not be tried.",
+    )
+    check.add_argument("names", nargs="*", metavar="NAME", help="only these runners (default: all)")
+    what = check.add_mutually_exclusive_group()
+    what.add_argument("--newest", action="store_true", help="try the newest versions, not those in use")
+    what.add_argument("--versions", action="store_true", help="only ask for versions, and try nothing")
+    for action in (listing, check):
+        action.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
+        _add_state(action, default=argparse.SUPPRESS)
 
 
 def _add_repository(to: argparse.ArgumentParser, default: object) -> None:

@@ -67,6 +67,11 @@ class Recipe(Noun):
         """The agent's own, without its version."""
         return self.packages[0].removesuffix(self.version).rstrip("@=").partition("[")[0]
 
+    def at(self, version: str) -> "Recipe":
+        """The same with another version of the agent, and of what is pinned to the same one beside it."""
+        old = re.compile(rf"(?<=[@=]){re.escape(self.version)}$")
+        return self.model_copy(update={"packages": tuple(old.sub(lambda _: version, each) for each in self.packages)})
+
     def install(self, python: str) -> tuple[str, ...]:
         """Shell commands for the set-up phase, which leave all of it below `TOOLS`."""
         packages = " ".join(f"'{package}'" for package in self.packages)
