@@ -2,6 +2,8 @@
 
 from collections import deque
 
+GATHERED = 4096
+
 
 class HeadTail:
     """Bytes in order, of which the first and the last `limit / 2` stay; the middle is counted."""
@@ -9,8 +11,9 @@ class HeadTail:
     def __init__(self, limit: int) -> None:
         self._head_limit = limit // 2
         self._tail_limit = limit - self._head_limit
+        self._gathered = min(GATHERED, self._tail_limit // 8)
         self._head = bytearray()
-        self._tail: deque[bytes] = deque()
+        self._tail: deque[bytearray] = deque()
         self._tail_size = 0
         self.seen = 0
 
@@ -20,9 +23,11 @@ class HeadTail:
         if room > 0:
             self._head += chunk[:room]
             chunk = chunk[room:]
-        if chunk:
-            self._tail.append(chunk)
-            self._tail_size += len(chunk)
+        if chunk and self._tail and len(self._tail[-1]) < self._gathered:
+            self._tail[-1] += chunk  # who writes byte by byte would cost us an object for each
+        elif chunk:
+            self._tail.append(bytearray(chunk))
+        self._tail_size += len(chunk)
         while self._tail and self._tail_size - len(self._tail[0]) >= self._tail_limit:
             self._tail_size -= len(self._tail.popleft())
 
@@ -32,7 +37,7 @@ class HeadTail:
 
     def held(self) -> list[bytes]:
         """All that is in memory, to be measured."""
-        return [bytes(self._head), *self._tail]
+        return [bytes(self._head), *map(bytes, self._tail)]
 
     @property
     def dropped(self) -> int:

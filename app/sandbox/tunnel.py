@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from app.errors import SandboxError
+from app.sandbox.lines import Lines
 from app.sandbox.tunnel_inside import (
     CHUNK,
     CLOSED,
@@ -89,16 +90,13 @@ def _reason(part: asyncio.Task[None]) -> str:
 
 async def from_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """What the program inside says with `lines`, in any pieces, as it was before."""
-    rest = b""
+    lines = Lines(LONGEST_LINE)
     async for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
-        if len(rest) > LONGEST_LINE:
-            raise GarbledError("a line without an end")
-        for line in lines:
-            try:
+        try:
+            for line in lines.feed(piece):
                 yield base64.b64decode(line, validate=True)
-            except ValueError as error:
-                raise GarbledError("a line that is no base64") from error
+        except ValueError as error:
+            raise GarbledError("a line that is no base64, or none at all") from error
 
 
 class _Host:

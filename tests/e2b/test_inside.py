@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from app.bootstrap.sandboxes import make_provider
-from app.sandbox.base import Sandbox, Spec
+from app.sandbox.base import Limits, Sandbox, Spec
 from app.sandbox.changes import baseline, export, restore
 from app.sandbox.e2b.indexes import ask_reachable, find_in_template, unsettled
 from app.sandbox.e2b.provider import E2BProvider
@@ -46,6 +46,14 @@ async def test_the_projects_code_has_no_rights(provider: E2BProvider) -> None:
         assert rights["Uid"].split() == ["1500"] * 4
 
 
+async def test_a_command_is_held_to_its_memory(provider: E2BProvider) -> None:
+    take = "print(len(bytearray({} * 1024**2)))"
+    async with opened(provider, Spec("job-1", filler(FILES), limits=Limits(memory=100 * 1024**2))) as sandbox:
+        assert (await sandbox.exec(["python3", "-c", take.format(50)])).ok
+        assert not (await sandbox.exec(["python3", "-c", take.format(200)])).ok
+        assert (await sandbox.exec(["python3", "-c", take.format(50)])).ok
+
+
 async def test_it_sees_nothing_of_the_host(e2b: LocalE2B, provider: E2BProvider) -> None:
     async with opened(provider, Spec("job-1", filler(FILES))) as sandbox:
         script = "env; (cat /proc/*/environ /proc/*/cmdline || true) 2> /dev/null | tr '\\0' '\\n'"
@@ -81,7 +89,7 @@ async def test_what_changed_comes_out_and_goes_into_another(provider: E2BProvide
 
 async def test_the_doctor_proves_it_and_leaves_nothing(e2b: LocalE2B, provider: E2BProvider) -> None:
     checks = {check.name: check for check in await provider.check()}
-    assert list(checks) == ["account", "network policy", "network", "account inside"]
+    assert list(checks) == ["account", "network policy", "network", "account inside", "memory"]
     assert all(check.ok for check in checks.values()), checks
     assert e2b.machines == {}
 

@@ -8,12 +8,14 @@ from typing import BinaryIO
 
 from app.errors import SandboxError
 from app.sandbox.container.engine import Client, Engine, put_down
+from app.sandbox.inside.base import Program
 from app.sandbox.seccomp import ARCHITECTURES, program
 
 CHUNK = 128 * 1024
 TOLD = 4096
 """Bytes of stderr that are kept for an error."""
-UPLOAD_SECONDS = 600.0
+FEED_SECONDS = 600.0
+MOST_SAID = 1024**2
 WRITE = 'mkdir -p -- "${1%/*}" && cat > "$1"'
 
 
@@ -36,7 +38,13 @@ class ContainerProgram:
         except (BrokenPipeError, ConnectionResetError) as error:
             raise SandboxError("The command in the sandbox is over.") from error
 
-    async def close_input(self) -> None:
+    async def feed(self, content: bytes | BinaryIO) -> None:
+        """All of it, and the end of stdin."""
+        if isinstance(content, bytes):
+            await self.write(content)
+        else:
+            while chunk := await asyncio.to_thread(content.read, CHUNK):
+                await self.write(chunk)
         self._client.stdin.close()
         with suppress(BrokenPipeError, ConnectionResetError):
             await self._client.stdin.wait_closed()
@@ -64,6 +72,7 @@ class ContainerMachine:
     """As `app.sandbox.inside.base.Machine` has it; a container's root may make no namespaces."""
 
     namespaces = False
+    limits_commands = False
     filters: Mapping[str, bytes] = MappingProxyType({name: program(name) for name in ARCHITECTURES})
 
     def __init__(self, engine: Engine, name: str) -> None:
@@ -79,23 +88,32 @@ class ContainerMachine:
         return ContainerProgram(self.engine, client)
 
     async def upload(self, path: str, content: bytes | BinaryIO) -> None:
-        sending = await self.start(["sh", "-c", WRITE, "sh", path])
-        clock = asyncio.timeout(UPLOAD_SECONDS)
+        await self.feed(["sh", "-c", WRITE, "sh", path], content)
+
+    async def feed(self, argv: Sequence[str], content: bytes | BinaryIO) -> str:
+        """What a program says that reads `content`; SandboxError where it fails or does not end in time."""
+        said = bytearray()
+        clock = asyncio.timeout(FEED_SECONDS)
+        program = await self.start(argv)
         try:
             async with clock:
-                with suppress(SandboxError):  # what went wrong is told by its end
-                    if isinstance(content, bytes):
-                        await sending.write(content)
-                    else:
-                        while chunk := await asyncio.to_thread(content.read, CHUNK):
-                            await sending.write(chunk)
-                await sending.close_input()
-                while await sending.read():
-                    pass
-                await sending.ended()
+                reading = asyncio.create_task(drained(program, said))
+                try:
+                    with suppress(SandboxError):  # what went wrong is told by its end
+                        await program.feed(content)
+                    await reading
+                finally:
+                    reading.cancel()
+                await program.ended()
         except TimeoutError as error:
             if not clock.expired():
                 raise
-            raise SandboxError(f"Sending files to the sandbox took longer than {UPLOAD_SECONDS:.0f} s.") from error
+            raise SandboxError(f"Sending files to the sandbox took longer than {FEED_SECONDS:.0f} s.") from error
         finally:
-            await sending.release()
+            await program.release()
+        return said.decode(errors="replace")
+
+
+async def drained(program: Program, said: bytearray) -> None:
+    while chunk := await program.read():
+        said += chunk[: MOST_SAID - len(said)]

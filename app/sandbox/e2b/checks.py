@@ -6,7 +6,7 @@ from app.sandbox.e2b.cloud import Cloud
 from app.sandbox.e2b.program import E2BMachine
 from app.sandbox.e2b.sandbox import E2BSandbox
 from app.sandbox.inside.execution import PLACE
-from app.sandbox.inside.steps import furnish
+from app.sandbox.inside.steps import furnish, step
 
 KEY_REPAIR = "Set E2B_API_KEY to a key of your E2B account, or use --sandbox bubblewrap."
 DOCTOR = "doctor"
@@ -23,6 +23,9 @@ REACH = (
     "        pass\n"
 )
 """Prints each address that answers."""
+TAKEN = 512 * 1024**2
+TAKE = f"import sys; held = bytearray({TAKEN}); sys.stdout.write(str(len(held)))"
+BY_GROUP = "[ ! -e /sys/fs/cgroup/cgroup.controllers ] || grep -cw memory /sys/fs/cgroup/cgroup.controllers"
 
 
 async def checks(cloud: Cloud) -> tuple[Check, ...]:
@@ -40,15 +43,28 @@ async def checks(cloud: Cloud) -> tuple[Check, ...]:
         repair = error.hint or "Look at the limits of your E2B account."
         return (account, Check("start", ok=False, detail=error.message, repair=repair))
     closed = Check("network policy", ok=True, detail="read back as it was sent: nothing is reachable")
-    sandbox = E2BSandbox(cloud, machine, DOCTOR, Limits())
+    sandbox = E2BSandbox(cloud, machine, DOCTOR, Limits(memory=TAKEN // 4))
     try:
         await furnish(E2BMachine(cloud, machine))
-        return (account, closed, *await _inside(sandbox))
+        grouped = (await step(E2BMachine(cloud, machine), f"{BY_GROUP} || true")).strip() == "1"
+        return (account, closed, *await _inside(sandbox), await _memory(sandbox, grouped))
     except SandboxError as error:
         repair = "The default template of your account needs bash, python3, tar, find and util-linux."
         return (account, closed, Check("commands", ok=False, detail=error.message, repair=repair))
     finally:
         await sandbox.destroy()
+
+
+async def _memory(sandbox: E2BSandbox, grouped: bool) -> Check:
+    """The machine has a limit of its own above it, which is E2B's to hold."""
+    taken = await sandbox.exec(["python3", "-I", "-c", TAKE], timeout=60)
+    how = "its processes together, by a control group" if grouped else "each of its processes by itself"
+    return Check(
+        "memory",
+        ok=not taken.ok,
+        detail=f"a command is held to its limit: {how}" if not taken.ok else "a command took four times its limit",
+        repair="Take a template whose memory is no more than a job may use.",
+    )
 
 
 async def _inside(sandbox: E2BSandbox) -> tuple[Check, ...]:

@@ -14,8 +14,8 @@ from app.errors import SandboxError
 from app.sandbox.e2b.calls import SECONDS, bounded
 from app.sandbox.e2b.cloud import Cloud
 
-WAITING = 64
-"""Words of the library that may wait to be read."""
+WAITING = 16
+"""Words of the library, of up to 4 MB each, that may wait to be read."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class E2BProgram:
         self._end.add_done_callback(lambda _: heard.words.put_nowait(""))
 
     async def read(self) -> bytes:
-        return (await self._heard.read()).encode()
+        return (await self._heard.read()).encode("utf-8", "replace")
 
     async def write(self, content: bytes) -> None:
         await bounded(self._handle.send_stdin(content), "writing to a command", seconds=self._seconds)
@@ -79,6 +79,7 @@ class E2BMachine:
     sandbox: AsyncSandbox
     namespaces: bool = True
     filters: Mapping[str, bytes] = field(default_factory=dict)
+    limits_commands: bool = True
 
     @property
     def patience(self) -> float:

@@ -52,6 +52,11 @@ class Machine(Protocol):
         """Programs that refuse system calls to its commands, by processor; empty where its kernel is its own."""
         ...
 
+    @property
+    def limits_commands(self) -> bool:
+        """Whether memory is to be limited for each command: not where the whole machine has that limit already."""
+        ...
+
     async def start(self, argv: Sequence[str]) -> Program:
         """SandboxError where the machine is lost or does not answer in time."""
         ...

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import math
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -15,6 +16,7 @@ from app.sandbox.base import Completed, Limits, OnOutput
 from app.sandbox.capture import HeadTail
 from app.sandbox.child import OUTPUT_CEILING
 from app.sandbox.inside.base import Machine, Program
+from app.sandbox.lines import Lines
 
 ACCOUNT = "agent"
 PLACE = "/var/lib/agent-fix"
@@ -26,7 +28,7 @@ INLINE = 64 * 1024
 """Bytes of an order that travel on a command line; larger ones are sent as a file."""
 GRACE = 30.0
 """What a command's own time limit, which is held inside, may be late for before the machine is given up."""
-LONGEST_LINE = 1024**2
+LONGEST_LINE = 128 * 1024
 KILL = b"k"
 
 
@@ -54,6 +56,7 @@ class Order:
             "keep": self.limits.output,
             "file_size": self.limits.file_size,
             "processes": self.limits.processes,
+            "memory": self.limits.memory if machine.limits_commands else 0,
             "ceiling": OUTPUT_CEILING,
             "apart": self.separate_stderr,
             "stream": self.on_output is not None,
@@ -65,13 +68,59 @@ class Order:
         return json.dumps(told).encode()
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a command ended, as the machine says."""
+
+    code: int
+    seconds: float
+    timed_out: bool
+    flooded: bool
+    dropped: int
+
+    @classmethod
+    def parsed(cls, content: bytes) -> "End":
+        """ValueError where it is anything else."""
+        try:
+            told = json.loads(content)
+        except RecursionError as error:
+            raise ValueError("too deep") from error
+        match told:
+            case {
+                "code": int(code),
+                "seconds": float(seconds),
+                "timed_out": bool(timed_out),
+                "flooded": bool(flooded),
+                "dropped": int(dropped),
+            } if 0 <= code < 256 and dropped >= 0 and math.isfinite(seconds):
+                return cls(code, seconds, timed_out, flooded, dropped)
+        raise ValueError("no end of a command")
+
+
+def understood(lines: Lines, piece: bytes) -> list[End | tuple[bytes, bytes]]:
+    """What the supervisor said: output by its kind, or the end. SandboxError where it is neither."""
+    try:
+        return [_understood(line) for line in lines.feed(piece)]
+    except ValueError as error:
+        raise SandboxError(f"The sandbox says what it should not: {error}.", hint=AGAIN) from error
+
+
+def _understood(line: bytes) -> End | tuple[bytes, bytes]:
+    kind, content = line[:1], line[1:]
+    if kind == b"x":
+        return End.parsed(content)
+    if kind not in {b"o", b"e"}:
+        raise ValueError("a line of no kind")
+    return kind, base64.b64decode(content, validate=True)
+
+
 @dataclass(slots=True, eq=False)
 class Execution:
     """An order under way. `kill` may be said at any time; `carry_out` then returns soon."""
 
     machine: Machine
     order: Order
-    _end: dict[str, Any] | None = None
+    _end: End | None = None
     _program: Program | None = None
     _killed: bool = False
     _over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -146,32 +195,19 @@ class Execution:
                 raise
             raise SandboxError(f"The sandbox did not end a command within {limit:.0f} s.", hint=AGAIN) from error
         if self._end is None:
-            await program.ended()
-            raise SandboxError("The sandbox ended a command without saying how.", hint=AGAIN)
+            await program.ended()  # which says why, where it can
 
     async def _listen(self, program: Program, out: HeadTail, err: HeadTail) -> None:
-        rest = b""
+        lines = Lines(LONGEST_LINE)
         while chunk := await program.read():
-            *lines, rest = (rest + chunk).split(b"\n")
-            if len(rest) > LONGEST_LINE:
-                raise SandboxError("The sandbox says what it should not.")
-            for line in lines:
-                self._hear(line, out, err)
-                if self._end is not None:
+            for said in understood(lines, chunk):
+                if isinstance(said, End):
+                    self._end = said
                     return
-
-    def _hear(self, line: bytes, out: HeadTail, err: HeadTail) -> None:
-        kind, content = line[:1], line[1:]
-        try:
-            if kind == b"x":
-                self._end = json.loads(content)
-                return
-            chunk = base64.b64decode(content, validate=True)
-        except ValueError as error:
-            raise SandboxError("The sandbox says what it should not.") from error
-        (err if kind == b"e" else out).add(chunk)
-        if self.order.on_output is not None:
-            self.order.on_output(chunk)
+                kind, content = said
+                (err if kind == b"e" else out).add(content)
+                if self.order.on_output is not None:
+                    self.order.on_output(content)
 
     async def _put_down(self, program: Program) -> None:
         """End the command and wait until everything that it started is gone."""
@@ -191,14 +227,16 @@ class Execution:
                 await program.kill()
 
     def _completed(self, out: HeadTail, err: HeadTail) -> Completed:
-        end = self._end or {}
+        end = self._end
+        if end is None:
+            raise SandboxError("The sandbox ended a command without saying how.", hint=AGAIN)
         apart = self.order.separate_stderr
         note = f"\n[ended: the command wrote more than {OUTPUT_CEILING // 1024**3} GiB of output]\n".encode()
         return Completed(
-            exit_code=int(end["code"]),
-            output=out.value() + (note if end["flooded"] else b""),
+            exit_code=end.code,
+            output=out.value() + (note if end.flooded else b""),
             stderr=err.value() if apart else b"",
-            seconds=float(end["seconds"]),
-            timed_out=bool(end["timed_out"]),
-            dropped=int(end["dropped"]) + out.dropped + (err.dropped if apart else 0),
+            seconds=end.seconds,
+            timed_out=end.timed_out,
+            dropped=end.dropped + out.dropped + (err.dropped if apart else 0),
         )

@@ -4,6 +4,7 @@ import asyncio
 import json
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 
 from app.errors import SandboxError
 from app.sandbox.base import ENV, FILLED, HOME, LISTING, WORKSPACE
@@ -18,6 +19,8 @@ NUMBER = 1500
 """Of the agent's account, where a machine has a kernel of its own."""
 _LAYER = f"{PLACE}/layer"
 _LEFT_OUT = f"{PLACE}/left-out.json"
+LEFT_OUT = f"cat {_LEFT_OUT} 2> /dev/null || echo '[]'"
+"""Says as JSON what was left out of the set-up."""
 
 PREPARE = f"""
 umask 022
@@ -98,8 +101,10 @@ async def step(machine: Machine, script: str, *arguments: str, seconds: float = 
     clock = asyncio.timeout(seconds)
     try:
         async with clock, started(machine, ["bash", "-euo", "pipefail", "-c", script, "step", *arguments]) as program:
-            while (chunk := await program.read()) and len(said) < MOST_SAID:
+            while chunk := await program.read():
                 said += chunk
+                if len(said) > MOST_SAID:
+                    raise SandboxError("The sandbox says what it should not: too much.", hint=GOES_ON)
             await program.ended()
     except TimeoutError as error:
         if not clock.expired():
@@ -119,4 +124,10 @@ async def note_left_out(machine: Machine, sentences: Sequence[str]) -> None:
 
 
 async def left_out(machine: Machine) -> tuple[str, ...]:
-    return tuple(json.loads(await step(machine, f"cat {_LEFT_OUT} 2> /dev/null || echo '[]'")))
+    """SandboxError where it is not what `note_left_out` wrote."""
+    said = await step(machine, f"cat {_LEFT_OUT} 2> /dev/null || echo '[]'")
+    with suppress(ValueError, RecursionError):
+        sentences = json.loads(said)
+        if isinstance(sentences, list) and all(isinstance(sentence, str) for sentence in sentences):
+            return tuple(sentences)
+    raise SandboxError("The sandbox says what it should not: its notes of the set-up are none.", hint=GOES_ON)

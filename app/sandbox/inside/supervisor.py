@@ -32,6 +32,7 @@ PATIENT_PASSES, PASSES, PASS_SECONDS = 20, 4000, 0.005
 """How often descendants are ended one by one, and how often at all, before this program gives up."""
 SETTLE_SECONDS = 2.0
 """How long a dead command's output is listened to: another command may have been given the other end of it."""
+GROUPS = Path("/sys/fs/cgroup")
 INIT = 'exec 3>&2 2> /dev/null; (exec 2>&3 3>&-; exec "$@"); exit $?'
 """Process 1: waits for the command, and says nothing itself. Its end is the end of everything in the namespace."""
 
@@ -77,10 +78,46 @@ def command(order: dict[str, Any]) -> list[str]:
     ]
 
 
-def filtered(filters: dict[str, str]) -> Callable[[], None] | None:
-    """What the new process does first: take on the filter of system calls for this processor, for good."""
+class Group:
+    """A control group (version 2) for one command's memory, where the machine lets us make one; 0 is no limit."""
+
+    def __init__(self, memory: int, mount: Path = GROUPS) -> None:
+        self.memory, self.place = memory, mount / f"agent-fix-{os.getpid()}"
+        if memory:
+            with suppress(OSError):
+                put(mount / "cgroup.subtree_control", "+memory")
+                self.place.mkdir()
+
+    def join(self) -> None:
+        """Or else a limit of this process, and of each that it starts."""
+        if not self.memory:
+            return
+        try:
+            put(self.place / "memory.max", str(self.memory))
+            with suppress(OSError):  # a kernel without swap has no such file
+                put(self.place / "memory.swap.max", "0")
+            put(self.place / "cgroup.procs", str(os.getpid()))
+        except OSError:  # data and not address space: V8 and Go reserve far more of that than they use
+            resource.setrlimit(resource.RLIMIT_DATA, (self.memory, self.memory))
+
+    def end(self) -> None:
+        for _ in range(PATIENT_PASSES):
+            with suppress(OSError):  # a dying process may hold it for a moment
+                self.place.rmdir()
+            if not self.place.exists():
+                break
+            time.sleep(PASS_SECONDS)
+
+
+def put(file: Path, text: str) -> None:
+    with file.open("r+") as opened:  # the kernel's own files only
+        opened.write(text)
+
+
+def begun(filters: dict[str, str], group: Group) -> Callable[[], None]:
+    """What the new process does first: take on its limit, and the filter of system calls for this processor."""
     if not filters:
-        return None
+        return group.join
     machine = os.uname().machine
     if machine not in filters:
         raise SystemExit(f"there is no filter of system calls for the processor {machine}")
@@ -90,6 +127,7 @@ def filtered(filters: dict[str, str]) -> Callable[[], None] | None:
     libc = ctypes.CDLL(None, use_errno=True)
 
     def take_on() -> None:
+        group.join()
         if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, told, 0, 0):
             raise OSError(ctypes.get_errno(), "no filter")
         _ = program  # held until here
@@ -262,6 +300,7 @@ def execute(order: dict[str, Any]) -> dict[str, Any]:
     source = standard_input(order)
     if not order["namespace"]:
         adopt()
+    group = Group(order["memory"])
     started = time.monotonic()
     apart = subprocess.PIPE if order["apart"] else subprocess.STDOUT
     try:
@@ -273,7 +312,7 @@ def execute(order: dict[str, Any]) -> dict[str, Any]:
                 stderr=apart,
                 bufsize=0,
                 env={},
-                preexec_fn=filtered(order["filters"]),  # noqa: PLW1509 - there is one thread
+                preexec_fn=begun(order["filters"], group),  # noqa: PLW1509 - there is one thread
             )
     except OSError as error:
         say("o", f"{error.strerror}\n".encode())
@@ -285,8 +324,10 @@ def execute(order: dict[str, Any]) -> dict[str, Any]:
         for kind, kept in talk.kept.items():
             say(kind, kept.value())
             dropped += kept.seen - len(kept.value())
+    code = talk.code()
+    group.end()
     return {
-        "code": talk.code(),
+        "code": code,
         "seconds": time.monotonic() - started,
         "timed_out": talk.timed_out,
         "flooded": talk.flooded,
