@@ -13,7 +13,7 @@ PROGRAMS = (
     *("bash", "sh", "env", "cat", "ls", "echo", "true", "false", "sleep", "head", "tail", "seq", "stat", "find", "tar"),
     *("gzip", "git", "python3", "setpriv", "setsid", "sha256sum", "printf", "mkdir", "mv", "rm", "cp", "ln", "chmod"),
     *("chown", "install", "dirname", "realpath", "id", "wc", "tr", "grep", "sed", "touch", "kill", "mount", "unshare"),
-    *("sort", "uniq", "cut", "date", "test", "expr", "dd", "prlimit", "node"),
+    *("sort", "uniq", "cut", "date", "test", "expr", "dd", "prlimit", "base64"),
 )
 DIRECTORIES = ("usr", "usr/bin", "usr/lib", "usr/sbin", "etc", "var", "var/lib", "root", "home", "run", "proc", "sys")
 SHARED = ("tmp", "var/tmp")

@@ -14,7 +14,7 @@ from app.sandbox.profile import SYSTEM_PATH
 DEFAULT = "python:3.12-bookworm"
 NEEDED = (
     *("python3", "sh", "bash", "git", "find", "tar", "gzip", "sleep", "env", "setpriv"),
-    *("grep", "mv", "realpath", "install"),
+    *("grep", "mv", "realpath", "install", "base64"),
 )
 """Programs without which no sandbox can be made, or no job be done."""
 TOOLS = ("node", "npm", "yarn", "pnpm", "cargo", "go")

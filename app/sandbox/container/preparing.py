@@ -5,7 +5,7 @@ import hashlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,10 +18,11 @@ from app.sandbox.container.image import Image
 from app.sandbox.container.machine import ContainerMachine
 from app.sandbox.container.profile import SCOPE, Wanted
 from app.sandbox.container.sandbox import ContainerSandbox
+from app.sandbox.container.scripts import FILL, arguments
 from app.sandbox.egress import EgressProxy
 from app.sandbox.inside.packing import Packed, packing
 from app.sandbox.inside.passage import passage
-from app.sandbox.inside.steps import ARCHIVE, CLEAR, COLLECT, OPEN, SEAL, UNPACK, furnish, note_left_out, step
+from app.sandbox.inside.steps import CLEAR, COLLECT, OPEN, SEAL, note_left_out, step
 from app.sandbox.layer_build import COMMAND_SECONDS, PORT, carry_out
 from app.sandbox.layers import alone
 from app.sandbox.upstream import Upstream
@@ -39,8 +40,6 @@ CERTIFICATES = frozenset(
     }
 )
 """Variables of package clients that name a file of this machine; no repository can set one of them."""
-QUIET = ": > /etc/resolv.conf; echo '127.0.0.1 localhost sandbox' > /etc/hosts"
-"""The engine writes this machine's names and name servers there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +54,13 @@ class Workshop:
 
     @asynccontextmanager
     async def made(self, wanted: Wanted) -> AsyncIterator[ContainerMachine]:
-        """A container that is started and proved, and furnished with nothing of the project; gone after an error."""
+        """A container that is started and proved, with nothing of the project yet; gone after an error."""
         machine = ContainerMachine(self.engine, wanted.name)
         finished = False
         try:
             await self.engine.create(wanted.arguments())
             await prove(self.engine, wanted)
             await self.engine.start(wanted.name)
-            await step(machine, QUIET)
-            await furnish(machine, number(wanted))
             yield machine
             finished = True
         finally:
@@ -98,7 +95,7 @@ class Workshop:
         setup = spec.setup or Setup()
         wanted = Wanted(f"agent-fix-setup-{secrets.token_hex(8)}", self.scope, spec.key, base, spec.limits)
         async with packing(spec.fill) as tree, self.made(wanted) as machine:
-            await fill(machine, tree)
+            await filled(machine, FILL, arguments(number(wanted), tree.files), tree)
             await step(machine, OPEN, target)
             failed = await self._carry_out(machine, spec, setup, on_output)
             if target == ENV:
@@ -156,10 +153,10 @@ def _unused(marks: Path) -> list[Path]:
     return [path for path in kept if path.stat().st_mtime < oldest]
 
 
-async def fill(machine: ContainerMachine, tree: Packed) -> None:
+async def filled(machine: ContainerMachine, script: str, words: Sequence[str], tree: Packed) -> str:
+    """What the script says that gets the tree on its stdin."""
     tree.archive.seek(0)
-    await machine.upload(ARCHIVE, tree.archive)
-    await step(machine, UNPACK, str(tree.files))
+    return await machine.feed(["bash", "-euo", "pipefail", "-c", script, "fill", *words], tree.archive)
 
 
 async def prove(engine: Engine, wanted: Wanted) -> None:

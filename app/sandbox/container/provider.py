@@ -1,6 +1,7 @@
 """Sandboxes in containers: found again by their name, or made, filled, prepared and only then opened."""
 
 import hashlib
+import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,11 +13,12 @@ from app.sandbox.container.checks import checks
 from app.sandbox.container.engine import Engine
 from app.sandbox.container.image import DEFAULT, ask_image, find_image
 from app.sandbox.container.machine import ContainerMachine
-from app.sandbox.container.preparing import QUIET, Workshop, fill, forget_unused
+from app.sandbox.container.preparing import Workshop, filled, forget_unused, number
 from app.sandbox.container.profile import KEY, SCOPE, Wanted
 from app.sandbox.container.sandbox import ContainerSandbox
+from app.sandbox.container.scripts import OPEN, REOPEN, UNREADY, arguments
 from app.sandbox.inside.packing import packing
-from app.sandbox.inside.steps import AGAIN, FINISH, left_out, step
+from app.sandbox.inside.steps import step
 from app.sandbox.layer_build import FORWARDER_PROGRAM
 from app.sandbox.layers import machine_proxy
 from app.sandbox.probe import essential
@@ -67,10 +69,13 @@ class ContainerProvider:
         if not KEY_FORM.fullmatch(spec.key):
             raise SandboxError(f"A sandbox key may have letters, digits and ._:@=+- only, not {spec.key!r}.")
         workshop = await self._workshop()
-        machine = await self._again(spec) or await self._new(workshop, spec, on_output)
+        machine = ContainerMachine(self._engine, self._wanted(spec).name)
+        left_out = await self._again(machine, spec)
+        if left_out is None:
+            left_out = await self._new(workshop, spec, on_output)
         environment = {**workshop.image.variables(), **dict(spec.setup.environment if spec.setup else ())}
         sandbox = ContainerSandbox(machine, spec.key, spec.limits, environment, spec.way_out)
-        sandbox.left_out = await left_out(machine)
+        sandbox.left_out = tuple(json.loads(left_out))
         return sandbox
 
     async def tools(self) -> frozenset[str]:
@@ -96,39 +101,40 @@ class ContainerProvider:
         digest = hashlib.sha256(f"{self._scope} {spec.key}".encode()).hexdigest()[:24]
         return Wanted(f"agent-fix-{digest}", self._scope, spec.key, image, spec.limits)
 
-    async def _again(self, spec: Spec) -> ContainerMachine | None:
-        """The container of that key, if it came to be ready; what did not is removed."""
+    async def _again(self, machine: ContainerMachine, spec: Spec) -> str | None:
+        """What was left out of the set-up of the container of that key, as JSON, if that came to be ready; what did
+        not is removed."""
         wanted = self._wanted(spec)
         told = await self._engine.container(wanted.name)
         if told is None:
             return None
-        machine = ContainerMachine(self._engine, wanted.name)
         if told["State"].get("Running"):
             await self._engine.stop(wanted.name)  # a process of ours died, and something of it may go on
         if wanted.difference(told):
             logger.warning("the container of %s is not as it was made; it is made again", spec.key)
         else:
             await self._engine.start(wanted.name)
-            if (await step(machine, f"{AGAIN} && echo ready || echo unready")).strip() == "ready":
-                await step(machine, QUIET)
-                return machine
+            said = (await step(machine, REOPEN)).strip()
+            if said != UNREADY:
+                return said
             logger.warning("the sandbox %s was never finished; it is made again", spec.key)
         await self._engine.remove(wanted.name)
         return None
 
-    async def _new(self, workshop: Workshop, spec: Spec, on_output: OnOutput | None) -> ContainerMachine:
+    async def _new(self, workshop: Workshop, spec: Spec, on_output: OnOutput | None) -> str:
+        """What was left out of its set-up, as JSON."""
         async with packing(spec.fill) as tree:
             image = workshop.image.name
-            image = await workshop.prepared(
-                image, replace(spec, fill=_nothing), spec.tools, target=TOOLS, on_output=on_output
-            )
+            apart = replace(spec, fill=_nothing)
+            image = await workshop.prepared(image, apart, spec.tools, target=TOOLS, on_output=on_output)
             image = await workshop.prepared(image, spec, spec.setup, on_output=on_output)
-            async with workshop.made(self._wanted(spec, image)) as machine:
-                await fill(machine, tree)
-                await step(machine, FINISH, *(spec.setup.directories if spec.setup else ()))
+            wanted = self._wanted(spec, image)
+            words = arguments(number(wanted), tree.files, *(spec.setup.directories if spec.setup else ()))
+            async with workshop.made(wanted) as machine:
+                left_out = await filled(machine, OPEN, words, tree)
                 if spec.way_out is not None:
                     await machine.upload(FORWARDER, FORWARDER_PROGRAM.read_bytes())
-            return machine
+            return left_out
 
 
 def _nothing(tree: Path) -> None:
