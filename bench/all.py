@@ -7,13 +7,19 @@ import platform
 import tempfile
 from pathlib import Path
 
-from bench import memory, start, steps, tokens
+from bench import memory, start, steps, tokens, workspaces
 from bench.ground import Command, Ground
 from bench.installs import MINI
 from bench.table import Row, render
 from tests.fakes.recording import Recording, edit
 
-PARTS = {"start": start.measure, "steps": steps.measure, "memory": memory.measure, "tokens": tokens.measure}
+PARTS = {
+    "start": start.measure,
+    "steps": steps.measure,
+    "memory": memory.measure,
+    "tokens": tokens.measure,
+    "workspaces": workspaces.measure,
+}
 
 
 def main() -> None:
@@ -35,7 +41,8 @@ def main() -> None:
 
 def measure(ground: Ground, repeat: int, only: str | None, mini: Path | None) -> list[Row]:
     ground.prepare()
-    warm(ground)
+    if only != "workspaces":
+        warm(ground)
     return [row for name, part in PARTS.items() if only in (None, name) for row in part(ground, repeat, mini)]
 
 

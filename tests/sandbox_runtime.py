@@ -27,14 +27,14 @@ PACKAGES = (
 
 def srt_environment() -> dict[str, str]:
     """An environment in which srt is found, along PATH."""
-    found = _found()
+    found = obtained_srt()
     if isinstance(found, str):
         pytest.skip(f"NOT TESTED with srt: {found}")
     return {"PATH": f"{found}:{os.environ['PATH']}", "HOME": os.environ["HOME"]}
 
 
 @cache
-def _found() -> Path | str:
+def obtained_srt() -> Path | str:
     """The directory of its program, or why there is none; one try for a process."""
     try:
         programs = installed(CACHE, PACKAGES, None) / ".bin"

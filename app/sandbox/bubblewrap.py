@@ -30,7 +30,7 @@ from app.sandbox.layers import Layer, ensure_layer, machine_proxy
 from app.sandbox.machine import Survey, survey
 from app.sandbox.orphans import end_orphans
 from app.sandbox.probe import Ground, checks, essential
-from app.sandbox.profile import Machine, Mount
+from app.sandbox.profile import Mount
 from app.sandbox.repair import start_repair, surroundings
 from app.sandbox.setup import WORK_ENVIRONMENT
 from app.sandbox.workplace import Workplace
@@ -108,23 +108,12 @@ class BubblewrapProvider:
         ensure = partial(ensure_layer, machine, caches=self._caches, upstream=upstream, on_output=on_output)
         layer = await ensure(spec)
         tools = await ensure(replace(spec, setup=spec.tools, fill=_nothing), target=TOOLS) if spec.tools else None
-        await asyncio.to_thread(place.prepare, spec.fill)
-        await self._list(place, machine, spec)
-        if layer is not None:
-            await asyncio.to_thread(layer.place, place.tree, machine.owner)
+        await asyncio.to_thread(_prepare, place, spec, layer)
         environment = {**dict(spec.setup.environment if spec.setup else ()), **dict(WORK_ENVIRONMENT)}
         box = Box(
             machine, lambda: [*_mounts(place, layer), *_agents(place, tools, spec.way_out)], spec.limits, environment
         )
         return BubblewrapSandbox(place, box, layer.left_out if layer else ())
-
-    async def _list(self, place: Workplace, machine: Machine, spec: Spec) -> None:
-        """Note what the tree looks like before anybody works in it, and before directories of the set-up cover it."""
-        box = Box(machine, lambda: _mounts(place, None), spec.limits, {})
-        try:
-            await note_fresh(place, box)
-        finally:
-            await box.close()
 
     async def survey(self) -> Survey:
         """What this machine offers; made once."""
@@ -141,6 +130,14 @@ class BubblewrapProvider:
 
 def _nothing(tree: Path) -> None:
     """An agent's programs need no project."""
+
+
+def _prepare(place: Workplace, spec: Spec, layer: Layer | None) -> None:
+    """In this order: what the tree looks like is noted before directories of the set-up cover it."""
+    place.prepare(spec.fill)
+    note_fresh(place)
+    if layer is not None:
+        layer.place(place.tree, place.owner)
 
 
 def _agents(place: Workplace, tools: Layer | None, way_out: Path | None) -> Iterator[Mount]:

@@ -1,18 +1,21 @@
-"""The listing of a tree as `fill` left it, taken before anybody works in it: what changes are found against."""
+"""The listing of a tree as `fill` left it, taken before anybody works in it: what changes are found against.
 
-import asyncio
+It is made on the host, for no program of the project has been there yet, and by the same program as later ones inside:
+a file that nobody touched has the same line in both.
+"""
+
+import subprocess
 
 from app.errors import SandboxError
 from app.sandbox.base import LISTING
-from app.sandbox.command import Executor
 from app.sandbox.workplace import Workplace
 
 
-async def note_fresh(place: Workplace, executor: Executor) -> None:
+def note_fresh(place: Workplace, program: str = LISTING[0]) -> None:
+    """Blocking. `program` is GNU's find."""
     if place.filled.exists():
         return
-    listing = bytearray()
-    listed = await executor.exec(LISTING, on_output=listing.extend)
-    if not listed.ok:
-        raise SandboxError(f"The new work tree could not be listed: {listed.output.decode(errors='replace')}")
-    await asyncio.to_thread(place.mark, bytes(listing))
+    listed = subprocess.run((program, *LISTING[1:]), cwd=place.tree, env={}, capture_output=True, check=False)
+    if listed.returncode:
+        raise SandboxError(f"The new work tree could not be listed: {listed.stderr.decode(errors='replace')}")
+    place.mark(listed.stdout)

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 from app.errors import SandboxError
-from app.sandbox.base import ENV, FILLED, HOME, WORKSPACE, Check, OnOutput, Sandbox, Setup, Spec
+from app.sandbox.base import ENV, FILLED, HOME, LISTING, WORKSPACE, Check, OnOutput, Sandbox, Setup, Spec
 from app.sandbox.child import Order
 from app.sandbox.command import Command
 from app.sandbox.egress import EgressProxy
@@ -133,7 +133,6 @@ class SrtProvider:
         async with AsyncExitStack() as unproven:
             unproven.push_async_callback(sandbox.close)
             await essential(sandbox, self._root)
-            await note_fresh(sandbox.place, sandbox)
             if spec.setup is not None and spec.setup.commands:
                 async with sandbox.reaching(spec.setup, self._environment):
                     await sandbox.set_up(spec.setup, on_output)
@@ -149,7 +148,7 @@ class SrtProvider:
         srt, toolchains = await self._survey()
         place = Workplace(self._root, spec.key, ROOT_UID if _root() else None)
         await asyncio.to_thread(end_left, place)
-        await asyncio.to_thread(_prepare, place, spec)
+        await asyncio.to_thread(_prepare, place, spec, srt)
         return SrtSandbox(place, spec, srt, toolchains)
 
     async def _survey(self) -> tuple[Srt, Toolchains]:
@@ -191,9 +190,10 @@ def _make_places(outside: Path, places: Iterable[Path], owner: int | None) -> No
         outside.chmod(0o711)
 
 
-def _prepare(place: Workplace, spec: Spec) -> None:
+def _prepare(place: Workplace, spec: Spec, srt: Srt) -> None:
     """As root, the directories above a job's own let the other user through, and show nothing of themselves."""
     place.prepare(spec.fill)
+    note_fresh(place, srt.stand_ins.get(LISTING[0], LISTING[0]))
     place.own(place.directory / "env")
     (place.directory / CANARY).write_text("out of sight\n", "utf-8")
     if place.owner is None:

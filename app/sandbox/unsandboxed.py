@@ -47,7 +47,7 @@ class UnsandboxedProvider:
         await asyncio.to_thread(end_left, place)
         await asyncio.to_thread(place.prepare, spec.fill)
         sandbox = Unsandboxed(place, spec, self._path)
-        await note_fresh(place, sandbox)
+        await asyncio.to_thread(note_fresh, place)
         if spec.setup is not None and spec.setup.commands:
             await asyncio.to_thread(place.own, place.directory / "env")
             await sandbox.set_up(spec.setup, on_output)

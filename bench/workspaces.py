@@ -1,0 +1,152 @@
+"""How long until a workspace is ready, in each kind of sandbox: the first on a machine, the next, and one again."""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from time import monotonic
+
+from e2b import AsyncSandbox
+
+from app.bootstrap.sandboxes import make_provider
+from app.errors import AgentFixError
+from app.sandbox.base import SandboxProvider, Setup, Spec
+from app.sandbox.bubblewrap import BubblewrapProvider
+from app.sandbox.e2b.cloud import Account
+from app.sandbox.e2b.provider import E2BProvider
+from app.sandbox.srt import SrtProvider
+from app.settings import read_settings
+from bench.ground import Ground
+from bench.table import Row
+from tests.e2b.server import local_e2b
+from tests.sandbox_runtime import obtained_srt
+
+FILES, BYTES = 500, 2_000
+"""Of the tree that is written into each workspace."""
+SETUP = Setup(("mkdir -p /env/bin && cp /bin/true /env/bin/tool",), key="bench")
+AIM_BUBBLEWRAP = 0.1
+AIM_BEYOND_CREATE = 0.15
+
+
+@dataclass(slots=True)
+class Taken:
+    """Seconds. `create` is what E2B's own library takes to make a machine, and nothing of ours."""
+
+    cold: list[float] = field(default_factory=list)
+    warm: list[float] = field(default_factory=list)
+    again: list[float] = field(default_factory=list)
+    create: list[float] = field(default_factory=list)
+
+
+Make = Callable[[Path], SandboxProvider]
+
+
+def measure(ground: Ground, repeat: int, _: Path | None) -> list[Row]:
+    """Everywhere the same tree, and a set-up without a download. What cannot be had here is said, not left out."""
+    rows: list[Row] = []
+    absent: list[str] = []
+    for name in ("bubblewrap", "e2b", "srt", "docker", "podman"):
+        try:
+            with provided(name, ground.root) as (make, create):
+                taken = asyncio.run(_measured(make, create, ground.root, repeat))
+        except (AgentFixError, Absent) as why:
+            absent.append(f"{name}: not measured. {why}")
+            continue
+        rows += rows_of(name, taken)
+    if absent:
+        print("\n".join([*absent, ""]))
+    return rows
+
+
+class Absent(Exception):  # noqa: N818 - a state of the machine
+    """This kind of sandbox cannot be had here."""
+
+
+@contextmanager
+def provided(name: str, root: Path) -> Iterator[tuple[Make, Callable[[], Awaitable[None]] | None]]:
+    """What makes a provider whose state is in a directory; for E2B also what makes a machine without us."""
+    with ExitStack() as stack:
+        match name:
+            case "bubblewrap":
+                environment = dict(os.environ)
+                yield (
+                    lambda place: BubblewrapProvider(place / "jobs", caches=place / "caches", environment=environment),
+                    None,
+                )
+            case "e2b":
+                if os.geteuid():
+                    raise Absent("A machine of the local E2B has two accounts, which only root can make.")
+                account = stack.enter_context(local_e2b(root / "e2b")).account
+                yield (
+                    lambda place: E2BProvider(account, scope=str(place), caches=place / "caches"),
+                    lambda: _create(account),
+                )
+            case "srt":
+                found = obtained_srt()
+                if isinstance(found, str):
+                    raise Absent(found)
+                path = {"PATH": f"{found}:{os.environ['PATH']}", "HOME": os.environ["HOME"]}
+                yield lambda place: SrtProvider(place / "jobs", environment=path), None
+            case _:
+                yield lambda place: make_provider(name, read_settings(place)), None
+
+
+async def _create(account: Account) -> None:
+    machine = await AsyncSandbox.create(timeout=60, **account.parameters)
+    await AsyncSandbox.kill(machine.sandbox_id, **account.parameters)
+
+
+async def _measured(make: Make, create: Callable[[], Awaitable[None]] | None, root: Path, repeat: int) -> Taken:
+    taken = Taken()
+    for turn in range(repeat):
+        with tempfile.TemporaryDirectory(prefix="workspaces-", dir=root) as directory:
+            place = Path(directory)
+            for parent in (root, place):
+                parent.chmod(0o711)  # as root, srt's commands are another user's
+            provider = make(place)
+            for among, key in ((taken.cold, "first"), (taken.warm, "next"), (taken.again, "next")):
+                among.append(await _opened(provider, f"{key}-{turn}"))
+            for key in ("first", "next"):
+                await (await provider.open(_spec(f"{key}-{turn}"))).destroy()
+        if create is not None:
+            begun = monotonic()
+            await create()
+            taken.create.append(monotonic() - begun)
+    return taken
+
+
+async def _opened(provider: SandboxProvider, key: str) -> float:
+    begun = monotonic()
+    sandbox = await provider.open(_spec(key))
+    seconds = monotonic() - begun
+    await sandbox.close()
+    return seconds
+
+
+def _spec(key: str) -> Spec:
+    return Spec(key, _fill, SETUP)
+
+
+def _fill(tree: Path) -> None:
+    for number in range(FILES):
+        directory = tree / f"package{number % 20}"
+        directory.mkdir(exist_ok=True)
+        (directory / f"module{number}.py").write_bytes(b"x" * BYTES)
+
+
+def rows_of(name: str, taken: Taken) -> list[Row]:
+    aim = AIM_BUBBLEWRAP if name == "bubblewrap" else None
+    rows = [
+        Row(f"workspace in {name}, the first", taken.cold, "s"),
+        Row("  the next", taken.warm, "s", aim=aim),
+        Row("  opened again", taken.again, "s"),
+    ]
+    if taken.create:
+        beyond = [seconds - median(taken.create) for seconds in taken.warm]
+        rows.append(Row("  a machine made and ended without us", taken.create, "s"))
+        rows.append(Row("  the next, beyond that", beyond, "s", aim=AIM_BEYOND_CREATE))
+    return rows
