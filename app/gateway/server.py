@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from app.gateway.gateway import Gateway
 from app.gateway.wires import PATHS, Refusal, refusal_body
@@ -20,9 +21,20 @@ from app.model.tokens import count_text
 
 T = TypeVar("T")
 START_SECONDS = 10.0
+TOO_LARGE = 413
 NOBODY_LISTENS = 499
+MOST_CONNECTIONS = 256
 SOCKET_MODE = 0o666
 """The agent is another user; the directory around the socket is for who may come here."""
+
+
+class BoundedProtocol(H11Protocol):
+    """Connections are files of the process that does the job, which needs some for itself."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # so it is in uvicorn
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS:
+            transport.abort()
 
 
 class SilentServer(uvicorn.Server):
@@ -43,7 +55,7 @@ async def serving(gateway: Gateway, socket: Path) -> AsyncIterator[None]:
         log_config=None,
         log_level="critical",
         access_log=False,
-        http="h11",
+        http=BoundedProtocol,
         ws="none",
         timeout_graceful_shutdown=0,
     )
@@ -132,7 +144,7 @@ async def _hung_up(request: Request) -> None:
 
 async def _read(request: Request, most: int) -> bytes:
     """The body, refused before it is read where it says how large it is, and while it is read where it does not."""
-    refusal = Refusal(413, "too_large", f"A request has at most {most:,} bytes.")
+    refusal = Refusal(TOO_LARGE, "too_large", f"A request has at most {most:,} bytes.")
     declared = request.headers.get("content-length", "0")
     if not declared.isdigit() or int(declared) > most:
         raise refusal
@@ -146,4 +158,6 @@ async def _read(request: Request, most: int) -> bytes:
 
 def _refused(wire: Wire, refusal: Refusal) -> Response:
     headers = {"retry-after": f"{refusal.retry_after:.0f}"} if refusal.retry_after is not None else {}
+    if refusal.status == TOO_LARGE:
+        headers["connection"] = "close"  # or else the rest of it would be read all the same
     return JSONResponse(refusal_body(wire, refusal), refusal.status, headers)
