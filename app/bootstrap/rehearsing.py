@@ -8,11 +8,10 @@ from app.bootstrap.outsider import Outsider
 from app.bootstrap.sandboxes import make_provider
 from app.errors import AgentFixError
 from app.runners.recipe import Recipe
-from app.runners.rehearsal.stage import Play, Rehearsed, rehearse
+from app.runners.rehearsal.stage import Play, Rehearsed, in_short, rehearse
 from app.sandbox.base import Spec
 from app.sandbox.hosts import asked_once
 from app.settings import Settings, python_interpreter
-from app.text import one_line
 
 SANDBOX = "bubblewrap"
 
@@ -27,7 +26,7 @@ async def rehearsed(recipe: Recipe, settings: Settings) -> Rehearsed:
             spec = Spec(f"rehearsal.{recipe.name}.{secrets.token_hex(4)}", play.fill)
             sandbox = await provider.open(replace(spec, tools=tools, way_out=guest.socket))
         except AgentFixError as error:
-            return Rehearsed(stopped_at="was installed", reason=one_line(error.message))
+            return Rehearsed(stopped_at="was installed", reason=in_short(error.message))
         try:
             return await rehearse(recipe, sandbox, guest.socket, play)
         finally:

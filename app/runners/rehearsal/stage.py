@@ -29,6 +29,8 @@ from app.tree import Entry
 Act = Literal["was installed", "asked its model", "executed commands", "changed the file", "handed in", "ended well"]
 PATH, BEFORE, AFTER = "sum.py", "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
 HANDED_IN = Submission(summary="add adds.", reproduction="python3 -c 'from sum import add; assert add(2, 2) == 4'")
+SHORT = 480
+"""Characters of a reason, for a line in a table."""
 BUDGET = Budget(minutes=10, steps=20)
 BRIEF = f"# add subtracts\n\n`add` in {PATH} subtracts. Make it add."
 
@@ -82,7 +84,7 @@ async def rehearse(recipe: Recipe, sandbox: Sandbox, socket: Path, play: Play) -
     try:
         ending = await runner.work(Assignment(brief=BRIEF), _accept)
     except AgentFixError as error:
-        return Rehearsed(stopped_at="asked its model", reason=one_line(error.message))
+        return Rehearsed(stopped_at="asked its model", reason=in_short(error.message))
     [done] = runner.rounds
     stopped = _stopped_at(model, play, done, blobs, ending)
     return Rehearsed(
@@ -112,6 +114,12 @@ def _reason(done: Round, ending: Ending) -> str:
         return f"A call was refused: {refused}"
     said = " ".join(done.output.split())[-300:]
     return ending.reason or f"Exit code {done.exit_code}. It said: {said}"
+
+
+def in_short(text: str) -> str:
+    """A sentence and its explanation, of which the end is what tells most."""
+    line = one_line(text)
+    return line if len(line) <= SHORT else f"{line[: SHORT // 3]} … {line[-SHORT * 2 // 3 :]}"
 
 
 async def _accept(_: Submission) -> Review:
