@@ -6,8 +6,9 @@ To let another kind join: add it to PROVIDERS, with `isolated` telling whether i
 import asyncio
 import hashlib
 import os
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -16,10 +17,12 @@ import pytest
 from app.errors import SandboxError, SetupError
 from app.sandbox.base import ENV, FILLED, HOME, WORKSPACE, Limits, Sandbox, SandboxProvider, Setup, Spec
 from app.sandbox.bubblewrap import BubblewrapProvider
+from app.sandbox.changes import baseline, export
 from app.sandbox.e2b.provider import E2BProvider
 from app.sandbox.unsandboxed import UnsandboxedProvider
 from tests.containers.engines import provided
 from tests.e2b.server import local_e2b
+from tests.fakes.memory_tree import MemoryTree
 from tests.fakes.sandboxes import filler, opened, shell
 from tests.sandbox_runtime import at_srt
 
@@ -44,6 +47,7 @@ PROVIDERS: dict[str, Callable[[Path], AbstractContextManager[SandboxProvider]]] 
 }
 FILES = {"README.md": b"hello\n", "src/a.py": b"a = 1\n"}
 SMALL = Limits(output=4096)
+LARGE = Limits(output=1_000_000)
 START_SECONDS = {"srt": 4.0}
 """In which a command has begun, also where all processors are busy."""
 
@@ -252,6 +256,84 @@ class TestLimits:
             await sandbox.exec(["/bin/true"])
 
 
+ODD = (
+    "sp ace/ in /front",
+    "-rf",
+    "quo'te\"s`",
+    "$(id) ${HOME} %s",
+    "back\\slash\\n",
+    "new\nline",
+    "tab\tand \x7f",
+    "*?[a-z]{b,c}",
+    "~",
+    "#!",
+    "ünï-e\u0301-日本-\U0001f40d",
+    "caf\udce9",  # no UTF-8
+    "x" * 255,
+    f"{'deep/' * 200}down",
+    "CON",
+    "trailing. ",
+)
+READ_ODD = "find . -type f -exec sha256sum -z -- {} +"
+MAKE_ODD = 'for name; do printf %s "$name" > "./$name.made"; cat "./$name.made"; done'
+
+
+class TestFiles:
+    async def test_odd_names_arrive_and_are_made(self, provider: SandboxProvider) -> None:
+        contents = {name: os.fsencode(name) * 3 for name in ODD}
+        async with opened(provider, Spec("odd", filler(contents), limits=LARGE)) as sandbox:
+            done = await sandbox.exec(["/bin/bash", "-c", READ_ODD])
+            assert _by_name(done.output) == {os.fsencode(name): _digest(text) for name, text in contents.items()}
+            names = [name[:200] for name in ODD if "\udce9" not in name]
+            made = await sandbox.exec(["/bin/sh", "-euc", MAKE_ODD, "sh", *names])
+            assert made.ok, made
+            assert made.output.decode() == "".join(names)
+
+    @pytest.mark.parametrize("count", [1_000, pytest.param(100_000, marks=pytest.mark.full)])
+    async def test_many_files_arrive_and_one_change_is_found(self, provider: SandboxProvider, count: int) -> None:
+        files = {f"{number % 97}/{number}.txt": b"%d\n" % number for number in range(count)}
+        base = baseline(MemoryTree(files))
+        async with opened(provider, Spec("many", filler(files), limits=LARGE)) as sandbox:
+            assert await shell(sandbox, "find . -type f | wc -l; cat 7/7.txt", timeout=120) == f"{count}\n7\n"
+            await shell(sandbox, "echo x >> 7/7.txt; rm 8/8.txt; echo new > new")
+            patch = await export(sandbox, base)
+            told = {change.path: change.content for change in patch.changes}
+            assert told == {"7/7.txt": b"7\nx\n", "8/8.txt": None, "new": b"new\n"}
+
+    @pytest.mark.parametrize("megabytes", [5, pytest.param(50, marks=pytest.mark.full)])
+    async def test_a_large_file_goes_in_and_comes_out(self, provider: SandboxProvider, megabytes: int) -> None:
+        content = os.urandom(1_000_000) * megabytes
+        async with opened(provider, Spec("large", filler({"large": content}), limits=LARGE)) as sandbox:
+            assert (await shell(sandbox, "sha256sum large")).split()[0] == _digest(content)
+            seen = hashlib.sha256()
+            done = await sandbox.exec(["/bin/cat", "large"], timeout=300, on_output=seen.update)
+            assert (seen.hexdigest(), done.dropped) == (_digest(content), len(content) - LARGE.output)
+            entered = await sandbox.exec(["/usr/bin/sha256sum"], timeout=300, stdin=content)
+            assert entered.output.split()[0].decode() == _digest(content)
+
+
+class TestLosing:
+    async def test_what_vanishes_in_the_middle_is_never_an_empty_result(self, provider: SandboxProvider) -> None:
+        sandbox = await provider.open(Spec("lost", filler(FILES)))
+        before, begun = _descendants(), asyncio.Event()
+        running = asyncio.create_task(
+            sandbox.exec(["/bin/sh", "-c", "echo begun; exec sleep 300"], timeout=300, on_output=lambda _: begun.set())
+        )
+        await begun.wait()
+        for pid in _descendants() - before:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            done = await running
+        except SandboxError:
+            pass
+        else:
+            assert (done.ok, done.output) == (False, b"begun\n")
+        await sandbox.close()
+        async with opened(provider, Spec("lost", filler(FILES))) as again:
+            assert await shell(again, "cat README.md src/a.py") == "hello\na = 1\n"
+
+
 class TestSetup:
     async def test_its_result_is_there_and_first_on_the_path(self, provider: SandboxProvider) -> None:
         script = f"mkdir -p {ENV}/bin && printf '#!/bin/sh\\necho made\\n' > {ENV}/bin/tool && chmod +x {ENV}/bin/tool"
@@ -283,3 +365,27 @@ async def test_every_check_has_a_name_and_a_repair_where_it_fails(provider: Sand
     assert checks
     assert all(check.name and check.detail for check in checks)
     assert all(check.ok or check.repair for check in checks)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _by_name(listed: bytes) -> dict[bytes, str]:
+    """What `sha256sum -z` says."""
+    rows = (row.split(b"  ", 1) for row in listed.split(b"\0") if row)
+    return {name.removeprefix(b"./"): digest.decode() for digest, name in rows}
+
+
+def _descendants() -> set[int]:
+    """Processes that this one has started, and theirs."""
+    parents: dict[int, list[int]] = {}
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents.setdefault(int(place.read_text().rpartition(")")[2].split()[1]), []).append(int(place.parent.name))
+    found, waiting = set[int](), [os.getpid()]
+    while waiting:
+        children = parents.get(waiting.pop(), [])
+        found.update(children)
+        waiting += children
+    return found
