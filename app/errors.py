@@ -99,6 +99,10 @@ class SandboxError(AgentFixError):
         return False
 
 
+class LostSandboxError(SandboxError):
+    """It is not there any more, or does not answer: the same job goes on from its last checkpoint in another."""
+
+
 class SetupError(AgentFixError):
     """The repository's set-up commands failed; the message ends with the tail of their output."""
 

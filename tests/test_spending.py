@@ -16,13 +16,14 @@ from app.bootstrap.local import open_store
 from app.bootstrap.premises import Premises
 from app.config import RepoConfig
 from app.entrypoints.attend import Attendance
-from app.errors import AgentFixError
+from app.errors import AgentFixError, LostSandboxError, SandboxError
 from app.job import Budget
 from app.jobs.queue import Claim, Limits, Queue
 from app.jobs.roster import Roster
 from app.jobs.schema import prepare_tables
 from app.jobs.spending import WAITS_FOR_MONEY, DayCaps, Purse, spent
 from app.jobs.store import JobStore
+from app.jobs.tables import commissions, writing
 from app.model.base import Usage
 from app.model.budget import DOLLAR
 from app.model.errors import BudgetError, DayBudgetError, ModelError
@@ -236,6 +237,32 @@ def test_only_what_money_mends_asks_for_money(premises: Premises, error: AgentFi
         premises.queue.release(claim)
         assert premises.queue.claim("w1", Limits(1, 1)) is None, "not before the day's money may have come back"
         assert found.row.reason.startswith(WAITS_FOR_MONEY)
+
+
+def test_a_sandbox_that_was_lost_is_had_again_but_not_for_ever(premises: Premises) -> None:
+    premises.queue.admit(job("a"), commission(), trigger("t"), ready=True)
+    told = []
+    for error in [LostSandboxError("The sandbox is gone.")] * 3:
+        with writing(premises.engine) as db:
+            db.execute(commissions.update().values(due=0.0))
+        claim = premises.queue.claim("w1", Limits(1, 1))
+        assert claim is not None
+        Attendance(Office(premises, claim)).put_down(error)
+        found = premises.roster.get("a")
+        assert found is not None
+        told.append(found.row.state)
+        assert found.row.state == "error" or "goes on in another one" in found.row.reason
+    assert told == ["queued", "queued", "error"]
+
+
+def test_a_sandbox_that_cannot_be_had_is_for_people(premises: Premises) -> None:
+    premises.queue.admit(job("a"), commission(), trigger("t"), ready=True)
+    claim = premises.queue.claim("w1", Limits(1, 1))
+    assert claim is not None
+    Attendance(Office(premises, claim)).put_down(SandboxError("E2B refused the key."))
+    found = premises.roster.get("a")
+    assert found is not None
+    assert (found.row.state, "refused the key" in found.row.reason) == ("paused", True)
 
 
 def test_what_a_fenced_off_process_says_it_wants_is_not_kept(premises: Premises) -> None:

@@ -19,7 +19,7 @@ from app import failpoints, log
 from app.bootstrap.attending import LostBaseError, Office, ServerDesk
 from app.bootstrap.premises import Premises
 from app.entrypoints.leaving import end_process
-from app.errors import AgentFixError, ExitCode
+from app.errors import AgentFixError, ExitCode, LostSandboxError
 from app.job import Journal, N, Parked, ProgressKind
 from app.jobs.owner import this_process
 from app.jobs.queue import Claim
@@ -149,6 +149,9 @@ class Attendance:
         elif is_for_people(error):
             wants: Wants = "money" if isinstance(error, BudgetError) else ""
             store.enter(job, "paused", f"{error.message} {error.hint}".strip(), wants=wants)
+        elif isinstance(error, LostSandboxError):  # some code may be what ends its sandboxes: that is counted
+            self.office.premises.queue.postpone(self.claim, f"{error.message} It goes on in another one.", PUT_OFF)
+            self.office.premises.queue.release(self.claim, crashed=True)
         elif error.final:
             store.enter(job, "error", f"{error.message} {error.hint}".strip())
         else:
@@ -169,7 +172,9 @@ class Attendance:
 
 
 def is_for_people(error: AgentFixError) -> bool:
-    """Whether only a person can mend it: money, a key, the sandbox of this machine."""
+    """Whether only a person can mend it: money, a key, the sandbox of this machine. One that was lost is had again."""
+    if isinstance(error, LostSandboxError):
+        return False
     return error.code in FOR_PEOPLE or (isinstance(error, ModelError) and error.kind == "give_up")
 
 

@@ -278,7 +278,8 @@ class Queue:
         return Claim(row["id"], epoch, owner, resumed=epoch > 1)
 
     def _end_dead_letter(self, db: Connection, job_id: str, now: datetime) -> None:
-        reason = f"Its process died {MOST_CRASHES} times at the same step; the job was given up."
+        lost = "or its sandbox was lost there; the job was given up."
+        reason = f"Its process died {MOST_CRASHES} times at the same step, {lost}"
         values = {"state": "error", "reason": reason, "owner": None, "updated_at": now}
         db.execute(jobs.update().where(jobs.c.id == job_id).values(values))
         db.execute(commissions.update().where(commissions.c.job == job_id).values(living=None))

@@ -10,7 +10,7 @@ from e2b.exceptions import (
     SandboxNotRunningException,
 )
 
-from app.errors import AgentFixError, SandboxError
+from app.errors import AgentFixError, LostSandboxError, SandboxError
 from app.sandbox.inside.execution import AGAIN
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ AFTERWARDS = 5.0
 LOST = "The cloud sandbox is gone: it was killed, or its time was up."
 
 
-class LostError(SandboxError):
+class LostError(LostSandboxError):
     """What was asked for is not there any more."""
 
 
@@ -39,7 +39,7 @@ async def bounded(call: Coroutine[Any, Any, T], doing: str, *, seconds: float = 
     if not done:
         if task.done() and not task.cancelled():
             task.exception()  # it is told as a time-out
-        raise SandboxError(f"E2B did not answer within {seconds:.0f} s ({doing}).", hint=AGAIN)
+        raise LostSandboxError(f"E2B did not answer within {seconds:.0f} s ({doing}).", hint=AGAIN)
     error = task.exception()
     if error is None:
         return task.result()

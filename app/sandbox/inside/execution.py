@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.errors import SandboxError
+from app.errors import LostSandboxError, SandboxError
 from app.sandbox.base import Completed, Limits, OnOutput
 from app.sandbox.capture import HeadTail
 from app.sandbox.child import OUTPUT_CEILING
@@ -102,7 +102,7 @@ def understood(lines: Lines, piece: bytes) -> list[End | tuple[bytes, bytes]]:
     try:
         return [_understood(line) for line in lines.feed(piece)]
     except ValueError as error:
-        raise SandboxError(f"The sandbox says what it should not: {error}.", hint=AGAIN) from error
+        raise LostSandboxError(f"The sandbox says what it should not: {error}.", hint=AGAIN) from error
 
 
 def _understood(line: bytes) -> End | tuple[bytes, bytes]:
@@ -193,9 +193,12 @@ class Execution:
         except TimeoutError as error:
             if not clock.expired():
                 raise
-            raise SandboxError(f"The sandbox did not end a command within {limit:.0f} s.", hint=AGAIN) from error
+            raise LostSandboxError(f"The sandbox did not end a command within {limit:.0f} s.", hint=AGAIN) from error
         if self._end is None:
-            await program.ended()  # which says why, where it can
+            try:
+                await program.ended()  # which says why, where it can
+            except SandboxError as error:
+                raise LostSandboxError(error.message, hint=error.hint or AGAIN) from error
 
     async def _listen(self, program: Program, out: HeadTail, err: HeadTail) -> None:
         lines = Lines(LONGEST_LINE)
@@ -229,7 +232,7 @@ class Execution:
     def _completed(self, out: HeadTail, err: HeadTail) -> Completed:
         end = self._end
         if end is None:
-            raise SandboxError("The sandbox ended a command without saying how.", hint=AGAIN)
+            raise LostSandboxError("The sandbox ended a command without saying how.", hint=AGAIN)
         apart = self.order.separate_stderr
         note = f"\n[ended: the command wrote more than {OUTPUT_CEILING // 1024**3} GiB of output]\n".encode()
         return Completed(

@@ -36,6 +36,13 @@ class Passage:
                 self._carrying = await opening.enter_async_context(tunnel(words(program), program.write, self._socket))
                 self._opened = opening.pop_all()
 
+    async def follow(self) -> None:
+        """Open where the host's socket is there, and shut where it is not: what it leads to is not open either."""
+        if self._socket.exists():
+            await self.ensure()
+        else:
+            await self.close()
+
     async def close(self) -> None:
         async with self._alone:
             self._carrying = None

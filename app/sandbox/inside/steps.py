@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 
-from app.errors import SandboxError
+from app.errors import LostSandboxError
 from app.sandbox.base import ENV, FILLED, HOME, LISTING, WORKSPACE
 from app.sandbox.inside.base import Machine, started
 from app.sandbox.inside.execution import ACCOUNT, PLACE, PROGRAM, SUPERVISOR
@@ -104,12 +104,12 @@ async def step(machine: Machine, script: str, *arguments: str, seconds: float = 
             while chunk := await program.read():
                 said += chunk
                 if len(said) > MOST_SAID:
-                    raise SandboxError("The sandbox says what it should not: too much.", hint=GOES_ON)
+                    raise LostSandboxError("The sandbox says what it should not: too much.", hint=GOES_ON)
             await program.ended()
     except TimeoutError as error:
         if not clock.expired():
             raise
-        raise SandboxError(f"Preparing the sandbox took longer than {seconds:.0f} s.", hint=GOES_ON) from error
+        raise LostSandboxError(f"Preparing the sandbox took longer than {seconds:.0f} s.", hint=GOES_ON) from error
     return said.decode(errors="replace")
 
 
@@ -130,4 +130,4 @@ async def left_out(machine: Machine) -> tuple[str, ...]:
         sentences = json.loads(said)
         if isinstance(sentences, list) and all(isinstance(sentence, str) for sentence in sentences):
             return tuple(sentences)
-    raise SandboxError("The sandbox says what it should not: its notes of the set-up are none.", hint=GOES_ON)
+    raise LostSandboxError("The sandbox says what it should not: its notes of the set-up are none.", hint=GOES_ON)
