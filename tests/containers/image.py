@@ -13,7 +13,27 @@ PROGRAMS = (
     *("bash", "sh", "env", "cat", "ls", "echo", "true", "false", "sleep", "head", "tail", "seq", "stat", "find", "tar"),
     *("gzip", "git", "python3", "setpriv", "setsid", "sha256sum", "printf", "mkdir", "mv", "rm", "cp", "ln", "chmod"),
     *("chown", "install", "dirname", "realpath", "id", "wc", "tr", "grep", "sed", "touch", "kill", "mount", "unshare"),
-    *("sort", "uniq", "cut", "date", "test", "expr", "dd", "prlimit", "base64"),
+    *(
+        "sort",
+        "uniq",
+        "cut",
+        "date",
+        "test",
+        "expr",
+        "dd",
+        "prlimit",
+        "base64",
+        "tee",
+        "xargs",
+        "rmdir",
+        "diff",
+        "mktemp",
+        "nl",
+        "sha1sum",
+        "timeout",
+        "nproc",
+        "uname",
+    ),
 )
 DIRECTORIES = ("usr", "usr/bin", "usr/lib", "usr/sbin", "etc", "var", "var/lib", "root", "home", "run", "proc", "sys")
 SHARED = ("tmp", "var/tmp")
@@ -21,6 +41,8 @@ LINKS = ("bin", "sbin", "lib", "lib64")
 ACCOUNTS = {"etc/passwd": b"root:x:0:0::/root:/bin/bash\n", "etc/group": b"root:x:0:\n"}
 LEFT_OUT = re.compile(r"/(?:__pycache__|test|tests|idlelib|lib2to3|tkinter|config-3[^/]*)(?:/|$)")
 ABOUT_PYTHON = "import json, sysconfig; print(json.dumps(sysconfig.get_path('stdlib')))"
+ENDS_THREADS = "libgcc_s.so.1"
+"""The C library looks for it only when a thread ends."""
 PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 
 
@@ -59,7 +81,9 @@ def make_root(archive: Path) -> None:
 def _libraries(programs: list[Path]) -> Iterator[Path]:
     """What the loader finds for them. A script needs none."""
     told = subprocess.run(["ldd", *(str(path.resolve()) for path in programs)], capture_output=True, check=False)
-    yield from sorted({Path(match[1]) for match in re.finditer(r"(/\S+) \(0x", told.stdout.decode())})
+    found = {Path(match[1]) for match in re.finditer(r"(/\S+) \(0x", told.stdout.decode())}
+    yield from sorted(found)
+    yield from (place / ENDS_THREADS for place in {path.parent for path in found} if (place / ENDS_THREADS).exists())
 
 
 def _add(tar: tarfile.TarFile, path: Path, added: set[str]) -> None:

@@ -13,8 +13,9 @@ from app.sandbox.profile import SYSTEM_PATH
 
 DEFAULT = "python:3.12-bookworm"
 NEEDED = (
-    *("python3", "sh", "bash", "git", "find", "tar", "gzip", "sleep", "env", "setpriv"),
-    *("grep", "mv", "realpath", "install", "base64"),
+    *("python3", "git", "grep", "gzip", "sleep", "mv", "rm", "chmod", "rmdir", "realpath", "install", "base64"),
+    *("/bin/sh", "/bin/bash", "/usr/bin/env", "/usr/bin/find", "/usr/bin/setpriv", "/usr/bin/sha1sum"),
+    *("/usr/bin/tar", "/usr/bin/xargs"),
 )
 """Programs without which no sandbox can be made, or no job be done."""
 TOOLS = ("node", "npm", "yarn", "pnpm", "cargo", "go")
@@ -78,7 +79,7 @@ async def ask_image(engine: Engine, image: str) -> frozenset[str]:
 def lacking(told: frozenset[str]) -> Sequence[str]:
     """What an image lacks, by what it was `asked`."""
     lacks = [name for name in NEEDED if name not in told]
-    if "find" in told and "gnu-find" not in told:
+    if "/usr/bin/find" in told and "gnu-find" not in told:
         lacks.append("GNU find (findutils)")
     versions = [tuple(map(int, word[7:].split("."))) for word in told if word.startswith("python-")]
     if "python3" in told and (not versions or versions[0] < LEAST_PYTHON):

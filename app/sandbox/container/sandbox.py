@@ -33,12 +33,11 @@ class ContainerSandbox(Executor):
         self.left_out: tuple[str, ...] = ()
         self._machine = machine
         self._commands = Commands(machine, limits, environment)
-        self._socket = way_out
         self._passage = Passage(machine, WAY_OUT, way_out) if way_out is not None else None
 
     async def execute(self, command: Command) -> Completed:
-        if self._passage is not None and self._socket is not None and self._socket.exists():
-            await self._passage.ensure()
+        if self._passage is not None:
+            await self._passage.follow()
         return await self.prepare(command.beneath(dict(WORK_ENVIRONMENT)))
 
     async def prepare(self, command: Command) -> Completed:

@@ -1,0 +1,191 @@
+"""Containers from their making to their end: stopped, found again, lost, swept, and never opened half made."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from app.errors import SandboxError, SetupError
+from app.sandbox.base import ENV, TOOLS, WAY_OUT_PORT, Setup, Spec, through_way_out
+from app.sandbox.container.preparing import UNUSED_SECONDS
+from app.sandbox.container.provider import ContainerProvider
+from tests.containers.engines import LocalEngine, containers
+from tests.containers.engines import provider as another
+from tests.fakes.sandboxes import filler, opened, shell
+from tests.test_egress import Recorder, far_server
+
+pytestmark = pytest.mark.xdist_group("docker")
+FILES = {"README.md": b"hello\n", "src/a.py": b"a = 1\n"}
+SPEC = Spec("job-1.work", filler(FILES))
+FETCH = """
+import urllib.request
+print(urllib.request.urlopen("http://127.0.0.1:{port}/simple").read().decode())
+"""
+ASK = f"""
+import socket, sys
+with socket.create_connection(("127.0.0.1", {WAY_OUT_PORT})) as line:
+    line.sendall(sys.argv[1].encode())
+    line.shutdown(socket.SHUT_WR)
+    print(b"".join(iter(lambda: line.recv(65536), b"")).decode())
+"""
+
+
+class TestLosing:
+    async def test_one_that_goes_away_is_an_error_and_made_anew(
+        self, docker: LocalEngine, provider: ContainerProvider
+    ) -> None:
+        sandbox = await provider.open(SPEC)
+        await shell(sandbox, "rm -r src; echo changed > README.md")
+        begun = asyncio.Event()
+        running = asyncio.create_task(
+            sandbox.exec(["/bin/sh", "-c", "echo begun; exec sleep 300"], timeout=300, on_output=lambda _: begun.set())
+        )
+        await begun.wait()
+        (name,) = containers(docker)
+        await asyncio.to_thread(docker.say, "rm", "--force", name)
+        with pytest.raises(SandboxError):
+            await running
+        with pytest.raises(SandboxError, match=r"(?i)no such container"):
+            await sandbox.exec(["/bin/true"])
+        await sandbox.close()
+        await sandbox.destroy()
+        async with opened(provider, SPEC) as again:
+            assert await shell(again, "cat README.md; ls") == "hello\nREADME.md\nsrc\n"
+
+    async def test_one_that_never_became_ready_is_made_anew(
+        self, docker: LocalEngine, provider: ContainerProvider
+    ) -> None:
+        await (await provider.open(SPEC)).close()
+        (name,) = containers(docker)
+        await asyncio.to_thread(docker.say, "start", name)
+        await asyncio.to_thread(docker.say, "exec", name, "rm", "/var/lib/agent-fix/ready", "/workspace/README.md")
+        async with opened(provider, SPEC) as again:
+            assert await shell(again, "ls") == "README.md\nsrc\n"
+
+    async def test_what_a_dead_process_of_ours_left_executing_is_ended(
+        self, docker: LocalEngine, provider: ContainerProvider
+    ) -> None:
+        await provider.open(SPEC)
+        (name,) = containers(docker)
+        beat = "touch /workspace/beat; while :; do echo x >> /workspace/beat; done"
+        await asyncio.to_thread(docker.say, "exec", "--detach", name, "sh", "-c", beat)
+        async with opened(provider, SPEC) as again:
+            assert await shell(again, "stat -c %s beat || true") == await shell(again, "stat -c %s beat || true")
+
+    async def test_somebody_elses_container_of_that_name_is_not_entered(
+        self, docker: LocalEngine, provider: ContainerProvider
+    ) -> None:
+        await (await provider.open(SPEC)).close()
+        (name,) = containers(docker)
+        await asyncio.to_thread(docker.say, "rm", "--force", name)
+        words = ("--name", name, "--label", "agent-fix=x", "--privileged", "--entrypoint", "sleep", "agent-fix-tests:1")
+        await asyncio.to_thread(docker.say, "create", "--network", "none", *words, "60")
+        async with opened(provider, SPEC):
+            assert '"Privileged": false' in await asyncio.to_thread(docker.say, "inspect", name)
+
+
+class TestSetup:
+    SETUP = Setup(
+        (f"echo made | tee -a {ENV}/made modules", "echo left > /tmp/left; ln -s /etc/passwd odd"),
+        key="kept",
+        directories=("modules", "odd", "../etc", "none"),
+    )
+
+    async def test_it_is_made_once_and_belongs_to_nobody_inside(
+        self, docker: LocalEngine, provider: ContainerProvider
+    ) -> None:
+        said = bytearray()
+        for number in range(2):
+            spec = Spec(f"job-{number}", filler(FILES), self.SETUP)
+            sandbox = await provider.open(spec, on_output=said.extend)
+            assert await shell(sandbox, f"cat {ENV}/made modules; ls /tmp") == "made\nmade\n"
+            assert await shell(sandbox, f"(echo x >> {ENV}/made || echo x >> modules || rm -r {ENV}) 2>&1 || id -un")
+            assert await shell(sandbox, f"cat {ENV}/made; ls /workspace") == "made\nREADME.md\nmodules\nsrc\n"
+            await sandbox.destroy()
+        assert said == b"made\n"
+        assert containers(docker) == []
+
+    async def test_it_reaches_named_hosts_through_our_proxy_and_only_then(self, provider: ContainerProvider) -> None:
+        index = Recorder()
+        async with far_server(index) as port, far_server(other := Recorder()) as closed:
+            fetch = FETCH.format(port=port)
+            commands = (
+                f"unset no_proxy NO_PROXY; python3 -c '{fetch}' > {ENV}/fetched",
+                f"unset no_proxy NO_PROXY; ! python3 -c '{FETCH.format(port=closed)}' 2> {ENV}/refused",
+            )
+            setup = Setup(commands, key="fetch", hosts=(f"http://127.0.0.1:{port}",))
+            async with opened(provider, Spec("job-1", filler(FILES), setup)) as sandbox:
+                assert await shell(sandbox, f"cat {ENV}/fetched") == "ok\n"
+                assert "403" in await shell(sandbox, f"cat {ENV}/refused")
+                assert not (await sandbox.exec(["python3", "-c", fetch])).ok
+        assert (index.connections, other.connections) == (1, 0)
+
+    async def test_a_failure_leaves_no_container(self, docker: LocalEngine, provider: ContainerProvider) -> None:
+        with pytest.raises(SetupError):
+            await provider.open(Spec("fails", filler(FILES), Setup(("exit 9",), key="fails")))
+        assert containers(docker) == []
+
+    async def test_what_was_left_out_is_told_and_kept_for_this_job_alone(self, provider: ContainerProvider) -> None:
+        setup = Setup(("true", "echo no; exit 3"), key="some", groups=(("true",), ("echo no; exit 3",)))
+        said = bytearray()
+        first = await provider.open(Spec("job-1.work", filler(FILES), setup), on_output=said.extend)
+        await first.close()
+        for key in ("job-1.work", "job-1.base", "job-2.work"):
+            sandbox = await provider.open(Spec(key, filler(FILES), setup), on_output=said.extend)
+            assert "exit code 3" in sandbox.left_out[0]
+            await sandbox.destroy()
+        assert first.left_out == sandbox.left_out
+        assert said.count(b"no") == 2
+
+    async def test_unused_ones_go(self, docker: LocalEngine, provider: ContainerProvider, tmp_path: Path) -> None:
+        async with opened(provider, Spec("job-1", filler(FILES), Setup(("true",), key="old"))):
+            pass
+        assert await provider.sweep(lambda _: False) == 0
+        (mark,) = (path for path in (tmp_path / "caches/docker/set-ups").iterdir() if path.suffix != ".lock")
+        old = time.time() - UNUSED_SECONDS - 1
+        os.utime(mark, (old, old))
+        assert await provider.sweep(lambda _: False) == 1
+        assert "agent-fix-setup" not in await asyncio.to_thread(docker.say, "images")
+
+
+async def test_another_agents_programs_and_its_way_out(provider: ContainerProvider, tmp_path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((await reader.read()).upper())
+        writer.close()
+
+    script = (
+        f"mkdir {TOOLS}/bin; printf '#!/bin/sh\\necho made\\n' > {TOOLS}/bin/tool; chmod +x {TOOLS}/bin/tool; ls -A"
+    )
+    way, said = tmp_path / "way.sock", bytearray()
+    spec = Spec("job-1", filler(FILES), tools=Setup((script,), key="tools"), way_out=way)
+    sandbox = await provider.open(spec, on_output=said.extend)
+    assert said == b"", "nothing of the project is there while they are made"
+    assert await shell(sandbox, f"{TOOLS}/bin/tool") == "made\n"
+    assert not (await sandbox.exec(["sh", "-c", f"echo x >> {TOOLS}/bin/tool"])).ok
+    assert not (await sandbox.exec(through_way_out(["python3", "-c", ASK, "early"]))).ok
+    server = await asyncio.start_unix_server(answer, way)
+    for size in (1, 100_000):
+        done = await sandbox.exec(through_way_out(["python3", "-c", ASK, "x" * size]))
+        assert done.output == b"X" * size + b"\n"
+    await sandbox.close()
+    async with opened(provider, spec) as again:
+        assert (await again.exec(through_way_out(["python3", "-c", ASK, "again"]))).output == b"AGAIN\n"
+        server.close()
+        await asyncio.to_thread(way.unlink)
+        assert not (await again.exec(through_way_out(["python3", "-c", ASK, "late"]))).ok
+
+
+async def test_only_ours_of_jobs_that_have_ended_are_swept(
+    docker: LocalEngine, provider: ContainerProvider, tmp_path: Path
+) -> None:
+    others = another(docker, tmp_path / "others")
+    living = await provider.open(Spec("living.work", filler(FILES)))
+    stranger = await others.open(Spec("ended.work", filler(FILES)))
+    await (await provider.open(Spec("ended.work", filler(FILES)))).close()
+    assert await provider.sweep(lambda key: key.partition(".")[0] == "ended") == 1
+    assert await shell(living, "cat README.md") + await shell(stranger, "cat README.md") == "hello\nhello\n"
+    await living.destroy()
+    await stranger.destroy()
+    assert containers(docker) == []
