@@ -16,13 +16,12 @@ from app.bootstrap.sandboxes import make_provider
 from app.errors import AgentFixError
 from app.sandbox.base import SandboxProvider, Setup, Spec
 from app.sandbox.bubblewrap import BubblewrapProvider
-from app.sandbox.e2b.cloud import Account
 from app.sandbox.e2b.provider import E2BProvider
 from app.sandbox.srt import SrtProvider
 from app.settings import read_settings
 from bench.ground import Ground
 from bench.table import Row
-from tests.e2b.server import local_e2b
+from tests.e2b.server import LocalE2B, local_e2b
 from tests.sandbox_runtime import obtained_srt
 
 FILES, CONTENT = 500, b"x" * 2_000
@@ -81,10 +80,10 @@ def provided(name: str, root: Path) -> Iterator[tuple[Make, Callable[[], Awaitab
             case "e2b":
                 if os.geteuid():
                     raise Absent("A machine of the local E2B has two accounts, which only root can make.")
-                account = stack.enter_context(local_e2b(root / "e2b")).account
+                server = stack.enter_context(local_e2b(root / "e2b"))
                 yield (
-                    lambda place: E2BProvider(account, scope=str(place), caches=place / "caches"),
-                    lambda: _create(account),
+                    lambda place: E2BProvider(server.account, scope=str(place), caches=place / "caches"),
+                    lambda: _create(server),
                 )
             case "srt":
                 found = obtained_srt()
@@ -96,9 +95,10 @@ def provided(name: str, root: Path) -> Iterator[tuple[Make, Callable[[], Awaitab
                 yield lambda place: make_provider(name, read_settings(place)), None
 
 
-async def _create(account: Account) -> None:
-    machine = await AsyncSandbox.create(timeout=60, **account.parameters)
-    await AsyncSandbox.kill(machine.sandbox_id, **account.parameters)
+async def _create(server: LocalE2B) -> None:
+    """By E2B's own library, from the same kept set-up as the workspaces."""
+    machine = await AsyncSandbox.create(list(server.snapshots)[-1], timeout=60, **server.account.parameters)
+    await AsyncSandbox.kill(machine.sandbox_id, **server.account.parameters)
 
 
 async def _measured(make: Make, create: Callable[[], Awaitable[None]] | None, root: Path, repeat: int) -> Taken:
