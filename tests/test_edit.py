@@ -81,6 +81,27 @@ APPLIED = {
         "  def total\n    count = 0\n    a.each do |item|\n      next unless item\n      count += item.size\n    end\n",
         "stale context",
     ),
+    "a stale line, and only the line that goes says something": (
+        "def sum\n{\n    int total = 0;\n    while (head != NULL) {\n",
+        "{\n    long total = 0;\n    while (head != NULL) {\n",
+        "{\n    long total = 0;\n    while (head) {\n",
+        "def sum\n{\n    int total = 0;\n    while (head) {\n",
+        "stale context",
+    ),
+    "a definition that is gone, beside one that is there": (
+        "class Plan:\n    name: str\n    price: int\n    cycle: str\n",
+        "class Offer:\nclass Plan:\n    name: str\n    price: int\n    cycle: str\n",
+        "class Offer:\nclass Plan:\n    name: str\n    price: float\n    cycle: str\n",
+        "class Plan:\n    name: str\n    price: float\n    cycle: str\n",
+        "stale context",
+    ),
+    "numbers of a view, beside numbers of the text": (
+        "levels:\n0: nothing\n1: commands\n",
+        "41\tlevels:\n42\t0: nothing\n43\t1: commands\n",
+        "levels:\n0: no output\n1: commands\n",
+        "levels:\n0: no output\n1: commands\n",
+        "line numbers",
+    ),
     "bytes that nobody can show": (
         "# caf\udce9\nx = 1\n",
         "# caf\ufffd\nx = 1\n",
@@ -125,6 +146,30 @@ REFUSED = {
         "def second(items):\n    total = 0\n    for item in items:\n        total += item.size\n    return total\n",
         "def second(items):\n    total = 0\n    for item in items:\n        total -= item.size\n    return total\n",
         "nearest lines",
+    ),
+    "the one that is meant is gone, another like it stays": (
+        "load(name)\nmodule.loader = SourceLoader(name)\nmodule.spec = loader\nreturn module\n\nCompiledLoader.put()\n",
+        "module.loader = CompiledLoader(name)\nmodule.spec = loader\nreturn module\n",
+        "module.loader = CompiledLoader(name)\nmodule.spec = None\nreturn module\n",
+        "nearest lines",
+    ),
+    "a line more like it is elsewhere": (
+        "mode = stat(pipe)\npipe.proto = None\nsay('pipes, sockets only')\n\nsay('for pipes or sockets, only')\n",
+        "mode = stat(pipe)\npipe.proto = None\nsay('for pipes or sockets only')\n",
+        "mode = stat(pipe)\npipe.proto = 1\nsay('for pipes or sockets only')\n",
+        "nearest lines",
+    ),
+    "two lines around are stale": (
+        "load(1)\nother(2)\nchanged = compute(3)\nfirst(4)\nlast(5)\n",
+        "load(0)\nother(0)\nchanged = compute(3)\nfirst(4)\nlast(5)\n",
+        "load(0)\nother(0)\nchanged = compute(5)\nfirst(4)\nlast(5)\n",
+        "nearest lines",
+    ),
+    "quotes of which some are meant to be curly": (
+        "say('\u201chi\u201d')\nx = 'one'\n",
+        "say(\u2018\u201chi\u201d\u2019)\nx = \u2018one\u2019\n",
+        "say(\u2018\u201chi\u201d\u2019)\nx = \u2018two\u2019\n",
+        "or the quotes",
     ),
     "a stale line, at two places": (
         "a()\nlong_name(1)\nb = other(2)\n\na()\nlong_name(1)\nb = other(2)\n",

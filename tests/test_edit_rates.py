@@ -36,10 +36,9 @@ def test_there_are_enough_cases_of_every_kind() -> None:
     assert all(sum(fates.values()) >= CASES // len(KINDS) - 1 for fates in judged().values())
 
 
-@pytest.mark.parametrize(("group", "least"), [(CLEAN, 0.995), (RECOVERABLE, 0.95)])
+@pytest.mark.parametrize(("group", "least"), [(CLEAN, 0.995), (RECOVERABLE, 0.97)])
 def test_edits_apply(group: str, least: float) -> None:
-    """`bench.edits` measures 97.9 to 98.3 % of the recoverable ones over larger files. These are small: lines that tell
-    one place from another are few."""
+    """`bench.edits` measures more over larger files. These are small: lines that tell one place from another are few."""
     fates = total(group)
     assert fates["applied"] >= least * sum(fates.values()), {n: f for n, f in judged().items() if f["refused"]}
 

@@ -93,7 +93,8 @@ def _by_lines(text: str, old: str, new: str) -> Edited | None:
         raise EditError(_several([place + 1 for place in several.places], f" ({several.how} overlooked)")) from None
     except UnfitError:
         raise EditError(
-            "The indentation of old_text and new_text differs from the file's. View the lines and try again."
+            "The indentation or the quotes of old_text and new_text differ from the file's. "
+            "View the lines and try again."
         ) from None
     if recovered is None:
         return None

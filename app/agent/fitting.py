@@ -47,7 +47,7 @@ class Several(Exception):  # noqa: N818  # what was found, not a fault
 
 
 class UnfitError(Exception):
-    """The indentation that was written has no counterpart in the file."""
+    """The indentation that was written has no counterpart in the file, or nobody knows which quotes are meant."""
 
 
 def straight(text: str) -> str:
@@ -64,7 +64,9 @@ def fitted(lines: Sequence[str], pairs: Pairs) -> list[str]:
     """New lines as they belong beside the file's lines of `pairs`; raises UnfitError."""
     olds, haves = zip(*pairs, strict=True)
     end = "\r" if any(have.endswith("\r") for have in haves) else ""
-    curly_by_mistake = _curly(olds) and not _curly(haves)
+    curly_by_mistake = sum(map(_curly, olds)) > sum(map(_curly, haves))
+    if curly_by_mistake and any(map(_curly, haves)) and any(map(_curly, lines)):
+        raise UnfitError
     indents = _indents(pairs)
     made = []
     for line in lines:
@@ -73,8 +75,9 @@ def fitted(lines: Sequence[str], pairs: Pairs) -> list[str]:
     return made
 
 
-def _curly(lines: Sequence[str]) -> bool:
-    return any(line != line.translate(_CURLY) for line in lines)
+def _curly(line: str) -> int:
+    """How many of its quotes are curly."""
+    return sum(ord(character) in _CURLY for character in line)
 
 
 def indent_of(line: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from app.agent.fitting import Found, Several, Wanted, changes, loose, places, straight
 from app.agent.stale import with_stale_context
 
-_NUMBER = re.compile(r"^\s*(\d+)(?:\t|: ?|\|\s?|→)")
+_NUMBER = re.compile(r"^\s*(\d+)([\t:|→])(?:(?<=[:|]) )?")
 
 
 def recover(lines: Sequence[str], wanted: Wanted) -> tuple[Found, str] | None:
@@ -45,6 +45,14 @@ def _without_numbers(wanted: Wanted) -> Wanted | None:
     """Without the line numbers of a view, where every line was copied with its own."""
     found = [_NUMBER.match(line) for line in wanted.old if line.strip()]
     numbers = [int(match[1]) for match in found if match]
-    if not numbers or len(numbers) < len(found) or numbers != sorted(set(numbers)):
+    ends = {match[2] for match in found if match}
+    if not numbers or len(numbers) < len(found) or numbers != sorted(set(numbers)) or len(ends) > 1:
         return None
-    return Wanted(*([_NUMBER.sub("", line, count=1) for line in part] for part in wanted))
+    known = range(numbers[0], numbers[-1] + len(wanted.new) + 1)
+
+    def bare(line: str) -> str:
+        """A line of the new ones; it may begin with a number of its own."""
+        match = _NUMBER.match(line)
+        return line[match.end() :] if match and {match[2]} == ends and int(match[1]) in known else line
+
+    return Wanted([_NUMBER.sub("", line, count=1) for line in wanted.old], [bare(line) for line in wanted.new])

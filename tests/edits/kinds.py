@@ -334,6 +334,47 @@ def _other_by_now(make: Make) -> Make:
     return made
 
 
+def _elsewhere(make: Make) -> Make:
+    """The passage is gone; the line to be changed stands somewhere else, among other lines."""
+
+    def made(name: str, wanted: Meant, random_: random.Random) -> Case | None:
+        lines, (before, after) = wanted.source.lines, wanted.around
+        middle = lines[wanted.begin + before : wanted.end - after]
+        kept = [*lines[: wanted.begin], *lines[wanted.end :]]
+        far = [place for place in range(len(kept)) if abs(place - wanted.begin) > len(wanted.old) + 2]
+        if not far or len(middle) > 1:
+            return None
+        place = random_.choice(far)
+        beside = {line.strip() for line in kept[max(place - 3, 0) : place + 3] if any(map(str.isalnum, line))}
+        if beside & {line.strip() for line in wanted.old}:
+            return None
+        kept[place:place] = middle
+        there = _times(wanted.old, kept) or "\n".join(wanted.old) in "\n".join(kept)
+        return None if there else _refused(make(name, wanted, random_), "\n".join(kept))
+
+    return made
+
+
+def _like_another(make: Make) -> Make:
+    """Another passage like it stays: a word around the change is another there, and what was written is elsewhere."""
+
+    def made(name: str, wanted: Meant, random_: random.Random) -> Case | None:
+        lines, index = wanted.source.lines, _context(wanted, random_)
+        if index is None:
+            return None
+        far = "\n".join([*lines[: max(wanted.begin - 2, 0)], *lines[wanted.end + 2 :]])
+        near = "\n".join(lines[max(wanted.begin - 2, 0) : wanted.end + 2])
+        words = [word for word in re.findall(r"\w{5,}", lines[wanted.begin + index]) if near.count(word) == 1]
+        known = [word for word in words if 0 < len(re.findall(rf"\b{word}\b", far)) <= 5]
+        if not known:
+            return None
+        lines[wanted.begin + index] = lines[wanted.begin + index].replace(random_.choice(known), "otherwise")
+        there = _times(wanted.old, lines) or "\n".join(wanted.old) in "\n".join(lines)
+        return None if there else _refused(make(name, wanted, random_), "\n".join(lines))
+
+    return made
+
+
 def _made_before(name: str, wanted: Meant, random_: random.Random) -> Case | None:
     lines = [*wanted.source.lines[: wanted.begin], *wanted.new, *wanted.source.lines[wanted.end :]]
     there = _times(wanted.old, lines) or "\n".join(wanted.old) in "\n".join(lines)
@@ -376,5 +417,9 @@ KINDS: dict[str, Kind] = {
     "gone, a stale line": Kind(HOPELESS, _gone(_stale_line)),
     "other by now": Kind(HOPELESS, _other_by_now(_exact)),
     "other by now, deeper": Kind(HOPELESS, _other_by_now(_deeper)),
+    "gone, its lines elsewhere": Kind(HOPELESS, _elsewhere(_exact)),
+    "gone, its lines elsewhere, a stale line": Kind(HOPELESS, _elsewhere(_stale_line)),
+    "gone, another like it": Kind(HOPELESS, _like_another(_exact)),
+    "gone, another like it, less deep": Kind(HOPELESS, _like_another(_less_deep)),
     "made before": Kind(HOPELESS, _made_before),
 }
