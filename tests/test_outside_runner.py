@@ -17,7 +17,7 @@ from app.model.passage import Body, Event, Wire
 from app.runners.base import Assignment, Ending, Review, Submission
 from app.runners.native import Surroundings
 from app.runners.outside import ROUNDS, OutsideRunner
-from app.runners.recipe import parse
+from app.runners.recipe import Recipe, parse
 from app.runners.way_out import WayOut
 from app.sandbox.base import Sandbox, SandboxProvider, Spec
 from app.sandbox.bubblewrap import BubblewrapProvider
@@ -67,12 +67,17 @@ class Says:
     """A model that says these things one after the other; what it was sent stands in `bodies`."""
 
     lines: Sequence[str]
+    words: list[Heard] = field(default_factory=list)
+    """Where what people say goes, when a line is of theirs (`# ada: words`)."""
     bodies: list[Body] = field(default_factory=list)
     info: ModelInfo = PRICED
 
     async def whole(self, wire: Wire, body: Body, limit: int) -> dict[str, Any]:
         self.bodies.append(body)
-        message = {"role": "assistant", "content": self.lines[len(self.bodies) - 1]}
+        line = self.lines[len(self.bodies) - 1]
+        if line.startswith("# ada: "):
+            self.words.append(Heard(seq=len(self.words) + 1, who="ada", text=line.partition("\n")[0][7:]))
+        message = {"role": "assistant", "content": line}
         usage = {"prompt_tokens": 100, "completion_tokens": 10}
         return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
 
@@ -82,6 +87,9 @@ class Says:
 
     def task(self, number: int) -> str:
         return str(self.bodies[number]["messages"][0]["content"])
+
+    def talk(self, number: int) -> list[str]:
+        return [str(message["content"]) for message in self.bodies[number]["messages"]]
 
 
 @dataclass
@@ -96,11 +104,12 @@ class Stand:
     verdicts: list[Review] = field(default_factory=list)
     submitted: list[Submission] = field(default_factory=list)
     ledger: Ledger = field(default_factory=lambda: MemoryLedger(1_000_000))
+    recipe: Recipe = RECIPE
     runner: OutsideRunner | None = None
     patch: dict[str, bytes | None] = field(default_factory=dict)
 
     async def since(self, seq: int) -> tuple[Heard, ...]:
-        return tuple(self.words)
+        return tuple(said for said in self.words if said.seq > seq)
 
     async def review(self, submission: Submission) -> Review:
         """Its own steps are not the runner's: each submission is judged anew here."""
@@ -119,7 +128,8 @@ class Stand:
                 budget=budget or Budget(),
                 steering=self,
             )
-            self.runner = OutsideRunner(RECIPE, around, WayOut(self.place / "model.sock", model, self.ledger))
+            way_out = WayOut(self.place / "model.sock", model, self.ledger)
+            self.runner = OutsideRunner(self.recipe, around, way_out, listens=0.02)
             ending = await self.runner.work(Assignment(brief="Fix add."), self.review)
             changes = (await export(sandbox, baseline(TREE))).changes
             self.patch = {change.path: change.content for change in changes}
@@ -238,6 +248,103 @@ async def test_what_a_killed_start_had_open_is_lost_and_no_more_held(stand: Stan
     assert (totals.lost, totals.pending, totals.calls) == (2, 1, 6)
     assert totals.cost == 3 * 70 + 3 * 110
     assert stand.ledger.remaining() == 1_000_000 - 2 * 70 - 3 * 110 - 100_000
+
+
+async def test_what_people_say_at_work_is_heard_before_anything_is_judged(stand: Stand) -> None:
+    model = Says([FIX, f"# ada: Mind the sign.\n{HAND_IN}", "exit", HAND_IN, "exit"], stand.words)
+    ending = await stand.work(model)
+    assert (ending.exit_status, len(stand.submitted)) == ("submitted", 1)
+    assert "Mind the sign." not in model.task(2)
+    assert "Fix add." in model.task(3)
+    assert "From ada, who may ask: Mind the sign." in model.task(3)
+
+
+async def test_who_resumes_hears_nothing_earlier_than_it_was_heard(stand: Stand) -> None:
+    """Words of after a start do not change what was made of that start."""
+    stand.verdicts = [Review(accepted=False, text="Newly failing: test_money."), Review(accepted=True)]
+    stand.journal = MemoryJournal(die_at="parrot.2", moment="during")
+    with pytest.raises(Died):
+        await stand.work(Says([FIX, HAND_IN, "exit", HAND_IN, "exit"]))
+    stand.words.append(Heard(seq=1, who="ada", text="Mind the sign."))
+    stand.journal, stand.submitted = stand.journal.resumed(), []
+    model = Says([HAND_IN, "exit"])
+    ending = await stand.work(model)
+    assert (ending.exit_status, len(stand.submitted)) == ("submitted", 2)
+    assert "Newly failing: test_money." in model.task(0)
+    assert "Mind the sign." in model.task(0)
+
+
+REMEMBERING = {
+    "import json": "import json, pathlib",
+    "model = sys.argv[1:]": "model, *again = sys.argv[1:]",
+    "messages = [": "kept = pathlib.Path(__file__).with_name('talk.json')\n"
+    "messages = json.loads(kept.read_text()) if again else []\nmessages += [",
+    "    body = json": "    kept.write_text(json.dumps(messages))\n    body = json",
+}
+
+
+def remembering() -> Recipe:
+    """The parrot, with a conversation that it can go on with."""
+    [(path, program)] = RECIPE.files.items()
+    for before, after in REMEMBERING.items():
+        program = program.replace(before, after)
+    return RECIPE.model_copy(update={"again": (*RECIPE.command, "again"), "files": {path: program}})
+
+
+REMEMBERS = remembering()
+
+
+async def test_one_that_remembers_is_interrupted_and_goes_on(stand: Stand) -> None:
+    """It would wait for ever; what it had not finished is still there, and it is told only what is new."""
+    stand.recipe = REMEMBERS
+    model = Says([FIX, "# ada: Mind the sign.\nsleep 1000", HAND_IN, "exit"], stand.words)
+    ending = await stand.work(model)
+    assert (ending.exit_status, len(stand.submitted)) == ("submitted", 1)
+    assert stand.patch == {"app.py": FIXED}
+    first, *_, news = model.talk(2)
+    assert "Fix add." in first
+    assert FIX in model.talk(2)
+    assert "From ada, who may ask: Mind the sign." in news
+    assert "Fix add." not in news
+    assert stand.ledger.spent() == 4 * 110
+    assert stand.ledger.totals().pending == 0
+    assert stand.runner is not None
+    assert [done.spoken_to for done in stand.runner.rounds] == [True, False]
+
+
+async def test_one_that_remembers_is_told_only_what_speaks_against_it(stand: Stand) -> None:
+    stand.recipe, stand.verdicts = REMEMBERS, [Review(accepted=False, text="Newly failing."), Review(accepted=True)]
+    model = Says([FIX, HAND_IN, "exit", HAND_IN, "exit"])
+    assert (await stand.work(model)).exit_status == "submitted"
+    first, *_, news = model.talk(3)
+    assert "Fix add." in first
+    assert "Newly failing." in news
+    assert "Fix add." not in news
+
+
+async def test_in_another_process_it_begins_anew(stand: Stand) -> None:
+    """Its conversation may be on another machine."""
+    stand.recipe, stand.verdicts = REMEMBERS, [Review(accepted=False, text="Newly failing."), Review(accepted=True)]
+    stand.journal = MemoryJournal(die_at="parrot.2", moment="before")
+    with pytest.raises(Died):
+        await stand.work(Says([FIX, HAND_IN, "exit"]))
+    stand.journal, stand.submitted = stand.journal.resumed(), []
+    model = Says([HAND_IN, "exit"])
+    assert (await stand.work(model, key="another-machine")).exit_status == "submitted"
+    assert "Fix add." in model.task(0)
+    assert "Newly failing." in model.task(0)
+    assert stand.patch == {"app.py": FIXED}
+
+
+async def test_where_there_is_no_conversation_to_go_on_with_it_begins_anew(stand: Stand) -> None:
+    forgets = ("python3", "-I", "-c", "import sys; sys.exit('no conversation found')")
+    stand.recipe = REMEMBERS.model_copy(update={"again": forgets})
+    stand.verdicts = [Review(accepted=False, text="Newly failing."), Review(accepted=True)]
+    model = Says([FIX, HAND_IN, "exit", HAND_IN, "exit"])
+    assert (await stand.work(model)).exit_status == "submitted"
+    assert "Fix add." in model.task(3)
+    assert "Newly failing." in model.task(3)
+    assert len(model.talk(3)) == 1
 
 
 async def test_minutes_end_it(stand: Stand) -> None:

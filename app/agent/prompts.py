@@ -31,6 +31,7 @@ Name = Literal[
     "repair",
     "outside",
     "outside_again",
+    "outside_more",
     "images",
 ]
 

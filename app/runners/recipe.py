@@ -32,6 +32,7 @@ Text = Annotated[str, Field(max_length=20_000)]
 class Recipe(Noun):
     """`client` downloads `packages`, each with its exact version; the first of them is the agent itself.
 
+    `again` goes on with the agent's last conversation, where it has such a command: then it can be interrupted.
     `model` is what the agent calls the model, where it insists on a name of some shape; `least_python` what it needs.
     """
 
@@ -41,18 +42,18 @@ class Recipe(Noun):
     packages: Annotated[tuple[str, ...], Field(min_length=1, max_length=40)]
     wire: Wire
     command: Annotated[tuple[Text, ...], Field(min_length=1)]
+    again: tuple[Text, ...] = ()
     environment: dict[str, Text] = Field(default_factory=dict)
     files: dict[str, Text] = Field(default_factory=dict)
     model: str = "agent-fix"
     least_python: Annotated[str, Field(pattern=r"^3\.\d{1,2}$")] = "3.11"
-    stops: Text = "Ends when its job is stopped; words for it are heard between its rounds."
 
     @model_validator(mode="after")
     def _is_whole(self) -> "Recipe":
         loose = [package for package in self.packages if not _PINNED[self.client].fullmatch(package)]
         if loose:
             raise ValueError(f"{loose[0]!r} has no exact version")
-        for text in (*self.command, *self.environment.values(), *self.files, *self.files.values()):
+        for text in (*self.command, *self.again, *self.environment.values(), *self.files, *self.files.values()):
             template = Template(text)
             if not template.is_valid() or not set(template.get_identifiers()) <= PLACES:
                 raise ValueError(f"{text[:60]!r} has a $ that stands for nothing; write $$ for the sign itself")

@@ -30,6 +30,7 @@ class Prompter:
     said: int = 0
     """How many of the commands were asked for."""
     bodies: list[Body] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=lambda: [0])
 
     @property
     def info(self) -> ModelInfo:
@@ -42,10 +43,15 @@ class Prompter:
         for event in events(wire, self._next(body), str(body.get("model"))):
             yield event
 
-    @property
-    def heard(self) -> str:
-        """All that the agent sent, as text."""
-        return json.dumps(self.bodies)
+    def begin(self, commands: Sequence[str]) -> None:
+        """What it has the agent do in another start."""
+        self.commands, self.said = commands, 0
+        self._starts.append(len(self.bodies))
+
+    def heard(self, start: int) -> str:
+        """All that the agent sent in one of its starts, as text."""
+        begun, ended = (*self._starts, len(self.bodies))[start : start + 2]
+        return json.dumps(self.bodies[begun:ended])
 
     def _next(self, body: Body) -> Line:
         self.bodies.append(body)

@@ -1,6 +1,7 @@
 """A small task for any agent, with a model that knows it by heart: how far it comes tells whether this version works.
 
 installed ─► asks its model ─► executes commands, shows their output ─► changes the file ─► hands in ─► ends
+                                                                         └─► sent back, it goes on with what it knows
 """
 
 import hashlib
@@ -17,16 +18,26 @@ from app.model.budget import DOLLAR, MemoryLedger
 from app.noun import Noun
 from app.runners.base import Assignment, Ending, Review, Submission
 from app.runners.native import Surroundings
-from app.runners.outside import SUBMISSION, OutsideRunner, Round
+from app.runners.outside import OutsideRunner
 from app.runners.recipe import Recipe
 from app.runners.rehearsal.prompter import INFO, Prompter
+from app.runners.round import Round
+from app.runners.start import SUBMISSION
 from app.runners.way_out import WayOut
 from app.sandbox.base import Sandbox
 from app.sandbox.changes import baseline
 from app.text import one_line
 from app.tree import Entry
 
-Act = Literal["was installed", "asked its model", "executed commands", "changed the file", "handed in", "ended well"]
+Act = Literal[
+    "was installed",
+    "asked its model",
+    "executed commands",
+    "changed the file",
+    "handed in",
+    "ended well",
+    "went on with its conversation",
+]
 PATH, BEFORE, AFTER = "sum.py", "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
 HANDED_IN = Submission(summary="add adds.", reproduction="python3 -c 'from sum import add; assert add(2, 2) == 4'")
 SHORT = 480
@@ -53,6 +64,7 @@ class Play:
     """`nonce` stands in a file that only a command shows: who tells the model of it has executed one."""
 
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
+    note: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @property
     def files(self) -> Mapping[str, bytes]:
@@ -81,31 +93,56 @@ async def rehearse(recipe: Recipe, sandbox: Sandbox, socket: Path, play: Play) -
         budget=BUDGET,
     )
     runner = OutsideRunner(recipe, around, WayOut(socket, model, MemoryLedger(DOLLAR)))
+    critic = Critic(model, play, once=bool(recipe.again))
     try:
-        ending = await runner.work(Assignment(brief=BRIEF), _accept)
+        ending = await runner.work(Assignment(brief=BRIEF), critic.review)
     except AgentFixError as error:
         return Rehearsed(stopped_at="asked its model", reason=in_short(error.message))
-    [done] = runner.rounds
-    stopped = _stopped_at(model, play, done, blobs, ending)
+    stopped = _stopped_at(model, play, runner.rounds[0], blobs)
+    if not stopped and recipe.again and not _went_on(model, play, runner.rounds[-1]):
+        stopped = "went on with its conversation"
     return Rehearsed(
         stopped_at=stopped,
-        reason=_reason(done, ending) if stopped else "",
-        seconds=done.seconds,
-        calls=sum(not exchange.refused for exchange in done.exchanges),
+        reason=_reason(runner.rounds[-1], ending) if stopped else "",
+        seconds=round(sum(done.seconds for done in runner.rounds), 3),
+        calls=sum(done.turns for done in runner.rounds),
     )
 
 
-def _stopped_at(model: Prompter, play: Play, done: Round, blobs: "_Blobs", ending: Ending) -> Act | Literal[""]:
+@dataclass(slots=True)
+class Critic:
+    """Sends the first submission back, where that is to be rehearsed; `note` is in nothing that was said before."""
+
+    model: Prompter
+    play: Play
+    once: bool
+
+    async def review(self, submission: Submission) -> Review:
+        if not self.once:
+            return Review(accepted=True)
+        self.once = False
+        self.model.begin(self.play.commands[-1:])
+        return Review(accepted=False, text=f"Hand it in again. {self.play.note}")
+
+
+def _stopped_at(model: Prompter, play: Play, done: Round, blobs: "_Blobs") -> Act | Literal[""]:
     """The first act that cannot be shown to have been played."""
     left = {state.path: state.digest and blobs.get(state.digest) for state in done.checkpoint.files}
     acts: dict[Act, bool] = {
         "asked its model": bool(model.bodies),
-        "executed commands": play.nonce in model.heard,
+        "executed commands": play.nonce in model.heard(0),
         "changed the file": left == {PATH: AFTER.encode()},
         "handed in": done.submission == HANDED_IN,
-        "ended well": done.exit_code == 0 and ending.exit_status == "submitted",
+        "ended well": done.exit_code == 0,
     }
     return next((act for act, played in acts.items() if not played), "")
+
+
+def _went_on(model: Prompter, play: Play, done: Round) -> bool:
+    """It knew of its first start what only that had seen, and of its second what it was told."""
+    heard = model.heard(1)
+    told = play.nonce in heard and play.note in heard
+    return done.again and told and done.submission == HANDED_IN and done.exit_code == 0
 
 
 def _reason(done: Round, ending: Ending) -> str:
@@ -120,10 +157,6 @@ def in_short(text: str) -> str:
     """A sentence and its explanation, of which the end is what tells most."""
     line = one_line(text)
     return line if len(line) <= SHORT else f"{line[: SHORT // 3]} … {line[-SHORT * 2 // 3 :]}"
-
-
-async def _accept(_: Submission) -> Review:
-    return Review(accepted=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,139 @@
+"""One start of another agent in the sandbox: its files, its command, its way out, and what it wrote down at its end."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from app.errors import SandboxError
+from app.gateway.exchange import Exchange
+from app.runners.base import Submission
+from app.runners.native import Surroundings
+from app.runners.recipe import Recipe, filled
+from app.runners.way_out import WayOut
+from app.sandbox.base import HOME, TOOLS, WAY_OUT_PORT, Completed, through_way_out
+
+SUBMISSION = "/tmp/submission.json"  # noqa: S108  # a path inside the sandbox
+LONGEST_TASK = 100_000
+"""Characters of the task: one argument of a command has at most 128 KB."""
+TAIL = 4_000
+LISTENS_SECONDS = 2.0
+"""Between two looks at what people said, where an agent can be interrupted."""
+INTERRUPTED = Completed(130, b"It was interrupted, because people said something.")
+_WRITE = 'mkdir -p "$(dirname "$1")" && cat > "$1"'
+
+
+class Task(NamedTuple):
+    """What an agent is told. `heard` are the last words of people in it; `again`: it goes on with its conversation."""
+
+    text: str
+    heard: int = 0
+    again: bool = False
+
+
+class Left(NamedTuple):
+    """What a start came to."""
+
+    done: Completed
+    exchanges: tuple[Exchange, ...]
+    submission: Submission | None
+    cut_short: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """`name` is the same where it has to be made again; `turns` and `seconds` are what is left."""
+
+    recipe: Recipe
+    around: Surroundings
+    way_out: WayOut
+    name: str
+    turns: int
+    seconds: float
+    listens: float = LISTENS_SECONDS
+
+    async def make(self, task: Task) -> Left:
+        """From start to end; where the agent can go on with its conversation, only until people say something."""
+        values = self._values(task.text)
+        await self._prepare(values)
+        command = self.recipe.again if task.again else self.recipe.command
+        async with self.way_out.open(self.name, values["token"], self.recipe, self.turns, self._heard) as gateway:
+            done = await self._until_spoken_to([filled(part, values) for part in command], values, task.heard)
+        late = f"The {self.around.budget.minutes:g} minutes are used." if done.timed_out else ""
+        cut_short = gateway.cut_short or late
+        return Left(done, tuple(gateway.recorder.exchanges), await self._submission(), cut_short)
+
+    async def _until_spoken_to(self, command: Sequence[str], values: Mapping[str, str], heard: int) -> Completed:
+        if not self.recipe.again:
+            return await self._executed(command, values)
+        working = asyncio.ensure_future(self._executed(command, values))
+        speaking = asyncio.ensure_future(self._spoken_after(heard))
+        try:
+            await asyncio.wait({working, speaking}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+            speaking.result()  # whoever could not be listened to is not said to have spoken
+            return INTERRUPTED
+        finally:
+            for task in (working, speaking):
+                task.cancel()
+            await asyncio.wait({working, speaking})
+
+    async def _executed(self, command: Sequence[str], values: Mapping[str, str]) -> Completed:
+        return await self.around.sandbox.exec(
+            through_way_out(command),
+            timeout=self.seconds,
+            env={name: filled(text, values) for name, text in self.recipe.environment.items()},
+            on_output=lambda chunk: self.around.progress.say("output", chunk.decode("utf-8", "replace")),
+        )
+
+    def _values(self, task: str) -> dict[str, str]:
+        if len(task) > LONGEST_TASK:
+            task = f"{task[:LONGEST_TASK]}\n\n({len(task) - LONGEST_TASK:,} more characters are left out.)"
+        return {
+            "tools": TOOLS,
+            "home": HOME,
+            "task": task,
+            "model": self.recipe.model,
+            "base": f"http://127.0.0.1:{WAY_OUT_PORT}",
+            "token": self.way_out.new_token(),
+            "turns": str(self.around.budget.steps),
+        }
+
+    async def _prepare(self, values: Mapping[str, str]) -> None:
+        """The agent's own files, and no submission of an earlier start."""
+        await self._command(["rm", "-f", SUBMISSION])
+        for path, text in self.recipe.files.items():
+            where = filled(path, values)
+            await self._command(["/bin/sh", "-c", _WRITE, "sh", where], stdin=filled(text, values).encode())
+
+    async def _command(self, argv: list[str], *, stdin: bytes = b"") -> bytes:
+        done = await self.around.sandbox.exec(argv, timeout=30, stdin=stdin)
+        if not done.ok:
+            raise SandboxError(f"{argv[0]} failed in the sandbox: {done.output.decode(errors='replace')[-300:]}")
+        return done.output
+
+    async def _submission(self) -> Submission | None:
+        """What the agent wrote down; None where it wrote nothing that can be read."""
+        done = await self.around.sandbox.exec(["head", "-c", "20000", SUBMISSION], timeout=30, separate_stderr=True)
+        if not done.ok:
+            return None
+        try:
+            return Submission.model_validate_json(done.output)
+        except ValidationError:
+            return None
+
+    def _heard(self, exchange: Exchange) -> None:
+        name, usage, calls = self.recipe.name, exchange.usage, ", ".join(call.name for call in exchange.calls)
+        if exchange.refused:
+            self.around.progress.say("warning", f"{name}: a call was refused ({exchange.refused})")
+            return
+        text = f"{name}.{exchange.number}: {usage.prompt_tokens:,} tokens in, {usage.completion_tokens:,} out"
+        self.around.progress.say("cost", f"{text}; {calls}" if calls else text)
+
+    async def _spoken_after(self, heard: int) -> None:
+        """Returns when people have said something new."""
+        while not await self.around.steering.since(heard):  # noqa: ASYNC110  # it may be rows of a database
+            await asyncio.sleep(self.listens)
