@@ -44,6 +44,7 @@ class LocalEngine:
     place: Path
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     daemon: subprocess.Popen[bytes] | None = None
+    loaded: bool = False
 
     def say(self, *words: str) -> str:
         done = subprocess.run(
@@ -54,6 +55,8 @@ class LocalEngine:
         return done.stdout.decode()
 
     def load(self) -> None:
+        if self.loaded:
+            return
         archive = self.place / "root.tar"
         try:
             make_root(archive)
@@ -61,6 +64,7 @@ class LocalEngine:
             raise NoEngineError(str(error)) from error
         self.say("import", str(archive), IMAGE)
         archive.unlink()
+        self.loaded = True
 
     def try_out(self) -> None:
         """A container starts, with what every sandbox asks for."""

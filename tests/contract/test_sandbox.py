@@ -52,11 +52,14 @@ START_SECONDS = {"srt": 4.0}
 """In which a command has begun, also where all processors are busy."""
 
 
-GROUPS = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in ("docker", "podman")]
-"""Engines are slow to start: the tests with one of them have it together."""
+ENGINES = [
+    pytest.param("docker", marks=pytest.mark.xdist_group("docker")),
+    pytest.param("podman", marks=[pytest.mark.xdist_group("podman"), pytest.mark.full]),
+]
+"""They are slow to start: the tests with one of them have it together. A slice of Podman's is in tests/containers."""
 
 
-@pytest.fixture(params=[*sorted(PROVIDERS.keys() - {"docker", "podman"}), *GROUPS])
+@pytest.fixture(params=[*sorted(PROVIDERS.keys() - {"docker", "podman"}), *ENGINES])
 def provider(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SandboxProvider]:
     with PROVIDERS[str(request.param)](tmp_path) as made:
         yield made

@@ -93,8 +93,8 @@ class ContainerProvider:
         return removed + await forget_unused(self._engine, self._marks)
 
     async def _workshop(self) -> Workshop:
-        self._marks.mkdir(mode=0o700, parents=True, exist_ok=True)  # also says that there is something to sweep
         image = await find_image(self._engine, self._image)
+        self._marks.mkdir(mode=0o700, parents=True, exist_ok=True)  # also says that there is something to sweep
         return Workshop(self._engine, image, self._scope, self._marks, self._upstream)
 
     def _wanted(self, spec: Spec, image: str = "") -> Wanted:
