@@ -335,19 +335,17 @@ def _other_by_now(make: Make) -> Make:
 
 
 def _elsewhere(make: Make) -> Make:
-    """The passage is gone; the line to be changed stands somewhere else, among other lines."""
+    """The passage is gone; the line to be changed stands somewhere else, and nothing that was around it."""
 
     def made(name: str, wanted: Meant, random_: random.Random) -> Case | None:
         lines, (before, after) = wanted.source.lines, wanted.around
         middle = lines[wanted.begin + before : wanted.end - after]
         kept = [*lines[: wanted.begin], *lines[wanted.end :]]
         far = [place for place in range(len(kept)) if abs(place - wanted.begin) > len(wanted.old) + 2]
-        if not far or len(middle) > 1:
+        known = {line.strip() for line in kept if any(map(str.isalnum, line))}
+        if not far or len(middle) > 1 or known & {line.strip() for line in wanted.old}:
             return None
         place = random_.choice(far)
-        beside = {line.strip() for line in kept[max(place - 3, 0) : place + 3] if any(map(str.isalnum, line))}
-        if beside & {line.strip() for line in wanted.old}:
-            return None
         kept[place:place] = middle
         there = _times(wanted.old, kept) or "\n".join(wanted.old) in "\n".join(kept)
         return None if there else _refused(make(name, wanted, random_), "\n".join(kept))
