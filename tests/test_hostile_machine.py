@@ -54,6 +54,7 @@ class Machine:
     patience: float = 1.0
     namespaces: bool = True
     limits_commands: bool = True
+    text: bool = False
     filters: Mapping[str, bytes] = field(default_factory=dict)
 
     async def start(self, argv: Sequence[str]) -> Said:

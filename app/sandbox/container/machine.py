@@ -73,6 +73,7 @@ class ContainerMachine:
 
     namespaces = False
     limits_commands = False
+    text = False
     filters: Mapping[str, bytes] = MappingProxyType({name: program(name) for name in ARCHITECTURES})
 
     def __init__(self, engine: Engine, name: str) -> None:

@@ -80,6 +80,7 @@ class E2BMachine:
     namespaces: bool = True
     filters: Mapping[str, bytes] = field(default_factory=dict)
     limits_commands: bool = True
+    text: bool = True
 
     @property
     def patience(self) -> float:

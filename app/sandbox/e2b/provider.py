@@ -9,7 +9,7 @@ from pathlib import Path
 from e2b import AsyncSandbox
 
 from app.errors import SandboxError
-from app.sandbox.base import Check, OnOutput, Sandbox, Spec
+from app.sandbox.base import FORWARDER, Check, OnOutput, Sandbox, Spec
 from app.sandbox.e2b.calls import LostError
 from app.sandbox.e2b.checks import KEY_REPAIR, checks
 from app.sandbox.e2b.cloud import KEY, Account, Cloud
@@ -18,8 +18,8 @@ from app.sandbox.e2b.making import Making
 from app.sandbox.e2b.policy import CLOSED
 from app.sandbox.e2b.program import E2BMachine
 from app.sandbox.e2b.sandbox import E2BSandbox
-from app.sandbox.e2b.way_out import furnish_way_out
 from app.sandbox.inside.steps import AGAIN, left_out, step
+from app.sandbox.layer_build import FORWARDER_PROGRAM
 from app.sandbox.workplace import KEY as KEY_FORM
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class E2BProvider:
         machine = await self._again(spec.key) or await Making(self._cloud, self._kept, spec, on_output).machine()
         inside = E2BMachine(self._cloud, machine)
         if spec.way_out is not None:
-            await furnish_way_out(inside)
+            await inside.upload(FORWARDER, FORWARDER_PROGRAM.read_bytes())
         sandbox = E2BSandbox(self._cloud, machine, spec.key, spec.limits, spec.setup, way_out=spec.way_out)
         sandbox.left_out = await left_out(inside)
         return sandbox

@@ -2,19 +2,18 @@
 
 import logging
 import time
-from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 from e2b import AsyncSandbox
 
 from app.errors import SandboxError
-from app.sandbox.base import ENV, HOME, Completed, Limits, Setup
+from app.sandbox.base import ENV, HOME, WAY_OUT, Completed, Limits, Setup
 from app.sandbox.command import Command, Executor
 from app.sandbox.e2b.calls import LostError
 from app.sandbox.e2b.cloud import ALIVE, Cloud
 from app.sandbox.e2b.program import E2BMachine
-from app.sandbox.e2b.way_out import WayOut
 from app.sandbox.inside.commands import Commands
+from app.sandbox.inside.passage import Passage
 from app.sandbox.profile import SYSTEM_PATH
 from app.sandbox.setup import WORK_ENVIRONMENT
 
@@ -51,7 +50,7 @@ class E2BSandbox(Executor):
         }
         inside = E2BMachine(cloud, machine)
         self._commands = Commands(inside, limits, environment)
-        self._way_out = WayOut(inside, way_out) if way_out else None
+        self._passage = Passage(inside, WAY_OUT, way_out) if way_out is not None else None
         self._renewed = time.monotonic()
 
     async def execute(self, command: Command) -> Completed:
@@ -62,8 +61,9 @@ class E2BSandbox(Executor):
         if self._commands.closed or command.unusable:
             return await self._commands.execute(command)
         await self._stay(command.timeout)
-        async with self._way():
-            return await self._commands.execute(command)
+        if self._passage is not None:
+            await self._passage.follow()
+        return await self._commands.execute(command)
 
     async def close(self) -> None:
         """Paused, it waits for the next `open` and costs no machine time."""
@@ -84,11 +84,8 @@ class E2BSandbox(Executor):
 
     async def _end_all(self) -> None:
         await self._commands.end_all()
-        if self._way_out is not None:
-            await self._way_out.close()
-
-    def _way(self) -> AbstractAsyncContextManager[None]:
-        return nullcontext() if self._way_out is None else self._way_out.open()
+        if self._passage is not None:
+            await self._passage.close()
 
     async def _stay(self, timeout: float) -> None:
         """E2B ends a machine by a clock of its own, which is set again before a command could reach it."""

@@ -53,6 +53,11 @@ class Machine(Protocol):
         ...
 
     @property
+    def text(self) -> bool:
+        """Whether its programs can say text only: other bytes are to be said in lines of base64."""
+        ...
+
+    @property
     def limits_commands(self) -> bool:
         """Whether memory is to be limited for each command: not where the whole machine has that limit already."""
         ...

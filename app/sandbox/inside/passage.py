@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
+from app.errors import SandboxError
 from app.sandbox.inside.base import Machine, Program, started
 from app.sandbox.inside.execution import PLACE
-from app.sandbox.tunnel import PROGRAM, tunnel
+from app.sandbox.tunnel import PROGRAM, from_lines, tunnel
 
 INSIDE = f"{PLACE}/tunnel.py"
 
@@ -31,9 +32,11 @@ class Passage:
             await self._opened.aclose()
             await self._machine.upload(INSIDE, PROGRAM.read_bytes())
             async with AsyncExitStack() as opening:
-                argv = ["python3", "-I", INSIDE, self._place]
+                argv = ["python3", "-I", INSIDE, self._place, *(["lines"] if self._machine.text else [])]
                 program = await opening.enter_async_context(started(self._machine, argv))
-                self._carrying = await opening.enter_async_context(tunnel(words(program), program.write, self._socket))
+                opening.push_async_callback(put_down, program)
+                said = from_lines(words(program)) if self._machine.text else words(program)
+                self._carrying = await opening.enter_async_context(tunnel(said, program.write, self._socket))
                 self._opened = opening.pop_all()
 
     async def follow(self) -> None:
@@ -58,6 +61,11 @@ async def passage(machine: Machine, place: str, socket: Path) -> AsyncIterator[N
         yield
     finally:
         await way.close()
+
+
+async def put_down(program: Program) -> None:
+    with suppress(SandboxError):  # of a lost machine nothing is left
+        await program.kill()
 
 
 async def words(program: Program) -> AsyncIterator[bytes]:
