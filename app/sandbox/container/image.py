@@ -21,6 +21,8 @@ NEEDED = (
 TOOLS = ("node", "npm", "yarn", "pnpm", "cargo", "go")
 """Programs that set-ups use where an image has them."""
 LEAST_PYTHON = (3, 9)
+QUESTION_SECONDS = 120
+"""After which a container that was asked something is gone, whoever asked has died."""
 _ASK = """
 for name in "$@"; do command -v "$name" > /dev/null 2>&1 && echo "$name"; done
 echo "interpreter:$(command -v python3)"
@@ -68,7 +70,8 @@ async def ask_image(engine: Engine, image: str) -> frozenset[str]:
     where it cannot be asked: it has no `sh` or `sleep`, say."""
     name = f"agent-fix-question-{secrets.token_hex(8)}"
     try:
-        await engine.create(Wanted(name, scope="", key="", image=image, limits=Limits()).arguments())
+        *words, _ = Wanted(name, scope="", key="", image=image, limits=Limits()).arguments()
+        await engine.create(["--rm", *words, str(QUESTION_SECONDS)])
         await engine.start(name)
         told = await engine.ask("exec", name, "sh", "-c", _ASK, "sh", *NEEDED, *TOOLS, doing="asking the image")
     finally:
