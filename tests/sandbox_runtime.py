@@ -48,9 +48,13 @@ def obtained_srt() -> Path | str:
 
 @contextmanager
 def at_srt(directory: Path) -> Iterator[SrtProvider]:
-    """Its jobs are below `directory / "jobs"`, which as root is a link to where another user may go."""
+    """Its jobs are below `directory / "jobs"`, a link to a home directory where, as root, another user may go."""
     environment = srt_environment()
     with tempfile.TemporaryDirectory(prefix="agent-fix-srt-") as place:
-        Path(place).chmod(0o711)
-        (directory / "jobs").symlink_to(place)
-        yield SrtProvider(directory / "jobs", environment=environment)
+        jobs, secret = Path(place, "state", "jobs"), Path(place, "secret")
+        jobs.mkdir(parents=True)
+        secret.write_text("a file of the home directory\n")
+        for parent in (Path(place), jobs.parent):
+            parent.chmod(0o711)
+        (directory / "jobs").symlink_to(jobs)
+        yield SrtProvider(jobs, environment={**environment, "HOME": place})

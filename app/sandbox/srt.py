@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from app.errors import SandboxError
@@ -35,6 +35,7 @@ ETC = (
     *("passwd", "protocols", "services", "shells"),
 )
 """What of Linux's /etc is shown; it holds no secret, but the names of this machine's accounts."""
+MOST_PRIVATE = 100
 TOP_LEVEL = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
@@ -122,8 +123,7 @@ class SrtProvider:
             srt, toolchains = await self._survey()
         except SandboxError as error:
             return (Check("start", ok=False, detail=error.message, repair=error.hint),)
-        home = self._environment.get("HOME", "")
-        private = (home, f"{home}/.ssh", f"{home}/.config") if home else ()
+        private = await asyncio.to_thread(_private, self._environment.get("HOME", ""), self._root)
         program = Check("srt", ok=True, detail=f"version {srt.version}")
         return (program, *await checks(self.launch, Grounds(self._root, srt.platform, _python(toolchains), private)))
 
@@ -219,6 +219,16 @@ def _system(srt: Srt) -> list[str]:
         return []
     top = [f"/{name}" for name in TOP_LEVEL if Path("/", name).is_dir() and not Path("/", name).is_symlink()]
     return [*top, *(f"/etc/{name}" for name in ETC if Path("/etc", name).exists())]
+
+
+def _private(home: str, root: Path) -> tuple[str, ...]:
+    """What lies in the home directory, but for the way to our own state: of that a job sees where it leads itself."""
+    if not home:
+        return ()
+    with suppress(OSError):
+        found = sorted(path for path in Path(home).resolve().iterdir() if not root.is_relative_to(path))
+        return (f"{home}/.ssh", *map(str, found[:MOST_PRIVATE]))
+    return (f"{home}/.ssh",)
 
 
 def _python(toolchains: Toolchains) -> str:
