@@ -95,7 +95,7 @@ IMPLEMENTATIONS = {
     "app.jobs.engine",
     "app.model.litellm",
     "app.sandbox.bubblewrap",
-    "app.sandbox.docker",
+    "app.sandbox.container.provider",
     "app.sandbox.e2b",
     "app.sandbox.e2b.provider",
     "app.sandbox.srt",
