@@ -27,6 +27,10 @@ class Issue(Noun):
     labels: tuple[str, ...] = ()
 
 
+MOST_OF_A_BODY = 65_536
+"""Characters that the model is shown of an issue's own text: GitHub's limit. Of a file that has more, both ends."""
+
+
 class Section(Noun):
     """A text that the model is shown as data, beside the issue: the branch's diff, a review thread, the end of a log.
 

@@ -73,6 +73,17 @@ def plain(output: str) -> str:
     return _without_hidden(text)[0]
 
 
+def both_ends(text: str, most: int) -> str:
+    """The text, or about `most` characters of it: whole lines of both ends, and how much is left out between them."""
+    if len(text) <= most:
+        return text
+    head, tail = text[: most * 3 // 4], text[len(text) - most // 4 :]
+    head = head.rpartition("\n")[0] or head
+    tail = tail.partition("\n")[2] or tail
+    left_out = len(text) - len(head) - len(tail)
+    return f"{head}\n\n[{left_out:,} of {len(text):,} characters are left out here]\n\n{tail}"
+
+
 def _without_hidden(text: str) -> tuple[str, int]:
     hidden = {character for character in set(text) if is_hidden(character)}
     if not hidden:

@@ -10,7 +10,7 @@ from app.agent.actions import ACTIONS, specs
 from app.agent.prompts import OPENINGS, Name, guidance, head, render, render_brief
 from app.job import Answers, Budget, Heard, Job
 from app.plan import Plan
-from app.task import Issue, Origin, Section, Task, TaskKind
+from app.task import MOST_OF_A_BODY, Issue, Origin, Section, Task, TaskKind
 from tests.golden_prompts import Example, examples
 
 ISSUE = Issue(title="Sum is $wrong", body="It says `$5`, not ${six}.\n$delimiter")
@@ -95,6 +95,21 @@ def brief(issue: Issue = ISSUE, **more: object) -> str:
 def test_the_issue_stands_in_the_brief_as_it_is() -> None:
     text = brief()
     assert "# Sum is $wrong\n\nIt says `$5`, not ${six}.\n$delimiter" in text
+
+
+def test_of_a_long_issue_both_ends_are_shown_and_what_is_left_out_is_told() -> None:
+    lines = [f"line {number:05}" for number in range(20_000)]
+    text = brief(Issue(title="x", body="\n".join(lines)))
+    assert len(text) < MOST_OF_A_BODY + len(brief()) + 100
+    assert "line 00000\nline 00001" in text
+    assert "line 19998\nline 19999\n" in text
+    (told,) = (line for line in text.splitlines() if "left out" in line)
+    kept = [line for line in text.splitlines() if line in set(lines)]
+    assert (
+        told
+        == f"[{len(lines) * 11 - 1 - 11 * len(kept) + 2:,} of {len(lines) * 11 - 1:,} characters are left out here]"
+    )
+    assert "left out" not in brief(Issue(title="x", body="y" * MOST_OF_A_BODY))
 
 
 def test_empty_sections_are_left_out() -> None:

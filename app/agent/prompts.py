@@ -17,8 +17,8 @@ from app.model.base import Message
 from app.plan import Plan
 from app.plan_text import render_plan
 from app.runners.base import Aim
-from app.task import TaskKind
-from app.text import one_line
+from app.task import MOST_OF_A_BODY, TaskKind
+from app.text import both_ends, one_line
 
 Name = Literal[
     "system",
@@ -118,7 +118,8 @@ def render_brief(
         *((f"The repository's rules, from {path}", _data(mark, text)) for path, text in instructions),
     ]
     shown = "".join(f"\n# {title}\n\n{text.strip()}\n" for title, text in sections if text.strip())
-    fields = {"delimiter": mark, "title": task.issue.title, "body": task.issue.body.strip(), "sections": shown}
+    body = both_ends(task.issue.body.strip(), MOST_OF_A_BODY)
+    fields = {"delimiter": mark, "title": task.issue.title, "body": body, "sections": shown}
     if name == "brief":
         fields["opening"] = OPENINGS[task.kind]
     if said_first:

@@ -29,7 +29,7 @@ from app.plan_text import parse_plan_file
 from app.repository import Inspected, inspect, note_about, slug, top_level
 from app.runners.registry import find_recipe
 from app.settings import Settings, read_settings
-from app.task import Issue, Task, TaskKind
+from app.task import MOST_OF_A_BODY, Issue, Task, TaskKind
 from app.task_kind import Kinded, Signs, kind_of
 
 PlanMode = Literal["auto", "approve", "only", "none"]
@@ -132,7 +132,7 @@ def find_or_create(options: FixOptions, house: House) -> Order:
         tree=inspected.tree,
         out=out,
         resumed=row is not None,
-        notes=tuple(filter(None, (_hidden_note(issue),))),
+        notes=tuple(filter(None, (_hidden_note(issue), _length_note(issue)))),
         told=tuple(filter(None, (*inspected.notes, note_about(out, inspected.root)))),
         record=options.record,
     )
@@ -291,3 +291,10 @@ def _hidden_note(issue: Issue) -> str:
     if not issue.hidden_characters:
         return ""
     return f"{issue.hidden_characters} hidden characters of the issue were removed before anybody read it."
+
+
+def _length_note(issue: Issue) -> str:
+    length = len(issue.body.strip())
+    if length <= MOST_OF_A_BODY:
+        return ""
+    return f"The issue has {length:,} characters; the agent was shown {MOST_OF_A_BODY:,} of its beginning and its end."

@@ -11,7 +11,7 @@ from app.entrypoints.local import FixOptions, find_or_create
 from app.job import Job
 from app.plan import Plan
 from app.settings import settings_from
-from app.task import Origin, Section
+from app.task import MOST_OF_A_BODY, Origin, Section
 from tests.fakes.memory_journal import MemoryJournal
 from tests.fakes.progress import ListProgress
 from tests.fakes.recording import Recording, bash, edit, view, write
@@ -107,3 +107,18 @@ async def test_conflicts_are_resolved_before_anything_is_published(tmp_path: Pat
     assert any("broken: conflicts: maths.py:1: a conflict marker is left" in said for said in verdicts)
     assert result.exit_status == "pr_opened"
     assert git(site.repository, "show", f"{result.branch}:maths.py").strip() == OTHER.strip()
+
+
+def test_of_a_long_issue_people_are_told_how_much_the_agent_saw(tmp_path: Path) -> None:
+    repository = make_repository(tmp_path / "repo", {"maths.py": RIGHT})
+    house = House(settings_from({"PATH": os.environ["PATH"]}, tmp_path / "state"))
+    issue = tmp_path / "issue.md"
+    options = FixOptions(repo=repository, issue=issue, model="recorded/nothing", out=tmp_path / "out")
+    told = {}
+    for size in (MOST_OF_A_BODY, MOST_OF_A_BODY + 1):
+        issue.write_text("# Long\n\n" + "y" * size)
+        told[size] = find_or_create(options, house).notes
+    assert told[MOST_OF_A_BODY] == ()
+    assert told[MOST_OF_A_BODY + 1] == (
+        "The issue has 65,537 characters; the agent was shown 65,536 of its beginning and its end.",
+    )
