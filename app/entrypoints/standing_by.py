@@ -42,8 +42,9 @@ def main() -> None:
     if given is None:
         return
     connection, claim = given
-    threading.Thread(target=_die_with, args=(connection,), daemon=True).start()
-    attend_claim(settings, claim, partial(_leave, connection))
+    leaving = threading.Event()
+    threading.Thread(target=_die_with, args=(connection, leaving), daemon=True).start()
+    attend_claim(settings, claim, partial(_leave, connection, leaving))
 
 
 def _wait(listener: socket.socket) -> tuple[socket.socket, Claim] | None:
@@ -67,14 +68,16 @@ def _wait(listener: socket.socket) -> tuple[socket.socket, Claim] | None:
     return connection, Claim(job, epoch, owner, resumed=epoch > 1)
 
 
-def _die_with(connection: socket.socket) -> None:
-    """As a child dies with its worker: at once, whatever it is doing."""
+def _die_with(connection: socket.socket, leaving: threading.Event) -> None:
+    """As a child dies with its worker: at once, whatever it is doing, unless it is on its way out by itself."""
     with suppress(OSError):
         connection.recv(1)
-    os.kill(os.getpid(), signal.SIGKILL)
+    if not leaving.is_set():
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _leave(connection: socket.socket, code: int) -> NoReturn:
+def _leave(connection: socket.socket, leaving: threading.Event, code: int) -> NoReturn:
+    leaving.set()  # who hears the code hangs up, and that ends nothing any more
     with suppress(OSError):
         connection.send(bytes([code if 0 <= code < 256 else ExitCode.INTERNAL]))
     end_process(code)
