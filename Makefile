@@ -7,8 +7,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 DEMO := demo-out
 CORES ?= $(shell nproc 2>/dev/null || echo 2)
-# Tests wait for processes and servers of theirs as much as they compute.
-WORKERS ?= $(shell expr $(CORES) + $(CORES) / 2)
+# Tests wait for disks, processes and servers of theirs as long as they compute.
+WORKERS ?= $(shell expr $(CORES) \* 2)
 
 install: .venv/.installed
 
@@ -22,7 +22,8 @@ install: .venv/.installed
 demo: install
 	@$(BIN)/agent-fix demo --out $(DEMO)
 
-test: lint types unit
+test: lint
+	@$(MAKE) --no-print-directory -j2 types unit
 
 lint: install
 	$(BIN)/ruff check .
