@@ -16,8 +16,8 @@ _TELLING = 4
 """Letters and digits of a line that says something about its place; a bracket alone says nothing."""
 _KNOWN = 12
 """Letters and digits that the file has once, where few lines say something."""
-_RARE = 10
-"""Lines on which a word is found that speaks for a place; what is on more of them is everywhere."""
+_RARE, _RARE_SHARE = 10, 0.05
+"""Lines, or their share, on which a word is found that speaks for a place; what is on more is everywhere."""
 _DEFINITION = re.compile(
     r"\b(?:def|class|func(?:\s*\([^)]*\))?|function|fn|interface|trait|impl|module|type)\s+(\w+)"
     r"|\b(?:struct|enum|union)\s+(\w+)\s*(?:[{:<]|$)"
@@ -107,7 +107,8 @@ class Alignment:
             near = set[str]().union(*(words(line) for line in self.have[here.start : here.stop]))
             strange = words(self.want[index]) - near
             far = [words(line) & strange for at, line in enumerate(self.have) if at not in here]
-            if any(0 < sum(word in line for line in far) <= _RARE for word in strange):
+            most = max(_RARE, _RARE_SHARE * len(self.have))
+            if any(0 < sum(word in line for line in far) <= most for word in strange):
                 return True
         return False
 
