@@ -25,6 +25,7 @@ from app.sandbox.changes import baseline, export
 from tests.fakes.agent_desk import Unmetered
 from tests.fakes.memory_journal import Died, MemoryBlobs, MemoryJournal
 from tests.fakes.memory_tree import MemoryTree
+from tests.fakes.parrot import remembering
 from tests.fakes.progress import ListProgress
 from tests.fakes.scripted_model import ScriptedModel
 
@@ -274,24 +275,12 @@ async def test_who_resumes_hears_nothing_earlier_than_it_was_heard(stand: Stand)
     assert "Mind the sign." in model.task(0)
 
 
-REMEMBERING = {
-    "import json": "import json, pathlib",
-    "model = sys.argv[1:]": "model, *again = sys.argv[1:]",
-    "messages = [": "kept = pathlib.Path(__file__).with_name('talk.json')\n"
-    "messages = json.loads(kept.read_text()) if again else []\nmessages += [",
-    "    body = json": "    kept.write_text(json.dumps(messages))\n    body = json",
-}
-
-
-def remembering() -> Recipe:
-    """The parrot, with a conversation that it can go on with."""
-    [(path, program)] = RECIPE.files.items()
-    for before, after in REMEMBERING.items():
-        program = program.replace(before, after)
-    return RECIPE.model_copy(update={"again": (*RECIPE.command, "again"), "files": {path: program}})
-
-
-REMEMBERS = remembering()
+REMEMBERS = RECIPE.model_copy(
+    update={
+        "again": (*RECIPE.command, "again"),
+        "files": {path: remembering(program) for path, program in RECIPE.files.items()},
+    }
+)
 
 
 async def test_one_that_remembers_is_interrupted_and_goes_on(stand: Stand) -> None:

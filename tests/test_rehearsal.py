@@ -20,7 +20,7 @@ from app.runners.recipe import Recipe, recipes
 from app.runners.rehearsal.prompter import Prompter
 from app.runners.rehearsal.stage import Rehearsed
 from app.settings import Settings, settings_from
-from tests.fakes.parrot import PROGRAM, VERSION, settle
+from tests.fakes.parrot import PROGRAM, VERSION, remembering, settle
 from tests.workshop import PATIENCE
 from tests.workshop import PROGRAM as COMMAND
 
@@ -100,10 +100,12 @@ class Place:
     def sandboxes(self) -> list[Path]:
         return list((self.settings.state / "sandboxes").glob("rehearsal*"))
 
-    async def rehearse(self, program: str) -> Rehearsed:
-        """With another program in the place of the installed one."""
+    async def rehearse(self, program: str, again: tuple[str, ...] = ()) -> Rehearsed:
+        """With another program in the place of the installed one; `again` is what its second start has besides."""
         command = ("python3", "-I", "$home/parrot.py", "$task", "$base", "$token", "$model")
-        changed = self.recipe.model_copy(update={"command": command, "files": {"$home/parrot.py": program}})
+        files = {"$home/parrot.py": program}
+        update = {"command": command, "files": files, "again": (*command, *again) if again else ()}
+        changed = self.recipe.model_copy(update=update)
         result = await rehearsed(changed, self.settings)
         assert self.sandboxes == [], "nothing is left of it"
         return result
@@ -139,6 +141,17 @@ async def test_a_broken_one_is_told_with_where_it_stopped(place: Place, case: st
     result = await place.rehearse(program)
     assert result.stopped_at == stopped_at, result
     assert told in result.reason
+
+
+async def test_one_that_can_be_interrupted_is(place: Place) -> None:
+    """In the middle of a command that would take longer than anybody waits."""
+    result = await place.rehearse(remembering(PROGRAM), ("again",))
+    assert result.passed, result.reason
+
+
+async def test_one_that_has_forgotten_what_it_was_at_is_told_of(place: Place) -> None:
+    result = await place.rehearse(remembering(PROGRAM), ("anew", "please"))
+    assert result.stopped_at == "went on with its conversation", result
 
 
 async def test_what_cannot_be_installed_is_a_result(place: Place) -> None:

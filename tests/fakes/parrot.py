@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 VERSION = "1.0"
-RECIPE = f'''
+RECIPE = f"""
 name = "parrot"
 title = "Parrot"
 client = "pip"
 packages = ["parrot=={VERSION}"]
 wire = "chat"
 command = ["$tools/bin/python", "-I", "-m", "parrot", "$task", "$base", "$token", "$model"]
-'''
+"""
 PROGRAM = """
 import json, subprocess, sys, urllib.request
 task, base, token, model = sys.argv[1:]
@@ -36,6 +36,23 @@ while not ended:
         done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
         messages.append(dict(role="tool", tool_call_id=call["id"], content=done.stdout + done.stderr))
 """
+
+
+_MEMORY = {
+    "import json": "import json, pathlib",
+    "model = sys.argv[1:]": "model, *again = sys.argv[1:]",
+    "messages = [": "kept = pathlib.Path(__file__).with_name('talk.json')\n"
+    "messages = json.loads(kept.read_text()) if again == ['again'] else []\nmessages += [",
+    "    body = json": "    kept.write_text(json.dumps(messages))\n    body = json",
+    "    asked = dict": "    kept.write_text(json.dumps(messages))\n    asked = dict",
+}
+
+
+def remembering(program: str) -> str:
+    """The same with a conversation that it goes on with where its last argument is `again`."""
+    for before, after in _MEMORY.items():
+        program = program.replace(before, after)
+    return program
 
 
 def settle(directory: Path, *versions: str, program: str = PROGRAM) -> Mapping[str, str]:

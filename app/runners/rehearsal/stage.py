@@ -1,18 +1,18 @@
 """A small task for any agent, with a model that knows it by heart: how far it comes tells whether this version works.
 
-installed ─► asks its model ─► executes commands, shows their output ─► changes the file ─► hands in ─► ends
-                                                                         └─► sent back, it goes on with what it knows
+installed ─► asks its model ─► executes commands, shows their output ─► changes the file ─┬─► hands in ─► ends
+           where it can be: interrupted, told something, and it goes on with what it knew ┘
 """
 
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from app.errors import AgentFixError
-from app.job import Budget, N, ProgressKind
+from app.job import Budget, Heard, N, ProgressKind, Silence, Steering
 from app.model.base import Answer, ModelInfo, Request
 from app.model.budget import DOLLAR, MemoryLedger
 from app.noun import Noun
@@ -34,12 +34,13 @@ Act = Literal[
     "asked its model",
     "executed commands",
     "changed the file",
+    "went on with its conversation",
     "handed in",
     "ended well",
-    "went on with its conversation",
 ]
 PATH, BEFORE, AFTER = "sum.py", "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
 HANDED_IN = Submission(summary="add adds.", reproduction="python3 -c 'from sum import add; assert add(2, 2) == 4'")
+WAIT = "sleep 1000"
 SHORT = 480
 """Characters of a reason, for a line in a table."""
 BUDGET = Budget(minutes=10, steps=20)
@@ -83,6 +84,7 @@ class Play:
 async def rehearse(recipe: Recipe, sandbox: Sandbox, socket: Path, play: Play) -> Rehearsed:
     """In a sandbox that shows the agent's programs, and `socket` as its way out."""
     model, files = Prompter(play.commands), _Files(play.files)
+    heckler: Steering = Heckler(model, play) if recipe.again else Silence()
     around = Surroundings(
         meter=_Nobody(),
         sandbox=sandbox,
@@ -91,16 +93,14 @@ async def rehearse(recipe: Recipe, sandbox: Sandbox, socket: Path, play: Play) -
         blobs=(blobs := _Blobs()),
         progress=_Quiet(),
         budget=BUDGET,
+        steering=heckler,
     )
     runner = OutsideRunner(recipe, around, WayOut(socket, model, MemoryLedger(DOLLAR)))
-    critic = Critic(model, play, once=bool(recipe.again))
     try:
-        ending = await runner.work(Assignment(brief=BRIEF), critic.review)
+        ending = await runner.work(Assignment(brief=BRIEF), _accept)
     except AgentFixError as error:
         return Rehearsed(stopped_at="asked its model", reason=in_short(error.message))
-    stopped = _stopped_at(model, play, runner.rounds[0], blobs)
-    if not stopped and recipe.again and not _went_on(model, play, runner.rounds[-1]):
-        stopped = "went on with its conversation"
+    stopped = _stopped_at(model, play, runner.rounds, blobs)
     return Rehearsed(
         stopped_at=stopped,
         reason=_reason(runner.rounds[-1], ending) if stopped else "",
@@ -110,39 +110,46 @@ async def rehearse(recipe: Recipe, sandbox: Sandbox, socket: Path, play: Play) -
 
 
 @dataclass(slots=True)
-class Critic:
-    """Sends the first submission back, where that is to be rehearsed; `note` is in nothing that was said before."""
+class Heckler:
+    """Speaks to an agent in the middle of a command that would take longer than anybody waits."""
 
     model: Prompter
     play: Play
-    once: bool
+    words: tuple[Heard, ...] = ()
 
-    async def review(self, submission: Submission) -> Review:
-        if not self.once:
-            return Review(accepted=True)
-        self.once = False
-        self.model.begin(self.play.commands[-1:])
-        return Review(accepted=False, text=f"Hand it in again. {self.play.note}")
+    def __post_init__(self) -> None:
+        self.model.commands = (*self.play.commands[:-1], WAIT)
+
+    async def since(self, seq: int) -> tuple[Heard, ...]:
+        if not self.words and self.model.said == len(self.play.commands):
+            self.words = (Heard(seq=1, who="agent-fix", text=f"Do not wait, hand it in. {self.play.note}"),)
+            self.model.begin(self.play.commands[-1:])
+        return tuple(said for said in self.words if said.seq > seq)
 
 
-def _stopped_at(model: Prompter, play: Play, done: Round, blobs: "_Blobs") -> Act | Literal[""]:
+async def _accept(_: Submission) -> Review:
+    return Review(accepted=True)
+
+
+def _stopped_at(model: Prompter, play: Play, rounds: Sequence[Round], blobs: "_Blobs") -> Act | Literal[""]:
     """The first act that cannot be shown to have been played."""
-    left = {state.path: state.digest and blobs.get(state.digest) for state in done.checkpoint.files}
+    last = rounds[-1]
+    left = {state.path: state.digest and blobs.get(state.digest) for state in last.checkpoint.files}
     acts: dict[Act, bool] = {
         "asked its model": bool(model.bodies),
         "executed commands": play.nonce in model.heard(0),
         "changed the file": left == {PATH: AFTER.encode()},
-        "handed in": done.submission == HANDED_IN,
-        "ended well": done.exit_code == 0,
+        "went on with its conversation": len(rounds) == 1 or _went_on(model, play, last),
+        "handed in": last.submission == HANDED_IN,
+        "ended well": last.exit_code == 0,
     }
     return next((act for act, played in acts.items() if not played), "")
 
 
 def _went_on(model: Prompter, play: Play, done: Round) -> bool:
-    """It knew of its first start what only that had seen, and of its second what it was told."""
+    """It knows what only its first start has seen, and what it was told since."""
     heard = model.heard(1)
-    told = play.nonce in heard and play.note in heard
-    return done.again and told and done.submission == HANDED_IN and done.exit_code == 0
+    return done.again and play.nonce in heard and play.note in heard
 
 
 def _reason(done: Round, ending: Ending) -> str:
