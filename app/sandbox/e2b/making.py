@@ -19,19 +19,9 @@ from app.sandbox.e2b.kept import Kept
 from app.sandbox.e2b.policy import CLOSED, while_set_up
 from app.sandbox.e2b.program import E2BMachine
 from app.sandbox.e2b.sandbox import E2BSandbox
+from app.sandbox.e2b.scripts import FILL, FURNISH_TOOLS, KEEP_ENV, KEEP_TOOLS, READY, arguments
 from app.sandbox.inside.packing import Packed, packing
-from app.sandbox.inside.steps import (
-    ARCHIVE,
-    COLLECT,
-    FINISH,
-    OPEN,
-    OPEN_ENV,
-    SEAL,
-    UNPACK,
-    furnish,
-    note_left_out,
-    step,
-)
+from app.sandbox.inside.steps import ARCHIVE, OPEN_ENV, note_left_out, notes, step
 from app.sandbox.layer_build import COMMAND_SECONDS, carry_out
 
 logger = logging.getLogger(__name__)
@@ -46,8 +36,8 @@ class Making:
     spec: Spec
     on_output: OnOutput | None = None
 
-    async def machine(self) -> AsyncSandbox:
-        """Ready, or not there any more."""
+    async def machine(self) -> tuple[AsyncSandbox, tuple[str, ...]]:
+        """Ready, with what was left out of its set-up; or not there any more."""
         setups = [setup for setup in (self.spec.tools, self.spec.setup) if setup is not None and setup.commands]
         async with packing(self.spec.fill) as tree:
             machine, done = await self._begin(setups)
@@ -56,10 +46,9 @@ class Making:
                     prepare = self._install if setup is self.spec.tools else self._set_up
                     if not await prepare(machine, setup, tree):
                         await self.kept.keep(machine, setups[:number])
-                await self._fill(machine, tree)
                 directories = self.spec.setup.directories if self.spec.setup else ()
-                await step(self._inside(machine), FINISH, *directories)
-            return machine
+                said = await self._fill(machine, READY, tree, *directories)
+                return machine, notes(said)
 
     async def _begin(self, setups: Sequence[Setup]) -> tuple[AsyncSandbox, int]:
         """A machine, and how many of the set-ups are in it already."""
@@ -80,28 +69,25 @@ class Making:
             self.kept.forget(unusable)
         return machine, 0
 
-    async def _fill(self, machine: AsyncSandbox, tree: Packed) -> None:
-        await furnish(self._inside(machine))
+    async def _fill(self, machine: AsyncSandbox, script: str, tree: Packed, *directories: str) -> str:
         await asyncio.to_thread(tree.archive.seek, 0)
         await self.cloud.upload(machine, ARCHIVE, tree.archive)
-        await step(self._inside(machine), UNPACK, str(tree.files))
+        return await step(self._inside(machine), script, *arguments(tree.files, *directories))
 
     async def _install(self, machine: AsyncSandbox, tools: Setup, _: Packed) -> bool:
         """Another agent's programs: nothing of the project is there. Whether something was left out."""
         inside = self._inside(machine)
-        await furnish(inside)
-        await step(inside, OPEN, TOOLS)
+        await step(inside, FURNISH_TOOLS, *arguments(0, TOOLS))
         failed = await self._carry_out(machine, tools)
-        await step(inside, SEAL, TOOLS)
+        await step(inside, KEEP_TOOLS, TOOLS)
         return bool(failed)
 
     async def _set_up(self, machine: AsyncSandbox, setup: Setup, tree: Packed) -> bool:
         """Over a tree that is thrown away afterwards. Whether something was left out."""
         inside = self._inside(machine)
-        await self._fill(machine, tree)
-        await step(inside, OPEN_ENV)
+        await self._fill(machine, f"{FILL}\n{OPEN_ENV}", tree)
         failed = await self._carry_out(machine, setup)
-        await step(inside, COLLECT, *setup.directories)
+        await step(inside, KEEP_ENV, *setup.directories)
         await note_left_out(inside, failed)
         return bool(failed)
 

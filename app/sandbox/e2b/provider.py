@@ -18,10 +18,13 @@ from app.sandbox.e2b.making import Making
 from app.sandbox.e2b.policy import CLOSED
 from app.sandbox.e2b.program import E2BMachine
 from app.sandbox.e2b.sandbox import E2BSandbox
-from app.sandbox.inside.steps import AGAIN, left_out, step
+from app.sandbox.e2b.scripts import REOPEN, UNREADY
+from app.sandbox.inside.steps import notes, step
 from app.sandbox.layer_build import FORWARDER_PROGRAM
 from app.sandbox.workplace import KEY as KEY_FORM
 
+Found = tuple[AsyncSandbox, tuple[str, ...]]
+"""A machine, and what was left out of its set-up."""
 logger = logging.getLogger(__name__)
 
 
@@ -53,12 +56,12 @@ class E2BProvider:
         if not self._cloud.account.key:
             raise SandboxError("E2B_API_KEY is not set.", hint=KEY_REPAIR)
         self._kept.note_use()
-        machine = await self._again(spec.key) or await Making(self._cloud, self._kept, spec, on_output).machine()
-        inside = E2BMachine(self._cloud, machine)
+        found = await self._again(spec.key)
+        machine, left_out = found or await Making(self._cloud, self._kept, spec, on_output).machine()
         if spec.way_out is not None:
-            await inside.upload(FORWARDER, FORWARDER_PROGRAM.read_bytes())
+            await self._cloud.upload(machine, FORWARDER, FORWARDER_PROGRAM.read_bytes())
         sandbox = E2BSandbox(self._cloud, machine, spec.key, spec.limits, spec.setup, way_out=spec.way_out)
-        sandbox.left_out = await left_out(inside)
+        sandbox.left_out = left_out
         return sandbox
 
     async def sweep(self, ended: Callable[[str], bool]) -> int:
@@ -68,24 +71,24 @@ class E2BProvider:
             await self._cloud.kill(info.sandbox_id)
         return len(gone) + await self._kept.sweep()
 
-    async def _again(self, key: str) -> AsyncSandbox | None:
+    async def _again(self, key: str) -> Found | None:
         """The machine of that key, if it came to be ready; what did not is killed."""
         found = None
         for info in await self._cloud.find(key):
-            machine = await self._reach(info.sandbox_id, key) if found is None else None
-            if machine is None:
+            reached = await self._reach(info.sandbox_id, key) if found is None else None
+            if reached is None:
                 await self._cloud.kill(info.sandbox_id)
-            found = found or machine
+            found = found or reached
         return found
 
-    async def _reach(self, sandbox_id: str, key: str) -> AsyncSandbox | None:
+    async def _reach(self, sandbox_id: str, key: str) -> Found | None:
         try:
             machine = await self._cloud.connect(sandbox_id)
-            ready = await step(E2BMachine(self._cloud, machine), f"{AGAIN} && echo ready || echo unready")
+            said = await step(E2BMachine(self._cloud, machine), REOPEN)
         except LostError:
             return None
-        if ready.strip() != "ready":
+        if said.strip() == UNREADY:
             logger.warning("the sandbox %s was never finished; it is made again", key)
             return None  # perhaps open still, because its set-up was cut short
         await self._cloud.prove(machine, CLOSED)
-        return machine
+        return machine, notes(said)

@@ -1,0 +1,51 @@
+"""What we do inside a cloud machine as root, in one go where that can be: each call to the cloud takes its time."""
+
+import base64
+
+from app.sandbox.inside.execution import ACCOUNT, PLACE, PROGRAM, SUPERVISOR
+from app.sandbox.inside.steps import AGAIN, CLEAR, COLLECT, FINISH, LEFT_OUT, NUMBER, OPEN, PREPARE, SEAL, UNPACK
+
+FURNISH = f"""
+supervisor=$1 files=$2
+shift 2
+directories=("$@")
+mkdir -p {PLACE}
+printf %s "$supervisor" | base64 -d > {PROGRAM}
+set -- {NUMBER}
+{PREPARE}
+"""
+NOTHING_ELSE = f"""
+{CLEAR}
+find / -xdev -user {ACCOUNT} -prune -exec rm -rf -- '{{}}' + 2> /dev/null || true
+"""
+"""Nothing that the set-up's code may write is left in what is kept."""
+
+FILL = f"""{FURNISH}
+set -- "$files"
+{UNPACK}
+"""
+"""Furnished, and filled with what was sent before."""
+
+READY = f"""{FILL}
+set -- "${{directories[@]}}"
+{FINISH}
+{LEFT_OUT}
+"""
+"""Filled and ready; says what was left out of the set-up."""
+
+REOPEN = f"""
+({AGAIN}) || {{ echo unready; exit 0; }}
+{LEFT_OUT}
+"""
+"""Says that it never became ready, or what was left out of the set-up."""
+
+UNREADY = "unready"
+
+FURNISH_TOOLS = f'{FURNISH}\nset -- "${{directories[0]}}"\n{OPEN}'
+KEEP_TOOLS = f"{SEAL}\n{NOTHING_ELSE}"
+KEEP_ENV = f"{COLLECT}\n{NOTHING_ELSE}"
+
+
+def arguments(files: int, *directories: str) -> list[str]:
+    """Of FURNISH and all that begins with it: how many files come, and what directories it is about."""
+    return [base64.b64encode(SUPERVISOR.read_bytes()).decode(), str(files), *directories]
