@@ -136,6 +136,7 @@ class TestDocker:
 POOR = "rm /usr/bin/git /usr/bin/tar"
 
 
+@pytest.mark.full
 @pytest.mark.xdist_group("podman")
 async def test_podman_does_the_same(tmp_path: Path) -> None:
     with provided("podman", tmp_path) as podman:

@@ -74,6 +74,7 @@ class TestLosing:
         async with opened(provider, SPEC) as again:
             assert await shell(again, "stat -c %s beat || true") == await shell(again, "stat -c %s beat || true")
 
+    @pytest.mark.full
     async def test_somebody_elses_container_of_that_name_is_not_entered(
         self, docker: LocalEngine, provider: ContainerProvider
     ) -> None:
@@ -88,7 +89,10 @@ class TestLosing:
 
 class TestSetup:
     SETUP = Setup(
-        (f"echo made | tee -a {ENV}/made modules", "echo left > /tmp/left; ln -s /etc/passwd odd"),
+        (
+            f"echo made | tee -a {ENV}/made modules",
+            "echo left > /tmp/left; ln -s /etc/passwd odd; echo x > /dev/shm/x; mkdir ~/left; echo x > ~/left/x",
+        ),
         key="kept",
         directories=("modules", "odd", "../etc", "none"),
     )
@@ -127,6 +131,7 @@ class TestSetup:
             await provider.open(Spec("fails", filler(FILES), Setup(("exit 9",), key="fails")))
         assert containers(docker) == []
 
+    @pytest.mark.full
     async def test_what_was_left_out_is_told_and_kept_for_this_job_alone(self, provider: ContainerProvider) -> None:
         setup = Setup(("true", "echo no; exit 3"), key="some", groups=(("true",), ("echo no; exit 3",)))
         said = bytearray()
@@ -144,6 +149,8 @@ class TestSetup:
             pass
         assert await provider.sweep(lambda _: False) == 0
         (mark,) = (path for path in (tmp_path / "caches/docker/set-ups").iterdir() if path.suffix != ".lock")
+        mark.unlink()
+        assert await provider.sweep(lambda _: False) == 0, "one whose mark was lost gets another"
         old = time.time() - UNUSED_SECONDS - 1
         os.utime(mark, (old, old))
         assert await provider.sweep(lambda _: False) == 1
@@ -177,6 +184,7 @@ async def test_another_agents_programs_and_its_way_out(provider: ContainerProvid
         assert not (await again.exec(through_way_out(["python3", "-c", ASK, "late"]))).ok
 
 
+@pytest.mark.full
 async def test_only_ours_of_jobs_that_have_ended_are_swept(
     docker: LocalEngine, provider: ContainerProvider, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ class TestInside:
             assert b"Resource temporarily unavailable" in bomb.output
             assert await shell(sandbox, "cat README.md") == "hello\n"
 
+    @pytest.mark.full
     async def test_what_changed_comes_out_and_goes_into_another(self, provider: ContainerProvider) -> None:
         base = baseline(MemoryTree(FILES, modes=MODES))
         odd = "sp ace/ünï'\"$(id)\\.py"

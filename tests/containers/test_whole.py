@@ -18,6 +18,7 @@ def console(docker: LocalEngine, tmp_path: Path) -> Console:
     return Console(tmp_path / "home", {**told, "AGENT_FIX_CONTAINER_IMAGE": IMAGE})
 
 
+@pytest.mark.full
 def test_an_issue_becomes_a_proved_change(console: Console, docker: LocalEngine, tmp_path: Path) -> None:
     repository = wallet.make_wallet(tmp_path / "wallet")
     done = console.fix(repository, wallet.ISSUE, "--sandbox", "docker", recording=wallet.worked_on())

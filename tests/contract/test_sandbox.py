@@ -56,7 +56,7 @@ ENGINES = [
     pytest.param("docker", marks=pytest.mark.xdist_group("docker")),
     pytest.param("podman", marks=[pytest.mark.xdist_group("podman"), pytest.mark.full]),
 ]
-"""They are slow to start: the tests with one of them have it together. A slice of Podman's is in tests/containers."""
+"""They are slow to start: the tests with one of them have it together."""
 
 
 @pytest.fixture(params=[*sorted(PROVIDERS.keys() - {"docker", "podman"}), *ENGINES])

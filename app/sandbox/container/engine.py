@@ -178,6 +178,14 @@ class Engine:
         )
         return told.split()
 
+    async def images(self, label: str) -> list[str]:
+        """REPOSITORY:TAG of those with the label."""
+        told = await self.ask(
+            *("images", "--filter", f"label={label}", "--format", "{{.Repository}}:{{.Tag}}"),
+            doing="looking for kept set-ups",
+        )
+        return told.split()
+
 
 async def put_down(process: asyncio.subprocess.Process) -> None:
     """The client of the command line, where it has not ended."""

@@ -20,6 +20,7 @@ from app.sandbox.container.profile import SCOPE, Wanted
 from app.sandbox.container.sandbox import ContainerSandbox
 from app.sandbox.container.scripts import FILL, arguments
 from app.sandbox.egress import EgressProxy
+from app.sandbox.inside.execution import ACCOUNT
 from app.sandbox.inside.packing import Packed, packing
 from app.sandbox.inside.passage import passage
 from app.sandbox.inside.steps import CLEAR, COLLECT, OPEN, SEAL, note_left_out, step
@@ -33,6 +34,8 @@ REPOSITORY = "agent-fix-setup"
 UNUSED_SECONDS = 14 * 24 * 3600
 LEAST_NUMBER, NUMBERS = 20_000, 40_000
 LARGEST_FILE = 4 * 1024**2
+NOTHING_ELSE = f"find / -xdev -user {ACCOUNT} -prune -exec rm -rf -- '{{}}' + 2> /dev/null || true"
+"""An image may have more places than /tmp in which anybody can leave something."""
 CERTIFICATES = frozenset(
     {
         *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"),
@@ -77,7 +80,8 @@ class Workshop:
         if setup is None or not setup.commands:
             return base
         facts = await self.engine.image(base)
-        name = hashlib.sha256(f"{(facts or {}).get('Id')} {setup.key or setup!r} {target}".encode()).hexdigest()[:32]
+        what = f"{self.scope} {(facts or {}).get('Id')} {setup.key or setup!r} {target}"
+        name = hashlib.sha256(what.encode()).hexdigest()[:32]
         own = f"{name}-{hashlib.sha256(spec.key.partition('.')[0].encode()).hexdigest()[:8]}"
         async with alone(self.marks / f"{name}.lock"):
             for kept in (name, own):
@@ -103,7 +107,7 @@ class Workshop:
                 await note_left_out(machine, failed)
             else:
                 await step(machine, SEAL, target)
-            await step(machine, CLEAR)
+            await step(machine, f"{CLEAR}; {NOTHING_ELSE}")
             changes = [f"LABEL {SCOPE}={self.scope}"]
             kept = names[bool(failed)]
             await self.engine.commit(wanted.name, f"{REPOSITORY}:{kept}", changes)
@@ -132,8 +136,15 @@ class Workshop:
                 return await carry_out(setup, execute, lambda: way.explanation)
 
 
-async def forget_unused(engine: Engine, marks: Path) -> int:
-    """Remove the kept set-ups that no job has used for long; returns how many."""
+async def forget_unused(engine: Engine, scope: str, marks: Path) -> int:
+    """Remove the kept set-ups of `scope` that no job has used for long; returns how many.
+
+    One without a mark gets one: caches may be lost, and images with them only after the same time.
+    """
+    for image in await engine.images(f"{SCOPE}={scope}"):
+        repository, _, name = image.rpartition(":")
+        if repository.rpartition("/")[2] == REPOSITORY and not (marks / name).exists():
+            (marks / name).touch()
     removed = 0
     for mark in await asyncio.to_thread(_unused, marks):
         try:

@@ -11,7 +11,7 @@ from app.errors import SandboxError
 from app.sandbox.base import FORWARDER, TOOLS, Check, OnOutput, Sandbox, Spec
 from app.sandbox.container.checks import checks
 from app.sandbox.container.engine import Engine
-from app.sandbox.container.image import DEFAULT, ask_image, find_image
+from app.sandbox.container.image import DEFAULT, Image, ask_image, find_image
 from app.sandbox.container.machine import ContainerMachine
 from app.sandbox.container.preparing import Workshop, filled, forget_unused, number
 from app.sandbox.container.profile import KEY, SCOPE, Wanted
@@ -47,6 +47,7 @@ class ContainerProvider:
         self._scope = hashlib.sha256(scope.encode()).hexdigest()[:32]
         self._marks = place / "set-ups"
         self._image = image or DEFAULT
+        self._found: Image | None = None
         self._upstream = machine_proxy(environment)
 
     async def check(self) -> tuple[Check, ...]:
@@ -84,18 +85,20 @@ class ContainerProvider:
 
     async def sweep(self, ended: Callable[[str], bool]) -> int:
         """Remove the containers whose key is of a job that has ended, and set-ups that nobody uses; how many."""
+        self._marks.mkdir(mode=0o700, parents=True, exist_ok=True)
         removed = 0
         for name in await self._engine.containers(f"{SCOPE}={self._scope}"):
             told = await self._engine.container(name)
             if told is not None and ended((told["Config"].get("Labels") or {}).get(KEY, "")):
                 await self._engine.remove(name)
                 removed += 1
-        return removed + await forget_unused(self._engine, self._marks)
+        return removed + await forget_unused(self._engine, self._scope, self._marks)
 
     async def _workshop(self) -> Workshop:
-        image = await find_image(self._engine, self._image)
-        self._marks.mkdir(mode=0o700, parents=True, exist_ok=True)  # also says that there is something to sweep
-        return Workshop(self._engine, image, self._scope, self._marks, self._upstream)
+        if self._found is None:
+            self._found = await find_image(self._engine, self._image)
+            self._marks.mkdir(mode=0o700, parents=True, exist_ok=True)  # also says that there is something to sweep
+        return Workshop(self._engine, self._found, self._scope, self._marks, self._upstream)
 
     def _wanted(self, spec: Spec, image: str = "") -> Wanted:
         digest = hashlib.sha256(f"{self._scope} {spec.key}".encode()).hexdigest()[:24]
