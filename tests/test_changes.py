@@ -1,17 +1,19 @@
 """A tree is changed inside a real sandbox and comes out as a patch; the patch goes into another, and is the same."""
 
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from app.patch import FileChange, Patch
 from app.sandbox import changes
-from app.sandbox.base import WORKSPACE, Completed, Limits, OnOutput, Sandbox, SandboxProvider, Spec
+from app.sandbox.base import Completed, Limits, Sandbox, SandboxProvider, Spec
 from app.sandbox.bubblewrap import BubblewrapProvider
 from app.sandbox.changes import baseline, export, restore
+from app.sandbox.command import Command
 from app.sandbox.unsandboxed import UnsandboxedProvider
+from tests.fakes.around import Around
 from tests.fakes.memory_tree import MemoryTree
 from tests.fakes.sandboxes import filler, opened, shell
 
@@ -252,41 +254,16 @@ async def test_without_a_listing_everything_is_compared(provider: SandboxProvide
         assert sorted(told(await export(sandbox, BASE))) == ["src/a.py", "src/b.py"]
 
 
-class Recording:
+class Recording(Around):
     """A sandbox that notes what is sent to each command's standard input."""
 
     def __init__(self, sandbox: Sandbox) -> None:
-        self._sandbox = sandbox
-        self.key, self.isolated, self.left_out = sandbox.key, sandbox.isolated, sandbox.left_out
+        super().__init__(sandbox)
         self.inputs: list[bytes] = []
 
-    async def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: float = 120.0,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-        cwd: str = WORKSPACE,
-        separate_stderr: bool = False,
-        on_output: OnOutput | None = None,
-    ) -> Completed:
-        self.inputs.append(stdin)
-        return await self._sandbox.exec(
-            argv,
-            timeout=timeout,
-            stdin=stdin,
-            env=env,
-            cwd=cwd,
-            separate_stderr=separate_stderr,
-            on_output=on_output,
-        )
-
-    async def close(self) -> None:
-        await self._sandbox.close()
-
-    async def destroy(self) -> None:
-        await self._sandbox.destroy()
+    async def execute(self, command: Command) -> Completed:
+        self.inputs.append(command.stdin)
+        return await super().execute(command)
 
 
 async def test_only_files_that_were_written_are_read(sandbox: Sandbox) -> None:

@@ -2,15 +2,16 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.errors import SandboxError
-from app.sandbox.base import WORKSPACE, Check, Completed, OnOutput, Sandbox, Spec
+from app.sandbox.base import Check, Completed, OnOutput, Sandbox, Spec
 from app.sandbox.bubblewrap import BubblewrapProvider
+from app.sandbox.command import Command, Executor
 from app.sandbox.judgement import judge_essential, judge_reach, judge_status
 from app.sandbox.probe import Ground, checks, essential, time_limit
 from app.sandbox.repair import PROPERTY_REPAIR, Surroundings, start_repair, surroundings
@@ -99,7 +100,7 @@ class TestStarting:
         assert dying.destroyed
 
 
-class Dying:
+class Dying(Executor):
     """A sandbox in which no command can be started any more."""
 
     key = "dying"
@@ -107,17 +108,7 @@ class Dying:
     left_out = ()
     destroyed = False
 
-    async def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: float = 120.0,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-        cwd: str = WORKSPACE,
-        separate_stderr: bool = False,
-        on_output: OnOutput | None = None,
-    ) -> Completed:
+    async def execute(self, command: Command) -> Completed:
         raise SandboxError("lost")
 
     async def close(self) -> None:
@@ -134,8 +125,8 @@ class Busy(Dying):
         self.late = late
         self.limited = 0
 
-    async def exec(self, argv: Sequence[str], **_: Any) -> Completed:
-        if "setsid" in argv[-1]:
+    async def execute(self, command: Command) -> Completed:
+        if "setsid" in command.argv[-1]:
             self.limited += 1
             return Completed(exit_code=137, output=b"", timed_out=True)
         return Completed(exit_code=0, output=b"2\n" if self.limited > self.late else b"stat: no such file\n")

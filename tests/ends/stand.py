@@ -2,8 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,10 +25,12 @@ from app.model.pace import Pace
 from app.model.prices import Price
 from app.runners.base import Review, Submission
 from app.runners.native import SandboxTree
-from app.sandbox.base import WORKSPACE, Completed, OnOutput, Sandbox
+from app.sandbox.base import Completed, Sandbox
 from app.sandbox.changes import baseline
+from app.sandbox.command import Command
 from tests.ends.endpoint import Play, Player
 from tests.ends.spoken import SpokenModel
+from tests.fakes.around import Around
 from tests.fakes.local_sandbox import LocalSandbox
 from tests.fakes.local_tree import LocalTree
 from tests.fakes.memory_journal import MemoryBlobs, MemoryJournal
@@ -76,48 +78,11 @@ class Outcome:
     steps: Sequence[Step]
 
 
-class Hasty:
+class Hasty(Around):
     """A sandbox in which limits pass faster; a command that keeps to its limit sees no difference."""
 
-    isolated = False
-
-    def __init__(self, sandbox: Sandbox) -> None:
-        self._sandbox = sandbox
-
-    @property
-    def key(self) -> str:
-        return self._sandbox.key
-
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        return self._sandbox.left_out
-
-    async def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: float = 120.0,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-        cwd: str = WORKSPACE,
-        separate_stderr: bool = False,
-        on_output: OnOutput | None = None,
-    ) -> Completed:
-        return await self._sandbox.exec(
-            argv,
-            timeout=timeout / HASTE,
-            stdin=stdin,
-            env=env,
-            cwd=cwd,
-            separate_stderr=separate_stderr,
-            on_output=on_output,
-        )
-
-    async def close(self) -> None:
-        await self._sandbox.close()
-
-    async def destroy(self) -> None:
-        await self._sandbox.destroy()
+    async def execute(self, command: Command) -> Completed:
+        return await super().execute(replace(command, timeout=command.timeout / HASTE))
 
 
 class Served(Protocol):

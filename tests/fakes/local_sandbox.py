@@ -4,16 +4,17 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from app.errors import SandboxError
-from app.sandbox.base import WORKSPACE, Completed, OnOutput
+from app.sandbox.base import WORKSPACE, Completed
+from app.sandbox.command import Command, Executor
 
 _BASE = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 
 
-class LocalSandbox:
+class LocalSandbox(Executor):
     """`/workspace` and `/tmp` in arguments and `cwd` mean directories below `root`; scripts are not looked into.
 
     The command number `lost_at` finds the sandbox gone. What `clock` says is how long a command took.
@@ -40,37 +41,27 @@ class LocalSandbox:
     def key(self) -> str:
         return self.root.name
 
-    async def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: float = 120.0,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-        cwd: str = WORKSPACE,
-        separate_stderr: bool = False,
-        on_output: OnOutput | None = None,
-    ) -> Completed:
-        self.commands.append(list(argv))
+    async def execute(self, command: Command) -> Completed:
+        self.commands.append(list(command.argv))
         if len(self.commands) == self.lost_at:
             raise SandboxError("The sandbox is gone.")
         begun = self.clock()
         process = await asyncio.create_subprocess_exec(
-            *(self._mapped(argument) for argument in argv),
-            cwd=self._mapped(cwd),
-            env={**_BASE, "HOME": str(self.root), "TMPDIR": str(self.tmp), **(env or {})},
+            *(self._mapped(argument) for argument in command.argv),
+            cwd=self._mapped(command.cwd),
+            env={**_BASE, "HOME": str(self.root), "TMPDIR": str(self.tmp), **command.env},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE if separate_stderr else asyncio.subprocess.STDOUT,
+            stderr=asyncio.subprocess.PIPE if command.separate_stderr else asyncio.subprocess.STDOUT,
             start_new_session=True,
         )
-        work = asyncio.ensure_future(process.communicate(stdin))
-        done, _ = await asyncio.wait({work}, timeout=timeout)
+        work = asyncio.ensure_future(process.communicate(command.stdin))
+        done, _ = await asyncio.wait({work}, timeout=command.timeout)
         timed_out = not done
         _end_group(process.pid)
         output, errors = await work
-        if on_output is not None and output:
-            on_output(output)
+        if command.on_output is not None and output:
+            command.on_output(output)
         code = await process.wait()
         seconds = self.clock() - begun
         return Completed(code if code >= 0 else 128 - code, output, errors or b"", seconds, timed_out)

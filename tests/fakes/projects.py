@@ -2,14 +2,16 @@
 
 import asyncio
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from app.patch import FileChange, Mode, Patch
-from app.sandbox.base import WORKSPACE, Completed, OnOutput, Sandbox, SandboxProvider, Setup, Spec
+from app.sandbox.base import Completed, Sandbox, SandboxProvider, Setup, Spec
+from app.sandbox.command import Command
 from app.verify.overlay import Overlay
+from tests.fakes.around import Around
 from tests.fakes.memory_tree import MemoryTree
 
 DEPENDENCIES = ".dependencies"
@@ -83,40 +85,18 @@ def _copy_pytest(directory: Path) -> None:
         shutil.copy(packages / "pygments" / "lexers" / name, directory / "pygments" / "lexers" / name)
 
 
-class _Watched:
+class _Watched(Around):
     """A sandbox that tells when it is used and when it was destroyed."""
 
     def __init__(self, sandbox: Sandbox, name: str, workspaces: ProjectWorkspaces) -> None:
-        self._sandbox = sandbox
+        super().__init__(sandbox)
         self._name = name
         self._workspaces = workspaces
-        self.key = sandbox.key
-        self.isolated = sandbox.isolated
-        self.left_out = sandbox.left_out
-        self.close = sandbox.close
 
-    async def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: float = 120.0,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-        cwd: str = WORKSPACE,
-        separate_stderr: bool = False,
-        on_output: OnOutput | None = None,
-    ) -> Completed:
+    async def execute(self, command: Command) -> Completed:
         self._workspaces.executing.set()
-        return await self._sandbox.exec(
-            argv,
-            timeout=timeout,
-            stdin=stdin,
-            env=env,
-            cwd=cwd,
-            separate_stderr=separate_stderr,
-            on_output=on_output,
-        )
+        return await super().execute(command)
 
     async def destroy(self) -> None:
-        await self._sandbox.destroy()
+        await super().destroy()
         self._workspaces.alive.discard(self._name)
