@@ -29,7 +29,7 @@ class ThreadRef(Noun):
 
 
 class Commission(Noun):
-    """Decided at admission and never changed; the configuration is the default branch's at that moment."""
+    """Decided at admission, and only given the threads that join; the configuration is the default branch's then."""
 
     place: Place
     aim: CommissionAim

@@ -64,6 +64,34 @@ async def test_a_review_joins_with_all_that_it_says(desk: FrontDesk) -> None:
     assert desk.answers() == []
 
 
+def joined(desk: FrontDesk) -> list[int]:
+    return [each.comment for each in desk.job.commission.threads]
+
+
+async def test_threads_that_join_are_answered_when_the_job_ends(desk: FrontDesk) -> None:
+    """Those of a review and of a single comment, each once, however often it is delivered."""
+    pull = desk.our_pull()
+    await desk.says("/agent fix it", pull)
+    assert joined(desk) == []
+    await desk.reviews("Two things.", pull, desk.person("grace"), "rename this", "test it")
+    await desk.says_inline("/agent and this", pull, line=3)
+    roots = [thread.comments[0] for thread in desk.repo.threads]
+    assert joined(desk) == roots
+    assert [each.end for each in desk.job.commission.threads] == [1, 1, 3]
+    assert all(each.thread and each.path == "app/money.py" for each in desk.job.commission.threads)
+    desk.books.roster.join_threads(desk.job.job.id, desk.job.commission.threads[1:])
+    assert joined(desk) == roots
+
+
+async def test_a_job_that_changes_nothing_answers_in_no_thread(desk: FrontDesk) -> None:
+    pull = desk.our_pull()
+    await desk.says("/agent plan it", pull)
+    desk.put("working")
+    await desk.reviews("", pull, None, "rename this")
+    assert [each.text for each in desk.said()] == ["(about app/money.py:1)\nrename this"]
+    assert joined(desk) == []
+
+
 async def test_words_to_a_job_that_is_being_published_are_for_the_next_one(desk: FrontDesk) -> None:
     """They would be read by nobody any more: a follow-up begins once the branch is where it will be."""
     pull = desk.our_pull()

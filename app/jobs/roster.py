@@ -1,6 +1,6 @@
 """The roster of a server: which jobs live where, which of them wait for what, and how they stood when last told."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -8,7 +8,7 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from app.commission import Commission
+from app.commission import Commission, ThreadRef
 from app.failpoints import failpoint
 from app.job import Job, JobState
 from app.jobs.store import JobRow, Wants, job_row
@@ -119,6 +119,18 @@ class Roster:
         with writing(self._engine) as db:
             db.execute(commissions.update().where(commissions.c.job == job_id).values(ready=True))
         failpoint("stock.ready")
+
+    def join_threads(self, job_id: str, threads: Sequence[ThreadRef]) -> None:
+        """A review joined a job that is there, which will answer in its threads too. Said again, it changes nothing."""
+        here = commissions.c.job == job_id
+        with writing(self._engine) as db:
+            kept = db.execute(sa.select(commissions.c.commission).where(here).with_for_update()).scalar_one()
+            commission = Commission.model_validate(kept)
+            known = {each.comment for each in commission.threads}
+            joined = (*commission.threads, *(each for each in threads if each.comment not in known))
+            values = commission.model_copy(update={"threads": joined}).model_dump(mode="json")
+            db.execute(commissions.update().where(here).values(commission=values))
+        failpoint("review.joined")
 
     def mark_told(self, job_id: str, state: JobState) -> None:
         """People will be told that it is in this state."""

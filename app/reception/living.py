@@ -14,7 +14,7 @@ from app.reception.admission import Admission, NotYet, StateChanged
 from app.reception.books import Books
 from app.reception.circumstances import Matter
 from app.reception.drafting import as_before
-from app.reception.material import review_of, said_in
+from app.reception.material import asking, is_about, refs_of, review_of, said_in
 from app.reception.plans import approved_plan, plan_of, status_address
 from app.reception.replying import Replying
 from app.text import one_line
@@ -53,7 +53,21 @@ class Living:
     async def _steer(self, order: Order, matter: Matter, job: Commissioned) -> str:
         if job.handed_over:
             raise NotYet("The job publishes what it did, and hears nothing more.")
-        return await asyncio.to_thread(self._say, order, matter, job, await _placed(order, matter))
+        return await asyncio.to_thread(self._say, order, matter, job, await self._placed(order, matter, job))
+
+    async def _placed(self, order: Order, matter: Matter, job: Commissioned) -> str:
+        """What was said, with the lines of the diff that it is about; the job will answer in their threads too."""
+        if order.thread is None and not review_of(order):
+            return order.text
+        review, asked_at = review_of(order), matter.identity.asked_at
+        threads = await matter.place.readers.threads.of(matter.number, asked_at, asking=asking(order), review=review)
+        refs = refs_of(each for each in threads if not each.resolved and is_about(order, each))
+        if refs and job.commission.goal != "nowhere":
+            await asyncio.to_thread(self._books.roster.join_threads, job.job.id, refs)
+        if order.thread is not None:
+            return _on_line(order.text, order.thread.path, order.thread.end)
+        said = [_on_line(text, thread.path, thread.line) for thread, text in said_in(threads, review)]
+        return clip("\n\n".join(text for text in (order.text, *said) if text.strip()), MOST_SAID)
 
     def _say(self, order: Order, matter: Matter, job: Commissioned, text: str) -> str:
         """The loop takes words at its next turn; a job that waits for people takes them when it goes on."""
@@ -68,7 +82,7 @@ class Living:
         return self._replying.decide(matter, outcome, job.job.id)
 
     async def _answer(self, order: Order, matter: Matter, job: Commissioned) -> str:
-        text = await _placed(order, matter)
+        text = await self._placed(order, matter, job)
         return await asyncio.to_thread(self._resume, order, matter, job, "answer", text)
 
     async def _approve(self, order: Order, matter: Matter, job: Commissioned) -> str:
@@ -138,18 +152,6 @@ class Living:
     def _message(self, matter: Matter, job: Commissioned, kind: MessageKind, text: str) -> None:
         key, who = matter.identity.key, matter.login
         self._books.messages.add(job.job.id, kind, key=key, who=who, text=text)
-
-
-async def _placed(order: Order, matter: Matter) -> str:
-    """What was said; words on lines of the diff say which, and those that a review brings along come with it."""
-    if order.thread is not None:
-        return _on_line(order.text, order.thread.path, order.thread.end)
-    said = [order.text]
-    if review := review_of(order):
-        readers, asked_at = matter.place.readers, matter.identity.asked_at
-        threads = await readers.threads.of(matter.number, asked_at, review=review)
-        said += [_on_line(text, thread.path, thread.line) for thread, text in said_in(threads, review)]
-    return clip("\n\n".join(text for text in said if text.strip()), MOST_SAID)
 
 
 def _on_line(text: str, path: str, line: int | None) -> str:

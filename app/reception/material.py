@@ -46,11 +46,11 @@ async def material(order: Order, place: Place, pull: PullRequestFacts | None, be
         readers.facts.reviews(number, before),
         readers.facts.changed_files(number),
         readers.pulls.commits(number),
-        readers.threads.of(number, before, asking=_asking(order), review=review_of(order)),
+        readers.threads.of(number, before, asking=asking(order), review=review_of(order)),
         _allowed(readers.checks.of(pull.head)),
     )
     open_threads = tuple(each for each in threads if not each.resolved)
-    about = tuple(each for each in open_threads if _is_about(order, each))
+    about = tuple(each for each in open_threads if is_about(order, each))
     failing = tuple(each for each in checks or () if _fails(each, place))
     if order.thread is not None and not about:
         sections.lines(order.thread)
@@ -61,11 +61,7 @@ async def material(order: Order, place: Place, pull: PullRequestFacts | None, be
     others = _others(comments, place)
     reviewed = [each for each in reviews if each.author != place.ours.bot.user]
     sections.conversation(others, reviewed, await _speakers(order, place, [*others, *reviewed]))
-    refs = tuple(
-        ThreadRef(comment=each.root, thread=each.id, path=each.path, start=each.start_line or each.line, end=each.line)
-        for each in about
-    )
-    return Material(sections, refs, tuple(each.name for each in failing))
+    return Material(sections, refs_of(about), tuple(each.name for each in failing))
 
 
 def _others(comments: tuple[CommentFacts, ...], place: Place) -> list[CommentFacts]:
@@ -91,7 +87,7 @@ async def _may_write(place: Place, author: int) -> bool:
         return False
 
 
-def _asking(order: Order) -> tuple[int, ...]:
+def asking(order: Order) -> tuple[int, ...]:
     """Comments whose threads are told even where nothing else was said in them before."""
     kind, _, number = order.trigger.partition(":")
     return (int(number), order.thread.comment) if kind == "review_comment" and order.thread else ()
@@ -103,10 +99,19 @@ def review_of(order: Order) -> int:
     return int(number) if kind == "review" else 0
 
 
-def _is_about(order: Order, thread: ThreadFacts) -> bool:
+def is_about(order: Order, thread: ThreadFacts) -> bool:
+    """Whether the request was made in it, or with it."""
     if review := review_of(order):
         return any(each.review == review for each in thread.comments)
     return order.thread is not None and thread.root == order.thread.comment
+
+
+def refs_of(threads: Iterable[ThreadFacts]) -> tuple[ThreadRef, ...]:
+    """What is kept of threads that are to be answered."""
+    return tuple(
+        ThreadRef(comment=each.root, thread=each.id, path=each.path, start=each.start_line or each.line, end=each.line)
+        for each in threads
+    )
 
 
 def _fails(check: CheckFacts, place: Place) -> bool:
