@@ -46,7 +46,7 @@ def survey(caches: Path, environment: Mapping[str, str], private: tuple[Path, ..
 
 
 def _programs() -> Programs:
-    return Programs(find_bwrap(), _system("sh"), _system("setpriv"), _system("prlimit"), _system("env"))
+    return Programs(find_bwrap(), _system("setpriv"), _system("prlimit"), _system("env"))
 
 
 def _system(program: str) -> str:

@@ -52,7 +52,6 @@ class Programs:
     """The host programs that a command line is built of, by absolute path; all but bwrap lie below /usr."""
 
     bwrap: Path
-    shell: str
     setpriv: str
     prlimit: str
     env: str
