@@ -39,7 +39,7 @@ def _waiting(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[float
 def megabytes(pid: int) -> tuple[float, float]:
     """Resident and proportional memory of a process and all below it."""
     resident, share = 0.0, 0.0
-    for process in _family(pid):
+    for process in family(pid):
         for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
             name, _, rest = line.partition(":")
             if name in {"Rss", "Pss"}:
@@ -49,9 +49,10 @@ def megabytes(pid: int) -> tuple[float, float]:
     return resident, share
 
 
-def _family(pid: int) -> list[int]:
+def family(pid: int) -> list[int]:
+    """A process and all below it."""
     below = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in _children(task)]
-    return [pid, *(descendant for child in below for descendant in _family(child))]
+    return [pid, *(descendant for child in below for descendant in family(child))]
 
 
 def _children(task: Path) -> list[str]:
