@@ -20,10 +20,9 @@ from app.sandbox.container.profile import SCOPE, Wanted
 from app.sandbox.container.sandbox import ContainerSandbox
 from app.sandbox.container.scripts import FILL, arguments
 from app.sandbox.egress import EgressProxy
-from app.sandbox.inside.execution import ACCOUNT
 from app.sandbox.inside.packing import Packed, packing
 from app.sandbox.inside.passage import passage
-from app.sandbox.inside.steps import CLEAR, COLLECT, OPEN, SEAL, note_left_out, step
+from app.sandbox.inside.steps import CLEAR, COLLECT, NOTHING_ELSE, OPEN, SEAL, note_left_out, step
 from app.sandbox.layer_build import COMMAND_SECONDS, PORT, carry_out
 from app.sandbox.layers import alone
 from app.sandbox.upstream import Upstream
@@ -34,8 +33,6 @@ REPOSITORY = "agent-fix-setup"
 UNUSED_SECONDS = 14 * 24 * 3600
 LEAST_NUMBER, NUMBERS = 20_000, 40_000
 LARGEST_FILE = 4 * 1024**2
-NOTHING_ELSE = f"find / -xdev -user {ACCOUNT} -prune -exec rm -rf -- '{{}}' + 2> /dev/null || true"
-"""An image may have more places than /tmp in which anybody can leave something."""
 CERTIFICATES = frozenset(
     {
         *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"),

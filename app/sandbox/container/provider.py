@@ -1,7 +1,6 @@
 """Sandboxes in containers: found again by their name, or made, filled, prepared and only then opened."""
 
 import hashlib
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,7 +17,7 @@ from app.sandbox.container.profile import KEY, SCOPE, Wanted
 from app.sandbox.container.sandbox import ContainerSandbox
 from app.sandbox.container.scripts import OPEN, REOPEN, UNREADY, arguments
 from app.sandbox.inside.packing import packing
-from app.sandbox.inside.steps import step
+from app.sandbox.inside.steps import notes, step
 from app.sandbox.layer_build import FORWARDER_PROGRAM
 from app.sandbox.layers import machine_proxy
 from app.sandbox.probe import essential
@@ -76,7 +75,7 @@ class ContainerProvider:
             left_out = await self._new(workshop, spec, on_output)
         environment = {**workshop.image.variables(), **dict(spec.setup.environment if spec.setup else ())}
         sandbox = ContainerSandbox(machine, spec.key, spec.limits, environment, spec.way_out)
-        sandbox.left_out = tuple(json.loads(left_out))
+        sandbox.left_out = notes(left_out)
         return sandbox
 
     async def tools(self) -> frozenset[str]:

@@ -2,8 +2,20 @@
 
 import base64
 
-from app.sandbox.inside.execution import ACCOUNT, PLACE, PROGRAM, SUPERVISOR
-from app.sandbox.inside.steps import AGAIN, CLEAR, COLLECT, FINISH, LEFT_OUT, NUMBER, OPEN, PREPARE, SEAL, UNPACK
+from app.sandbox.inside.execution import PLACE, PROGRAM, SUPERVISOR
+from app.sandbox.inside.steps import (
+    AGAIN,
+    CLEAR,
+    COLLECT,
+    FINISH,
+    LEFT_OUT,
+    NOTHING_ELSE,
+    NUMBER,
+    OPEN,
+    PREPARE,
+    SEAL,
+    UNPACK,
+)
 
 FURNISH = f"""
 supervisor=$1 files=$2
@@ -14,12 +26,6 @@ printf %s "$supervisor" | base64 -d > {PROGRAM}
 set -- {NUMBER}
 {PREPARE}
 """
-NOTHING_ELSE = f"""
-{CLEAR}
-find / -xdev -user {ACCOUNT} -prune -exec rm -rf -- '{{}}' + 2> /dev/null || true
-"""
-"""Nothing that the set-up's code may write is left in what is kept."""
-
 FILL = f"""{FURNISH}
 set -- "$files"
 {UNPACK}
@@ -42,8 +48,9 @@ REOPEN = f"""
 UNREADY = "unready"
 
 FURNISH_TOOLS = f'{FURNISH}\nset -- "${{directories[0]}}"\n{OPEN}'
-KEEP_TOOLS = f"{SEAL}\n{NOTHING_ELSE}"
-KEEP_ENV = f"{COLLECT}\n{NOTHING_ELSE}"
+KEEP_TOOLS = f"{SEAL}\n{CLEAR}\n{NOTHING_ELSE}"
+KEEP_ENV = f"{COLLECT}\n{CLEAR}\n{NOTHING_ELSE}"
+"""Nothing that the set-up's code may write is left in what is kept."""
 
 
 def arguments(files: int, *directories: str) -> list[str]:
