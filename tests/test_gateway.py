@@ -88,7 +88,7 @@ async def standing(
     environment = {"OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": KEY}
     passage = LiteLLMPassage("openai/priced", environment, PRICE)
     account = Account(MemoryLedger(cap), passage.info)
-    gateway = Gateway(passage, account, TOKEN, frozenset({"agent-fix"}), limits or Limits())
+    gateway = Gateway(passage, account, TOKEN, frozenset({"agent-fix"}), limits=limits or Limits())
     socket = place / "gateway.sock"
     async with serving(gateway, socket):
         transport = httpx.AsyncHTTPTransport(uds=str(socket), retries=0)

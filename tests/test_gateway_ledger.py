@@ -50,10 +50,12 @@ class Plays:
     info: ModelInfo = INFO
     asked: int = 0
     limits: list[int] = field(default_factory=list)
+    bodies: list[Body] = field(default_factory=list)
 
     async def stream(self, wire: Wire, body: Body, limit: int) -> AsyncGenerator[Event]:
         self.asked += 1
         self.limits.append(limit)
+        self.bodies.append(body)
         await self.before()
         for event in self.events:
             yield event
@@ -185,6 +187,16 @@ class Gate:
 
     def open(self) -> None:
         self._open.set()
+
+
+async def test_what_a_recipe_leaves_out_is_left_out() -> None:
+    """Its operator knows an agent that says more than is offered, and that works without."""
+    passage = Plays()
+    made = gateway(passage, leaves_out=("plugins",))
+    assert "[DONE]" in await call(made, plugins=["web"])
+    assert passage.bodies == [{**BODY, "stream": True}]
+    with pytest.raises(Refusal):
+        await call(made, plugins=["web"], models=["dearer"])
 
 
 async def test_who_finds_the_money_held_by_others_waits_for_them() -> None:

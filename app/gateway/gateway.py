@@ -62,13 +62,14 @@ class Gateway:
     """Passes an agent's calls on. Knows nothing of HTTP, but for the numbers of its refusals.
 
     `token` is the job's own, and good for nothing else; `names` are what the model may be called by.
-    `most_calls` are the turns that are left, of which only answers are used.
+    Fields that it `leaves_out` are not seen by anybody. `most_calls` are the turns that are left; only answers use them.
     """
 
     passage: Passage
     account: Account
     token: str
     names: Collection[str]
+    leaves_out: Collection[str] = ()
     limits: Limits = Limits()
     on_exchange: Callable[[Exchange], None] = lambda _: None
     clock: Callable[[], float] = field(default=lambda: asyncio.get_running_loop().time())
@@ -109,6 +110,7 @@ class Gateway:
 
     async def answer(self, wire: Wire, body: Mapping[str, Any]) -> dict[str, Any] | AsyncGenerator[bytes]:
         """A document, or the frames of a stream that has begun. Raises Refusal."""
+        body = {name: value for name, value in body.items() if name not in self.leaves_out}
         try:
             check(wire, body, self.names)
             return await self._passed_on(wire, body)

@@ -45,6 +45,8 @@ class Recipe(Noun):
     again: tuple[Text, ...] = ()
     environment: dict[str, Text] = Field(default_factory=dict)
     files: dict[str, Text] = Field(default_factory=dict)
+    leaves_out: Annotated[tuple[str, ...], Field(max_length=100)] = ()
+    """Fields of its requests that the gateway does not offer, and that are to be left out instead of refused."""
     model: str = "agent-fix"
     least_python: Annotated[str, Field(pattern=r"^3\.\d{1,2}$")] = "3.11"
 

@@ -35,6 +35,6 @@ class WayOut:
         account = Account(self.ledger, self.passage.info, name)
         await account.begin()
         names = frozenset({recipe.model, recipe.model.rpartition("/")[2]})
-        gateway = Gateway(self.passage, account, token, names, on_exchange=heard, most_calls=turns)
+        gateway = Gateway(self.passage, account, token, names, recipe.leaves_out, on_exchange=heard, most_calls=turns)
         async with serving(gateway, self.socket):
             yield gateway
