@@ -1,6 +1,8 @@
 """The base tree as one archive: made on this machine in a directory of its own, which is gone afterwards."""
 
 import asyncio
+import os
+import stat
 import tarfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -26,15 +28,6 @@ def packed(fill: Callable[[Path], None]) -> Iterator[Packed]:
         tree = private / "tree"
         tree.mkdir()
         fill(tree)
-        count = 0
-
-        def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-            nonlocal count
-            count += not member.isdir()
-            member.uid = member.gid = 0
-            member.uname = member.gname = ""
-            return member
-
         with (private / "tree.tar.gz").open("w+b") as archive:
             with tarfile.open(
                 fileobj=archive,
@@ -44,9 +37,46 @@ def packed(fill: Callable[[Path], None]) -> Iterator[Packed]:
                 encoding="utf-8",
                 errors="surrogateescape",
             ) as tar:
-                for path in sorted(tree.iterdir()):
-                    tar.add(path, path.name, filter=plain)
+                count = sum(_add(tar, entry, name) for entry, name in _below(tree))
             yield Packed(archive, count)
+
+
+Named = tuple[os.DirEntry[str], str]
+
+
+def _below(tree: Path) -> Iterator[Named]:
+    """Directories before what they hold, however deep they are."""
+    waiting = _held(str(tree), "")
+    while waiting:
+        entry, name = waiting.pop()
+        yield entry, name
+        if entry.is_dir(follow_symlinks=False):
+            waiting += _held(entry.path, f"{name}/")
+
+
+def _held(directory: str, before: str) -> list[Named]:
+    """Last first."""
+    with os.scandir(directory) as entries:
+        return sorted(((entry, before + entry.name) for entry in entries), key=lambda named: named[1], reverse=True)
+
+
+def _add(tar: tarfile.TarFile, entry: os.DirEntry[str], name: str) -> bool:
+    """Whether it is no directory. By hand, since `tar.add` looks its owner up for each, and remembers all of them."""
+    facts = entry.stat(follow_symlinks=False)
+    member = tarfile.TarInfo(name)
+    member.mode, member.mtime = stat.S_IMODE(facts.st_mode), int(facts.st_mtime)
+    if stat.S_ISDIR(facts.st_mode):
+        member.type = tarfile.DIRTYPE
+        tar.addfile(member)
+    elif stat.S_ISLNK(facts.st_mode):
+        member.type, member.linkname = tarfile.SYMTYPE, os.readlink(entry.path)  # noqa: PTH115 - of an entry
+        tar.addfile(member)
+    else:
+        member.size = facts.st_size
+        with open(entry.path, "rb") as content:  # noqa: PTH123 - of an entry
+            tar.addfile(member, content)
+    tar.members.clear()  # type: ignore[attr-defined]
+    return member.type != tarfile.DIRTYPE
 
 
 @asynccontextmanager
