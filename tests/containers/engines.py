@@ -1,11 +1,12 @@
 """Docker and Podman for tests: started once a process, with data and configuration of their own, and ended with it."""
 
+import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from app.errors import SandboxError
+from app.sandbox.base import Sandbox, Spec
 from app.sandbox.container.provider import ContainerProvider
 from tests.containers.image import NoImageError, make_root
 
@@ -77,6 +80,10 @@ class LocalEngine:
             self.say("rm", "--force", "agent-fix-trial")
 
     def end(self) -> None:
+        if self.loaded:
+            left = self.say("ps", "--all", "--quiet", "--filter", f"label=agent-fix={_scope(self.place / 'shared')}")
+            if left:
+                self.say("rm", "--force", *left.split())
         if self.daemon is not None:
             self.daemon.terminate()
             self.daemon.wait(SECONDS)
@@ -89,6 +96,7 @@ class LocalEngine:
 
 LIMITED = ("--memory", "64m", "--pids-limit", "64", "--ulimit", "nproc=64:64", "--ulimit", "nofile=1024:1024")
 STARTED: list[LocalEngine] = []
+SHARED: dict[str, Sandbox] = {}
 
 
 def end_engines() -> None:
@@ -99,14 +107,15 @@ def end_engines() -> None:
 
 def engine(name: str) -> LocalEngine:
     """Skips the test, and says why, where it cannot be had."""
-    found = _engine(name)
+    found = obtained(name)
     if isinstance(found, str):
         pytest.skip(f"NOT TESTED with {name}: {found}")
     return found
 
 
 @cache
-def _engine(name: str) -> LocalEngine | str:
+def obtained(name: str) -> LocalEngine | str:
+    """Started, or why it cannot be; one try for a process."""
     if shutil.which(name) is None:
         return "it is not installed"
     made = LocalEngine(name, Path(tempfile.mkdtemp(prefix="agent-fix-engine-")))
@@ -194,6 +203,26 @@ def forget(local: LocalEngine, directory: Path) -> None:
             local.say("rmi", f"agent-fix-setup:{mark.name}")
 
 
-def containers(local: LocalEngine, environment: Mapping[str, str] | None = None) -> list[str]:
-    """Names of all containers that are ours."""
-    return local.say("ps", "--all", "--filter", "label=agent-fix", "--format", "{{.Names}}").split()
+def containers(local: LocalEngine) -> list[str]:
+    """Names of all containers that are ours, but for the shared one."""
+    told = local.say("ps", "--all", "--filter", "label=agent-fix", "--format", '{{.Names}} {{.Label "agent-fix"}}')
+    pairs = [line.split() for line in told.splitlines()]
+    return [name for name, scope in pairs if scope != _scope(local.place / "shared")]
+
+
+async def shared(name: str, spec: Spec) -> Sandbox:
+    """One that tests have after each other, because a container takes a second; it is new where it was closed."""
+    local = engine(name)
+    sandbox = SHARED.get(name)
+    try:
+        if sandbox is not None:
+            await sandbox.exec([])  # starts nothing
+            return sandbox
+    except SandboxError:
+        await SHARED.pop(name).destroy()
+    SHARED[name] = await provider(local, local.place / "shared").open(spec)
+    return SHARED[name]
+
+
+def _scope(directory: Path) -> str:
+    return hashlib.sha256(str(directory).encode()).hexdigest()[:32]
