@@ -20,7 +20,7 @@ from app.sandbox.bubblewrap import BubblewrapProvider
 from app.sandbox.changes import baseline, export
 from app.sandbox.e2b.provider import E2BProvider
 from app.sandbox.unsandboxed import UnsandboxedProvider
-from tests.containers.engines import provided
+from tests.containers.engines import provided, shared
 from tests.e2b.server import local_e2b
 from tests.fakes.memory_tree import MemoryTree
 from tests.fakes.sandboxes import filler, opened, shell
@@ -67,7 +67,11 @@ def provider(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sandbox
 
 @pytest.fixture
 async def sandbox(provider: SandboxProvider) -> AsyncIterator[Sandbox]:
-    async with opened(provider, Spec("job-1", filler(FILES), limits=SMALL)) as opening:
+    spec = Spec("job-1", filler(FILES), limits=SMALL)
+    if provider.name in {"docker", "podman"}:
+        yield await shared(provider.name, spec)
+        return
+    async with opened(provider, spec) as opening:
         yield opening
 
 
