@@ -62,7 +62,7 @@ class Gateway:
     """Passes an agent's calls on. Knows nothing of HTTP, but for the numbers of its refusals.
 
     `token` is the job's own, and good for nothing else; `names` are what the model may be called by.
-    Fields that it `leaves_out` are not seen by anybody. `most_calls` are the turns that are left; only answers use them.
+    Fields that it `leaves_out` nobody sees. `most_calls` are the turns that are left; only answers use them.
     """
 
     passage: Passage

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.openai_endpoint import Received, Reply
 from tests.fakes.parrot import settle
 from tests.fakes.shell_mind import ShellMind
 from tests.integration.test_outside_agents import FIX, HAND_IN
@@ -49,6 +50,35 @@ def test_an_interrupted_agent_is_ended_and_started_again(workshop: Workshop, num
     assert again.code == 0, again.text
     assert workshop.document["verification"]["verdict"] == "proved"
     assert workshop.rows("SELECT count(*) FROM calls WHERE state = 'reserved'") == [(0,)]
+
+
+class Ponders(ShellMind):
+    """Its first answer to an agent never comes."""
+
+    asked = False
+
+    def take(self, received: Received) -> Reply:
+        if received.body.get("tools") and not self.asked:
+            self.asked = True
+            return Reply(stall=0)
+        return super().take(received)
+
+
+def test_killed_in_the_middle_of_a_call_that_call_is_lost_and_no_more_held(tmp_path: Path) -> None:
+    with Ponders(PLAN, [FIX, HAND_IN]) as mind:
+        environment = {"OPENAI_API_BASE": mind.url, "OPENAI_API_KEY": "sk-scripted-0123456789"}
+        workshop = Workshop(tmp_path, environment={**environment, **settle(tmp_path / "p")})
+        process = workshop.begin("--runner", "parrot", model=MODEL)
+        assert wait_until(lambda: mind.asked or process.poll() is not None, within=SOON)
+        process.kill()
+        assert ended(process, within=SOON).code == -9
+        workshop.assert_quiet()
+        again = ended(workshop.begin("--runner", "parrot", model=MODEL), within=SOON)
+    assert again.code == 0, again.text
+    states = workshop.rows("SELECT call, state FROM calls WHERE call LIKE 'parrot%' ORDER BY call, attempt")
+    assert states == [("parrot.1.1", "lost"), *((f"parrot.1.{number}", "booked") for number in (1, 2, 3))]
+    assert workshop.document["usage"]["lost"] == 1
+    workshop.assert_quiet()
 
 
 def test_a_stopped_agent_is_ended_and_nothing_comes_of_it(workshop: Workshop) -> None:
