@@ -4,12 +4,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.sandbox.profile import SYSTEM_PATH, WRITABLE, Mount
 
 ASK_SECONDS = 10.0
+_PREFIX = ("-I", "-c", "import sys; print(sys.base_prefix)")
 NEWEST_PYTHON = 15
 """Minor versions of Python 3 below this are looked for, beside our own: some agents need a newer one than we do."""
 
@@ -51,16 +53,16 @@ def _search(environment: Mapping[str, str]) -> Iterator[_Found]:
     python = Path(sys.base_prefix).resolve()
     if not python.is_relative_to("/usr"):
         yield _Found("Python", python)
-    for minor in _newer():
-        prefix = _prefix(f"python3.{minor}", ("-I", "-c", "import sys; print(sys.base_prefix)"), environment)
-        if prefix is not None:
-            yield _Found(f"Python 3.{minor}", prefix)
-    for name, program, question in (
+    asked = [
+        *((f"Python 3.{minor}", f"python3.{minor}", _PREFIX) for minor in _newer()),
         ("Node", "node", ("-p", "process.execPath")),
         ("Rust", "rustc", ("--print", "sysroot")),
         ("Go", "go", ("env", "GOROOT")),
-    ):
-        prefix = _prefix(program, question, environment)
+    ]
+    # All at once: a version manager's shim takes half a second to say that it has no such version.
+    with ThreadPoolExecutor(len(asked)) as pool:
+        prefixes = list(pool.map(lambda one: _prefix(one[1], one[2], environment), asked))
+    for (name, _, _), prefix in zip(asked, prefixes, strict=True):
         if prefix is not None:
             yield _Found(name, prefix)
 
