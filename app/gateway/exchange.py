@@ -1,5 +1,6 @@
 """One call as the trajectory keeps it: what was new in the request, and what came of it."""
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +12,12 @@ from app.model.passage import Wire
 from app.noun import Noun
 
 MOST_TEXT = 200_000
-"""Characters of one request's news: outside agents send their whole conversation every time."""
+"""Characters of one message: outside agents send their whole conversation every time."""
+MOST_KEPT = 20_000_000
+"""Characters of all that is new in the requests of one start; of later ones only the beginning is kept."""
+BEGINNING = 300
+MOST_REFUSALS = 100
+"""Refused calls that are kept: who goes on asking for what there is not fills no disk."""
 
 
 class Exchange(Noun):
@@ -31,16 +37,24 @@ class Recorder:
     """Tells what is new in each request of one conversation, and in its sub-agents' as well as it can."""
 
     def __init__(self) -> None:
-        self._seen: set[str] = set()
+        self._seen: set[bytes] = set()
+        self._room = MOST_KEPT
+        self._refusals = 0
         self.exchanges: list[Exchange] = []
 
     def news(self, body: Mapping[str, Any]) -> tuple[str, ...]:
         """Messages, each as JSON, that no request had before."""
         parts = [part for name in ("system", "instructions", "messages", "input") for part in _list(body.get(name))]
         texts = [json.dumps(part, ensure_ascii=False, sort_keys=True) for part in parts]
-        new = [text for text in texts if text not in self._seen]
-        self._seen.update(new)
-        return tuple(clipped(text) for text in new)
+        keys = [_digest(text) for text in texts]
+        new = [text for key, text in zip(keys, texts, strict=True) if key not in self._seen]
+        self._seen.update(keys)
+        return tuple(map(self._bounded, new))
+
+    def _bounded(self, text: str) -> str:
+        kept = clipped(text, MOST_TEXT if len(text) <= self._room else BEGINNING)
+        self._room -= len(kept)
+        return kept
 
     def answered(self, wire: Wire, new: tuple[str, ...], reading: Reading, usage: Usage, seconds: float) -> Exchange:
         return self._keep(
@@ -55,7 +69,11 @@ class Recorder:
             )
         )
 
-    def refused(self, wire: Wire, refusal: Refusal) -> Exchange:
+    def refused(self, wire: Wire, refusal: Refusal) -> Exchange | None:
+        """None where so many were refused that this one is not kept."""
+        self._refusals += 1
+        if self._refusals > MOST_REFUSALS:
+            return None
         return self._keep(Exchange(number=len(self.exchanges) + 1, wire=wire, refused=refusal.reason))
 
     def _keep(self, exchange: Exchange) -> Exchange:
@@ -63,10 +81,12 @@ class Recorder:
         return exchange
 
 
-def clipped(text: str) -> str:
-    if len(text) <= MOST_TEXT:
-        return text
-    return f"{text[:MOST_TEXT]}… ({len(text) - MOST_TEXT:,} more characters)"
+def clipped(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
 
 
 def _list(value: Any) -> Sequence[Any]:

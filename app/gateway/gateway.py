@@ -115,7 +115,8 @@ class Gateway:
             check(wire, body, self.names)
             return await self._passed_on(wire, body)
         except Refusal as refusal:
-            self.on_exchange(self.recorder.refused(wire, refusal))
+            if told := self.recorder.refused(wire, refusal):
+                self.on_exchange(told)
             raise
 
     async def _passed_on(self, wire: Wire, body: Mapping[str, Any]) -> dict[str, Any] | AsyncGenerator[bytes]:

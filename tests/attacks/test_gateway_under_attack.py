@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.gateway.account import Account
+from app.gateway.exchange import MOST_KEPT, MOST_REFUSALS, MOST_TEXT, Exchange, Recorder
 from app.gateway.gateway import Gateway, Limits
 from app.gateway.server import MOST_CONNECTIONS, serving
 from app.model.base import ModelInfo
@@ -208,6 +209,27 @@ async def test_another_model_is_not_there(town: Town) -> None:
             for path in PATHS.values():
                 assert (await job.ask(path, model=model))[0] == 404
         assert (provider.asked, job.totals) == (0, NOTHING)
+
+
+async def test_asking_in_vain_for_ever_fills_nothing(town: Town) -> None:
+    told: list[Exchange] = []
+    async with town.job(Provider(short), on_exchange=told.append) as job:
+        for _ in range(MOST_REFUSALS + 50):
+            assert (await job.ask(model="gpt-5"))[0] == 404
+        assert (await job.ask())[0] == 200
+        assert len(told) == len(job.gateway.recorder.exchanges) == MOST_REFUSALS + 1
+        assert job.totals.calls == 1
+
+
+def test_of_endless_conversations_only_beginnings_are_kept() -> None:
+    recorder, kept = Recorder(), 0
+    for number in range(300):
+        content = f"{number} {'x' * (MOST_TEXT - 100)}"
+        (text,) = recorder.news({"messages": [{"role": "user", "content": content}]})
+        kept += len(text)
+    assert kept < MOST_KEPT + 300 * 1_000
+    assert text.startswith('{"content": "299 ')
+    assert "more characters" in text
 
 
 @pytest.mark.parametrize("length", [100 * 1024**2, 10**18])
