@@ -127,7 +127,10 @@ class TestDocker:
         docker.say("start", "--attach", "agent-fix-poor")
         docker.say("commit", "agent-fix-poor", "agent-fix-tests:poor")
         docker.say("rm", "agent-fix-poor")
-        *_, check = await provider(docker, tmp_path, "agent-fix-tests:poor").check()
+        poor = provider(docker, tmp_path, "agent-fix-tests:poor")
+        *_, check = await poor.check()
+        with pytest.raises(SandboxError, match="the image lacks git /usr/bin/tar; see agent-fix doctor"):
+            await poor.open(Spec("job-1", filler({})))
         docker.say("rmi", "agent-fix-tests:poor")
         assert check.detail == "agent-fix-tests:poor lacks git, /usr/bin/tar"
         assert "an image of your own" in check.repair

@@ -126,6 +126,17 @@ class TestSetup:
                 assert not (await sandbox.exec(["python3", "-c", fetch])).ok
         assert (index.connections, other.connections) == (1, 0)
 
+    async def test_certificates_of_this_machines_clients_are_copied_in_for_it(
+        self, provider: ContainerProvider, tmp_path: Path
+    ) -> None:
+        own = tmp_path / "own.pem"
+        own.write_text("own\n")
+        script = f'cat "$PIP_CERT" > {ENV}/own; [ -z "$SSL_CERT_FILE" ] || [ -s "$SSL_CERT_FILE" ]'
+        setup = Setup((script,), key="certificates", environment=(("PIP_CERT", str(own)), ("OTHER", str(own))))
+        async with opened(provider, Spec("job-1", filler(FILES), setup)) as sandbox:
+            left = 'echo "[${PIP_CERT-}$(ls -d "$OTHER" /run/agent-fix* 2> /dev/null)]"'
+            assert await shell(sandbox, f"cat {ENV}/own; {left}") == "own\n[]\n"
+
     async def test_a_failure_leaves_no_container(self, docker: LocalEngine, provider: ContainerProvider) -> None:
         with pytest.raises(SetupError):
             await provider.open(Spec("fails", filler(FILES), Setup(("exit 9",), key="fails")))

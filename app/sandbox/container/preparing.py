@@ -5,7 +5,7 @@ import hashlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 from app.errors import SandboxError
 from app.sandbox.base import ENV, Completed, OnOutput, Setup, Spec
 from app.sandbox.command import Command
+from app.sandbox.container.certificates import taken_along
 from app.sandbox.container.engine import Engine, discard
 from app.sandbox.container.image import Image
 from app.sandbox.container.machine import ContainerMachine
@@ -32,14 +33,6 @@ logger = logging.getLogger(__name__)
 REPOSITORY = "agent-fix-setup"
 UNUSED_SECONDS = 14 * 24 * 3600
 LEAST_NUMBER, NUMBERS = 20_000, 40_000
-LARGEST_FILE = 4 * 1024**2
-CERTIFICATES = frozenset(
-    {
-        *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"),
-        *("CARGO_HTTP_CAINFO", "PIP_CERT", "npm_config_cafile"),
-    }
-)
-"""Variables of package clients that name a file of this machine; no repository can set one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,22 +175,3 @@ def number(wanted: Wanted) -> int:
     """The uid of its commands: limits of processes count by uid over all containers, so each has its own."""
     digest = hashlib.sha256(f"{wanted.scope} {wanted.name}".encode()).digest()
     return LEAST_NUMBER + int.from_bytes(digest[:4], "big") % NUMBERS
-
-
-async def taken_along(machine: ContainerMachine, environment: Mapping[str, str]) -> dict[str, str]:
-    """The certificate files of this machine's package clients, and variables that name their copies inside."""
-    variables = dict(environment)
-    for name in CERTIFICATES & environment.keys():
-        content = await asyncio.to_thread(_file, Path(environment[name]))
-        if content is not None:
-            variables[name] = f"/run/agent-fix-files/{name}"
-            await machine.upload(variables[name], content)
-    return variables
-
-
-def _file(path: Path) -> bytes | None:
-    try:
-        known = path.is_absolute() and path.is_file() and path.stat().st_size <= LARGEST_FILE
-        return path.read_bytes() if known else None
-    except (OSError, ValueError):
-        return None

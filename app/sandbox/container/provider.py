@@ -8,6 +8,7 @@ from pathlib import Path
 
 from app.errors import SandboxError
 from app.sandbox.base import FORWARDER, TOOLS, Check, OnOutput, Sandbox, Spec
+from app.sandbox.container.certificates import CERTIFICATES
 from app.sandbox.container.checks import checks
 from app.sandbox.container.engine import Engine
 from app.sandbox.container.image import DEFAULT, Image, ask_image, find_image
@@ -73,7 +74,9 @@ class ContainerProvider:
         left_out = await self._again(machine, spec)
         if left_out is None:
             left_out = await self._new(workshop, spec, on_output)
-        environment = {**workshop.image.variables(), **dict(spec.setup.environment if spec.setup else ())}
+        planned = dict(spec.setup.environment if spec.setup else ())
+        lasting = {name: value for name, value in planned.items() if name not in CERTIFICATES}
+        environment = {**workshop.image.variables(), **lasting}
         sandbox = ContainerSandbox(machine, spec.key, spec.limits, environment, spec.way_out)
         sandbox.left_out = notes(left_out)
         return sandbox

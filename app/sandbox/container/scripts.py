@@ -2,13 +2,20 @@
 
 import base64
 
+from app.sandbox.container.image import NEEDED
 from app.sandbox.inside.execution import PLACE, PROGRAM, SUPERVISOR
 from app.sandbox.inside.steps import AGAIN, ARCHIVE, FINISH, LEFT_OUT, PREPARE, UNPACK
 
 _QUIET = ": > /etc/resolv.conf; echo '127.0.0.1 localhost sandbox' > /etc/hosts"
 """The engine writes this machine's names and name servers there."""
 
+_LACKING = f"""
+lacking=$(for name in {" ".join(NEEDED)}; do command -v $name > /dev/null 2>&1 || printf ' %s' $name; done)
+[ -z "$lacking" ] || {{ echo "the image lacks$lacking; see agent-fix doctor" >&2; exit 3; }}
+"""
+
 FILL = f"""
+{_LACKING}
 number=$1 supervisor=$2 files=$3
 shift 3
 directories=("$@")

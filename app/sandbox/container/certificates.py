@@ -1,0 +1,52 @@
+"""Whom this machine's package clients trust, carried into a set-up: a proxy that opens TLS is trusted there too."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from app.sandbox.inside.base import Machine
+
+LARGEST = 4 * 1024**2
+PLACE = "/run/agent-fix-files"
+SYSTEM = (
+    Path("/etc/ssl/certs/ca-certificates.crt"),
+    Path("/etc/pki/tls/certs/ca-bundle.crt"),
+    Path("/etc/ssl/ca-bundle.pem"),
+    Path("/etc/ssl/cert.pem"),
+)
+"""Where distributions and macOS keep what the machine trusts."""
+TRUSTING = (
+    *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"),
+    *("CARGO_HTTP_CAINFO", "PIP_CERT"),
+)
+"""Variables that name what a client trusts; no repository can set one of them."""
+CERTIFICATES = frozenset({*TRUSTING, "SSL_CERT_DIR", "npm_config_cafile"})
+"""Variables that name a file of this machine, which is nothing to a command after the set-up."""
+
+
+async def taken_along(
+    machine: Machine, environment: Mapping[str, str], system: Sequence[Path] = SYSTEM
+) -> dict[str, str]:
+    """The variables of a set-up, with copies of the files that name certificates; the system's where none is named."""
+    variables = {name: value for name, value in environment.items() if name not in CERTIFICATES}
+    for name in sorted(CERTIFICATES & environment.keys()):
+        content = await asyncio.to_thread(_file, Path(environment[name]))
+        if content is not None:
+            variables[name] = f"{PLACE}/{name}"
+            await machine.upload(variables[name], content)
+    trusted = await asyncio.to_thread(_first, system)
+    if trusted is not None:
+        await machine.upload(f"{PLACE}/system", trusted)
+        variables = {**dict.fromkeys(TRUSTING, f"{PLACE}/system"), **variables}
+    return variables
+
+
+def _first(paths: Sequence[Path]) -> bytes | None:
+    return next((content for path in paths if (content := _file(path)) is not None), None)
+
+
+def _file(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes() if path.is_absolute() and path.is_file() and path.stat().st_size <= LARGEST else None
+    except (OSError, ValueError):
+        return None
