@@ -106,6 +106,14 @@ class GitStore:
         output = self._diff_tree(base, head, "-p", "-M", f"-U{context}", "--no-color", paths=paths)
         return output.decode("utf-8", "replace")
 
+    def beginning_of_diff(self, base: str, head: str, most: int) -> tuple[bytes, int]:
+        """The first bytes of such a diff, which may be larger than any memory, and how many it has."""
+        with tempfile.TemporaryFile(dir=self.path.parent) as file:
+            self._diff_tree(base, head, "-p", "-M", "--no-color", into=file)
+            length = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            return file.read(most), length
+
     def diff_stat(self, base: str, head: str) -> tuple[FileStat, ...]:
         """The changed files with their modes and line counts, by path."""
         return parse_stat(self._diff_tree(base, head, "-M", "--raw", "--numstat", "-z", "--no-abbrev"))
@@ -285,9 +293,11 @@ class GitStore:
         status, _, error = theirs.attempt("unpack-objects", "-q", "--strict", stdin=pack, timeout=LONG)
         return own_words(error) if status else ""
 
-    def _diff_tree(self, base: str, head: str, *options: str, paths: Iterable[str] | None = None) -> bytes:
+    def _diff_tree(
+        self, base: str, head: str, *options: str, paths: Iterable[str] | None = None, into: BinaryIO | None = None
+    ) -> bytes:
         fixed = ("-r", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", "--submodule=short")
-        return self._git("diff-tree", *fixed, *options, _full(base), _full(head), "--", *(paths or ()))
+        return self._git("diff-tree", *fixed, *options, _full(base), _full(head), "--", *(paths or ()), into=into)
 
 
 def log(repository: Git, commit: str, most: int) -> bytes:

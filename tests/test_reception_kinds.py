@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.bootstrap.kinds import KindOfTask
+from app.bootstrap.kinds import MOST_OF_A_FIX, KindOfTask
 from app.cli import KINDS
 from app.context.overrides import DIRECTORY
 from app.job import Job
@@ -84,6 +84,30 @@ async def test_the_fix_that_tests_are_for_is_found_and_brought(desk: FrontDesk) 
     taken = guarded.find()
     assert taken.patch is not None, taken.reason
     assert [(change.path, change.content) for change in taken.patch.changes] == [("app/money.py", b"half = 0.5\n")]
+
+
+async def test_of_a_fix_the_model_is_shown_what_a_page_shows_and_no_more_than_fits(desk: FrontDesk) -> None:
+    hidden = "half = 0.50  # \u202e\u200b\U000e0041\x1b[2Jround\n"
+    fix = desk.world.push_as_human(desk.repo, "main", {"app/money.py": hidden}, "Round halves up (#41)")
+    await desk.says("/agent fix --kind tests for #41")
+    await desk.reception.stock()
+    job, store = desk.job.job, mirror(desk)
+    (section,) = KindOfTask(job, store, store.tree(job.task.base)).shown.task.sections
+    assert section.title == f"The fix {fix[:10]}, which the branch has already"
+    assert section.text.endswith("+half = 0.50  # round\n")
+
+
+async def test_a_fix_of_any_size_is_cut(desk: FrontDesk) -> None:
+    fix = desk.world.push_as_human(desk.repo, "main", {"app/large.py": "é = 1\n" * 5_000}, "Round halves up (#41)")
+    await desk.says("/agent fix --kind tests for #41")
+    await desk.reception.stock()
+    job, store = desk.job.job, mirror(desk)
+    before = store.parents(fix)[0]
+    length = len(store.diff(before, fix).encode())
+    assert store.beginning_of_diff(before, fix, 40) == (store.diff(before, fix).encode()[:40], length)
+    (section,) = KindOfTask(job, store, store.tree(job.task.base)).shown.task.sections
+    assert section.text.endswith(f"\n[cut here: the diff goes on, {length:,} bytes in all]")
+    assert MOST_OF_A_FIX * 0.8 < len(section.text) < MOST_OF_A_FIX
 
 
 async def test_tests_without_a_known_fix_are_begun_all_the_same(desk: FrontDesk) -> None:

@@ -8,12 +8,13 @@ from app.gitstore import GitStore
 from app.job import Job
 from app.task import Section
 from app.task_kind import note_of
+from app.text import plain
 from app.tree import Tree
 from app.verify.guarding import Guarded
 from app.verify.taken_back import take_back
 
 MOST_OF_A_FIX = 12_000
-"""Characters of its diff that are shown."""
+"""Bytes of its diff that are shown."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ class KindOfTask:
 
     def _fix(self, commit: str) -> str:
         before = self.mirror.parents(commit)
-        diff = self.mirror.diff(before[0], commit) if before else ""
-        if len(diff) <= MOST_OF_A_FIX:
-            return diff
-        return f"{diff[:MOST_OF_A_FIX]}\n[cut here: the diff goes on, {len(diff):,} characters in all]"
+        if not before:
+            return ""
+        beginning, length = self.mirror.beginning_of_diff(before[0], commit, MOST_OF_A_FIX)
+        shown = plain(beginning.decode("utf-8", "replace"))
+        return shown if length <= MOST_OF_A_FIX else f"{shown}\n[cut here: the diff goes on, {length:,} bytes in all]"
