@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from app.bootstrap.sandboxes import make_provider
-from app.sandbox.base import Limits, Sandbox, Spec
+from app.sandbox.base import ENV, Limits, Sandbox, Setup, Spec
 from app.sandbox.changes import baseline, export, restore
 from app.sandbox.e2b.indexes import ask_reachable, find_in_template, unsettled
 from app.sandbox.e2b.provider import E2BProvider
@@ -44,6 +44,18 @@ async def test_the_projects_code_has_no_rights(provider: E2BProvider) -> None:
         assert int(rights["CapEff"], 16) == int(rights["CapPrm"], 16) == int(rights["CapAmb"], 16) == 0
         assert rights["NoNewPrivs"] == "1"
         assert rights["Uid"].split() == ["1500"] * 4
+
+
+async def test_it_reaches_nothing_even_where_the_machine_does(e2b: LocalE2B, provider: E2BProvider) -> None:
+    port = e2b.account.api.rpartition(":")[2]
+    reach = f"exec 3<> /dev/tcp/127.0.0.1/{port}"
+    talk = "import socket; d = socket.create_server(('127.0.0.1', 0)); socket.create_connection(d.getsockname())"
+    setup = Setup((f"({reach}) 2> /dev/null && touch {ENV}/reached",), key="reaching", hosts=("index.example.com",))
+    async with opened(provider, Spec("job-1", filler(FILES), setup)) as sandbox:
+        next(iter(e2b.machines.values())).network["allowOut"] = ["index.example.com"]
+        assert (await sandbox.exec(["ls", ENV])).output == b"reached\n", "so the machine can"
+        await _denied(sandbox, reach)
+        assert (await sandbox.exec(["python3", "-c", talk])).ok, "a loopback of its own"
 
 
 async def test_a_command_is_held_to_its_memory(provider: E2BProvider) -> None:

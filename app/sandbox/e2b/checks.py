@@ -47,7 +47,8 @@ async def checks(cloud: Cloud) -> tuple[Check, ...]:
     try:
         await furnish(E2BMachine(cloud, machine))
         grouped = (await step(E2BMachine(cloud, machine), f"{BY_GROUP} || true")).strip() == "1"
-        return (account, closed, *await _inside(sandbox), await _memory(sandbox, grouped))
+        open_wide = E2BSandbox(cloud, machine, DOCTOR, Limits(), network=True)
+        return (account, closed, await _network(open_wide), await _account(sandbox), await _memory(sandbox, grouped))
     except SandboxError as error:
         repair = "The default template of your account needs bash, python3, tar, find and util-linux."
         return (account, closed, Check("commands", ok=False, detail=error.message, repair=repair))
@@ -67,24 +68,26 @@ async def _memory(sandbox: E2BSandbox, grouped: bool) -> Check:
     )
 
 
-async def _inside(sandbox: E2BSandbox) -> tuple[Check, ...]:
+async def _network(sandbox: E2BSandbox) -> Check:
+    """Of the machine itself; a job's commands have none of their own, whatever it reaches."""
     reached = await sandbox.exec(["python3", "-I", "-c", REACH], timeout=30)
     answering = ", ".join(reached.output.decode(errors="replace").split())
+    return Check(
+        "network",
+        ok=reached.ok and not answering,
+        detail=f"reached {answering}" if answering else "no address answers",
+        repair="Do not use this account: its sandboxes are not closed. Use --sandbox bubblewrap.",
+    )
+
+
+async def _account(sandbox: E2BSandbox) -> Check:
     rights = await sandbox.exec(
         ["/bin/sh", "-c", f"id -u; ls {PLACE} 2> /dev/null; sudo -n id -u 2> /dev/null || true"]
     )
     said = rights.output.decode(errors="replace").split()
-    return (
-        Check(
-            "network",
-            ok=reached.ok and not answering,
-            detail=f"reached {answering}" if answering else "no address answers",
-            repair="Do not use this account: its sandboxes are not closed. Use --sandbox bubblewrap.",
-        ),
-        Check(
-            "account inside",
-            ok=len(said) == 1 and said != ["0"],
-            detail=f"commands are executed as user {said[0] if said else '?'}, without more rights",
-            repair="Use the base template of E2B, or --sandbox bubblewrap.",
-        ),
+    return Check(
+        "account inside",
+        ok=len(said) == 1 and said != ["0"],
+        detail=f"commands are executed as user {said[0] if said else '?'}, without more rights",
+        repair="Use the base template of E2B, or --sandbox bubblewrap.",
     )

@@ -93,7 +93,7 @@ class Making:
 
     async def _carry_out(self, machine: AsyncSandbox, setup: Setup) -> tuple[str, ...]:
         """What failed where another part did not."""
-        sandbox = E2BSandbox(self.cloud, machine, self.spec.key, self.spec.limits, setup)
+        sandbox = E2BSandbox(self.cloud, machine, self.spec.key, self.spec.limits, setup, network=True)
         async with self._open(machine, setup):
             return await carry_out(
                 setup,

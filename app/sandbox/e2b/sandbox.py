@@ -36,7 +36,9 @@ class E2BSandbox(Executor):
         setup: Setup | None = None,
         *,
         way_out: Path | None = None,
+        network: bool = False,
     ) -> None:
+        """`network` is the machine's own, for set-up commands; others have a loopback of their own and nothing else."""
         self.key = key
         self.left_out: tuple[str, ...] = ()
         self._cloud = cloud
@@ -49,7 +51,7 @@ class E2BSandbox(Executor):
             **dict(setup.environment if setup else ()),
         }
         inside = E2BMachine(cloud, machine)
-        self._commands = Commands(inside, limits, environment)
+        self._commands = Commands(inside, limits, environment, network=network)
         self._passage = Passage(inside, WAY_OUT, way_out) if way_out is not None else None
         self._renewed = time.monotonic()
 

@@ -14,12 +14,13 @@ from app.sandbox.inside.execution import Execution, Order
 
 @dataclass(slots=True, eq=False)
 class Commands:
-    """`environment` is that of every command; `closed` once they were ended for good."""
+    """`environment` is that of every command; `closed` once they were ended for good. `network` as an order has it."""
 
     machine: Machine
     limits: Limits
     environment: Mapping[str, str]
     closed: bool = False
+    network: bool = True
     _running: set[Execution] = field(default_factory=set)
 
     async def execute(self, command: Command) -> Completed:
@@ -36,6 +37,7 @@ class Commands:
             stdin=command.stdin,
             separate_stderr=command.separate_stderr,
             on_output=command.on_output,
+            network=self.network,
         )
         execution = Execution(self.machine, order)
         self._running.add(execution)

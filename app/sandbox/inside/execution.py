@@ -44,6 +44,8 @@ class Order:
     stdin: bytes = b""
     separate_stderr: bool = False
     on_output: OnOutput | None = None
+    network: bool = True
+    """The machine's own, whatever that may reach; or one of the command's own, which has a loopback only."""
 
     def as_json(self, stdin_file: str, machine: Machine) -> bytes:
         inline = b"" if stdin_file else self.stdin
@@ -63,6 +65,7 @@ class Order:
             "stdin": base64.b64encode(inline).decode(),
             "stdin_file": stdin_file,
             "namespace": machine.namespaces,
+            "network": self.network,
             "filters": {name: base64.b64encode(code).decode() for name, code in machine.filters.items()},
         }
         return json.dumps(told).encode()

@@ -8,19 +8,21 @@ allows none, all its descendants are ours, and are ended one by one.
 
 import base64
 import ctypes
+import fcntl
 import json
 import os
 import pwd
 import resource
 import selectors
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ CHUNK = 48 * 1024
 CANNOT_EXECUTE = 126
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 36, 38, 22, 2
 FILTER_INSTRUCTION = 8
+CLONE_NEWNET, SIOCSIFFLAGS, IFF_UP = 0x40000000, 0x8914, 0x1
 PATIENT_PASSES, PASSES, PASS_SECONDS = 20, 4000, 0.005
 """How often descendants are ended one by one, and how often at all, before this program gives up."""
 SETTLE_SECONDS = 2.0
@@ -114,25 +117,32 @@ def put(file: Path, text: str) -> None:
         opened.write(text)
 
 
-def begun(filters: dict[str, str], group: Group) -> Callable[[], None]:
-    """What the new process does first: take on its limit, and the filter of system calls for this processor."""
-    if not filters:
-        return group.join
-    machine = os.uname().machine
-    if machine not in filters:
+def begun(order: dict[str, Any], group: Group) -> Callable[[], None]:
+    """What the new process does first: take on its limits, for good, and where it fails do nothing else."""
+    filters, machine = order["filters"], os.uname().machine
+    if filters and machine not in filters:
         raise SystemExit(f"there is no filter of system calls for the processor {machine}")
-    program = ctypes.create_string_buffer(base64.b64decode(filters[machine]))
+    program = ctypes.create_string_buffer(base64.b64decode(filters.get(machine, "")))
     length = (len(program) - 1) // FILTER_INSTRUCTION
     told = struct.pack("HxxxxxxP", length, ctypes.addressof(program))
     libc = ctypes.CDLL(None, use_errno=True)
 
-    def take_on() -> None:
+    def begin() -> None:
+        with suppress(OSError):  # it is ended before us where memory runs short
+            Path("/proc/self/oom_score_adj").write_text("500")
         group.join()
-        if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, told, 0, 0):
+        if not order["network"]:
+            if libc.unshare(CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "no network of its own")
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+                fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", IFF_UP))
+        if length and (
+            libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, told, 0, 0)
+        ):
             raise OSError(ctypes.get_errno(), "no filter")
         _ = program  # held until here
 
-    return take_on
+    return begin
 
 
 def adopt() -> None:
@@ -140,19 +150,6 @@ def adopt() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "no subreaper")
-
-
-@contextmanager
-def expendable() -> Iterator[None]:
-    """Whoever is started now is ended before us where memory runs short."""
-    score = Path("/proc/self/oom_score_adj")
-    with suppress(OSError):
-        score.write_text("500")
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            score.write_text("0")
 
 
 def end_descendants(account: str) -> None:
@@ -304,16 +301,15 @@ def execute(order: dict[str, Any]) -> dict[str, Any]:
     started = time.monotonic()
     apart = subprocess.PIPE if order["apart"] else subprocess.STDOUT
     try:
-        with expendable():
-            process = subprocess.Popen(
-                command(order),
-                stdin=source,
-                stdout=subprocess.PIPE,
-                stderr=apart,
-                bufsize=0,
-                env={},
-                preexec_fn=begun(order["filters"], group),  # noqa: PLW1509 - there is one thread
-            )
+        process = subprocess.Popen(
+            command(order),
+            stdin=source,
+            stdout=subprocess.PIPE,
+            stderr=apart,
+            bufsize=0,
+            env={},
+            preexec_fn=begun(order, group),  # noqa: PLW1509 - there is one thread
+        )
     except OSError as error:
         say("o", f"{error.strerror}\n".encode())
         return {"code": CANNOT_EXECUTE, "seconds": 0.0, "timed_out": False, "flooded": False, "dropped": 0}
