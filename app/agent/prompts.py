@@ -98,7 +98,7 @@ def render_brief(
     """
     task = job.task
     texts = (task.issue.title, task.issue.body, repository_map, lessons, images, *(text for _, text in instructions))
-    texts += (*overrides.texts, *guards)
+    texts += (*overrides.texts, *guards, suite)
     mark = _delimiter(job.id, *texts, *job.conflicts, *(part for s in task.sections for part in (s.title, s.text)))
     name = _opening(job)
     said_first = name in {"follow_up", "question"}
@@ -111,7 +111,7 @@ def render_brief(
         ("Questions, and what people answered", "\n\n".join(map(_exchange, answers))),
         ("Plan", render_plan(plan) if plan else ""),
         (_GUARDS, _data(mark, "\n".join(map(one_line, guards)))),
-        ("The test suite before any change", suite),
+        ("The test suite before any change", _data(mark, suite)),
         *((one_line(section.title), _data(mark, section.text)) for section in task.sections),
         (_LESSONS, _data(mark, lessons)),
         ("Map of the repository", _data(mark, repository_map)),
