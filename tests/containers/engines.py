@@ -81,9 +81,7 @@ class LocalEngine:
 
     def end(self) -> None:
         if self.loaded:
-            left = self.say("ps", "--all", "--quiet", "--filter", f"label=agent-fix={_scope(self.place / 'shared')}")
-            if left:
-                self.say("rm", "--force", *left.split())
+            _remove(self, self.place / "shared")
         if self.daemon is not None:
             self.daemon.terminate()
             self.daemon.wait(SECONDS)
@@ -192,12 +190,15 @@ def provided(name: str, directory: Path) -> Iterator[ContainerProvider]:
     """A provider of its own scope; what it kept is removed at the end."""
     local = engine(name)
     (directory / "jobs").mkdir()
-    yield provider(local, directory)
-    forget(local, directory)
+    try:
+        yield provider(local, directory)
+    finally:
+        forget(local, directory)
 
 
 def forget(local: LocalEngine, directory: Path) -> None:
-    """Remove the set-ups that were kept."""
+    """Remove the containers that were left, as by a runner that was parked, and the set-ups that were kept."""
+    _remove(local, directory)
     for mark in (directory / "caches" / local.name / "set-ups").glob("*"):
         if mark.suffix != ".lock":
             local.say("rmi", f"agent-fix-setup:{mark.name}")
@@ -222,6 +223,13 @@ async def shared(name: str, spec: Spec) -> Sandbox:
         await SHARED.pop(name).destroy()
     SHARED[name] = await provider(local, local.place / "shared").open(spec)
     return SHARED[name]
+
+
+def _remove(local: LocalEngine, directory: Path) -> None:
+    """All containers of that scope."""
+    left = local.say("ps", "--all", "--quiet", "--filter", f"label=agent-fix={_scope(directory)}")
+    if left:
+        local.say("rm", "--force", *left.split())
 
 
 def _scope(directory: Path) -> str:
