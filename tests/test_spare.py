@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from app.bootstrap.premises import Premises
 from app.entrypoints.handing_over import start_in_spare
 from app.entrypoints.spare import SOCKET, dismiss_spare, reached, spare_is_ready, start_spare
+from app.entrypoints.standing_by import wait_for_job
 from app.entrypoints.worker import Process
 from app.errors import ExitCode
 from app.jobs.owner import this_process
@@ -87,6 +89,17 @@ async def test_it_dies_with_whoever_gave_it_the_job(settings: Settings, spare: i
     with reached(settings.state / SOCKET) as connection:
         connection.send(b"[")  # not even whole
     assert ended(spare) != 0
+
+
+def test_one_who_comes_and_says_nothing_keeps_nobody(tmp_path: Path) -> None:
+    """Nobody is connected to any more by then: a job that comes later gets a process of its own."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        with reached(tmp_path / "s"):
+            assert wait_for_job(listener, hearing=0.01) is None
+    with pytest.raises(ConnectionRefusedError), reached(tmp_path / "s"):
+        """Nobody listens."""
 
 
 async def test_a_job_of_another_process_is_not_worked_on(settings: Settings, spare: int) -> None:

@@ -22,6 +22,8 @@ from app.settings import read_settings
 
 WAITING = 900.0
 """Seconds until nobody comes any more: what brings the job has its own, shorter patience."""
+_HEARING = 30.0
+"""Seconds in which whoever came says what brings it: the words follow at once, or it is nobody with a job."""
 _LONGEST = 4_096
 
 
@@ -37,7 +39,7 @@ def main() -> None:
     listener = socket.socket(fileno=os.dup(0))
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
-    given = _wait(listener)
+    given = wait_for_job(listener)
     (settings.state / SOCKET).unlink(missing_ok=True)
     if given is None:
         return
@@ -47,7 +49,7 @@ def main() -> None:
     attend_claim(settings, claim, partial(_leave, connection, leaving))
 
 
-def _wait(listener: socket.socket) -> tuple[socket.socket, Claim] | None:
+def wait_for_job(listener: socket.socket, hearing: float = _HEARING) -> tuple[socket.socket, Claim] | None:
     """The first to come brings the job, or says that there is none."""
     with listener:
         listener.settimeout(WAITING)
@@ -55,8 +57,12 @@ def _wait(listener: socket.socket) -> tuple[socket.socket, Claim] | None:
             connection, _ = listener.accept()
         except TimeoutError:
             return None
+    connection.settimeout(hearing)
+    try:
+        words, streams, _, _ = socket.recv_fds(connection, _LONGEST, 2)
+    except TimeoutError:
+        return None
     connection.settimeout(None)
-    words, streams, _, _ = socket.recv_fds(connection, _LONGEST, 2)
     if not words:
         return None
     for number, stream in zip((1, 2), streams, strict=True):
