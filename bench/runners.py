@@ -48,11 +48,10 @@ class Mind(ShellMind):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """By one job: seconds of the clock and of processors, and the most megabytes at one moment: of what was in the
-    sandbox, and of our own process, in which the gateway is."""
+    """By one job: seconds, and the most megabytes at one moment: of what was in the sandbox, and of our own process, in
+    which the gateway is."""
 
     seconds: float
-    cpu: float
     inside: float
     ours: float
 
@@ -68,7 +67,7 @@ def take(ground: Ground, name: str) -> Taken:
             inside = max(inside, sum(map(share, _inside(command.pid))))
             sleep(LOOK_SECONDS)
         spent = command.end(0)
-    return Taken(spent.seconds, spent.cpu, inside, ours)
+    return Taken(spent.seconds, inside, ours)
 
 
 def share(pid: int) -> float:
@@ -97,7 +96,6 @@ def rows(taken: Mapping[str, Sequence[Taken]]) -> Iterator[Row]:
     ours = taken.get(NATIVE, ())
     for name, each in taken.items():
         yield Row(name, [one.seconds for one in each], "s", than=[one.seconds for one in ours])
-        yield Row("  processors", [one.cpu for one in each], "s", than=[one.cpu for one in ours])
         yield Row("  memory in the sandbox", [one.inside for one in each], "MB")
         yield Row("  memory of our process", [one.ours for one in each], "MB")
 
