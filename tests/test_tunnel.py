@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.errors import SandboxError
 from app.sandbox.tunnel import LONGEST_LINE, PROGRAM, carry, from_lines, tunnel
@@ -442,6 +444,25 @@ class TestHostility:
             await asyncio.Event().wait()
 
         assert "says what it must not" in await carry(from_lines(pieces()), _nowhere, tmp_path / "none")
+
+
+NUMBERS = st.integers(0, 3) | st.integers(0, 2**32 - 1)
+SAID = st.one_of(
+    st.binary(max_size=40),
+    st.builds(frame, st.integers(0, 7), NUMBERS, st.binary(max_size=40)),
+    st.builds(HEAD.pack, st.integers(0, 255), NUMBERS, NUMBERS),
+)
+
+
+@given(st.lists(SAID, max_size=20))
+def test_whatever_is_said_is_an_end_and_nothing_escapes(said: list[bytes]) -> None:
+    async def hostile() -> AsyncIterator[bytes]:
+        yield frame(READY) + frame(OPENED, 1)
+        for piece in said:
+            yield piece
+            await asyncio.sleep(0)
+
+    assert asyncio.run(carry(hostile(), _nowhere, Path("/nonexistent/socket"))).startswith("the program inside")
 
 
 def test_frames_come_in_any_pieces() -> None:

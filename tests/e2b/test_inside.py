@@ -59,7 +59,7 @@ async def test_it_reaches_nothing_even_where_the_machine_does(e2b: LocalE2B, pro
 
 
 async def test_a_command_is_held_to_its_memory(provider: E2BProvider) -> None:
-    take = "print(len(bytearray({} * 1024**2)))"
+    take = "print(len(b'x' * ({} * 1024**2)))"
     async with opened(provider, Spec("job-1", filler(FILES), limits=Limits(memory=100 * 1024**2))) as sandbox:
         assert (await sandbox.exec(["python3", "-c", take.format(50)])).ok
         assert not (await sandbox.exec(["python3", "-c", take.format(200)])).ok

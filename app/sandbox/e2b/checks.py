@@ -24,7 +24,8 @@ REACH = (
 )
 """Prints each address that answers."""
 TAKEN = 512 * 1024**2
-TAKE = f"import sys; held = bytearray({TAKEN}); sys.stdout.write(str(len(held)))"
+TAKE = f"print(len(b'x' * {TAKEN}))"
+"""Written to, because a control group counts only what is."""
 BY_GROUP = "[ ! -e /sys/fs/cgroup/cgroup.controllers ] || grep -cw memory /sys/fs/cgroup/cgroup.controllers"
 
 
