@@ -49,6 +49,7 @@ def _lacking(recipe: Recipe, environment: Mapping[str, str]) -> str:
     return "" if sys.version_info.minor >= least or newer_pythons(environment) else f"Python {recipe.least_python}"
 
 
+@pytest.mark.timeout(PATIENCE + 60)
 @pytest.mark.parametrize("recipe", list(_each()))
 def test_it_fixes_the_project_to_proved_with_nothing_but_the_gateway(recipe: Recipe, tmp_path: Path) -> None:
     if lacks := _lacking(recipe, os.environ):
