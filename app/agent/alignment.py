@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,11 +31,19 @@ _PART = re.compile(r"[^\W_]{3,}")
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
+class File:
+    """Its lines, loosely, and how often each is there."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self.lines = lines
+        self.times = Counter(lines)
+
+
 @dataclass(frozen=True)
 class Alignment:
     """Lines of a file and written ones, loosely: the same line by line but for one that is another, came or is gone."""
 
-    have: Sequence[str]
+    have: File
     want: Sequence[str]
     touched: Sequence[int]
     """Written lines that go, and those beside which new ones come."""
@@ -64,7 +73,7 @@ class Alignment:
 
     def _is_known(self, least: int) -> bool:
         """What changes is nowhere else, and enough of the passage is nowhere else."""
-        once = [index for index in self.at if self.have.count(self.want[index]) == 1]
+        once = [index for index in self.at if self.have.times[self.want[index]] == 1]
         letters = sum(_letters(self.want[index]) for index in once)
         return letters >= least and any(tells(self.want[index]) for index in once if index in self.touched)
 
@@ -89,7 +98,7 @@ class Alignment:
         alike = max((_alike(key, line) for line in self._around(index)), default=0.0)
         if not _letters(key):
             return alike >= _AGREEING
-        if self._speaks_for_another_place(index) or _is_like_one(key, self.have, max(alike, _AGREEING) + _NEARER):
+        if self._speaks_for_another_place(index) or _is_like_one(key, self.have.lines, max(alike, _AGREEING) + _NEARER):
             return False
         return self._resembles or (not self._defines(index) and self._is_sure_without(index))
 
@@ -104,10 +113,10 @@ class Alignment:
         """Whether a word of it that is not here is in the file: then a passage like this one may be meant."""
         here = range(max(self.place - 1, 0), max(self.at.values()) + 2)
         for words in (_words, _parts):
-            near = set[str]().union(*(words(line) for line in self.have[here.start : here.stop]))
+            near = set[str]().union(*(words(line) for line in self.have.lines[here.start : here.stop]))
             strange = words(self.want[index]) - near
-            far = [words(line) & strange for at, line in enumerate(self.have) if at not in here]
-            most = max(_RARE, _RARE_SHARE * len(self.have))
+            far = [words(line) & strange for at, line in enumerate(self.have.lines) if at not in here]
+            most = max(_RARE, _RARE_SHARE * len(self.have.lines))
             if any(0 < sum(word in line for line in far) <= most for word in strange):
                 return True
         return False
@@ -125,7 +134,7 @@ class Alignment:
         before, after = self.at.get(index - 1), self.at.get(index + 1)
         first = self.place - _AROUND if before is None else before
         last = max(self.at.values()) + _AROUND if after is None else after
-        return self.have[max(first, 0) : last + 1]
+        return self.have.lines[max(first, 0) : last + 1]
 
     def replaced(self, begin: int, end: int) -> bool:
         """Whether the lines that go are there one after the other, and nothing new stands right beside them."""
@@ -146,18 +155,19 @@ class Alignment:
 
     def _joins(self, index: int, place: int, *, known: bool = True) -> bool:
         """The file's line there is blank, written too, or what somebody made of the written line `index`."""
-        if not (0 <= index < len(self.want) and 0 <= place < len(self.have)):
+        if not (0 <= index < len(self.want) and 0 <= place < len(self.have.lines)):
             return True
-        if place in self.at.values() or not self.have[place]:
+        if place in self.at.values() or not self.have.lines[place]:
             return known or not self.want[index]
-        return index not in self.at and likeness(self.want[index], self.have[place]) >= _AGREEING
+        return index not in self.at and likeness(self.want[index], self.have.lines[place]) >= _AGREEING
 
 
-def alignments(have: Sequence[str], want: Sequence[str], touched: Sequence[int], anchor: int) -> Iterator[Alignment]:
+def alignments(have: File, want: Sequence[str], touched: Sequence[int], anchor: int) -> Iterator[Alignment]:
     """Where the file has the written line `anchor`, and all around it but for one line."""
-    for place in (at for at, key in enumerate(have) if key == want[anchor]):
-        above = _beside(want[:anchor][::-1], have[max(0, place - anchor - 1) : place][::-1])
-        below = _beside(want[anchor + 1 :], have[place + 1 : place + len(want) - anchor + 1])
+    lines = have.lines
+    for place in (at for at, key in enumerate(lines) if key == want[anchor]):
+        above = _beside(want[:anchor][::-1], lines[max(0, place - anchor - 1) : place][::-1])
+        below = _beside(want[anchor + 1 :], lines[place + 1 : place + len(want) - anchor + 1])
         if above and below and (above.same or below.same):
             at = {anchor: place}
             at |= {anchor - 1 - index: place - 1 - found for index, found in above.at.items()}

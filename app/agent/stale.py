@@ -1,8 +1,8 @@
 """An edit whose context is out of date: what it changes is as it was written, what is around it but for one line."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from app.agent.alignment import Alignment, alignments
+from app.agent.alignment import Alignment, File, alignments
 from app.agent.fitting import Change, Found, Several, UnfitError, Wanted, changes, differences, loose, places
 
 _MOST_CANDIDATES = 300
@@ -10,13 +10,11 @@ _MOST_CANDIDATES = 300
 
 def with_stale_context(lines: Sequence[str], wanted: Wanted) -> tuple[Found, str] | None:
     """The only place where the change can be meant; raises Several."""
-    have, want = [loose(line) for line in lines], [loose(line) for line in wanted.old]
+    have, want = File([loose(line) for line in lines]), [loose(line) for line in wanted.old]
     touched = _touched(wanted)
-    anchors = [index for index in touched if want[index] in have]
-    made_before = bool(wanted.new) and any(True for _ in places(have, [loose(line) for line in wanted.new]))
-    if not anchors or made_before or min(have.count(want[index]) for index in anchors) > _MOST_CANDIDATES:
-        return None
-    every = (seen for anchor in anchors for seen in alignments(have, want, touched, anchor))
+    if wanted.new and any(True for _ in places(have.lines, [loose(line) for line in wanted.new])):
+        return None  # it was made before
+    every = (seen for anchor in _anchors(have, want, touched) for seen in alignments(have, want, touched, anchor))
     agreeing = [seen for seen in every if seen.agrees]
     if not agreeing:
         return None
@@ -27,6 +25,16 @@ def with_stale_context(lines: Sequence[str], wanted: Wanted) -> tuple[Found, str
         return None
     merged = _merged(lines, wanted, agreeing[0])
     return (Found(agreeing[0].place, merged), "stale context") if merged else None
+
+
+def _anchors(have: File, want: Sequence[str], touched: Sequence[int]) -> Iterator[int]:
+    """Touched lines by which places are found, the rarest first, as long as it is not too many places."""
+    room = _MOST_CANDIDATES
+    for index in sorted(touched, key=lambda index: have.times[want[index]]):
+        room -= have.times[want[index]]
+        if room < 0:
+            return
+        yield index
 
 
 def _touched(wanted: Wanted) -> list[int]:
