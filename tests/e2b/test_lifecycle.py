@@ -42,6 +42,17 @@ class TestParking:
             assert machine.metadata["agent-fix-key"] == SPEC.key
             assert len(machine.metadata["agent-fix"]) == 32
 
+    async def test_it_is_prolonged_while_a_command_executes(self, e2b: LocalE2B, tmp_path: Path) -> None:
+        provider = E2BProvider(e2b.account, scope="tests", caches=tmp_path, seconds=5, renewal=0.02)
+        async with opened(provider, SPEC) as sandbox:
+            running = asyncio.create_task(sandbox.exec(["/bin/sh", "-c", "until [ -e done ]; do sleep 0.05; done"]))
+            (machine,) = e2b.machines.values()
+            while len(e2b.said(f"POST /sandboxes/{machine.id}/timeout")) < 3:  # noqa: ASYNC110 - it is in another thread
+                await asyncio.sleep(0.01)
+            (machine.root / "workspace/done").touch()
+            assert (await running).ok
+            assert machine.alive == ALIVE
+
 
 class TestLosing:
     async def test_a_machine_that_goes_away_is_an_error(self, e2b: LocalE2B, provider: E2BProvider) -> None:

@@ -21,6 +21,8 @@ TAG = "agent-fix"
 KEY = "agent-fix-key"
 ALIVE = 3600
 """Seconds that a machine lives after the last time we said so: E2B ends those that a dead process left."""
+RENEWAL = 600.0
+"""How many seconds a machine's time to live is taken as it is before it is asked for again."""
 MOST_PAGES = 100
 
 
@@ -61,8 +63,17 @@ class Pages(Protocol[T]):
 class Cloud:
     """`scope` keeps the machines of one installation apart from another's with the same account."""
 
-    def __init__(self, account: Account, scope: str, *, seconds: float = 60.0, upload_seconds: float = 600.0) -> None:
+    def __init__(
+        self,
+        account: Account,
+        scope: str,
+        *,
+        seconds: float = 60.0,
+        upload_seconds: float = 600.0,
+        renewal: float = RENEWAL,
+    ) -> None:
         self.account = account
+        self.renewal = renewal
         self.scope = scope
         self.seconds = seconds
         self.upload_seconds = upload_seconds

@@ -12,7 +12,7 @@ from app.errors import SandboxError
 from app.sandbox.base import FORWARDER, Check, OnOutput, Sandbox, Spec
 from app.sandbox.e2b.calls import LostError
 from app.sandbox.e2b.checks import KEY_REPAIR, checks
-from app.sandbox.e2b.cloud import KEY, Account, Cloud
+from app.sandbox.e2b.cloud import KEY, RENEWAL, Account, Cloud
 from app.sandbox.e2b.kept import Kept
 from app.sandbox.e2b.making import Making
 from app.sandbox.e2b.policy import CLOSED
@@ -41,10 +41,11 @@ class E2BProvider:
         caches: Path,
         seconds: float = 60.0,
         upload_seconds: float = 600.0,
+        renewal: float = RENEWAL,
         now: Callable[[], float] = time.time,
     ) -> None:
         ours = hashlib.sha256(scope.encode()).hexdigest()[:32]
-        self._cloud = Cloud(account, ours, seconds=seconds, upload_seconds=upload_seconds)
+        self._cloud = Cloud(account, ours, seconds=seconds, upload_seconds=upload_seconds, renewal=renewal)
         self._kept = Kept(self._cloud, caches / "e2b", now)
 
     async def check(self) -> tuple[Check, ...]:

@@ -1,7 +1,9 @@
 """A job's sandbox in the cloud, as the port has it: commands over one machine's files, parked or ended with it."""
 
+import asyncio
 import logging
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from e2b import AsyncSandbox
@@ -18,8 +20,6 @@ from app.sandbox.profile import SYSTEM_PATH
 from app.sandbox.setup import WORK_ENVIRONMENT
 
 logger = logging.getLogger(__name__)
-RENEWED_SECONDS = 600.0
-"""How long the machine's time to live is taken as it is before it is asked for again."""
 
 
 class E2BSandbox(Executor):
@@ -65,7 +65,12 @@ class E2BSandbox(Executor):
         await self._stay(command.timeout)
         if self._passage is not None:
             await self._passage.follow()
-        return await self._commands.execute(command)
+        staying = asyncio.create_task(self._keep_staying())
+        try:
+            return await self._commands.execute(command)
+        finally:
+            staying.cancel()
+            await asyncio.wait({staying})
 
     async def close(self) -> None:
         """Paused, it waits for the next `open` and costs no machine time."""
@@ -92,6 +97,14 @@ class E2BSandbox(Executor):
     async def _stay(self, timeout: float) -> None:
         """E2B ends a machine by a clock of its own, which is set again before a command could reach it."""
         age = time.monotonic() - self._renewed
-        if age > RENEWED_SECONDS or age + timeout > ALIVE:
+        if age > self._cloud.renewal or age + timeout > ALIVE:
             await self._cloud.stay(self._machine)
             self._renewed = time.monotonic()
+
+    async def _keep_staying(self) -> None:
+        """Other agents work for longer than a machine may be told to live."""
+        while True:
+            await asyncio.sleep(self._cloud.renewal)
+            with suppress(SandboxError):  # a command in a machine that is lost says so itself
+                await self._cloud.stay(self._machine)
+                self._renewed = time.monotonic()
