@@ -10,7 +10,7 @@ from pathlib import Path
 from app.errors import SandboxError
 from app.sandbox.base import Completed, Limits
 from app.sandbox.cgroup import Cgroup, make_cgroup
-from app.sandbox.child import Child, Order
+from app.sandbox.child import Child, Order, end_all
 from app.sandbox.command import Command, Executor, cannot_execute
 from app.sandbox.profile import Machine, Mount, options, split_variables, within
 from app.sandbox.start import Start
@@ -55,10 +55,7 @@ class Box(Executor):
     async def close(self) -> None:
         """End what is running, and give the control groups back."""
         self._closed = True
-        running = list(self._running)
-        for child in running:
-            child.kill()
-        await asyncio.gather(*(child.over() for child in running))
+        await end_all(self._running)
         for _ in range(REMOVAL_TRIES):
             if not self._left:
                 break

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -167,6 +167,14 @@ class Child:
         if code is None:
             return 137
         return code if code >= 0 else 128 - code
+
+
+async def end_all(children: Iterable[Child]) -> None:
+    """Kill them, and wait until they are over."""
+    running = list(children)
+    for child in running:
+        child.kill()
+    await asyncio.gather(*(child.over() for child in running))
 
 
 def _flood_note() -> bytes:

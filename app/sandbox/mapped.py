@@ -18,7 +18,7 @@ from pathlib import Path
 
 from app.errors import SandboxError
 from app.sandbox.base import ENV, FILLED, HOME, WORKSPACE, Completed, OnOutput, Setup, Spec
-from app.sandbox.child import Child, Order
+from app.sandbox.child import Child, Order, end_all
 from app.sandbox.command import CANNOT_EXECUTE, Command, Executor, cannot_execute
 from app.sandbox.layer_build import COMMAND_SECONDS, as_step, carry_out, read_left_out, write_left_out
 from app.sandbox.marked import end_marked
@@ -105,10 +105,7 @@ class MappedSandbox(Executor):
 
     async def close(self) -> None:
         self._closed = True
-        running = list(self._running)
-        for child in running:
-            child.kill()
-        await asyncio.gather(*(child.over() for child in running))
+        await end_all(self._running)
 
     async def destroy(self) -> None:
         await self.close()

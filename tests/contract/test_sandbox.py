@@ -335,7 +335,8 @@ class TestLosing:
         except SandboxError:
             pass
         else:
-            assert (done.ok, done.output) == (False, b"begun\n")
+            assert not done.ok
+            assert done.output.startswith(b"begun\n")  # srt's own shell may say there that something was killed
         await sandbox.close()
         async with opened(provider, Spec("lost", filler(FILES))) as again:
             assert await shell(again, "cat README.md src/a.py") == "hello\na = 1\n"
