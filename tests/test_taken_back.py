@@ -95,6 +95,41 @@ def test_of_a_merge_the_whole_branch_is_taken_back(history: History) -> None:
     assert contents(history.without(fix, fix)).keys() == {"CHANGELOG.md", "calc.py", "new.py"}
 
 
+@pytest.mark.parametrize(
+    ("mode", "name", "reason"),
+    [
+        ("040000 tree", ".git", "invalid path '.git/config'"),
+        ("040000 tree", "..", "invalid path '../config'"),
+        ("040000 tree", "GIT~1", "invalid path 'GIT~1/config'"),
+        ("120000 blob", ".gitmodules", "invalid path '.gitmodules'"),
+        ("160000 commit", "module", "nothing but tests is left of it in the base"),
+    ],
+)
+def test_what_no_tree_may_hold_is_brought_back_by_no_fix(history: History, mode: str, name: str, reason: str) -> None:
+    """The commit before the fix was made by hand; no git would have written it."""
+    source, head = history.source, history.before
+    here = git(source, "ls-tree", head)
+    hostile = git(source, "hash-object", "-w", "--stdin", stdin=b"[core]\n\tfsmonitor = false\n")
+    folder = git(source, "mktree", stdin=f"100644 blob {hostile}\tconfig\n".encode())
+    what = {"tree": folder, "blob": hostile, "commit": head}[mode.split()[1]]
+    tree = git(source, "mktree", stdin=f"{here}\n{mode} {what}\t{name}\n".encode())
+    who = ("-c", "user.name=Mallory", "-c", "user.email=mallory@example.com")
+    before = git(source, *who, "commit-tree", tree, "-p", head, "-m", "Prepare")
+    fix = git(source, *who, "commit-tree", f"{head}^{{tree}}", "-p", before, "-m", "Fix")
+    found = history.without(fix, fix)
+    assert found.patch is None
+    assert reason in found.reason
+
+
+def test_odd_names_links_and_attributes_are_taken_back_as_they_are(history: History) -> None:
+    (history.source / "link").symlink_to("/etc/passwd")
+    fix = commit_files(
+        history.source, {"a\nb.py": "x = 1\n", ".gitattributes": "*.py filter=no merge=no diff=no\n", "calc.py": MENDED}
+    )
+    kept = contents(history.without(fix, fix))
+    assert kept == {"a\nb.py": None, ".gitattributes": None, "calc.py": BROKEN.encode(), "link": None}
+
+
 def test_the_first_commit_is_no_fix(tmp_path: Path) -> None:
     source = make_repository(tmp_path / "one")
     store = GitStore(tmp_path / "mirror.git")
