@@ -33,8 +33,9 @@ class LocalMachine:
 
     def furnish(self) -> None:
         """What E2B's base template has, as far as we use it."""
-        for name in ("etc", "proc", "dev", "run", "var/lib", "var/tmp", "home", "root", "tmp"):
+        for name in ("etc", "proc", "dev", "run", "var/lib", "var/tmp", "home", "root", "tmp", "opt/generous"):
             (self.root / name).mkdir(parents=True, exist_ok=True)
+        (self.root / "opt/generous").chmod(0o777)
         for name in ("tmp", "var/tmp"):
             (self.root / name).chmod(0o1777)
         for name in ("bin", "sbin", "lib", "lib64"):

@@ -5,8 +5,10 @@ from app.sandbox.base import Check, Limits
 from app.sandbox.e2b.cloud import Cloud
 from app.sandbox.e2b.program import E2BMachine
 from app.sandbox.e2b.sandbox import E2BSandbox
+from app.sandbox.e2b.scripts import FURNISH, arguments
 from app.sandbox.inside.execution import PLACE
-from app.sandbox.inside.steps import furnish, step
+from app.sandbox.inside.steps import step
+from app.sandbox.profile import SYSTEM_PATH
 
 KEY_REPAIR = "Set E2B_API_KEY to a key of your E2B account, or use --sandbox bubblewrap."
 DOCTOR = "doctor"
@@ -23,6 +25,16 @@ REACH = (
     "        pass\n"
 )
 """Prints each address that answers."""
+RIGHTS = f"""
+id -u
+ls {PLACE} 2> /dev/null
+sudo -n id -u 2> /dev/null
+library=$(python3 -c 'import os; print(os.__file__)')
+for place in {" ".join(SYSTEM_PATH)} "$(realpath "$(command -v python3)")" "$library"; do
+  [ ! -w "$place" ] || echo "$place"
+done
+"""
+"""The number of the account, and whatever it may do that it should not."""
 TAKEN = 512 * 1024**2
 TAKE = f"print(len(b'x' * {TAKEN}))"
 """Written to, because a control group counts only what is."""
@@ -46,7 +58,7 @@ async def checks(cloud: Cloud) -> tuple[Check, ...]:
     closed = Check("network policy", ok=True, detail="read back as it was sent: nothing is reachable")
     sandbox = E2BSandbox(cloud, machine, DOCTOR, Limits(memory=TAKEN // 4))
     try:
-        await furnish(E2BMachine(cloud, machine))
+        await step(E2BMachine(cloud, machine), FURNISH, *arguments(0))
         grouped = (await step(E2BMachine(cloud, machine), f"{BY_GROUP} || true")).strip() == "1"
         open_wide = E2BSandbox(cloud, machine, DOCTOR, Limits(), network=True)
         return (account, closed, await _network(open_wide), await _account(sandbox), await _memory(sandbox, grouped))
@@ -82,13 +94,12 @@ async def _network(sandbox: E2BSandbox) -> Check:
 
 
 async def _account(sandbox: E2BSandbox) -> Check:
-    rights = await sandbox.exec(
-        ["/bin/sh", "-c", f"id -u; ls {PLACE} 2> /dev/null; sudo -n id -u 2> /dev/null || true"]
-    )
+    rights = await sandbox.exec(["/bin/sh", "-c", RIGHTS])
     said = rights.output.decode(errors="replace").split()
     return Check(
         "account inside",
         ok=len(said) == 1 and said != ["0"],
-        detail=f"commands are executed as user {said[0] if said else '?'}, without more rights",
+        detail=f"commands are executed as user {said[0] if said else '?'}, "
+        + (f"which may use or write {', '.join(said[1:])[:200]}" if said[1:] else "without more rights"),
         repair="Use the base template of E2B, or --sandbox bubblewrap.",
     )

@@ -25,7 +25,10 @@ mkdir -p {PLACE}
 printf %s "$supervisor" | base64 -d > {PROGRAM}
 set -- {NUMBER}
 {PREPARE}
+find /usr/local /opt -xdev -perm /022 ! -type l -exec chmod go-w -- '{{}}' + 2> /dev/null || true
 """
+"""What root executes is written by root only: a template may be generous with /usr/local, where its Python is."""
+
 FILL = f"""{FURNISH}
 set -- "$files"
 {UNPACK}

@@ -64,8 +64,11 @@ find /tmp /var/tmp /dev/shm -xdev -mindepth 1 -user {ACCOUNT} -prune -exec rm -r
 CLEAR = f"rm -rf {WORKSPACE} {HOME} {ARCHIVE} {PLACE}/orders {PLACE}/filled /run/agent-fix-files"
 """The throw-away tree goes; a machine that begins with what is left is furnished and filled anew."""
 
-NOTHING_ELSE = f"find / -xdev -user {ACCOUNT} -prune -exec rm -rf -- '{{}}' + 2> /dev/null || true"
-"""A machine may have more places than /tmp in which anybody can leave something."""
+_SYSTEM = " -o ".join(f"-path /usr/{name}" for name in ("bin", "include", "lib", "lib64", "sbin", "share", "src"))
+NOTHING_ELSE = (
+    f"find / -xdev \\( {_SYSTEM} \\) -prune -o -user {ACCOUNT} -prune -exec rm -rf -- '{{}}' + 2> /dev/null || true"
+)
+"""A machine may have more places than /tmp in which anybody can leave something; what root executes is none of them."""
 
 COLLECT = f"""
 mkdir -p {_LAYER}
