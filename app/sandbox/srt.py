@@ -54,7 +54,8 @@ class SrtSandbox(MappedSandbox):
 
     @contextmanager
     def launched(self, command: Command) -> Iterator[Launch]:
-        with scratch("srt") as outside:
+        with scratch("srt") as made:
+            outside = made.resolve()  # on a Mac the temporary directory is reached by a link
             begun, temporary = outside / "begun" / "yes", outside / "tmp"
             _make_places(outside, (begun.parent, temporary), self.place.owner)
             told, program = outside / "settings.json", outside / "command.sh"
