@@ -16,7 +16,7 @@ import pytest
 from app.errors import SandboxError
 from app.sandbox.base import Limits
 from app.sandbox.inside.execution import LONGEST_LINE, Execution, Order
-from app.sandbox.inside.steps import left_out
+from app.sandbox.inside.steps import LEFT_OUT, notes, step
 from app.sandbox.inside.supervisor import Group
 from app.sandbox.lines import EndlessLineError, Lines
 
@@ -175,8 +175,8 @@ async def test_a_flood_ends_with_the_commands_time() -> None:
 @pytest.mark.parametrize("said", [b"", b"{}", b"[1]", b'"x"', b"no json", b"[" * 100_000, b"\xff", b"[]" * 600_000])
 async def test_notes_that_are_none(said: bytes) -> None:
     with pytest.raises(SandboxError, match="says what it should not"):
-        await left_out(Machine(iter([said])))
-    assert await left_out(Machine(iter([b'["one"]\n']))) == ("one",)
+        notes(await step(Machine(iter([said])), LEFT_OUT))
+    assert notes(await step(Machine(iter([b'["one"]\n'])), LEFT_OUT)) == ("one",)
 
 
 def test_lines_in_any_pieces() -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from app.errors import LostSandboxError
 from app.sandbox.base import ENV, FILLED, HOME, LISTING, WORKSPACE
 from app.sandbox.inside.base import Machine, started
-from app.sandbox.inside.execution import ACCOUNT, PLACE, PROGRAM, SUPERVISOR
+from app.sandbox.inside.execution import ACCOUNT, PLACE
 from app.sandbox.inside.execution import AGAIN as GOES_ON
 
 SECONDS = 300.0
@@ -119,19 +119,8 @@ async def step(machine: Machine, script: str, *arguments: str, seconds: float = 
     return said.decode(errors="replace")
 
 
-async def furnish(machine: Machine, number: int = NUMBER) -> None:
-    """Our program, the agent's account and empty directories; nothing of the project yet."""
-    await machine.upload(PROGRAM, SUPERVISOR.read_bytes())
-    await step(machine, PREPARE, str(number))
-
-
 async def note_left_out(machine: Machine, sentences: Sequence[str]) -> None:
     await step(machine, f'printf %s "$1" > {_LEFT_OUT}', json.dumps(list(sentences)))
-
-
-async def left_out(machine: Machine) -> tuple[str, ...]:
-    """SandboxError where it is not what `note_left_out` wrote."""
-    return notes(await step(machine, LEFT_OUT))
 
 
 def notes(said: str) -> tuple[str, ...]:
