@@ -9,6 +9,8 @@ from functools import cached_property
 
 _AGREEING = 0.6
 """The share of the written lines that have to be there, and how alike a line is to what it was before."""
+_RESEMBLING = 0.75
+"""How alike it is where nothing else is there but what changes."""
 _NEARER = 0.1
 """How much more alike another line of the file may be than the one that is here."""
 _AROUND = 3
@@ -69,7 +71,7 @@ class Alignment:
         if len(there) >= _AGREEING * len(written) and telling >= (2 if unmoved else 3):
             return True
         company = any(_letters(self.want[index]) for index in there if index not in self.touched)
-        return self._is_known(_KNOWN) and (company or self._resembles)
+        return self._is_known(_KNOWN) and (company or self._left >= _RESEMBLING)
 
     def _is_known(self, least: int) -> bool:
         """What changes is nowhere else, and enough of the passage is nowhere else."""
@@ -83,11 +85,11 @@ class Alignment:
         return next((index for index, key in enumerate(self.want) if key and index not in self.at), None)
 
     @cached_property
-    def _resembles(self) -> bool:
-        """Whether something of the missing line is left."""
+    def _left(self) -> float:
+        """How much of the missing line is left; nothing of a line that says nothing."""
         if self._missing is None or not _letters(self.want[self._missing]):
-            return False
-        return any(likeness(self.want[self._missing], line) >= _AGREEING for line in self._around(self._missing))
+            return 0.0
+        return max((likeness(self.want[self._missing], line) for line in self._around(self._missing)), default=0.0)
 
     @property
     def knows_the_rest(self) -> bool:
@@ -100,7 +102,7 @@ class Alignment:
             return alike >= _AGREEING
         if self._speaks_for_another_place(index) or _is_like_one(key, self.have.lines, max(alike, _AGREEING) + _NEARER):
             return False
-        return self._resembles or (not self._defines(index) and self._is_sure_without(index))
+        return self._left >= _AGREEING or (not self._defines(index) and self._is_sure_without(index))
 
     def _is_sure_without(self, index: int) -> bool:
         """Whether what is around a line that is missing leaves no doubt."""

@@ -261,6 +261,8 @@ def _line_that_came(name: str, wanted: Meant, random_: random.Random) -> Case | 
     old, new = list(wanted.old), list(wanted.new)
     del new[_mapped(wanted, index)]
     del old[index]
+    if _times(old, wanted.source.lines):
+        return None  # the very passage is elsewhere
     return _of(name, wanted, old, new)
 
 
