@@ -38,7 +38,7 @@ def test_there_are_enough_cases_of_every_kind() -> None:
 
 @pytest.mark.parametrize(("group", "least"), [(CLEAN, 0.995), (RECOVERABLE, 0.97)])
 def test_edits_apply(group: str, least: float) -> None:
-    """`bench.edits` measures more over larger files. These are small: lines that tell one place from another are few."""
+    """`bench.edits` measures more, over larger files. In these, lines that tell one place from another are few."""
     fates = total(group)
     assert fates["applied"] >= least * sum(fates.values()), {n: f for n, f in judged().items() if f["refused"]}
 
