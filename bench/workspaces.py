@@ -16,7 +16,7 @@ from app.errors import AgentFixError
 from app.sandbox.base import SandboxProvider, Setup, Spec
 from app.sandbox.bubblewrap import BubblewrapProvider
 from app.sandbox.e2b.provider import E2BProvider
-from app.sandbox.srt import SrtProvider
+from app.sandbox.srt.provider import SrtProvider
 from bench.ground import Ground
 from bench.table import Row
 from tests.containers.engines import end_engines, obtained

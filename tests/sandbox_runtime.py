@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from app.errors import SandboxError
-from app.sandbox.srt import SrtProvider
-from app.sandbox.srt_install import PACKAGE, find_srt
+from app.sandbox.srt.install import PACKAGE, find_srt
+from app.sandbox.srt.provider import SrtProvider
 from tests.emulate.provision import Unavailable, installed
 
 CACHE = Path(__file__).parents[1] / ".cache" / "srt"

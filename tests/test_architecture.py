@@ -98,7 +98,7 @@ IMPLEMENTATIONS = {
     "app.sandbox.container.provider",
     "app.sandbox.e2b",
     "app.sandbox.e2b.provider",
-    "app.sandbox.srt",
+    "app.sandbox.srt.provider",
     "app.sandbox.unsandboxed",
 }
 FORBIDDEN_WORDS = {"manager", "service", "helper", "helpers", "util", "utils", "common", "processor"}

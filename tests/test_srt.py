@@ -13,10 +13,10 @@ import pytest
 from app.errors import SandboxError, SetupError
 from app.sandbox.base import WORKSPACE, Limits, Sandbox, Setup, Spec
 from app.sandbox.command import Command
-from app.sandbox.srt import SrtProvider
-from app.sandbox.srt_checks import judge_essential, judge_reach
-from app.sandbox.srt_install import INSTALL, PACKAGE, find_srt
-from app.sandbox.srt_policy import Platform, Programs, Reach, script, settings, surroundings_of_srt
+from app.sandbox.srt.checks import judge_essential, judge_reach
+from app.sandbox.srt.install import INSTALL, PACKAGE, find_srt
+from app.sandbox.srt.policy import Platform, Programs, Reach, script, settings, surroundings_of_srt
+from app.sandbox.srt.provider import SrtProvider
 from tests.fakes.sandboxes import filler, opened, shell
 from tests.sandbox_runtime import at_srt
 

@@ -13,7 +13,7 @@ from app.sandbox.e2b.indexes import PYTHON, ask_reachable, find_in_template
 from app.sandbox.hosts import PackageClients, asked_once
 from app.sandbox.names import SANDBOXES
 from app.sandbox.setup import FindTool, find_visible
-from app.sandbox.srt import SrtProvider
+from app.sandbox.srt.provider import SrtProvider
 from app.sandbox.unsandboxed import UnsandboxedProvider
 from app.settings import Settings, python_interpreter
 

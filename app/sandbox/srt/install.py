@@ -11,7 +11,7 @@ from pathlib import Path
 from app.errors import SandboxError
 from app.sandbox.binary import find_bwrap
 from app.sandbox.profile import SYSTEM_PATH
-from app.sandbox.srt_policy import Platform, Programs
+from app.sandbox.srt.policy import Platform, Programs
 
 PACKAGE = "@anthropic-ai/sandbox-runtime"
 LEAST = (0, 0, 78)

@@ -20,7 +20,7 @@ from app.sandbox.listeners import listeners
 from app.sandbox.mapped import MARK, PLACE
 from app.sandbox.probe import INSIDE, LIMITS, VARIABLES, last_line, output_limit, time_limit
 from app.sandbox.setup import WORK_ENVIRONMENT
-from app.sandbox.srt_policy import SHARED, Platform
+from app.sandbox.srt.policy import SHARED, Platform
 
 ELSEWHERE = "This system does not enforce it with srt. Use --sandbox docker or --sandbox e2b."
 CANARY = "canary"

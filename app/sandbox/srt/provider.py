@@ -22,9 +22,9 @@ from app.sandbox.fresh import note_fresh
 from app.sandbox.layers import machine_proxy
 from app.sandbox.mapped import MARK, PLACE, Launch, MappedSandbox, end_left
 from app.sandbox.profile import ROOT_UID, SYSTEM_PATH
-from app.sandbox.srt_checks import CANARY, Grounds, checks, essential
-from app.sandbox.srt_install import Srt, find_srt
-from app.sandbox.srt_policy import Reach, script, settings, surroundings_of_srt
+from app.sandbox.srt.checks import CANARY, Grounds, checks, essential
+from app.sandbox.srt.install import Srt, find_srt
+from app.sandbox.srt.policy import Reach, script, settings, surroundings_of_srt
 from app.sandbox.toolchains import Toolchains, find_toolchains
 from app.sandbox.workplace import Workplace, plain_path
 from app.scratch import scratch
