@@ -108,6 +108,7 @@ class Stand:
     recipe: Recipe = RECIPE
     runner: OutsideRunner | None = None
     patch: dict[str, bytes | None] = field(default_factory=dict)
+    brief: str = "Fix add."
 
     async def since(self, seq: int) -> tuple[Heard, ...]:
         return tuple(said for said in self.words if said.seq > seq)
@@ -131,7 +132,7 @@ class Stand:
             )
             way_out = WayOut(self.place / "model.sock", model, self.ledger)
             self.runner = OutsideRunner(self.recipe, around, way_out, listens=0.02)
-            ending = await self.runner.work(Assignment(brief="Fix add."), self.review)
+            ending = await self.runner.work(Assignment(brief=self.brief), self.review)
             changes = (await export(sandbox, baseline(TREE))).changes
             self.patch = {change.path: change.content for change in changes}
             return ending
@@ -171,6 +172,18 @@ async def test_it_fixes_and_every_call_is_a_step(stand: Stand) -> None:
     assert [step["content"] for step in steps] == ["ls", FIX, HAND_IN, "exit"]
     assert steps[-1]["ended"]["files"] == ["app.py"]
     assert set(steps[0]["seconds"]) == {"model"}
+
+
+@pytest.mark.parametrize("word", ["word ", "字", "\0"])
+async def test_of_a_task_that_is_too_long_both_ends_are_told(stand: Stand, word: str) -> None:
+    stand.brief = f"Fix add. {word * 100_000}"
+    model = Says([FIX, HAND_IN, "exit"])
+    assert (await stand.work(model)).exit_status == "submitted"
+    task = model.task(0)
+    assert task.startswith("Fix add.")
+    assert " bytes are left out here.]" in task
+    assert "# How to end" in task
+    assert len(task.encode()) < 128 * 1024
 
 
 async def test_what_speaks_against_it_is_the_next_task(stand: Stand) -> None:

@@ -16,8 +16,8 @@ from app.runners.way_out import WayOut
 from app.sandbox.base import HOME, TOOLS, WAY_OUT_PORT, Completed, through_way_out
 
 SUBMISSION = "/tmp/submission.json"  # noqa: S108  # a path inside the sandbox
-LONGEST_TASK = 100_000
-"""Characters of the task: one argument of a command has at most 128 KB."""
+LONGEST_TASK = 120_000
+"""Bytes of the task: one argument of a command has at most 128 KB."""
 TAIL = 4_000
 LISTENS_SECONDS = 2.0
 """Between two looks at what people said, where an agent can be interrupted."""
@@ -90,12 +90,10 @@ class Start:
         )
 
     def _values(self, task: str) -> dict[str, str]:
-        if len(task) > LONGEST_TASK:
-            task = f"{task[:LONGEST_TASK]}\n\n({len(task) - LONGEST_TASK:,} more characters are left out.)"
         return {
             "tools": TOOLS,
             "home": HOME,
-            "task": task,
+            "task": as_argument(task),
             "model": self.recipe.model,
             "base": f"http://127.0.0.1:{WAY_OUT_PORT}",
             "token": self.way_out.new_token(),
@@ -137,3 +135,13 @@ class Start:
         """Returns when people have said something new."""
         while not await self.around.steering.since(heard):  # noqa: ASYNC110  # it may be rows of a database
             await asyncio.sleep(self.listens)
+
+
+def as_argument(task: str) -> str:
+    """As an argument can have it: its beginning and its end, where it is too long, say what is wrong and how to end."""
+    told = task.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace")
+    if len(told) <= LONGEST_TASK:
+        return told.decode()
+    half = LONGEST_TASK // 2
+    beginning, end = told[:half].decode("utf-8", "ignore"), told[-half:].decode("utf-8", "ignore")
+    return f"{beginning}\n\n[{len(told) - LONGEST_TASK:,} bytes are left out here.]\n\n{end}"
