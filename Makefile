@@ -1,6 +1,6 @@
-# make demo | test | lint | bench | chaos | action | runners | lock: each does its own set-up in .venv (Python 3.11+ and git are all it needs).
+# make demo | test | lint | bench | chaos | action | runners | sandboxes | lock: each does its own set-up in .venv (Python 3.11+ and git are all it needs).
 .DEFAULT_GOAL := test
-.PHONY: install demo test lint types unit bench bench-peers bench-action chaos action runners lock clean
+.PHONY: install demo test lint types unit bench bench-peers bench-action chaos action runners sandboxes lock clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
@@ -41,6 +41,9 @@ chaos: install
 runners: install
 	$(BIN)/pytest -n $(CORES) tests/integration/test_outside_agents.py --full
 
+sandboxes: install
+	$(BIN)/pytest -n $(CORES) --dist loadgroup --full tests/contract/test_sandbox.py tests/containers tests/e2b tests/test_srt.py
+
 action: install
 	$(BIN)/pytest --full tests/integration/test_action.py tests/integration/test_templates.py tests/test_workflows.py tests/test_action_papers.py
 
@@ -50,7 +53,10 @@ bench: install
 bench-peers: install
 	@$(BIN)/python -m bench.peers
 
-bench-action: install
+bench-sandboxes: install
+	$(BIN)/pytest -n $(CORES) --dist loadgroup --full tests/contract/test_sandbox.py tests/containers tests/e2b tests/test_srt.py
+
+action: install
 	@$(BIN)/python -m bench.action
 
 lock: install

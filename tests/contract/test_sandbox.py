@@ -52,14 +52,15 @@ START_SECONDS = {"srt": 4.0}
 """In which a command has begun, also where all processors are busy."""
 
 
-ENGINES = [
+SLOW = [
     pytest.param("docker", marks=pytest.mark.xdist_group("docker")),
     pytest.param("podman", marks=[pytest.mark.xdist_group("podman"), pytest.mark.full]),
+    pytest.param("srt", marks=pytest.mark.full),
 ]
-"""They are slow to start: the tests with one of them have it together."""
+"""The slow ones. Those that take long to start have all their tests in one process."""
 
 
-@pytest.fixture(params=[*sorted(PROVIDERS.keys() - {"docker", "podman"}), *ENGINES])
+@pytest.fixture(params=[*sorted(PROVIDERS.keys() - {"docker", "podman", "srt"}), *SLOW])
 def provider(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SandboxProvider]:
     with PROVIDERS[str(request.param)](tmp_path) as made:
         yield made

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -175,9 +176,11 @@ def alive() -> tuple[frozenset[str], frozenset[int]]:
     """Threads that are not the interpreter's own pools or the endpoint's, and child processes."""
     threads = {thread.name for thread in threading.enumerate()}
     own = ("MainThread", "asyncio_", "ThreadPoolExecutor", "Thread-", "import-", "pytest", "AnyIO worker")
-    tasks = Path("/proc/self/task")
-    children = "".join((task / "children").read_text() for task in tasks.iterdir() if (task / "children").exists())
-    return frozenset(name for name in threads if not name.startswith(own)), frozenset(map(int, children.split()))
+    children: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # the thread has ended since it was listed
+            children.update(map(int, (task / "children").read_text().split()))
+    return frozenset(name for name in threads if not name.startswith(own)), frozenset(children)
 
 
 def tasks_left() -> list[asyncio.Task[object]]:
