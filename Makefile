@@ -53,10 +53,7 @@ bench: install
 bench-peers: install
 	@$(BIN)/python -m bench.peers
 
-bench-sandboxes: install
-	$(BIN)/pytest -n $(CORES) --dist loadgroup --full tests/contract/test_sandbox.py tests/containers tests/e2b tests/test_srt.py
-
-action: install
+bench-action: install
 	@$(BIN)/python -m bench.action
 
 lock: install
