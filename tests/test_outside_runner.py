@@ -109,6 +109,7 @@ class Stand:
     runner: OutsideRunner | None = None
     patch: dict[str, bytes | None] = field(default_factory=dict)
     brief: str = "Fix add."
+    until: int = 0
 
     async def since(self, seq: int) -> tuple[Heard, ...]:
         return tuple(said for said in self.words if said.seq > seq)
@@ -130,7 +131,7 @@ class Stand:
                 budget=budget or Budget(),
                 steering=self,
             )
-            way_out = WayOut(self.place / "model.sock", model, self.ledger)
+            way_out = WayOut(self.place / "model.sock", model, self.ledger, self.until)
             self.runner = OutsideRunner(self.recipe, around, way_out, listens=0.02)
             ending = await self.runner.work(Assignment(brief=self.brief), self.review)
             changes = (await export(sandbox, baseline(TREE))).changes
@@ -239,6 +240,14 @@ async def test_money_that_is_spent_pauses_the_job(stand: Stand) -> None:
     ending = await stand.work(Says([FIX, "true", "true", "true"]))
     assert ending.exit_status == "limit_reached"
     assert "budget" in ending.reason
+    assert stand.ledger.spent() <= 1_100
+
+
+async def test_an_attempt_keeps_to_its_share_of_the_money(stand: Stand) -> None:
+    stand.until = 1_100
+    ending = await stand.work(Says([FIX, "true", "true", "true", "true", "true", "true", "true", "true", "true"]))
+    assert ending.exit_status == "limit_reached"
+    assert ending.reason == "This attempt's share of the money is used."
     assert stand.ledger.spent() <= 1_100
 
 

@@ -259,6 +259,7 @@ class Desk(ABC):
             steering=self.steering,
         )
         guest = self.outsider
-        make = find_runner(guest.recipe, guest.way_out(self.meters.ledger)) if guest else find_runner(None)
+        ledger, until = self.meters.ledger, attempt.allotment.until
+        make = find_runner(guest.recipe, guest.way_out(ledger, until)) if guest else find_runner(None)
         self.runners.append(make(around))
         return self.runners[-1]

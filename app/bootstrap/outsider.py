@@ -8,6 +8,7 @@ from pathlib import Path
 
 from app.errors import AgentFixError, ExitCode
 from app.job import Job
+from app.model.base import MicroUSD
 from app.model.budget import Ledger
 from app.model.passing import LiteLLMPassage
 from app.model.pricefile import read_prices
@@ -43,10 +44,11 @@ class Outsider:
     def close(self) -> None:
         self._opened.close()
 
-    def way_out(self, ledger: Ledger) -> WayOut:
+    def way_out(self, ledger: Ledger, until: MicroUSD) -> WayOut:
+        """For one attempt, which has its share of the ledger's money."""
         name, settings = self._model, self._settings
         price = read_prices(settings.prices).get(name)
-        return WayOut(self.socket, LiteLLMPassage(name, settings.model_environment, price), ledger)
+        return WayOut(self.socket, LiteLLMPassage(name, settings.model_environment, price), ledger, until)
 
     async def tools(
         self, python: Path, clients: Callable[[], Awaitable[PackageClients]], find_tool: FindTool = find_visible

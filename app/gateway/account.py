@@ -11,14 +11,16 @@ from typing import Any
 from app.gateway.reading import Reading
 from app.gateway.wires import Refusal, limit_of
 from app.model.background import or_undone
-from app.model.base import ModelInfo, Usage
+from app.model.base import MicroUSD, ModelInfo, Usage
 from app.model.budget import NOTHING, Ledger
+from app.model.errors import BudgetError
 from app.model.passage import Wire
 from app.model.prices import affordable, cost_of, worst_case
 from app.model.tokens import count_text
 
 SMALLEST_ANSWER = 256
 """Output tokens below which an answer is not worth asking for; agents have small questions too."""
+SHARE_IS_USED = "This attempt's share of the money is used."
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,15 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One job's ledger, for the calls of one start of an agent, which are `name.1`, `name.2` and so on."""
+    """One job's ledger, for the calls of one start of an agent, which are `name.1`, `name.2` and so on.
+
+    `until` is the job's money at which an attempt has used its share; 0 where only the job's own cap counts.
+    """
 
     ledger: Ledger
     info: ModelInfo
     name: str = "agent"
+    until: MicroUSD = 0
     _numbers: Iterator[int] = field(default_factory=partial(count, 1))
 
     async def begin(self) -> None:
@@ -76,9 +82,12 @@ class Account:
     def _reserve(self, wanted: Wanted, *, alone: bool) -> Reservation:
         info, prompt, call = self.info, wanted.prompt, f"{self.name}.{next(self._numbers)}"
         enough = wanted.enough if alone else wanted.room
-        room = affordable(info, prompt, self.ledger.remaining(call), wanted.room)
+        left = self.ledger.remaining(call)
+        share = max(0, self.until - self.ledger.spent()) if self.until else left
+        room = affordable(info, prompt, min(left, share), wanted.room)
         if room < enough:
-            raise self.ledger.refusal(call, worst_case(info, prompt, enough))
+            worst = worst_case(info, prompt, enough)
+            raise BudgetError(SHARE_IS_USED) if worst <= left else self.ledger.refusal(call, worst)
         lost = Usage(prompt_tokens=prompt, estimated=True)
         lost = lost.model_copy(update={"cost": cost_of(info, lost)})
         self.ledger.reserve(call, worst_case(info, prompt, room), if_lost=lost)
