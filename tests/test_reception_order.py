@@ -2,13 +2,15 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from app.jobs.triggers import Decided, Triggers
 from app.payload import read
 from app.reception.desk import Desk
 from app.reception.doors import Doors
@@ -162,6 +164,34 @@ async def test_fifty_desks_at_one_issue_begin_one_job(tmp_path: Path, dialect: s
         assert len(desk.jobs()) == 1
         assert sorted(outcome.split()[0] for outcome in outcomes) == ["job"] + ["steer"] * 49
         assert len(desk.said()) == 49
+
+
+class Meanwhile(Triggers):
+    """The first that asks for a trigger hears that it is undecided, and then it is decided by somebody else."""
+
+    def __init__(self, desk: FrontDesk, decide: Callable[[], object]) -> None:
+        super().__init__(desk.engine, desk.books.clock)
+        self.decide: Callable[[], object] | None = decide
+
+    def decided(self, key: str) -> Decided | None:
+        found = super().decided(key)
+        if decide := self.decide:
+            self.decide = None
+            decide()
+        return found
+
+
+async def test_what_is_brought_by_both_ways_at_once_is_no_obstacle_to_itself(desk: FrontDesk) -> None:
+    desk.hooks.held = True
+    await desk.labels()
+    (event,) = (read(delivery.event, delivery.payload).event for delivery in desk.world.deliveries)
+    assert event is not None
+    loop, other = asyncio.get_running_loop(), Desk(Doors(desk.app), desk.books, DEFAULTS)
+    meanwhile = Meanwhile(desk, lambda: asyncio.run_coroutine_threadsafe(other.handle(event), loop).result(30))
+    slow = Desk(Doors(desk.app), replace(desk.books, triggers=meanwhile), DEFAULTS)
+    assert await slow.handle(event) == f"decided before: job {desk.job.job.id}"
+    assert len(desk.jobs()) == 1
+    assert desk.answers() == []
 
 
 async def test_two_repositories_go_side_by_side_and_each_in_order(desk: FrontDesk) -> None:

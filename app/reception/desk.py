@@ -107,6 +107,8 @@ class Desk:
         if decided := await asyncio.to_thread(self._books.triggers.decided, identity.key):
             return f"decided before: {decided.outcome}"
         found = await self._looking.about(event, place, identity)
+        if decided := await asyncio.to_thread(self._books.triggers.decided, identity.key):
+            return f"decided before: {decided.outcome}"  # meanwhile, by its other way: its own job is no obstacle to it
         decision = self._decide(event, found, place.ours.bot)
         matter = matter_of(event, _verb(event), place, identity, found)
         if isinstance(event, ChecksFailed):
