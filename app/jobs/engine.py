@@ -13,6 +13,7 @@ import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NoReturn
 
@@ -172,7 +173,7 @@ class Engine(Generic[N]):
         self._loop = asyncio.get_running_loop()
         outcome: Future[N] = Future()
         self._outcomes[job_id] = outcome
-        self._journals[job_id] = DurableJournal(resumed=resumed, fail=outcome.set_exception)
+        self._journals[job_id] = DurableJournal(resumed=resumed, fail=partial(_fail, outcome))
         if status is not None:
             await DBOS.resume_workflow_async(job_id)
         else:
@@ -183,11 +184,17 @@ class Engine(Generic[N]):
     async def _follow(self, job_id: str) -> dict[str, Any]:
         outcome = self._outcomes[job_id]
         result, error = await _settle(self._solve(job_id, self._journals[job_id]))
-        if result is None:
-            outcome.set_exception(error or RuntimeError("the job brought nothing"))
+        if result is None or outcome.done():
+            _fail(outcome, error or RuntimeError("the job brought nothing"))
             await _until_the_process_ends()
         outcome.set_result(result)
         return result.model_dump(mode="json")
+
+
+def _fail(outcome: "Future[N]", error: BaseException) -> None:
+    """The first failure ends the process. Of steps side by side another may follow, and is nothing to be recorded."""
+    if not outcome.done():
+        outcome.set_exception(error)
 
 
 def _cannot_go_on(job_id: str, why: str) -> AgentFixError:

@@ -51,6 +51,8 @@ class SmallJob:
     async def begin(self, name: str, journal: Journal) -> Count:
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("a job is worked on in the loop it was given to, resumed or not")
+        if (self.directory / "nothing-works").exists():
+            raise SandboxError("gone")
         marks = self.mark(name)
         await asyncio.sleep(0.01)
         return Count(begun=marks, recovering=journal.recovering)
@@ -81,6 +83,7 @@ async def main(directory: Path, journal: Path) -> None:
         result = await engine.carry_out(directory.name, resumed=begun)
     except AgentFixError as error:
         print(type(error).__name__, error.message if error.final else "", flush=True)
+        await asyncio.sleep(0.2)  # what went on beside it comes to its end too
         os._exit(7)
     print(result.model_dump_json(), flush=True)
     await asyncio.sleep(0.2)  # the workflow itself ends just after its result is known

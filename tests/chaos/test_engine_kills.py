@@ -58,6 +58,16 @@ def test_a_step_that_may_succeed_later_is_begun_again(tmp_path: Path) -> None:
     assert marks(tmp_path, "plan") == 1
 
 
+def test_steps_side_by_side_that_both_fail_are_both_begun_again(tmp_path: Path) -> None:
+    """As in a deploy while plan and baseline are under way: only the first failure is told, and neither is kept."""
+    (tmp_path / "nothing-works").touch()
+    assert work(tmp_path).stdout.strip() == "SandboxError"
+    (tmp_path / "nothing-works").unlink()
+    again = work(tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert marks(tmp_path, "plan") == marks(tmp_path, "baseline") == 1
+
+
 def test_a_job_of_another_version_is_refused_and_never_waits_for_ever(tmp_path: Path) -> None:
     """R9, R32: a deploy that works in other steps says so to each job it finds, and leaves its journal as it is."""
     assert work(tmp_path, "turn.1.stored").returncode == -9
