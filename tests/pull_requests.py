@@ -7,7 +7,8 @@ from app.model.budget import Totals
 from app.plan import Plan
 from app.publish.facts import PullRequestFacts
 from app.task import Issue, Person, Task
-from app.verify.facts import Execution, Gate, Reproduction, Suite, SuiteResult, TestCount, Verification
+from app.verify.evidence import Execution
+from app.verify.facts import Gate, Reproduction, Suite, SuiteResult, TestCount, Verification
 
 BASE, HEAD = "a1b2c3d4e5" * 4, "f6e7d8c9b0" * 4
 COMMAND = "python -m unittest tests.test_rounding -v"

@@ -25,6 +25,7 @@ LAYERS = (
         "app.model.errors",
         "app.sandbox.base",
         "app.runners.base",
+        "app.verify.evidence",
         "app.verify.facts",
         "app.forge.base",
     ),

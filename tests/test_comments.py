@@ -19,7 +19,8 @@ from app.publish.plaintext import count, duration, harmless_line
 from app.publish.proof import meaning
 from app.result import Result
 from app.task import Issue, Person, Task, TaskKind
-from app.verify.facts import Execution, Gate, Suite, SuiteResult, Verdict
+from app.verify.evidence import Execution
+from app.verify.facts import Gate, Suite, SuiteResult, Verdict
 from tests.commissions import job
 from tests.pull_requests import BASE, COMMAND, HEAD, TRACE, pull_request, reproduction, suite, task, verification
 from tests.test_markdown import CASES, JOINED, PARSER, flat

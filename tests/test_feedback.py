@@ -7,7 +7,8 @@ import pytest
 
 from app.verify import gates
 from app.verify.advice import ADVICE
-from app.verify.facts import Execution, Gate, Reproduction, Suite, SuiteResult, TestCount, Verification
+from app.verify.evidence import Execution
+from app.verify.facts import Gate, Reproduction, Suite, SuiteResult, TestCount, Verification
 from app.verify.feedback import MAX_FEEDBACK, MAX_IDS, baseline_brief, feedback
 
 

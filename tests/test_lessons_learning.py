@@ -12,8 +12,8 @@ from app.lessons.learning import lessons_of
 from app.patch import FileChange, Patch
 from app.runners.base import Submission
 from app.task import Issue, Origin, Task
+from app.verify.evidence import Execution
 from app.verify.facts import (
-    Execution,
     Known,
     Redness,
     Reproduction,

@@ -2,8 +2,9 @@
 
 import pytest
 
+from app.verify.evidence import Execution
 from app.verify.existing import Existing
-from app.verify.facts import Execution, Redness
+from app.verify.facts import Redness
 from app.verify.frameworks import SuiteCommand
 from app.verify.looking import only_looks
 from app.verify.paths import is_test_file, is_test_path

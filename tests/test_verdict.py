@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.verify.compare import compare
-from app.verify.facts import Execution, Gate, Redness, Reproduction, Suite, SuiteResult, TestCount, Verdict
+from app.verify.evidence import Execution
+from app.verify.facts import Gate, Redness, Reproduction, Suite, SuiteResult, TestCount, Verdict
 from app.verify.verdict import verdict
 
 RANK: dict[Verdict, int] = {"broken": 0, "unproved": 1, "tested": 2, "proved": 3}

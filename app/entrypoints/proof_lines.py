@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from app.text import one_line
-from app.verify.facts import Execution, Redness, Reproduction, Suite, SuiteResult, Verification
+from app.verify.evidence import Execution
+from app.verify.facts import Redness, Reproduction, Suite, SuiteResult, Verification
 
 _WORDS: dict[Redness, str] = {
     "green": "green",

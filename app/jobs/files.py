@@ -14,7 +14,8 @@ from app.jobs.roster import Roster
 from app.jobs.store import JobStore, ProgressRow
 from app.model.budget import Totals
 from app.result import Result
-from app.verify.facts import Execution, TestCount
+from app.verify.evidence import Execution
+from app.verify.facts import TestCount
 
 LINES_SHOWN = 300
 

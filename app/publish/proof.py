@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from app.publish.markdown import cell, code_cell, code_span, details, fenced, inline, table
 from app.publish.plaintext import count, duration
-from app.verify.facts import Execution, Gate, Redness, Reproduction, Suite, SuiteResult, Verdict, Verification
+from app.verify.evidence import Execution
+from app.verify.facts import Gate, Redness, Reproduction, Suite, SuiteResult, Verdict, Verification
 
 MEANING: dict[Verdict, str] = {
     "proved": "Red on the base, green with this change, and nothing in the test suite newly fails.",

@@ -4,21 +4,11 @@ from typing import ClassVar, Literal
 
 from app.noun import Noun
 from app.patch import Patch
+from app.verify.evidence import Execution
 
 Verdict = Literal["proved", "tested", "unproved", "broken"]
-Status = Literal["passed", "failed", "error", "skipped"]
 Redness = Literal["green", "red", "was_not_there", "not_run"]
 """How a reproduction ended: `was_not_there` is a red that is only an import, collection or syntax error."""
-
-
-class Execution(Noun):
-    """One command, really run. `excerpt` is the end of its output, cleaned of control characters."""
-
-    command: str
-    exit_code: int
-    seconds: float
-    timed_out: bool = False
-    excerpt: str = ""
 
 
 class Reproduction(Noun):

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from app.verify.advice import ADVICE
-from app.verify.facts import Execution, Reproduction, Suite, SuiteResult, Verification
+from app.verify.evidence import Execution
+from app.verify.facts import Reproduction, Suite, SuiteResult, Verification
 from app.verify.suite import could_not_start
 
 MAX_FEEDBACK = 4_000

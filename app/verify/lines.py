@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from app.verify.facts import Status
+from app.verify.evidence import Status
 from app.verify.reports import MAX_TESTS, MAX_TEXT, Case, Report, collect
 
 _CARGO_SECTION = re.compile(r"^\s*(?:Running (?:unittests )?(?P<path>\S+)|Doc-tests (?P<crate>\S+))")

@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from app.verify.evidence import Execution
 from app.verify.existing import Existing
-from app.verify.facts import Execution, Redness
+from app.verify.facts import Redness
 from app.verify.reports import Case, Report
 
 LOOKED_AT = 100_000

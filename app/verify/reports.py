@@ -7,7 +7,7 @@ from xml.parsers import expat
 
 from app.sandbox.base import WORKSPACE
 from app.text import one_line, plain
-from app.verify.facts import Status
+from app.verify.evidence import Status
 
 MAX_TESTS = 200_000
 MAX_DEPTH = 100

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from app.sandbox.base import WORKSPACE, Completed, Sandbox
 from app.text import plain
-from app.verify.facts import Execution
+from app.verify.evidence import Execution
 
 EXCERPT = 4_000
 GRACE = 10.0

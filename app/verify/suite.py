@@ -5,7 +5,8 @@ import secrets
 from typing import NamedTuple
 
 from app.sandbox.base import Sandbox
-from app.verify.facts import Execution, Status, SuiteResult, TestCount
+from app.verify.evidence import Execution, Status
+from app.verify.facts import SuiteResult, TestCount
 from app.verify.frameworks import FRAMEWORKS, SuiteCommand, narrow, report_command, report_environment
 from app.verify.lines import go_output
 from app.verify.reports import Report

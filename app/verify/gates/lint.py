@@ -1,7 +1,8 @@
 """The configured lint command on the head, and on the base where that fails."""
 
 from app.patch import Patch
-from app.verify.facts import Execution, Gate
+from app.verify.evidence import Execution
+from app.verify.facts import Gate
 from app.verify.reproduction import Borrow
 from app.verify.shell import run
 
