@@ -1,4 +1,4 @@
-# One image for every role: `docker run IMAGE serve`, `… serve --role worker`, `… doctor`. See docs/deploying.md.
+# One image for every role: `docker run IMAGE serve`, `… serve --role worker`, `… doctor`. See docs/how-to/deploy-in-containers.md.
 
 FROM python:3.13-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285 AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \

@@ -1,6 +1,6 @@
 # make demo | test | lint | bench | chaos | action | runners | sandboxes | lock: each does its own set-up in .venv (Python 3.11+ and git are all it needs).
 .DEFAULT_GOAL := test
-.PHONY: install demo test lint types unit bench bench-peers bench-action chaos action runners sandboxes lock clean
+.PHONY: install demo docs test lint types unit bench bench-peers bench-action chaos action runners sandboxes lock clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
@@ -47,6 +47,14 @@ sandboxes: install
 action: install
 	$(BIN)/pytest --full tests/integration/test_action.py tests/integration/test_templates.py tests/test_workflows.py tests/test_action_papers.py
 
+docs: install .venv/.docs
+	$(BIN)/python -m docs.generate --check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+.venv/.docs: requirements/docs.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	@touch $@
+
 bench: install
 	@$(BIN)/python -m bench.all
 
@@ -64,8 +72,10 @@ lock: install
 		--no-header --no-annotate --no-strip-extras --quiet --output-file requirements/runtime.txt
 	$(BIN)/uv pip compile pyproject.toml requirements/build.in --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header --no-annotate --no-strip-extras --quiet --output-file requirements/dev.txt
+	$(BIN)/uv pip compile requirements/docs.in --constraints requirements/dev.txt --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-header --no-annotate --no-strip-extras --quiet --output-file requirements/docs.txt
 	$(BIN)/uv pip compile requirements/build.in --constraints requirements/dev.txt --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header --no-annotate --no-strip-extras --quiet --output-file requirements/build.txt
 
 clean:
-	rm -rf .venv $(DEMO) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache
+	rm -rf .venv .site $(DEMO) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache

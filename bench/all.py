@@ -1,4 +1,4 @@
-"""Prints the figures of docs/performance.md: `python -m bench.all [--repeat N] [--only PART] [--peers]`."""
+"""Prints the figures of docs/explanation/performance.md: `python -m bench.all [--repeat N] [--only PART] [--peers]`."""
 
 import argparse
 import json

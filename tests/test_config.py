@@ -11,7 +11,7 @@ from app.errors import ConfigError, ExitCode
 from app.job import Budget
 from app.strictyaml import MAX_BYTES
 
-SCHEMA = Path(__file__).parents[1] / "docs" / "agent-fix.schema.json"
+SCHEMA = Path(__file__).parents[1] / "docs" / "reference" / "agent-fix.schema.json"
 
 EVERY_KEY = """\
 model: openai/gpt-5

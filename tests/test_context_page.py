@@ -16,13 +16,13 @@ from app.reception import sections
 from app.reception.material import MOST_ASKED_FOR
 from app.verify.feedback import BRIEF_LINES, MAX_IDS
 
-PAGE = " ".join((Path(__file__).parents[1] / "docs/context.md").read_text("utf-8").split())
+PAGE = " ".join((Path(__file__).parents[1] / "docs/explanation/context.md").read_text("utf-8").split())
 
 
 @pytest.mark.parametrize(
     "told",
     [
-        f"no bodies ([localisation.md](localisation.md)) | {MAP_TOKENS:,} tokens",
+        f"no bodies ([localisation.md](../development/localisation.md)) | {MAP_TOKENS:,} tokens",
         f"CONTRIBUTING.md | {INSTRUCTION_TOKENS:,} tokens",
         f"looked at again | {MOST_TOKENS} tokens",
         f"| {MAX_BYTES // 4:,} tokens a file of the repository's",

@@ -11,7 +11,7 @@ from app.job import Budget
 from app.settings.roles import HOLDS
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 MOST_OF_A_PICTURE = 150 * 1024
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -47,7 +47,7 @@ def test_the_tests_behind_promises_are_there(name: str) -> None:
     assert lost == []
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/app.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/how-to/use-on-github.md"])
 def test_every_promise_names_a_test(name: str) -> None:
     _, found, below = read(name).partition("| Promise | Test |\n")
     rows = [line for line in below.partition("\n\n")[0].splitlines()[1:] if line.startswith("|")]
@@ -57,14 +57,14 @@ def test_every_promise_names_a_test(name: str) -> None:
 
 
 def test_the_page_for_users_has_every_command_and_no_other() -> None:
-    told = set(re.findall(r"`/agent ([a-z]+)\b", read("docs/app.md")))
+    told = set(re.findall(r"`/agent ([a-z]+)\b", read("docs/reference/commands.md")))
     assert told == set(VERBS)
 
 
 def test_the_limits_that_are_told_are_the_defaults() -> None:
     budget = Budget()
     told = f"{budget.usd / 1_000_000:g} dollars, {budget.minutes:g} minutes, {budget.steps} turns"
-    assert told in read("docs/app.md")
+    assert told in read("docs/how-to/use-on-github.md")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,7 +4,7 @@
     words   = BM25(text) + 0.5 * BM25(names defined) + 2.5 * BM25(path)
     history = 0.2 * nearest commits + 0.1 * BM25(subjects of the file's commits) / the most
 
-`docs/localisation.md` says where the numbers come from and what they are worth.
+`docs/development/localisation.md` says where the numbers come from and what they are worth.
 """
 
 from collections import defaultdict

@@ -1,7 +1,7 @@
 """`--sandbox srt`: each command behind Anthropic's sandbox-runtime, over the job's directories of this machine.
 
 On macOS its walls are sandbox-exec's, on Linux bubblewrap's. It is the sandbox for a Mac; what it cannot do there
-stands in docs/sandbox.md.
+stands in docs/how-to/choose-a-sandbox.md.
 """
 
 import asyncio
