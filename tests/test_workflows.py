@@ -164,15 +164,23 @@ def label(name: str, *, by: Mapping[str, str] = PERSON) -> dict[str, Any]:
     return {**about, "sender": by, "repository": REPOSITORY}
 
 
-def on_pull(event: Mapping[str, Any], head: Mapping[str, Any] = MINE) -> dict[str, Any]:
+def on_pull(event: Mapping[str, Any], head: Mapping[str, Any] = MINE, ref: str = "x") -> dict[str, Any]:
     rest = {key: value for key, value in event.items() if key != "issue"}
-    return {**rest, "pull_request": {"number": 13, "head": {"repo": head, "ref": "x"}, "base": {"repo": MINE}}}
+    return {**rest, "pull_request": {"number": 13, "head": {"repo": head, "ref": ref}, "base": {"repo": MINE}}}
 
 
-def review(text: str, head: Mapping[str, Any] = MINE) -> dict[str, Any]:
+def review(text: str | None, head: Mapping[str, Any] = MINE) -> dict[str, Any]:
     said = {"body": text, "user": PERSON, "author_association": "MEMBER", "state": "commented"}
     event = {"action": "submitted", "review": said, "sender": PERSON, "repository": REPOSITORY}
     return on_pull(event, head)
+
+
+def requested(
+    ref: str, *, text: str | None = None, head: Mapping[str, Any] = MINE, association: str = "MEMBER"
+) -> dict[str, Any]:
+    """A review that requests changes; GitHub gives its text as null where there is none."""
+    event = on_pull(review(text), head, ref)
+    return {**event, "review": {**event["review"], "state": "changes_requested", "author_association": association}}
 
 
 ASKING = {
@@ -185,6 +193,8 @@ ASKING = {
     "pull request": ("pull_request", on_pull(label("agent-fix"))),
     "review": ("pull_request_review", review("Nearly.\n/agent name it total")),
     "thread": ("pull_request_review_comment", on_pull(comment("/agent shorter"))),
+    "changes requested": ("pull_request_review", requested("agent-fix/issue-12-x", text="Too long.")),
+    "changes requested without a word": ("pull_request_review", requested("agent-fix/issue-12-x")),
 }
 QUIET = {
     "other label": ("issues", label("bug")),
@@ -198,6 +208,10 @@ QUIET = {
     "fork's review": ("pull_request_review", review("/agent fix it", FORK)),
     "lost fork": ("pull_request_review", review("/agent fix it", {})),
     "quiet review": ("pull_request_review", review("Fine.")),
+    "changes requested of a person": ("pull_request_review", requested("x", text="Too long.")),
+    "changes requested of a fork": ("pull_request_review", requested("agent-fix/issue-12-x", head=FORK)),
+    "changes requested by a stranger": ("pull_request_review", requested("agent-fix/issue-12-x", association="NONE")),
+    "review of its own branch": ("pull_request_review", on_pull(review("Fine."), ref="agent-fix/issue-12-x")),
 }
 
 
