@@ -2,7 +2,8 @@
 
 release.py check v1.2.3            fails unless tag, version and changelog agree
 release.py notes 1.2.3             prints the changelog's section
-release.py pin 1.2.3 COMMIT DIR    writes workflows/*.yml to DIR with the action by that commit
+release.py pin 1.2.3 OWNER/NAME@COMMIT DIR
+                                   writes workflows/*.yml to DIR with the action of that repository, by that commit
 """
 
 import re
@@ -13,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 NUMBER = "(?:0|[1-9][0-9]*)"
 TAG = re.compile(rf"v(?P<version>(?P<major>{NUMBER})\.{NUMBER}\.{NUMBER}(?P<pre>(?:a|b|rc)[0-9]+)?)")
-USES = re.compile(r"(?P<before>uses: (?P<action>[\w.-]+/agent-fix(?:/[\w-]+)?)@)v[0-9]+(?P<comment> #.*)?")
-COMMIT = re.compile(r"[0-9a-f]{40}")
+USES = re.compile(r"uses: [\w.-]+/agent-fix@v[0-9]+(?: #.*)?")
+ACTION = re.compile(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}")
 
 
 class ReleaseError(Exception):
@@ -46,10 +47,11 @@ def moving_tag(tag: str) -> str:
     return f"v{found['major']}" if found and not found["pre"] else ""
 
 
-def pinned(template: str, version: str, commit: str) -> str:
-    if not COMMIT.fullmatch(commit):
-        raise ReleaseError(f"{commit} is no full commit id.")
-    text, count = USES.subn(rf"\g<before>{commit} # v{version}", template)
+def pinned(template: str, version: str, action: str) -> str:
+    """The template with `action`, OWNER/NAME@COMMIT: the repository that releases, which a fork is too."""
+    if not ACTION.fullmatch(action):
+        raise ReleaseError(f"{action} is not OWNER/NAME@COMMIT with a full commit id.")
+    text, count = USES.subn(f"uses: {action} # v{version}", template)
     if not count:
         raise ReleaseError("The template does not use the action.")
     return text
@@ -66,8 +68,8 @@ def main(words: Sequence[str]) -> int:
                 sys.stdout.write(f"{moving_tag(tag)}\n")
             case ["notes", version]:
                 sys.stdout.write(notes(version, changelog))
-            case ["pin", version, commit, directory]:
-                _pin_all(version, commit, Path(directory))
+            case ["pin", version, action, directory]:
+                _pin_all(version, action, Path(directory))
             case _:
                 sys.stderr.write(__doc__ or "")
                 return 2
@@ -77,10 +79,10 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def _pin_all(version: str, commit: str, directory: Path) -> None:
+def _pin_all(version: str, action: str, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for template in sorted((ROOT / "workflows").glob("*.yml")):
-        (directory / template.name).write_text(pinned(template.read_text("utf-8"), version, commit), "utf-8")
+        (directory / template.name).write_text(pinned(template.read_text("utf-8"), version, action), "utf-8")
 
 
 if __name__ == "__main__":

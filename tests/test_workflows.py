@@ -54,11 +54,12 @@ def test_zizmor_finds_nothing_as_an_auditor() -> None:
 
 def test_zizmor_finds_nothing_in_a_release_and_nothing_is_told_to_be_ignored_of_its_pin(tmp_path: Path) -> None:
     release = [sys.executable, "-I", str(ROOT / "deploy" / "release.py")]
-    subprocess.run([*release, "pin", "9.8.7", "a" * 40, str(tmp_path)], check=True)
+    subprocess.run([*release, "pin", "9.8.7", f"octo/agent-fix@{'a' * 40}", str(tmp_path)], check=True)
     made = sorted(tmp_path.glob("*.yml"))
     assert [path.name for path in made] == [path.name for path in TEMPLATES]
     for path in made:
-        assert f"@{'a' * 40} # v9.8.7\n" in path.read_text("utf-8")
+        assert f"uses: octo/agent-fix@{'a' * 40} # v9.8.7\n" in path.read_text("utf-8")
+        assert "agent-fix/agent-fix@" not in path.read_text("utf-8")
         assert "unpinned-uses" not in path.read_text("utf-8")
     done = tool("zizmor", "--offline", "--no-config", "--persona=auditor", "--format=plain", *map(str, made))
     assert done.returncode == 0, done.stdout + done.stderr
