@@ -18,6 +18,7 @@ from tests.pixels import png
 TOKEN = "ghs_0123456789abcdef0123456789abcdef0123"
 PUBLIC = Host("https://api.github.com", "https://github.com")
 OWN = Host("https://git.example:8443/api/v3", "https://git.example:8443")
+TENANT = Host("https://api.octo.ghe.com", "https://octo.ghe.com")
 SIGNED = "https://private-user-images.githubusercontent.com/1/2-{}.png?jwt=signed"
 Answer = Callable[[httpx.Request], httpx.Response]
 
@@ -215,6 +216,9 @@ async def test_of_three_hundred_five_are_asked_for_each_once() -> None:
         (SIGNED.format(name().upper()), PUBLIC),
         (f"https://git.example:8443/user-attachments/assets/{name()}", OWN),
         (f"https://media.git.example:8443/user/1/files/{name()}?token=t", OWN),
+        (f"https://octo.ghe.com/user-attachments/assets/{name()}", TENANT),
+        (f"https://private-user-images.octo.ghe.com/1/2-{name()}.png?jwt=signed", TENANT),
+        (SIGNED.format(name()), TENANT),
     ],
 )
 def test_the_forge_s_own_addresses(address: str, host: Host) -> None:
@@ -232,3 +236,8 @@ def test_the_forge_s_own_addresses(address: str, host: Host) -> None:
 )
 def test_an_enterprise_server_s_attachments_are_its_own(address: str) -> None:
     assert attachment(address, OWN) == ""
+
+
+@pytest.mark.parametrize("host", ["other.ghe.com", "ghe.com", "xocto.ghe.com", "site.pages.octo.ghe.com", "github.com"])
+def test_a_tenant_s_attachments_are_its_own_and_no_page_that_its_people_publish(host: str) -> None:
+    assert attachment(f"https://{host}/user-attachments/assets/{name()}", TENANT) == ""

@@ -165,6 +165,18 @@ def test_an_enterprise_server_is_known_by_either_address() -> None:
     by_api = settings_from({**server(), "AGENT_FIX_GITHUB_API_URL": "https://ghe.example.org/api/v3"}, PLACE)
     for found in (by_server, by_api):
         assert (found.github_url, found.github_api_url) == ("https://ghe.example.org", "https://ghe.example.org/api/v3")
+
+
+def test_a_tenant_of_ghe_com_has_its_api_on_a_host_of_its_own() -> None:
+    """GitHub's documentation: the API of GHE.com is at https://api.SUBDOMAIN.ghe.com, never below /api/v3."""
+    for name, value in (("URL", "https://octo.ghe.com/"), ("API_URL", "https://api.octo.ghe.com")):
+        found = settings_from({**server(), f"AGENT_FIX_GITHUB_{name}": value}, PLACE)
+        assert (found.github_url, found.github_api_url) == ("https://octo.ghe.com", "https://api.octo.ghe.com")
+    other = settings_from({**server(), "AGENT_FIX_GITHUB_URL": "https://ghe.com.example.org"}, PLACE)
+    assert other.github_api_url == "https://ghe.com.example.org/api/v3"
+
+
+def test_both_addresses_are_taken_as_they_are() -> None:
     both = settings_from(server(GITHUB_URL="http://127.0.0.1:1", GITHUB_API_URL="http://127.0.0.1:2"), PLACE)
     assert (both.github_url, both.github_api_url) == ("http://127.0.0.1:1", "http://127.0.0.1:2")
 

@@ -36,6 +36,8 @@ GITHUB = "https://github.com"
 GITHUB_API = "https://api.github.com"
 """GitHub's public addresses; they stand here and nowhere else."""
 _ENTERPRISE_API = "/api/v3"
+_DATA_RESIDENCY = ".ghe.com"
+"""Enterprise Cloud with data residency is at TENANT.ghe.com, and its API at api.TENANT.ghe.com without a path."""
 _SECRET_NAME = re.compile(
     r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|CREDENTIALS?)(?:_|$)|APIKEY|_PAT$", re.IGNORECASE
 )
@@ -210,13 +212,25 @@ def settings_from(environment: Mapping[str, str], state: Path | None = None) -> 
 
 
 def _github(reading: Reading) -> tuple[str, str]:
-    """Where GitHub is. An Enterprise Server is known by either of its addresses."""
+    """Where GitHub is. An Enterprise Server and a tenant of GHE.com are known by either of their addresses."""
     server = reading.address("AGENT_FIX_GITHUB_URL", "")
     api = reading.address("AGENT_FIX_GITHUB_API_URL", "")
-    if not server:
-        found = urlsplit(api)
-        server = f"{found.scheme}://{found.netloc}" if api.endswith(_ENTERPRISE_API) else GITHUB
-    return server, api or (GITHUB_API if server == GITHUB else server + _ENTERPRISE_API)
+    return server or _site_of(api), api or _api_of(server or GITHUB)
+
+
+def _site_of(api: str) -> str:
+    found = urlsplit(api)
+    if (found.hostname or "").endswith(_DATA_RESIDENCY):
+        return f"{found.scheme}://{found.netloc.removeprefix('api.')}"
+    return f"{found.scheme}://{found.netloc}" if api.endswith(_ENTERPRISE_API) else GITHUB
+
+
+def _api_of(server: str) -> str:
+    if server == GITHUB:
+        return GITHUB_API
+    found = urlsplit(server)
+    tenant = (found.hostname or "").endswith(_DATA_RESIDENCY)
+    return f"{found.scheme}://api.{found.netloc}" if tenant else server + _ENTERPRISE_API
 
 
 def process_environment() -> dict[str, str]:

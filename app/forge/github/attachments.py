@@ -105,12 +105,19 @@ def attachment(address: str, host: Host) -> str:
         return ""
     if asked.scheme != site.scheme or asked.username is not None or port != site.port:
         return ""
-    if asked.hostname not in _hosts(host, site.hostname or ""):
+    if not _is_its_own(asked.hostname or "", host, site.hostname or ""):
         return ""
     found = _UUID.findall(asked.path)
     return str(found[-1]).lower() if found else ""
 
 
-def _hosts(host: Host, site: str) -> frozenset[str]:
-    """Enterprise Server keeps attachments on its own host, or on one for media below it."""
-    return frozenset({site, f"media.{site}"} if host.is_enterprise_server else {site, *_ITS_IMAGES})
+def _is_its_own(name: str, host: Host, site: str) -> bool:
+    """Enterprise Server keeps attachments on its own host, or on one for media below it.
+
+    A tenant of GHE.com has *.TENANT.ghe.com, and nobody documents which of them has images. What people publish
+    themselves is below `pages`.
+    """
+    if host.is_enterprise_server:
+        return name in {site, f"media.{site}"}
+    below = site.endswith(".ghe.com") and name.endswith(f".{site}") and not name.endswith(f".pages.{site}")
+    return below or name in {site, *_ITS_IMAGES}
