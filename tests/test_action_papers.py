@@ -1,10 +1,12 @@
 """The Action's own papers: action.yml looked over by others' tools, and told in the README as it is."""
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -101,6 +103,110 @@ def test_the_environment_is_kept_before_anything_foreign_is_executed() -> None:
     for step in ACTION["runs"]["steps"]:
         for command in re.findall(r'(?<!--python )"\$(?:PYTHON|VENV/bin/python)" (\S+)', step.get("run", "")):
             assert command == "-I", step["name"]
+
+
+# What a step does on machines that are not here: its own script, with programs that write down how they were called
+
+
+class Machine:
+    """A runner with or without AppArmor's switch. `namespaces` is whether bubblewrap can start there already."""
+
+    def __init__(self, place: Path, *, switch: str | None = "1", namespaces: bool = False, sudo: bool = True) -> None:
+        self._place, self._switch, self._asked = place, place / "switch", place / "asked"
+        if switch is not None:
+            self._switch.write_text(f"{switch}\n")
+        self._program("bwrap", f"exit {0 if namespaces else 1}")
+        self._program("python", f"echo {place}/bwrap")
+        self._program("sudo", f'echo "sudo $*" >> {self._asked}; cat >> {self._asked}; exit {0 if sudo else 1}')
+        self._program("podman", f'echo "podman $*" >> {self._asked}')
+
+    def _program(self, name: str, script: str) -> None:
+        (self._place / name).write_text(f"#!/bin/sh\n{script}\n")
+        (self._place / name).chmod(0o755)
+
+    @property
+    def asked(self) -> str:
+        return self._asked.read_text() if self._asked.exists() else ""
+
+    def start(self, name: str, **own: str) -> "subprocess.CompletedProcess[str]":
+        step = next(step for step in ACTION["runs"]["steps"] if step["name"] == name)
+        script = step["run"].replace("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", str(self._switch))
+        given = {"PATH": f"{self._place}:{os.environ['PATH']}", "PYTHON": str(self._place / "python")}
+        return subprocess.run(
+            ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script],
+            env={**given, "RUNNER_TEMP": str(self._place), **own},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+
+SYSCTL = "sudo -n sysctl -q -w kernel.apparmor_restrict_unprivileged_userns=0\n"
+
+
+def test_on_githubs_own_runner_the_switch_is_turned(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    done = machine.start("Let the sandbox start", SANDBOX="bubblewrap", MACHINE="github-hosted")
+    assert done.returncode == 0, done.stderr
+    assert machine.asked == SYSCTL
+
+
+@pytest.mark.parametrize("where", ["self-hosted", ""])
+def test_on_a_machine_of_ones_own_only_bubblewrap_is_let(where: str, tmp_path: Path) -> None:
+    """The switch would stay turned for everybody, until the machine is restarted."""
+    machine = Machine(tmp_path)
+    done = machine.start("Let the sandbox start", SANDBOX="bubblewrap", MACHINE=where)
+    assert done.returncode == 0, done.stderr
+    assert machine.asked.splitlines() == [
+        "sudo -n apparmor_parser --replace",
+        "abi <abi/4.0>,",
+        f'"{tmp_path}/bwrap" flags=(unconfined) {{',
+        "  userns,",
+        "}",
+    ]
+    profile = machine.asked.partition("\n")[2].replace(str(tmp_path), "/PATH/TO")
+    assert profile in (ROOT / "docs" / "action.md").read_text()
+
+
+@pytest.mark.parametrize("where", ["self-hosted", "github-hosted"])
+@pytest.mark.parametrize("about", [{"switch": None}, {"switch": "0"}, {"namespaces": True}], ids=str)
+def test_where_namespaces_can_be_had_nothing_is_changed(about: dict[str, Any], where: str, tmp_path: Path) -> None:
+    machine = Machine(tmp_path, **about)
+    assert machine.start("Let the sandbox start", SANDBOX="bubblewrap", MACHINE=where).returncode == 0
+    assert machine.asked == ""
+
+
+@pytest.mark.parametrize("where", ["self-hosted", "github-hosted"])
+def test_where_it_may_not_be_changed_the_step_says_so_and_the_sandbox_decides(where: str, tmp_path: Path) -> None:
+    done = Machine(tmp_path, sudo=False).start("Let the sandbox start", SANDBOX="bubblewrap", MACHINE=where)
+    assert done.returncode == 0
+    assert "the Action could not change that" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "asked"), [("none", ""), ("podman", "podman image inspect python:3.12-bookworm\n")]
+)
+def test_other_sandboxes_need_no_namespaces(sandbox: str, asked: str, tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    assert machine.start("Let the sandbox start", SANDBOX=sandbox, MACHINE="github-hosted").returncode == 0
+    assert machine.asked == asked
+
+
+def test_another_system_than_linux_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    first = ACTION["runs"]["steps"][0]
+    assert first["if"] == "runner.os != 'Linux'"
+    done = Machine(tmp_path).start(first["name"], RUNNER_OS="macOS")
+    assert done.returncode == 1
+    assert re.fullmatch("::error::.*Linux.*this one is macOS.*\n", done.stdout)
+
+
+def test_a_step_that_keeps_something_never_fails_a_job_whose_draft_is_open() -> None:
+    """Upload-artifact 4 and newer: "not currently supported on GHES", says its README."""
+    keeping = {step["name"]: step for step in ACTION["runs"]["steps"] if step["name"].startswith("Keep ")}
+    assert keeping.keys() == {"Keep the environment", "Keep the record"}
+    assert all(step["continue-on-error"] is True for step in keeping.values())
 
 
 def readme_table() -> str:
