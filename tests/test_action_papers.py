@@ -167,7 +167,7 @@ def test_on_a_machine_of_ones_own_only_bubblewrap_is_let(where: str, tmp_path: P
         "}",
     ]
     profile = machine.asked.partition("\n")[2].replace(str(tmp_path), "/PATH/TO")
-    assert profile in (ROOT / "docs" / "action.md").read_text()
+    assert profile in (ROOT / "docs" / "how-to" / "github-action.md").read_text()
 
 
 @pytest.mark.parametrize("where", ["self-hosted", "github-hosted"])
