@@ -7,6 +7,7 @@ import pytest
 
 from app.forge.base import GIVEN
 from app.forge.errors import NoAccess
+from app.forge.github.calls import GIT_PUSH
 from app.forge.github.connection import Bearer, Host, RepositoryId
 from app.forge.github.door import Door
 from app.forge.github.identity import who_we_are
@@ -14,6 +15,7 @@ from app.forge.github.reads import Reader
 
 TOKEN = "ghs_0123456789abcdef0123456789abcdef0123"
 REPOSITORY = RepositoryId(7, "ada", "sample")
+PATH = "/repos/ada/sample"
 BOT = {"id": 41_898_282, "login": "github-actions[bot]", "type": "Bot"}
 FORBIDDEN = httpx.Response(403, json={"message": "Resource not accessible by integration"})
 
@@ -58,26 +60,26 @@ async def test_a_token_knows_whose_it_is(answers: dict[str, httpx.Response], log
 async def test_it_is_lent_as_it_is_and_never_revoked() -> None:
     site = Site({})
     here = door(site)
-    assert await here.token({"contents": "write"}) == TOKEN
+    assert await here.token(GIT_PUSH) == TOKEN
     await here.give_back(TOKEN)
     assert site.asked == []
 
 
 async def test_a_repository_is_served_by_whoever_gave_the_token() -> None:
-    site = Site({REPOSITORY.path: httpx.Response(200, json={})})
+    site = Site({PATH: httpx.Response(200, json={})})
     assert await Reader(door(site)).installation() == GIVEN
     assert await Reader(door(Site({}))).installation() is None
 
 
 async def test_a_refused_token_is_not_said_twice() -> None:
-    site = Site({REPOSITORY.path: httpx.Response(401, json={"message": "Bad credentials"})})
+    site = Site({PATH: httpx.Response(401, json={"message": "Bad credentials"})})
     with pytest.raises(NoAccess):
         await Reader(door(site)).repository()
-    assert [path for _, path, _ in site.asked] == [REPOSITORY.path]
+    assert [path for _, path, _ in site.asked] == [PATH]
 
 
 async def test_every_request_is_signed_by_it() -> None:
-    site = Site({REPOSITORY.path: httpx.Response(200, json={}), "/user": FORBIDDEN})
+    site = Site({PATH: httpx.Response(200, json={}), "/user": FORBIDDEN})
     await Reader(door(site)).installation()
     assert {sign.partition(" ")[2] for _, _, sign in site.asked} == {TOKEN}
 

@@ -17,8 +17,8 @@ from app.events import Said, Subject, Trigger
 from app.forge.errors import ForgeError
 from app.forge.facts import CommentFacts, PullRequestFacts
 from app.forge.github import wire
-from app.forge.github.connection import Grant, RepositoryId
-from app.forge.github.door import READ_CHECKS
+from app.forge.github.calls import CANCEL_RUN, GET_RUN
+from app.forge.github.connection import RepositoryId
 from app.forge.github.line import Missing
 from app.gitformat import is_full_id
 from app.job import Job
@@ -42,7 +42,6 @@ from app.task import Origin
 
 AGAIN: Final = "A workflow keeps nothing of the one before: the work begins again, with what was said since."
 GONE: Final = "Its workflow run ended without a word."
-CANCEL: Final[Grant] = {"actions": "write"}
 _RECALLED: Final = frozenset({"awaiting_approval", "answered", "needs_input", "paused", *WORKED_ON})
 
 
@@ -101,7 +100,7 @@ class Recollecting:
     async def cancel(self, readers: Readers, run: int) -> bool:
         """End another run; False where the token may not."""
         try:
-            await readers.door.change(dict, "POST", f"/actions/runs/{int(run)}/cancel", grant=CANCEL)
+            await readers.door.change(dict, CANCEL_RUN, run)
         except ForgeError:
             return False
         return True
@@ -178,7 +177,7 @@ async def may_write(readers: Readers, account: int) -> bool:
 
 async def is_at_work(readers: Readers, run: int) -> bool:
     """Whether a workflow's run has not ended yet."""
-    found = await readers.door.find(wire.WorkflowRun, f"/actions/runs/{int(run)}", grant=READ_CHECKS) if run else None
+    found = await readers.door.find(wire.WorkflowRun, GET_RUN, run) if run else None
     return found is not None and found.status != "completed"
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from app.forge.base import CheckRun, Target
 from app.forge.errors import NoAccess
+from app.forge.github.calls import GIT_FETCH
 from app.forge.github.connection import App, Credentials, Host, RepositoryId
 from app.forge.github.door import Door
 from app.forge.github.forge import GitHubForge
@@ -56,7 +57,7 @@ async def test_a_wrong_key_opens_nothing(place: Place, github: EmulatedGitHub) -
         with pytest.raises(NoAccess):
             await Registration(app).identity()
         with pytest.raises(NoAccess):
-            await Door(app, github.installation_id, repository_id(place.repository)).token({"contents": "read"})
+            await Door(app, github.installation_id, repository_id(place.repository)).token(GIT_FETCH)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import tarfile
 import pytest
 from graphql import GraphQLObjectType, GraphQLSchema, build_schema, parse, validate
 
-from app.forge.github.documents import DOCUMENTS
+from app.forge.github.calls import CALLS
 from tests.fakes.github.graphql import SCHEMA
 
 PACKAGE = "@octokit/graphql-schema@15.26.1"
@@ -32,7 +32,9 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> GraphQLSchema:
     return build_schema(text, assume_valid=True, assume_valid_sdl=True)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda text: text.split()[1].partition("(")[0])
+@pytest.mark.parametrize(
+    "document", [call.text for call in CALLS if call.text], ids=lambda text: text.split()[1].partition("(")[0]
+)
 def test_a_document_is_valid(schema: GraphQLSchema, document: str) -> None:
     assert validate(schema, parse(document)) == []
 

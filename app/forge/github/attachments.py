@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 import httpx
 
 from app.forge.errors import NeedsHuman, NoAccess, TryAgain
+from app.forge.github.calls import BODY_HTML
 from app.forge.github.connection import TIMEOUT, Host
-from app.forge.github.documents import BODY_HTML, BodyHtmlAnswer
-from app.forge.github.door import READ, Door
+from app.forge.github.documents import BodyHtmlAnswer
+from app.forge.github.door import Door
 from app.images import LARGEST, MOST, Album, NotShown, too_large
 from app.markup import html_images
 
@@ -58,7 +59,7 @@ class Attachments:
         repository = self._door.repository
         variables = {"owner": repository.owner, "name": repository.name, "number": number}
         try:
-            answer = await self._door.graphql(BodyHtmlAnswer, BODY_HTML, variables, grant=READ)
+            answer = await self._door.graphql(BodyHtmlAnswer, BODY_HTML, variables)
         except (NoAccess, NeedsHuman, TryAgain):
             return {}
         found: dict[str, str] = {}

@@ -7,16 +7,14 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from app.forge.errors import ForgeError, NeedsHuman, NoAccess, TryAgain, WaitUntil
-from app.forge.github.connection import Grant
-from app.forge.github.door import PUSH, Door
+from app.forge.github.calls import GIT_FETCH, GIT_PUSH
+from app.forge.github.door import Door
 from app.forge.github.reads import Reader
 from app.gitcommand import check_branch
 from app.gitformat import free_name
 from app.gitremote import Push, Remote, branch_tips, fetch, fetch_history, push
 from app.gitstore import GitError, GitStore
 from app.redact import mask_tokens
-
-_FETCH: Grant = {"contents": "read"}
 
 
 class Words(NamedTuple):
@@ -60,7 +58,7 @@ class Branches:
     async def bring(self, commit: str, *, ref: str = "") -> None:
         """Have a commit of the repository in the store, without its history; `ref` shows it where it is a fork's."""
         await asyncio.to_thread(self.store.ensure)
-        token = await self._door.token(_FETCH)
+        token = await self._door.token(GIT_FETCH)
         try:
             await asyncio.to_thread(fetch, self.store, self._remote(token), commit, ref=ref)
         except GitError as error:
@@ -70,7 +68,7 @@ class Branches:
 
     async def bring_history(self, commit: str) -> bool:
         """Have what the commits before one changed, for finding places by it; best effort, and whether it is there."""
-        token = await self._door.token(_FETCH)
+        token = await self._door.token(GIT_FETCH)
         try:
             return await asyncio.to_thread(fetch_history, self.store, self._remote(token), commit)
         except GitError:
@@ -83,7 +81,7 @@ class Branches:
 
         One that holds a commit of `replacing`, and so nothing of anybody's, is moved on.
         """
-        token = await self._door.token(PUSH)
+        token = await self._door.token(GIT_PUSH)
         remote = self._remote(token)
         try:
             await asyncio.to_thread(check_branch, name)
@@ -103,7 +101,7 @@ class Branches:
 
         What others wrote stays below our commit: a tip that is not, is left only where it is our own.
         """
-        token = await self._door.token(PUSH)
+        token = await self._door.token(GIT_PUSH)
         remote = self._remote(token)
         try:
             await asyncio.to_thread(check_branch, name)
@@ -124,7 +122,7 @@ class Branches:
 
     async def remove(self, name: str, commit: str) -> None:
         """Take a branch away that still holds this commit and nothing else; one that is elsewhere stays."""
-        token = await self._door.token(PUSH)
+        token = await self._door.token(GIT_PUSH)
         remote = self._remote(token)
         try:
             await asyncio.to_thread(check_branch, name)

@@ -6,7 +6,15 @@ from app.forge.base import CheckRun
 from app.forge.errors import TryAgain
 from app.forge.facts import CheckFacts
 from app.forge.github import wire
-from app.forge.github.door import CHECK, READ_CHECKS, Door, quoted
+from app.forge.github.calls import (
+    CREATE_CHECK_RUN,
+    GET_COMBINED_STATUS,
+    GET_JOB_LOG,
+    LIST_ANNOTATIONS,
+    LIST_CHECK_RUNS,
+    UPDATE_CHECK_RUN,
+)
+from app.forge.github.door import Door
 
 FAILED = frozenset({"failure", "timed_out", "action_required", "startup_failure", "error", "cancelled"})
 LOG_END = 20_000
@@ -24,12 +32,11 @@ class Checks:
 
     async def of(self, commit: str) -> tuple[CheckFacts, ...]:
         """Every check run and commit status of a commit, the newest of each name."""
-        path = f"/commits{quoted(commit)}"
         found: dict[tuple[str, str], wire.CheckRun] = {}
-        for item in await self._listed(path, {"filter": "latest"}):
+        for item in await self._listed(commit, {"filter": "latest"}):
             found.setdefault((item.app.slug or "" if item.app else "", item.name), item)
         checks = [await self._facts(item, source) for (source, _), item in found.items()]
-        combined = await self._door.read(wire.CombinedStatus, f"{path}/status", grant=READ_CHECKS)
+        combined = await self._door.read(wire.CombinedStatus, GET_COMBINED_STATUS, commit)
         checks += [
             CheckFacts(
                 name=status.context,
@@ -44,7 +51,7 @@ class Checks:
 
     async def failed(self, commit: str) -> tuple[CheckFacts, ...]:
         """The check runs of a commit that ended badly, without their logs; none while any is still going."""
-        found = await self._listed(f"/commits{quoted(commit)}", {"filter": "latest"})
+        found = await self._listed(commit, {"filter": "latest"})
         if any(item.conclusion is None for item in found):
             return ()
         bad = (item for item in found if item.conclusion in FAILED)
@@ -64,27 +71,26 @@ class Checks:
         if there is None:
             body["head_sha"] = wanted.commit
             try:
-                made = await self._door.change(wire.CheckRun, "POST", "/check-runs", grant=CHECK, body=body)
+                made = await self._door.change(wire.CheckRun, CREATE_CHECK_RUN, body=body)
             except TryAgain:
                 if (there := await self._own(wanted)) is None:
                     raise
                 return there.html_url or ""
             return made.html_url or ""
         if not _says(there, wanted):
-            path = f"/check-runs/{there.id}"
-            there = await self._door.change(wire.CheckRun, "PATCH", path, grant=CHECK, body=body)
+            there = await self._door.change(wire.CheckRun, UPDATE_CHECK_RUN, there.id, body=body)
         return there.html_url or ""
 
     async def _own(self, wanted: CheckRun) -> wire.CheckRun | None:
         params = {"check_name": wanted.name, "filter": "all"}
         if app := self._door.app.app_id:
             params["app_id"] = str(app)
-        found = await self._listed(f"/commits{quoted(wanted.commit)}", params)
+        found = await self._listed(wanted.commit, params)
         return next((item for item in found if item.external_id == wanted.key), None)
 
-    async def _listed(self, path: str, params: dict[str, str]) -> list[wire.CheckRun]:
+    async def _listed(self, commit: str, params: dict[str, str]) -> list[wire.CheckRun]:
         query: dict[str, str | int] = {**params, "per_page": 100}
-        return (await self._door.read(wire.CheckRuns, f"{path}/check-runs", grant=READ_CHECKS, params=query)).check_runs
+        return (await self._door.read(wire.CheckRuns, LIST_CHECK_RUNS, commit, params=query)).check_runs
 
     async def _facts(self, item: wire.CheckRun, source: str, *, log: bool = True) -> CheckFacts:
         failed = log and item.conclusion in FAILED
@@ -103,11 +109,10 @@ class Checks:
     async def _log(self, item: wire.CheckRun) -> str:
         """The end of a workflow job's log, whose number is the check's; elsewhere what the check pointed at."""
         if item.app is not None and item.app.slug == "github-actions":
-            address = await self._door.location(f"/actions/jobs/{item.id}/logs", grant=READ_CHECKS)
+            address = await self._door.location(GET_JOB_LOG, item.id)
             if address is not None:
                 return await self._download(address)
-        path = f"/check-runs/{item.id}/annotations"
-        notes = await self._door.pages(wire.Annotation, path, grant=READ_CHECKS)
+        notes = await self._door.pages(wire.Annotation, LIST_ANNOTATIONS, item.id)
         return "\n".join(f"{note.path}:{note.start_line}: {note.message or ''}" for note in notes)[-LOG_END:]
 
     async def _download(self, address: str) -> str:

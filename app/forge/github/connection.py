@@ -70,10 +70,6 @@ class RepositoryId:
     owner: str
     name: str
 
-    @property
-    def path(self) -> str:
-        return f"/repos/{self.owner}/{self.name}"
-
 
 @dataclass(frozen=True, slots=True)
 class Credentials:

@@ -115,17 +115,6 @@ query CommentEdit($id: ID!) {
 }
 """
 
-DOCUMENTS = (
-    VIEWER,
-    EDITED_SINCE,
-    BODY_HTML,
-    REVIEW_THREADS,
-    THREAD_STATE,
-    RESOLVE_THREAD,
-    LINKED_PULL_REQUESTS,
-    COMMENT_EDIT,
-)
-
 
 class Node(Wire):
     """Fields have our names and are read by GitHub's."""

@@ -6,9 +6,22 @@ from app.forge.base import CheckRun, PullRequest, Reaction, Target
 from app.forge.errors import NeedsHuman, TryAgain
 from app.forge.github import wire
 from app.forge.github.branches import Branches
+from app.forge.github.calls import (
+    ADD_LABELS,
+    CREATE_COMMENT,
+    CREATE_PULL,
+    LIST_ISSUE_COMMENTS,
+    LIST_ISSUE_LABELS,
+    REACT_TO_COMMENT,
+    REACT_TO_ISSUE,
+    REACT_TO_PULL_COMMENT,
+    REMOVE_LABEL,
+    UPDATE_COMMENT,
+    UPDATE_PULL,
+)
 from app.forge.github.checks import Checks
 from app.forge.github.connection import Connection, RepositoryId
-from app.forge.github.door import PROPOSE, TALK, Door, quoted
+from app.forge.github.door import Door
 from app.forge.github.identity import Bot, who_we_are
 from app.forge.github.proposals import Proposals
 from app.forge.github.reads import Reader
@@ -16,7 +29,7 @@ from app.forge.github.threads import Threads
 from app.forge.markers import marked, says
 from app.gitstore import GitStore
 
-_REACTED = {"issue": "/issues/{}", "comment": "/issues/comments/{}", "review comment": "/pulls/comments/{}"}
+_REACT = {"issue": REACT_TO_ISSUE, "comment": REACT_TO_COMMENT, "review comment": REACT_TO_PULL_COMMENT}
 
 
 class GitHubForge:
@@ -64,7 +77,7 @@ class GitHubForge:
             raise NeedsHuman(f"The pull request #{there.number} was {what}; it is not opened again.")
         if (there.title, there.body) != (wanted.title, wanted.body):
             body = {"title": wanted.title, "body": wanted.body}
-            await self._door.change(wire.PullRequest, "PATCH", f"/pulls/{there.number}", grant=PROPOSE, body=body)
+            await self._door.change(wire.PullRequest, UPDATE_PULL, there.number, body=body)
         return there.url
 
     async def ensure_dress(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
@@ -77,34 +90,30 @@ class GitHubForge:
         text = marked(body, key)
         there = await self._comment(key)
         if there is None:
-            path = f"/issues/{self.number}/comments"
 
             async def write() -> str:
-                return (await self._door.change(wire.Comment, "POST", path, grant=TALK, body={"body": text})).html_url
+                made = await self._door.change(wire.Comment, CREATE_COMMENT, self.number, body={"body": text})
+                return made.html_url
 
             return await _once(write, lambda: self._address(key))
         if there.body != text:
-            path = f"/issues/comments/{there.id}"
-            await self._door.change(wire.Comment, "PATCH", path, grant=TALK, body={"body": text})
+            await self._door.change(wire.Comment, UPDATE_COMMENT, there.id, body={"body": text})
         return there.html_url
 
     async def ensure_reaction(self, target: Target, content: Reaction) -> None:
         """GitHub itself keeps one reaction of a kind for each account."""
-        path = _REACTED[target.kind].format(int(target.id))
-        await self._door.change(dict, "POST", f"{path}/reactions", grant=TALK, body={"content": content})
+        await self._door.change(dict, _REACT[target.kind], target.id, body={"content": content})
 
     async def ensure_labels(self, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
         """Have the first, have not the second; labels of others stay."""
-        found = await self._door.pages(wire.Label, f"/issues/{self.number}/labels")
+        found = await self._door.pages(wire.Label, LIST_ISSUE_LABELS, self.number)
         there = {label.name.casefold(): label.name for label in found}
         missing = [label for label in add if label.casefold() not in there]
         if missing:
-            path = f"/issues/{self.number}/labels"
-            await self._door.change(list, "POST", path, grant=TALK, body={"labels": missing})
+            await self._door.change(list, ADD_LABELS, self.number, body={"labels": missing})
         for label in remove:
             if label.casefold() in there:
-                path = f"/issues/{self.number}/labels{quoted(there[label.casefold()])}"
-                await self._door.remove(path, grant=TALK)
+                await self._door.remove(REMOVE_LABEL, self.number, there[label.casefold()])
 
     async def ensure_check_run(self, wanted: CheckRun) -> str:
         return await self.checks.ensure(wanted)
@@ -126,7 +135,7 @@ class GitHubForge:
         }
 
         async def make() -> str:
-            return (await self._door.change(wire.PullRequest, "POST", "/pulls", grant=PROPOSE, body=body)).html_url
+            return (await self._door.change(wire.PullRequest, CREATE_PULL, body=body)).html_url
 
         async def look() -> str:
             there = await self.reads.pull_request_of(wanted.branch)
@@ -140,7 +149,7 @@ class GitHubForge:
 
     async def _comment(self, key: str) -> wire.Comment | None:
         """Our own comment with the key's mark. A stranger who copies the mark is not us."""
-        found = await self._door.pages(wire.Comment, f"/issues/{self.number}/comments")
+        found = await self._door.pages(wire.Comment, LIST_ISSUE_COMMENTS, self.number)
         ours = (item for item in found if item.user is not None and item.user.login == self.bot.login)
         return next((item for item in ours if says(item.body or "", key)), None)
 

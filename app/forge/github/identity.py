@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from app.forge.github import wire
+from app.forge.github.calls import GET_USER
 from app.forge.github.connection import Bearer
-from app.forge.github.door import Door, quoted
+from app.forge.github.door import Door
 from app.task import Person
 
 
@@ -33,6 +34,6 @@ async def who_we_are(door: Door) -> Bot:
 
 async def _asked(door: Door) -> Bot:
     login = await door.presence.login()
-    account = await door.read_account(wire.Account, f"/users{quoted(login)}")
+    account = await door.read(wire.Account, GET_USER, login)
     address = f"{account.id}+{login}@{door.app.host.noreply}"
     return Bot(login=login, person=Person(name=login, email=address), user=account.id)

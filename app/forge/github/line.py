@@ -9,6 +9,7 @@ from githubkit.exception import GitHubException, RequestError, RequestFailed
 from pydantic import TypeAdapter, ValidationError
 
 from app.forge.errors import ForgeError, NoAccess, TryAgain, WaitUntil
+from app.forge.github.calls import Call
 from app.forge.github.connection import Connection
 from app.forge.github.failures import WAIT_UNTOLD, failure_of, refusal_of
 from app.forge.pace import Pace
@@ -33,22 +34,26 @@ class Line:
     async def ask(
         self,
         client: GitHub[Any],
-        method: str,
-        path: str,
-        *,
+        call: Call,
+        *values: str | int,
+        address: str = "",
         params: Mapping[str, str | int] | None = None,
         body: Mapping[str, Any] | None = None,
         raw: bool = False,
         mutation: bool = False,
     ) -> httpx.Response:
-        """One request in its turn. A token that is refused is replaced once: a 401 was not carried out."""
+        """One request in its turn, at `address` where a page before it named that.
+
+        A token that is refused is replaced once: a 401 was not carried out.
+        """
+        path = address or (self._app.host.graphql_url if call.text else call.at(*values))
         headers = {"X-GitHub-Api-Version": self._app.host.rest_version}
         if raw:
             headers["Accept"] = "application/vnd.github.raw+json"
 
         async def send() -> httpx.Response:
             async with self._pace.turn(mutation=mutation):
-                answer = await client.arequest(method, path, params=params, json=body, headers=headers)
+                answer = await client.arequest(call.method, path, params=params, json=body, headers=headers)
             return answer.raw_response
 
         try:

@@ -10,21 +10,14 @@ from githubkit.exception import GitHubException
 from pydantic import Field
 
 from app.errors import AgentFixError
+from app.forge.github.calls import BY_APP, CONVERT_MANIFEST, grant
 from app.forge.github.connection import TIMEOUT, Host
 from app.forge.github.failures import failure_of
 from app.forge.github.line import parsed
 from app.forge.github.wire import Wire
 from app.forge.pace import utc_now
 
-PERMISSIONS: Final = {
-    "metadata": "read",
-    "contents": "write",
-    "issues": "write",
-    "pull_requests": "write",
-    "checks": "write",
-    "actions": "read",
-    "statuses": "read",
-}
+PERMISSIONS: Final = grant(BY_APP)
 """The least. Without `workflows` GitHub itself refuses a commit that touches one."""
 EVENTS: Final = (
     "issues",
@@ -89,7 +82,7 @@ async def exchange(host: Host, code: str, *, transport: httpx.AsyncBaseTransport
     headers = {"X-GitHub-Api-Version": host.rest_version}
     try:
         async with GitHub(UnauthAuthStrategy(), config=config) as client:
-            answer = await client.arequest("POST", f"/app-manifests/{code}/conversions", headers=headers)
+            answer = await client.arequest(CONVERT_MANIFEST.method, CONVERT_MANIFEST.at(code), headers=headers)
     except GitHubException as error:
         raise failure_of(error, utc_now()) from None
     return parsed(NewApp, answer.raw_response)

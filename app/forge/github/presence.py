@@ -5,8 +5,9 @@ from typing import Final, Protocol
 from app.forge.base import GIVEN
 from app.forge.errors import NeedsHuman, NoAccess
 from app.forge.github import wire
+from app.forge.github.calls import GET_REPOSITORY, GET_SELF, VIEWER
 from app.forge.github.connection import App, Bearer, Connection, Grant
-from app.forge.github.documents import VIEWER, ViewerAnswer
+from app.forge.github.documents import ViewerAnswer
 from app.forge.github.line import Line, Missing, parsed
 from app.forge.github.registration import Registration
 
@@ -24,7 +25,7 @@ class Presence(Protocol):
         """The installation that opens this repository now; None where it is closed to us."""
         ...
 
-    async def lend(self, installation: int, repository: int, grant: Grant) -> str:
+    async def lend(self, installation: int, repository: int, permissions: Grant) -> str:
         """A token for git, to be given back."""
         ...
 
@@ -41,35 +42,35 @@ class Guest:
     async def login(self) -> str:
         """A person's token says so itself; an App's, a workflow's among them, by GraphQL only."""
         try:
-            return (await self._read("/user")).login
+            return (await self._read_self()).login
         except NoAccess:
             return await self._viewer()
 
     async def serving(self, owner: str, name: str) -> int | None:
-        client, path = self._bearer.as_bearer(self._bearer.token), f"/repos/{owner}/{name}"
+        client = self._bearer.as_bearer(self._bearer.token)
         try:
-            await self._line.patiently(lambda: self._line.ask(client, "GET", path))
+            await self._line.patiently(lambda: self._line.ask(client, GET_REPOSITORY, owner, name))
         except Missing:
             return None
         return GIVEN
 
-    async def lend(self, installation: int, repository: int, grant: Grant) -> str:
+    async def lend(self, installation: int, repository: int, permissions: Grant) -> str:
         return self._bearer.token
 
     async def give_back(self, installation: int, token: str) -> None:
         return
 
     async def _viewer(self) -> str:
-        client, path = self._bearer.as_bearer(self._bearer.token), self._bearer.host.graphql_url
+        client = self._bearer.as_bearer(self._bearer.token)
         try:
-            answer = await self._line.ask(client, "POST", path, body={"query": VIEWER})
+            answer = await self._line.ask(client, VIEWER, body={"query": VIEWER.text})
         except (NoAccess, NeedsHuman):
             return ACTIONS_BOT
         return parsed(ViewerAnswer, answer).login or ACTIONS_BOT
 
-    async def _read(self, path: str) -> wire.Account:
+    async def _read_self(self) -> wire.Account:
         client = self._bearer.as_bearer(self._bearer.token)
-        answer = await self._line.patiently(lambda: self._line.ask(client, "GET", path))
+        answer = await self._line.patiently(lambda: self._line.ask(client, GET_SELF))
         return parsed(wire.Account, self._line.in_place(answer))
 
 

@@ -5,7 +5,15 @@ from collections.abc import Callable, Iterable, Sequence
 from app.forge.errors import NeedsHuman
 from app.forge.facts import PullRequestFacts
 from app.forge.github import wire
-from app.forge.github.door import PROPOSE, TALK, Door
+from app.forge.github.calls import (
+    ADD_LABELS,
+    LIST_ISSUE_LABELS,
+    LIST_REVIEWERS,
+    LIST_REVIEWS,
+    REQUEST_REVIEWERS,
+    UPDATE_PULL,
+)
+from app.forge.github.door import Door
 from app.forge.github.reads import Reader
 
 
@@ -20,10 +28,10 @@ class Proposals:
     async def dress(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
         """Add what is missing; labels and people that others put there stay. Returns the address."""
         there = await self._open(await self._reads.pull_request_of(branch))
-        path = f"/issues/{there.number}/labels"
-        found = {label.name.casefold() for label in await self._door.pages(wire.Label, path)}
+        labelled = await self._door.pages(wire.Label, LIST_ISSUE_LABELS, there.number)
+        found = {label.name.casefold() for label in labelled}
         if missing := [label for label in labels if label.casefold() not in found]:
-            await self._door.change(list, "POST", path, grant=TALK, body={"labels": missing})
+            await self._door.change(list, ADD_LABELS, there.number, body={"labels": missing})
         if reviewers:
             await self._ask(there.number, reviewers)
         return there.url
@@ -33,7 +41,7 @@ class Proposals:
         there = await self._open(await self._reads.pull_request(number))
         body = amend(there.body)
         if body != there.body:
-            await self._door.change(wire.PullRequest, "PATCH", f"/pulls/{number}", grant=PROPOSE, body={"body": body})
+            await self._door.change(wire.PullRequest, UPDATE_PULL, number, body={"body": body})
         return there.url
 
     async def tell(self, branch: str, commit: str, amend: Callable[[str], str], *, close: bool) -> str:
@@ -47,7 +55,7 @@ class Proposals:
         if close and there.head == commit:
             wanted["state"] = "closed"
         if wanted:
-            await self._door.change(wire.PullRequest, "PATCH", f"/pulls/{there.number}", grant=PROPOSE, body=wanted)
+            await self._door.change(wire.PullRequest, UPDATE_PULL, there.number, body=wanted)
         return there.url
 
     async def _open(self, there: PullRequestFacts | None) -> PullRequestFacts:
@@ -61,8 +69,8 @@ class Proposals:
 
     async def _ask(self, number: int, reviewers: Sequence[str]) -> None:
         """Ask for reviews. Who was asked or has answered is not asked again; one who cannot be is told."""
-        asked = await self._door.read(wire.RequestedReviewers, f"/pulls/{number}/requested_reviewers")
-        reviews = await self._door.pages(wire.Review, f"/pulls/{number}/reviews")
+        asked = await self._door.read(wire.RequestedReviewers, LIST_REVIEWERS, number)
+        reviews = await self._door.pages(wire.Review, LIST_REVIEWS, number)
         there = {account.login.casefold() for account in asked.users}
         there |= {team.slug.casefold() for team in asked.teams}
         there |= {review.user.login.casefold() for review in reviews if review.user is not None}
@@ -73,8 +81,7 @@ class Proposals:
                 continue
             body = {"team_reviewers": [team]} if team else {"reviewers": [reviewer]}
             try:
-                path = f"/pulls/{number}/requested_reviewers"
-                await self._door.change(dict, "POST", path, grant=PROPOSE, body=body)
+                await self._door.change(dict, REQUEST_REVIEWERS, number, body=body)
             except NeedsHuman:
                 refused.append(reviewer)
         if refused:

@@ -3,8 +3,9 @@
 from app.forge.errors import NeedsHuman
 from app.forge.facts import CommitFacts, LinkedFacts, PullRequestFacts
 from app.forge.github import wire
-from app.forge.github.documents import LINKED_PULL_REQUESTS, LinkedAnswer
-from app.forge.github.door import READ, Door, quoted
+from app.forge.github.calls import COMPARE_COMMITS, LINKED_PULL_REQUESTS, LIST_PULL_COMMITS, LIST_PULLS
+from app.forge.github.documents import LinkedAnswer
+from app.forge.github.door import Door
 from app.forge.github.reads import pull_request_facts
 
 MOST_PAGES = 5
@@ -20,7 +21,7 @@ class Pulls:
     async def open(self, *, base: str = "") -> tuple[PullRequestFacts, ...]:
         """The open ones, the newest change first, or those against one branch; of very many the newest."""
         params = {"state": "open", "sort": "updated", "direction": "desc", **({"base": base} if base else {})}
-        found = await self._door.pages(wire.PullRequest, "/pulls", params=params, most=MOST_PAGES)
+        found = await self._door.pages(wire.PullRequest, LIST_PULLS, params=params, most=MOST_PAGES)
         return tuple(pull_request_facts(item) for item in found)
 
     async def linked(self, issue: int) -> tuple[LinkedFacts, ...]:
@@ -28,7 +29,7 @@ class Pulls:
         repository = self._door.repository
         variables = {"owner": repository.owner, "name": repository.name, "number": issue}
         try:
-            answer = await self._door.graphql(LinkedAnswer, LINKED_PULL_REQUESTS, variables, grant=READ)
+            answer = await self._door.graphql(LinkedAnswer, LINKED_PULL_REQUESTS, variables)
         except NeedsHuman:  # an older Enterprise Server, whose schema does not tell
             return ()
         if answer.repository is None or answer.repository.issue is None:
@@ -42,7 +43,7 @@ class Pulls:
 
     async def commits(self, number: int) -> tuple[CommitFacts, ...]:
         """The commits of a pull request, the oldest first; GitHub tells at most 250."""
-        found = await self._door.pages(wire.Commit, f"/pulls/{int(number)}/commits")
+        found = await self._door.pages(wire.Commit, LIST_PULL_COMMITS, number)
         return tuple(
             CommitFacts(
                 id=item.sha,
@@ -54,5 +55,5 @@ class Pulls:
 
     async def merge_base(self, base: str, head: str) -> str:
         """The commit that two commits have in common; NeedsHuman or Missing where they have none."""
-        path = f"/compare{quoted(f'{base}...{head}')}"
-        return (await self._door.read(wire.Comparison, path)).merge_base_commit.sha
+        found = await self._door.read(wire.Comparison, COMPARE_COMMITS, f"{base}...{head}")
+        return found.merge_base_commit.sha

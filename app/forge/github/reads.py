@@ -1,7 +1,6 @@
 """What we ask of GitHub before and while a job works: who may, what was written when, how the checks ended."""
 
 from datetime import datetime
-from urllib.parse import urlencode
 
 from app.forge.facts import (
     Actor,
@@ -14,8 +13,28 @@ from app.forge.facts import (
     ReviewFacts,
 )
 from app.forge.github import wire
-from app.forge.github.documents import EDITED_SINCE, EditedAnswer
-from app.forge.github.door import READ, Door, quoted
+from app.forge.github.calls import (
+    EDITED_SINCE,
+    GET_COMMIT,
+    GET_CONTENT,
+    GET_ISSUE,
+    GET_OTHER_APP,
+    GET_PERMISSION,
+    GET_PULL,
+    GET_REF,
+    GET_REPOSITORY,
+    GET_REPOSITORY_BY_ID,
+    GET_USER_BY_ID,
+    LIST_ISSUE_COMMENTS,
+    LIST_ISSUES,
+    LIST_MATCHING_REFS,
+    LIST_PULL_FILES,
+    LIST_PULLS,
+    LIST_REVIEWS,
+    SEARCH_ISSUES,
+)
+from app.forge.github.documents import EditedAnswer
+from app.forge.github.door import Door
 from app.forge.github.line import Missing
 from app.forge.github.registration import repository_facts
 from app.forge.github.talk import GHOST, review_facts
@@ -31,13 +50,11 @@ class Reader:
         self._door = door
 
     async def repository(self) -> RepositoryFacts:
-        return repository_facts(await self._door.read(wire.Repository, ""))
+        return repository_facts(await self._door.read(wire.Repository, GET_REPOSITORY))
 
     async def whereabouts(self) -> RepositoryFacts:
         """The repository by its number, whatever it is called by now."""
-        return repository_facts(
-            await self._door.read_account(wire.Repository, f"/repositories/{self._door.repository.id}")
-        )
+        return repository_facts(await self._door.read(wire.Repository, GET_REPOSITORY_BY_ID, self._door.repository.id))
 
     async def installation(self) -> int | None:
         """The installation that this repository is in, as GitHub says; None where there is none, or it is suspended."""
@@ -46,8 +63,8 @@ class Reader:
 
     async def actor(self, user: int) -> Actor:
         """What an account may do here, asked by its number: a login can change hands between two requests."""
-        account = await self._door.read_account(wire.Account, f"/user/{int(user)}")
-        found = await self._door.find(wire.Collaborator, f"/collaborators{quoted(account.login)}/permission")
+        account = await self._door.read(wire.Account, GET_USER_BY_ID, user)
+        found = await self._door.find(wire.Collaborator, GET_PERMISSION, account.login)
         same = found is not None and found.user is not None and found.user.id == user == account.id
         permission = _PERMISSIONS.get(found.permission, "none") if found and same else "none"
         address = f"{user}+{account.login}@{self._door.app.host.noreply}"
@@ -57,18 +74,18 @@ class Reader:
     async def application(self, slug: str) -> int | None:
         """The number of another App; None where it is somebody's private one, or gone."""
         try:
-            return (await self._door.read_account(wire.AppIdentity, f"/apps{quoted(slug)}")).id
+            return (await self._door.read(wire.AppIdentity, GET_OTHER_APP, slug)).id
         except Missing:
             return None
 
     async def issue(self, number: int) -> IssueFacts | None:
-        found = await self._door.find(wire.Issue, f"/issues/{int(number)}")
+        found = await self._door.find(wire.Issue, GET_ISSUE, number)
         return _issue(found) if found else None
 
     async def labelled(self, label: str) -> tuple[IssueFacts, ...]:
         """Open issues and pull requests with this label, the longest untouched first."""
         params = {"labels": label, "state": "open", "sort": "updated", "direction": "asc"}
-        return tuple(_issue(item) for item in await self._door.pages(wire.Issue, "/issues", params=params))
+        return tuple(_issue(item) for item in await self._door.pages(wire.Issue, LIST_ISSUES, params=params))
 
     async def searched(self, query: str) -> tuple[IssueFacts, ...]:
         """At most a hundred open issues of this repository that GitHub's search finds, in its order.
@@ -83,13 +100,12 @@ class Reader:
         asked = [word for word in words if not word.startswith(("sort:", "repo:", "org:", "user:"))]
         text = " ".join([*asked, f"repo:{repository.owner}/{repository.name}", "is:issue", "is:open"])
         params = {"q": text, "per_page": "100", **({"sort": sort, "order": order or "desc"} if sort else {})}
-        found = await self._door.read_account(wire.Searched, f"/search/issues?{urlencode(params)}")
+        found = await self._door.read(wire.Searched, SEARCH_ISSUES, params=params)
         return tuple(_issue(item) for item in found.items)
 
     async def branches(self, prefix: str) -> tuple[str, ...]:
         """Branches whose names begin so."""
-        path = f"/git/matching-refs/heads{quoted(*prefix.split('/'))}"
-        found = await self._door.pages(wire.Reference, path)
+        found = await self._door.pages(wire.Reference, LIST_MATCHING_REFS, f"heads/{prefix}")
         return tuple(item.ref.removeprefix("refs/heads/") for item in found)
 
     async def edited_since(self, number: int, moment: datetime) -> bool:
@@ -100,7 +116,7 @@ class Reader:
             "number": number,
             "moment": moment.isoformat(),
         }
-        answer = await self._door.graphql(EditedAnswer, EDITED_SINCE, variables, grant=READ)
+        answer = await self._door.graphql(EditedAnswer, EDITED_SINCE, variables)
         found = answer.repository.issue_or_pull_request
         if found is None:
             return True
@@ -108,29 +124,29 @@ class Reader:
 
     async def comments(self, number: int, before: datetime) -> tuple[CommentFacts, ...]:
         """Comments that stood, in these very words, before that moment."""
-        found = await self._door.pages(wire.Comment, f"/issues/{int(number)}/comments")
+        found = await self._door.pages(wire.Comment, LIST_ISSUE_COMMENTS, number)
         return tuple(_comment(item) for item in found if max(item.created_at, item.updated_at) < before)
 
     async def pull_request(self, number: int) -> PullRequestFacts | None:
-        found = await self._door.find(wire.PullRequest, f"/pulls/{int(number)}")
+        found = await self._door.find(wire.PullRequest, GET_PULL, number)
         return pull_request_facts(found) if found else None
 
     async def pull_request_of(self, branch: str) -> PullRequestFacts | None:
         """The open pull request of a branch of this repository, else the newest closed one."""
         params = {"head": f"{self._door.repository.owner}:{branch}", "state": "all"}
-        found = await self._door.pages(wire.PullRequest, "/pulls", params=params)
+        found = await self._door.pages(wire.PullRequest, LIST_PULLS, params=params)
         same = [item for item in found if item.head.ref == branch and self._is_ours(item)]
         same.sort(key=lambda item: (item.state == "open", item.number))
         return pull_request_facts(same[-1]) if same else None
 
     async def reviews(self, number: int, before: datetime | None = None) -> tuple[ReviewFacts, ...]:
         """Reviews submitted before that moment, or all."""
-        found = await self._door.pages(wire.Review, f"/pulls/{int(number)}/reviews")
+        found = await self._door.pages(wire.Review, LIST_REVIEWS, number)
         submitted = (facts for item in found if (facts := review_facts(item)) is not None)
         return tuple(facts for facts in submitted if before is None or facts.submitted_at < before)
 
     async def changed_files(self, number: int) -> tuple[ChangedFile, ...]:
-        found = await self._door.pages(wire.File, f"/pulls/{int(number)}/files")
+        found = await self._door.pages(wire.File, LIST_PULL_FILES, number)
         return tuple(
             ChangedFile(
                 path=item.filename,
@@ -144,16 +160,16 @@ class Reader:
 
     async def file(self, path: str, ref: str = "") -> bytes | None:
         """A file's bytes at the default branch, or at `ref`."""
-        return await self._door.content(f"/contents{quoted(*path.split('/'))}", params={"ref": ref} if ref else None)
+        return await self._door.content(GET_CONTENT, path, params={"ref": ref} if ref else None)
 
     async def head(self, branch: str) -> str | None:
         """The commit that a branch is at."""
-        found = await self._door.find(wire.Reference, f"/git/ref/heads{quoted(*branch.split('/'))}")
+        found = await self._door.find(wire.Reference, GET_REF, f"heads/{branch}")
         return found.object.sha if found else None
 
     async def author_address(self, commit: str) -> str:
         """The author's address of a commit, as the commit says."""
-        found = await self._door.read(wire.Commit, f"/commits{quoted(commit)}")
+        found = await self._door.read(wire.Commit, GET_COMMIT, commit)
         return (found.commit.author.email if found.commit.author else None) or ""
 
     def _is_ours(self, item: wire.PullRequest) -> bool:

@@ -5,8 +5,17 @@ from typing import Any
 
 from app.forge.facts import Account, CommentFacts, EditFacts, HappenedFacts, InlineFacts, ReviewFacts
 from app.forge.github import wire
-from app.forge.github.documents import COMMENT_EDIT, CommentEditAnswer
-from app.forge.github.door import READ, Door
+from app.forge.github.calls import (
+    COMMENT_EDIT,
+    GET_COMMENT,
+    GET_PULL_COMMENT,
+    GET_REVIEW,
+    LIST_ALL_COMMENTS,
+    LIST_ALL_PULL_COMMENTS,
+    LIST_ISSUE_EVENTS,
+)
+from app.forge.github.documents import CommentEditAnswer
+from app.forge.github.door import Door
 
 GHOST = wire.Account()
 _ASCENDING = {"sort": "updated", "direction": "asc"}
@@ -20,32 +29,32 @@ class Talk:
 
     async def comment(self, number: int) -> CommentFacts | None:
         """A comment on an issue or pull request; None where it was deleted."""
-        found = await self._door.find(wire.Comment, f"/issues/comments/{int(number)}")
+        found = await self._door.find(wire.Comment, GET_COMMENT, number)
         return comment_facts(found) if found else None
 
     async def inline(self, number: int) -> InlineFacts | None:
         """A comment on lines of a pull request."""
-        found = await self._door.find(wire.ReviewComment, f"/pulls/comments/{int(number)}")
+        found = await self._door.find(wire.ReviewComment, GET_PULL_COMMENT, number)
         return inline_facts(found) if found else None
 
     async def review(self, pull: int, number: int) -> ReviewFacts | None:
-        found = await self._door.find(wire.Review, f"/pulls/{int(pull)}/reviews/{int(number)}")
+        found = await self._door.find(wire.Review, GET_REVIEW, pull, number)
         return review_facts(found) if found else None
 
     async def comments_since(self, moment: datetime) -> tuple[CommentFacts, ...]:
         """Comments of the whole repository that were written or edited since, the oldest change first."""
         params = {"since": _when(moment), **_ASCENDING}
-        found = await self._door.pages(wire.Comment, "/issues/comments", params=params)
+        found = await self._door.pages(wire.Comment, LIST_ALL_COMMENTS, params=params)
         return tuple(comment_facts(item) for item in found)
 
     async def inline_since(self, moment: datetime) -> tuple[InlineFacts, ...]:
         params = {"since": _when(moment), **_ASCENDING}
-        found = await self._door.pages(wire.ReviewComment, "/pulls/comments", params=params)
+        found = await self._door.pages(wire.ReviewComment, LIST_ALL_PULL_COMMENTS, params=params)
         return tuple(inline_facts(item) for item in found)
 
     async def happened(self, number: int) -> tuple[HappenedFacts, ...]:
         """What happened to one issue or pull request, in order."""
-        found = await self._door.pages(wire.IssueEvent, f"/issues/{int(number)}/events")
+        found = await self._door.pages(wire.IssueEvent, LIST_ISSUE_EVENTS, number)
         return tuple(
             HappenedFacts(
                 event=item.event,
@@ -58,10 +67,10 @@ class Talk:
 
     async def edit(self, comment: int) -> EditFacts | None:
         """How a comment stands and who edited it last; None where it is gone."""
-        found = await self._door.find(wire.Comment, f"/issues/comments/{int(comment)}")
+        found = await self._door.find(wire.Comment, GET_COMMENT, comment)
         if found is None:
             return None
-        answer = await self._door.graphql(CommentEditAnswer, COMMENT_EDIT, {"id": found.node_id}, grant=READ)
+        answer = await self._door.graphql(CommentEditAnswer, COMMENT_EDIT, {"id": found.node_id})
         node = answer.node
         if node is None:
             return None

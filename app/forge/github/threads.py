@@ -6,16 +6,15 @@ from datetime import datetime
 from app.forge.errors import TryAgain
 from app.forge.facts import ThreadComment, ThreadFacts
 from app.forge.github import wire
-from app.forge.github.documents import (
+from app.forge.github.calls import (
+    LIST_PULL_COMMENTS,
+    REPLY_TO_PULL_COMMENT,
     RESOLVE_THREAD,
     REVIEW_THREADS,
     THREAD_STATE,
-    ThreadCommentNode,
-    ThreadNode,
-    ThreadsAnswer,
-    ThreadStateAnswer,
 )
-from app.forge.github.door import PROPOSE, READ, Door
+from app.forge.github.documents import ThreadCommentNode, ThreadNode, ThreadsAnswer, ThreadStateAnswer
+from app.forge.github.door import Door
 from app.forge.markers import marked, says
 
 MOST_PAGES = 20
@@ -42,7 +41,7 @@ class Threads:
         after: str | None = None
         for _ in range(MOST_PAGES):
             asked = {**variables, "after": after}
-            answer = await self._door.graphql(ThreadsAnswer, REVIEW_THREADS, asked, grant=READ)
+            answer = await self._door.graphql(ThreadsAnswer, REVIEW_THREADS, asked)
             if answer.repository.pull_request is None:
                 break
             page = answer.repository.pull_request.review_threads
@@ -58,9 +57,9 @@ class Threads:
         """Answer a thread once; `comment` is the number of any of its comments. Returns the answer's address."""
         if there := await self._reply(number, key):
             return there
-        path = f"/pulls/{int(number)}/comments/{int(comment)}/replies"
+        text = {"body": marked(body, key)}
         try:
-            made = await self._door.change(wire.Comment, "POST", path, grant=PROPOSE, body={"body": marked(body, key)})
+            made = await self._door.change(wire.Comment, REPLY_TO_PULL_COMMENT, number, comment, body=text)
         except TryAgain:
             if there := await self._reply(number, key):
                 return there
@@ -69,12 +68,12 @@ class Threads:
 
     async def ensure_resolved(self, thread: str) -> None:
         """Mark a thread as resolved; one that is gone needs nothing."""
-        answer = await self._door.graphql(ThreadStateAnswer, THREAD_STATE, {"id": thread}, grant=READ)
+        answer = await self._door.graphql(ThreadStateAnswer, THREAD_STATE, {"id": thread})
         if answer.node is not None and not answer.node.is_resolved:
-            await self._door.graphql(dict, RESOLVE_THREAD, {"id": thread}, grant=PROPOSE, mutation=True)
+            await self._door.graphql(dict, RESOLVE_THREAD, {"id": thread})
 
     async def _reply(self, number: int, key: str) -> str:
-        found = await self._door.pages(wire.Comment, f"/pulls/{int(number)}/comments")
+        found = await self._door.pages(wire.Comment, LIST_PULL_COMMENTS, number)
         ours = (item for item in found if item.user is not None and item.user.login == self._login)
         return next((item.html_url for item in ours if says(item.body or "", key)), "")
 

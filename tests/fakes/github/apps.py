@@ -9,8 +9,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from app.forge.github.calls import GET_REPOSITORY_BY_ID
 from tests.fakes.github.gate import Refusal
-from tests.fakes.github.server import FakeGitHub
+from tests.fakes.github.server import FakeGitHub, listed
 from tests.fakes.github.shapes import shaped
 from tests.fakes.github.views import (
     account_view,
@@ -84,7 +85,7 @@ def _route(github: Callable[[], FakeGitHub], method: str, path: str, handler: Ha
             if path == "/app" or path.startswith(("/app/", "/repos/")):
                 fake.gate.app(header)
             else:
-                fake.gate.token(header)
+                fake.gate.use(header, listed(method, request.url.path))
             answer = handler(fake, request, raw)
             return answer if isinstance(answer, Response) else fake.answer(request, *answer)
         except Refusal as refusal:
@@ -133,7 +134,7 @@ def _repository(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tu
     repo = fake.world.repos.get(request.path_params["id"])
     if repo is None:
         raise Refusal(404, "Not Found")
-    fake.gate.enter(request.headers["authorization"], repo, "metadata", "read")
+    fake.gate.enter(request.headers["authorization"], repo, GET_REPOSITORY_BY_ID)
     return 200, repo_view(repo)
 
 

@@ -12,7 +12,7 @@ from tests.fakes.github.views import check_view, status_view
 from tests.fakes.github.world import Check
 
 
-@rest("GET", "/commits/{sha}/check-runs", "checks")
+@rest("GET", "/commits/{sha}/check-runs")
 def list_checks(ask: Ask) -> Answer:
     found = [check for check in ask.repo.checks if check.head_sha == ask.params["sha"]]
     if name := ask.query.get("check_name"):
@@ -23,7 +23,7 @@ def list_checks(ask: Ask) -> Answer:
     return 200, {"total_count": len(found), "check_runs": [check_view(check) for check in found]}
 
 
-@rest("POST", "/check-runs", "checks", "write")
+@rest("POST", "/check-runs")
 def create_check(ask: Ask) -> Answer:
     slug = ask.world.bot.login.removesuffix("[bot]")
     check = Check(ask.world.number(), ask.body["name"], ask.body["head_sha"], slug, APP_ID)
@@ -32,7 +32,7 @@ def create_check(ask: Ask) -> Answer:
     return 201, check_view(check)
 
 
-@rest("PATCH", "/check-runs/{id:int}", "checks", "write")
+@rest("PATCH", "/check-runs/{id:int}")
 def update_check(ask: Ask) -> Answer:
     check = _found(ask)
     if check.app_id != APP_ID:
@@ -41,17 +41,17 @@ def update_check(ask: Ask) -> Answer:
     return 200, check_view(check)
 
 
-@rest("GET", "/check-runs/{id:int}/annotations", "checks")
+@rest("GET", "/check-runs/{id:int}/annotations")
 def list_annotations(ask: Ask) -> Answer:
     return 200, [shaped(models.CheckAnnotation, **note) for note in _found(ask).annotations]
 
 
-@rest("GET", "/commits/{sha}/status", "statuses")
+@rest("GET", "/commits/{sha}/status")
 def combined_status(ask: Ask) -> Answer:
     return 200, status_view(ask.repo, ask.params["sha"])
 
 
-@rest("GET", "/actions/jobs/{id:int}/logs", "actions")
+@rest("GET", "/actions/jobs/{id:int}/logs")
 def job_log(ask: Ask) -> Answer:
     return Response(status_code=302, headers={"location": f"{ask.world.logs}/{ask.repo.full_name}/{_found(ask).id}"})
 

@@ -11,6 +11,8 @@ import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from app.forge.github.calls import Call
+from tests.fakes.github.rights import allows
 from tests.fakes.github.world import Installation, Repo, Token, World
 
 APP_ID = 4_711
@@ -72,18 +74,23 @@ class Gate:
             raise Refusal(401, "Bad credentials")
         return token
 
-    def enter(self, header: str, repo: Repo, permission: str, access: str) -> Token:
-        """A token that opens this repository for this."""
+    def use(self, header: str, call: Call) -> Token:
+        """A token whose permissions suffice for this call."""
+        token = self.token(header)
+        if not allows(token.permissions, call):
+            raise Refusal(403, "Resource not accessible by integration")
+        return token
+
+    def enter(self, header: str, repo: Repo, call: Call) -> Token:
+        """A token that opens this repository for this call."""
         token = self.token(header)
         installation = self._world.installations.get(token.installation)
         if installation is None or repo.id not in token.repositories & installation.repositories:
             raise Refusal(404, "Not Found")
         if installation.suspended:
             raise Refusal(403, "This installation has been suspended")
-        granted = token.permissions.get(permission, "")
-        if granted not in {"write", access}:
-            raise Refusal(403, "Resource not accessible by integration")
-        if repo.archived and access == "write":
+        self.use(header, call)
+        if repo.archived and "write" in call.needs.values():
             raise Refusal(403, "Repository was archived so is read-only.")
         return token
 

@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from app.forge.github.calls import GIT_FETCH, GIT_PUSH
 from tests.fakes.github.gate import Refusal
 from tests.fakes.github.server import FakeGitHub
 from tests.loopback import git_over_http
@@ -30,7 +31,7 @@ async def _served(fake: FakeGitHub, request: Request) -> Response:
         raise Refusal(404, "Repository not found.")
     rest = request.path_params["rest"]
     writes = "receive-pack" in rest or "receive-pack" in request.url.query
-    fake.gate.enter(request.headers.get("authorization", ""), repo, "contents", "write" if writes else "read")
+    fake.gate.enter(request.headers.get("authorization", ""), repo, GIT_PUSH if writes else GIT_FETCH)
     if repo.moved:
         return Response(status_code=301, headers={"location": f"/moved/{rest}"})
     return await git_over_http(request, repo.path, rest)

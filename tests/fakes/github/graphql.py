@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tests.fakes.github.gate import Refusal
+from tests.fakes.github.rights import allows, call_of
 from tests.fakes.github.server import FakeGitHub
 from tests.fakes.github.views import when
 from tests.fakes.github.world import Issue, Repo, Thread, User
@@ -86,7 +87,13 @@ def graphql_route(github: Callable[[], FakeGitHub]) -> Route:
         installation = fake.world.installations.get(token.installation)
         opened = token.repositories & installation.repositories if installation else frozenset()
         open_repos = [repo for repo in fake.world.repos.values() if repo.id in opened]
-        root = Root(fake, open_repos, dict(token.permissions))
+        call = call_of("POST", "/graphql", body["query"])
+        if call is None:
+            raise AssertionError(f"not in app.forge.github.calls: {body['query']}")
+        if not allows(token.permissions, call):
+            message = "Resource not accessible by integration"
+            return JSONResponse({"data": None, "errors": [{"type": "FORBIDDEN", "message": message}]})
+        root = Root(fake, open_repos)
         result = graphql_sync(SCHEMA, body["query"], root, variable_values=body.get("variables"))
         answer: dict[str, Any] = {"data": result.data}
         if result.errors:
@@ -102,10 +109,9 @@ def graphql_route(github: Callable[[], FakeGitHub]) -> Route:
 class Root:
     """Resolvers; graphql-core calls a method where a dictionary holds one."""
 
-    def __init__(self, fake: FakeGitHub, repos: list[Repo], permissions: dict[str, str]) -> None:
+    def __init__(self, fake: FakeGitHub, repos: list[Repo]) -> None:
         self._fake = fake
         self._repos = repos
-        self._permissions = permissions
 
     def repository(self, _info: Any, owner: str, name: str) -> dict[str, Any]:
         repo = next((repo for repo in self._repos if repo.full_name == f"{owner}/{name}"), None)
@@ -125,8 +131,6 @@ class Root:
         return _thread(*found) if found else None
 
     def resolveReviewThread(self, _info: Any, input: dict[str, str]) -> dict[str, Any]:  # noqa: A002
-        if self._permissions.get("pull_requests") != "write":
-            raise _refused("FORBIDDEN", "Resource not accessible by integration")
         found = self._thread(input["threadId"])
         if found is None:
             raise _refused("NOT_FOUND", "Could not resolve to a node with the global id.")

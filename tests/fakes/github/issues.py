@@ -18,7 +18,7 @@ def checked(body: object) -> str:
     return body
 
 
-@rest("GET", "/issues", "issues")
+@rest("GET", "/issues")
 def list_issues(ask: Ask) -> Answer:
     wanted = [label for label in ask.query.get("labels", "").split(",") if label]
     state = ask.query.get("state", "open")
@@ -31,17 +31,17 @@ def list_issues(ask: Ask) -> Answer:
     return 200, [issue_view(ask.repo, issue) for issue in found]
 
 
-@rest("GET", "/issues/{number:int}", "issues")
+@rest("GET", "/issues/{number:int}")
 def get_issue(ask: Ask) -> Answer:
     return 200, issue_view(ask.repo, ask.issue)
 
 
-@rest("GET", "/issues/{number:int}/comments", "issues")
+@rest("GET", "/issues/{number:int}/comments")
 def list_comments(ask: Ask) -> Answer:
     return 200, [comment_view(ask.repo, ask.issue, ask.repo.comments[number]) for number in ask.issue.comments]
 
 
-@rest("POST", "/issues/{number:int}/comments", "issues", "write")
+@rest("POST", "/issues/{number:int}/comments")
 def create_comment(ask: Ask) -> Answer:
     if ask.issue.locked:
         raise Refusal(403, "Unable to create comment because issue is locked.")
@@ -49,7 +49,7 @@ def create_comment(ask: Ask) -> Answer:
     return 201, comment_view(ask.repo, ask.issue, comment)
 
 
-@rest("PATCH", "/issues/comments/{id:int}", "issues", "write")
+@rest("PATCH", "/issues/comments/{id:int}")
 def update_comment(ask: Ask) -> Answer:
     issue, comment = _found(ask)
     ask.world.edit(comment, checked(ask.body.get("body")))
@@ -64,12 +64,12 @@ def _found(ask: Ask) -> tuple[Issue, Comment]:
     raise Refusal(404, "Not Found")
 
 
-@rest("GET", "/issues/{number:int}/labels", "issues")
+@rest("GET", "/issues/{number:int}/labels")
 def list_labels(ask: Ask) -> Answer:
     return 200, [label_view(name) for name in ask.issue.labels]
 
 
-@rest("POST", "/issues/{number:int}/labels", "issues", "write")
+@rest("POST", "/issues/{number:int}/labels")
 def add_labels(ask: Ask) -> Answer:
     for name in ask.body["labels"]:
         if name not in ask.issue.labels:
@@ -77,7 +77,7 @@ def add_labels(ask: Ask) -> Answer:
     return 200, [label_view(name) for name in ask.issue.labels]
 
 
-@rest("DELETE", "/issues/{number:int}/labels/{label}", "issues", "write")
+@rest("DELETE", "/issues/{number:int}/labels/{label}")
 def remove_label(ask: Ask) -> Answer:
     if ask.params["label"] not in ask.issue.labels:
         raise Refusal(404, "Label does not exist")
@@ -94,17 +94,17 @@ def _react(ask: Ask, kind: str, number: int) -> Answer:
     return (200 if there else 201), reaction_view(ask.world, place, ask.world.bot.id, ask.body["content"])
 
 
-@rest("POST", "/issues/{number:int}/reactions", "issues", "write")
+@rest("POST", "/issues/{number:int}/reactions")
 def react_to_issue(ask: Ask) -> Answer:
     return _react(ask, "issues", ask.issue.number)
 
 
-@rest("POST", "/issues/comments/{id:int}/reactions", "issues", "write")
+@rest("POST", "/issues/comments/{id:int}/reactions")
 def react_to_comment(ask: Ask) -> Answer:
     return _react(ask, "issue comments", _found(ask)[1].id)
 
 
-@rest("POST", "/pulls/comments/{id:int}/reactions", "pull_requests", "write")
+@rest("POST", "/pulls/comments/{id:int}/reactions")
 def react_to_review_comment(ask: Ask) -> Answer:
     if ask.params["id"] not in ask.repo.comments:
         raise Refusal(404, "Not Found")

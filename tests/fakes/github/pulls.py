@@ -13,7 +13,7 @@ from tests.fakes.github.views import (
 from tests.fakes.github.world import Comment, Pull
 
 
-@rest("GET", "/pulls", "pull_requests")
+@rest("GET", "/pulls")
 def list_pulls(ask: Ask) -> Answer:
     state, head = ask.query.get("state", "open"), ask.query.get("head", "")
     owner, _, branch = head.partition(":")
@@ -27,7 +27,7 @@ def list_pulls(ask: Ask) -> Answer:
     return 200, [simple_pull_view(ask.repo, pull) for pull in reversed(found)]
 
 
-@rest("POST", "/pulls", "pull_requests", "write")
+@rest("POST", "/pulls")
 def create_pull(ask: Ask) -> Answer:
     head, base, branches = ask.body["head"], ask.body["base"], ask.repo.branches
     for name, field in ((head, "head"), (base, "base")):
@@ -50,12 +50,12 @@ def create_pull(ask: Ask) -> Answer:
     return 201, pull_view(ask.repo, issue)
 
 
-@rest("GET", "/pulls/{number:int}", "pull_requests")
+@rest("GET", "/pulls/{number:int}")
 def get_pull(ask: Ask) -> Answer:
     return 200, pull_view(ask.repo, ask.pull)
 
 
-@rest("PATCH", "/pulls/{number:int}", "pull_requests", "write")
+@rest("PATCH", "/pulls/{number:int}")
 def update_pull(ask: Ask) -> Answer:
     ask.pull.title = ask.body.get("title", ask.pull.title)
     ask.pull.body = ask.body.get("body", ask.pull.body)
@@ -63,25 +63,25 @@ def update_pull(ask: Ask) -> Answer:
     return 200, pull_view(ask.repo, ask.pull)
 
 
-@rest("GET", "/pulls/{number:int}/files", "pull_requests")
+@rest("GET", "/pulls/{number:int}/files")
 def list_files(ask: Ask) -> Answer:
     assert ask.pull.pull is not None
     return 200, files_view(ask.repo, ask.pull.pull)
 
 
-@rest("GET", "/pulls/{number:int}/reviews", "pull_requests")
+@rest("GET", "/pulls/{number:int}/reviews")
 def list_reviews(ask: Ask) -> Answer:
     return 200, [review_view(review) for review in ask.pull.reviews]
 
 
-@rest("GET", "/pulls/{number:int}/comments", "pull_requests")
+@rest("GET", "/pulls/{number:int}/comments")
 def list_inline(ask: Ask) -> Answer:
     number = ask.pull.number
     found = [comment for thread in ask.repo.threads if thread.number == number for comment in thread.comments]
     return 200, [inline_view(ask.repo, number, ask.repo.comments[comment]) for comment in found]
 
 
-@rest("POST", "/pulls/{number:int}/comments/{id:int}/replies", "pull_requests", "write")
+@rest("POST", "/pulls/{number:int}/comments/{id:int}/replies")
 def reply(ask: Ask) -> Answer:
     threads = [thread for thread in ask.repo.threads if thread.number == ask.pull.number]
     thread = next((thread for thread in threads if ask.params["id"] in thread.comments), None)
@@ -96,12 +96,12 @@ def reply(ask: Ask) -> Answer:
     return 201, inline_view(ask.repo, ask.pull.number, comment)
 
 
-@rest("GET", "/pulls/{number:int}/requested_reviewers", "pull_requests")
+@rest("GET", "/pulls/{number:int}/requested_reviewers")
 def list_requested(ask: Ask) -> Answer:
     return 200, requested_view(ask.world, ask.pull)
 
 
-@rest("POST", "/pulls/{number:int}/requested_reviewers", "pull_requests", "write")
+@rest("POST", "/pulls/{number:int}/requested_reviewers")
 def request_reviews(ask: Ask) -> Answer:
     """People have to be collaborators and not the author; a team has to be the owner's."""
     logins = {ask.world.users[user].login for user in ask.repo.collaborators if user in ask.world.users}

@@ -12,12 +12,12 @@ from tests.fakes.github.views import commit_view, permission_view, ref_view, rep
 from tests.repositories import git
 
 
-@rest("GET", "", "metadata")
+@rest("GET", "")
 def get_repo(ask: Ask) -> Answer:
     return 200, repo_view(ask.repo)
 
 
-@rest("GET", "/collaborators/{login}/permission", "metadata")
+@rest("GET", "/collaborators/{login}/permission")
 def get_permission(ask: Ask) -> Answer:
     user = next((user for user in ask.world.users.values() if user.login == ask.params["login"]), None)
     if user is None:
@@ -25,7 +25,7 @@ def get_permission(ask: Ask) -> Answer:
     return 200, permission_view(ask.repo, user)
 
 
-@rest("GET", "/contents/{path:path}", "contents")
+@rest("GET", "/contents/{path:path}")
 def get_content(ask: Ask) -> Answer:
     ref, path = ask.query.get("ref", "main"), ask.params["path"]
     if not ask.repo.branches:
@@ -43,7 +43,7 @@ def get_content(ask: Ask) -> Answer:
     return 200, shaped(models.ContentFile, path=path, name=name, sha=blob, size=len(whole), content=encoded)
 
 
-@rest("GET", "/git/ref/heads/{branch:path}", "contents")
+@rest("GET", "/git/ref/heads/{branch:path}")
 def get_ref(ask: Ask) -> Answer:
     if not ask.repo.branches:
         raise Refusal(409, "Git Repository is empty.")
@@ -53,12 +53,12 @@ def get_ref(ask: Ask) -> Answer:
     return 200, ref_view(ask.params["branch"], commit)
 
 
-@rest("GET", "/git/matching-refs/heads/{prefix:path}", "contents")
+@rest("GET", "/git/matching-refs/heads/{prefix:path}")
 def matching_refs(ask: Ask) -> Answer:
     found = {name: tip for name, tip in ask.repo.branches.items() if name.startswith(ask.params["prefix"])}
     return 200, [ref_view(name, tip) for name, tip in found.items()]
 
 
-@rest("GET", "/commits/{sha}", "contents")
+@rest("GET", "/commits/{sha}")
 def get_commit(ask: Ask) -> Answer:
     return 200, commit_view(ask.repo, ask.params["sha"])

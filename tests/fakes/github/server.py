@@ -11,8 +11,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from app.forge.github.calls import Call as GitHubCall
 from tests.fakes.github.faults import Fault
 from tests.fakes.github.gate import Gate, Refusal
+from tests.fakes.github.rights import call_of
 from tests.fakes.github.world import Issue, Repo, Token, World
 
 PREFIX = "/repos/{owner}/{name}"
@@ -57,14 +59,14 @@ class Ask:
 
 Answer = tuple[int, Any] | Response
 Handler = Callable[[Ask], Answer]
-ROUTES: list[tuple[str, str, str, str, Handler]] = []
+ROUTES: list[tuple[str, str, Handler]] = []
 
 
-def rest(method: str, path: str, permission: str, access: str = "read") -> Callable[[Handler], Handler]:
-    """A route below a repository, and what a token needs for it."""
+def rest(method: str, path: str) -> Callable[[Handler], Handler]:
+    """A route below a repository."""
 
     def register(handler: Handler) -> Handler:
-        ROUTES.append((method, path, permission, access, handler))
+        ROUTES.append((method, path, handler))
         return handler
 
     return register
@@ -117,13 +119,13 @@ class FakeGitHub:
         at = self.world.now.timestamp()
         return Call(request.method, request.url.path, at, body, self.world.tokens.get(value))
 
-    def _route(self, entry: tuple[str, str, str, str, Handler]) -> Route:
-        method, path, permission, access, handler = entry
+    def _route(self, entry: tuple[str, str, Handler]) -> Route:
+        method, path, handler = entry
 
         async def endpoint(request: Request) -> Response:
             try:
                 repo = self._repo(request)
-                self.gate.enter(request.headers.get("authorization", ""), repo, permission, access)
+                self.gate.enter(request.headers.get("authorization", ""), repo, listed(method, request.url.path))
                 if repo.moved:
                     return Response(status_code=301, headers={"location": f"/repositories/{repo.id}"})
                 raw = await request.body()
@@ -163,6 +165,14 @@ class FakeGitHub:
         if repo is None:
             raise Refusal(404, "Not Found")
         return repo
+
+
+def listed(method: str, path: str) -> GitHubCall:
+    """The row of a request in the product's table of calls."""
+    call = call_of(method, path)
+    if call is None:
+        raise AssertionError(f"{method} {path} is not in app.forge.github.calls")
+    return call
 
 
 def _http_date(world: World) -> str:

@@ -12,13 +12,13 @@ from tests.fakes.github.world import Comment, Happened, Issue
 from tests.repositories import git
 
 
-@rest("GET", "/issues/comments", "issues")
+@rest("GET", "/issues/comments")
 def list_repository_comments(ask: Ask) -> Answer:
     found = [(issue, ask.repo.comments[number]) for issue in ask.repo.issues.values() for number in issue.comments]
     return 200, [comment_view(ask.repo, issue, comment) for issue, comment in _since(ask, found)]
 
 
-@rest("GET", "/pulls/comments", "pull_requests")
+@rest("GET", "/pulls/comments")
 def list_repository_inline(ask: Ask) -> Answer:
     found = [
         (ask.repo.issues[thread.number], ask.repo.comments[number])
@@ -28,7 +28,7 @@ def list_repository_inline(ask: Ask) -> Answer:
     return 200, [inline_view(ask.repo, issue.number, comment) for issue, comment in _since(ask, found)]
 
 
-@rest("GET", "/issues/comments/{id:int}", "issues")
+@rest("GET", "/issues/comments/{id:int}")
 def get_comment(ask: Ask) -> Answer:
     for issue in ask.repo.issues.values():
         if ask.params["id"] in issue.comments:
@@ -36,7 +36,7 @@ def get_comment(ask: Ask) -> Answer:
     raise Refusal(404, "Not Found")
 
 
-@rest("GET", "/pulls/comments/{id:int}", "pull_requests")
+@rest("GET", "/pulls/comments/{id:int}")
 def get_inline(ask: Ask) -> Answer:
     for thread in ask.repo.threads:
         if ask.params["id"] in thread.comments:
@@ -44,7 +44,7 @@ def get_inline(ask: Ask) -> Answer:
     raise Refusal(404, "Not Found")
 
 
-@rest("GET", "/pulls/{number:int}/reviews/{id:int}", "pull_requests")
+@rest("GET", "/pulls/{number:int}/reviews/{id:int}")
 def get_review(ask: Ask) -> Answer:
     review = next((review for review in ask.pull.reviews if review.id == ask.params["id"]), None)
     if review is None:
@@ -52,12 +52,12 @@ def get_review(ask: Ask) -> Answer:
     return 200, review_view(review)
 
 
-@rest("GET", "/issues/{number:int}/events", "issues")
+@rest("GET", "/issues/{number:int}/events")
 def list_events(ask: Ask) -> Answer:
     return 200, [_event_view(ask, event) for event in ask.issue.events]
 
 
-@rest("GET", "/pulls/{number:int}/commits", "pull_requests")
+@rest("GET", "/pulls/{number:int}/commits")
 def list_commits(ask: Ask) -> Answer:
     assert ask.pull.pull is not None
     span = f"{ask.repo.branches[ask.pull.pull.base]}..{ask.repo.branches[ask.pull.pull.head]}"
@@ -65,7 +65,7 @@ def list_commits(ask: Ask) -> Answer:
     return 200, [_commit_view(ask, commit) for commit in ids]
 
 
-@rest("GET", "/compare/{span}", "contents")
+@rest("GET", "/compare/{span}")
 def compare(ask: Ask) -> Answer:
     base, _, head = ask.params["span"].partition("...")
     common = git(ask.repo.path, "merge-base", base, head, check=False)
