@@ -13,6 +13,7 @@ from app.forge.github.door import Door
 from app.forge.github.failures import refusal_of
 from app.forge.github.forge import GitHubForge, open_forge
 from app.forge.github.reads import Reader
+from app.forge.github.threads import Threads
 from app.gitstore import GitStore
 from app.redact import mask_tokens
 from tests.fakes.github.faults import Fault
@@ -223,18 +224,18 @@ def test_no_error_tells_a_token(token: str) -> None:
 
 
 async def test_a_graphql_answer_that_refuses_has_a_kind_too(ground: Ground) -> None:
-    reader = Reader(ground.door(ground.app()))
+    threads = Threads(ground.door(ground.app()), "agent-fix-test[bot]")
     moment = ground.world.now
     limit = '{"errors": [{"type": "RATE_LIMITED", "message": "API rate limit exceeded"}]}'
     ground.github.faults.append(Fault("POST /graphql", 200, body=limit))
     with pytest.raises(WaitUntil):
-        await reader.edited_since(1, moment)
+        await threads.of(1, moment)
     ground.world.tick(61)
     ground.github.faults.append(Fault("POST /graphql", 200, body='{"data": null}'))
-    assert not await reader.edited_since(1, moment), "one broken answer is asked for again"
+    assert await threads.of(1, moment) == (), "one broken answer is asked for again"
     ground.installation.repositories.clear()
     with pytest.raises(NoAccess):
-        await reader.edited_since(1, moment)
+        await threads.of(1, moment)
 
 
 def test_an_enterprise_server_is_spoken_to_at_its_own_addresses() -> None:
@@ -254,11 +255,11 @@ async def test_requests_of_an_enterprise_server_carry_its_version(ground: Ground
         seen.append(request)
         if request.url.path.endswith("/access_tokens"):
             return httpx.Response(201, json={"token": "ghs_x", "expires_at": "2099-01-01T00:00:00Z"})
-        return httpx.Response(200, json={"data": {"repository": {"issueOrPullRequest": None}}})
+        return httpx.Response(200, json={"data": {"repository": {"pullRequest": None}}})
 
     host = Host("https://ghe.example.com/api/v3", "https://ghe.example.com")
     app = App(host, Credentials(APP_ID, app_key()[0]), transport=httpx.MockTransport(answer))
-    await Reader(Door(app, 1, ground.repository)).edited_since(1, NOW)
+    await Threads(Door(app, 1, ground.repository), "agent-fix-test[bot]").of(1, NOW)
     assert [str(request.url) for request in seen] == [
         "https://ghe.example.com/api/v3/app/installations/1/access_tokens",
         "https://ghe.example.com/api/graphql",

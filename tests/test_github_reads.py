@@ -99,17 +99,6 @@ async def test_hundreds_of_comments_come_in_pages(ground: Ground) -> None:
     assert len([call for call in ground.github.calls if call.path.endswith("/comments")]) == 3
 
 
-async def test_an_edit_or_a_new_title_since_the_trigger_is_noticed(ground: Ground) -> None:
-    trigger = ground.world.tick()
-    assert not await reader(ground).edited_since(ground.issue.number, trigger)
-    ground.issue.renamed.append(ground.world.tick())
-    assert await reader(ground).edited_since(ground.issue.number, trigger)
-    ground.issue.renamed.clear()
-    ground.world.edit(ground.issue, "something else")
-    assert await reader(ground).edited_since(ground.issue.number, trigger)
-    assert await reader(ground).edited_since(99, trigger), "what is gone is not what was signed"
-
-
 async def test_files_are_bytes_of_the_default_branch(ground: Ground) -> None:
     ground.world.push_as_human(ground.repo, "evil", {".github/agent-fix.yml": "network: [evil.example]\n"})
     assert await reader(ground).file("README.md") == b"# Sample\n"

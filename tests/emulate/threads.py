@@ -2,7 +2,6 @@
 
 import base64
 import re
-from datetime import datetime
 from typing import Any
 
 from graphql import GraphQLError, graphql
@@ -90,7 +89,7 @@ class _Root:
             pulls = [pull for pull in await self._look(repo, "/pulls") if number in closed_by(pull["body"])]
             return {"nodes": [await self._pull(repo, pull["number"]) for pull in pulls]}
 
-        return {"__typename": "Issue", **_history(repo, number), "closedByPullRequestsReferences": closers}
+        return {"__typename": "Issue", "closedByPullRequestsReferences": closers}
 
     async def _pull(self, repo: Repo, number: int) -> View:
         found = await self._look(repo, f"/pulls/{number}")
@@ -102,7 +101,7 @@ class _Root:
 
         state = "MERGED" if found["merged_at"] else found["state"].upper()
         about = {"number": number, "state": state, "author": _account(found["user"])}
-        return {"__typename": "PullRequest", **about, **_history(repo, number), "reviewThreads": threads}
+        return {"__typename": "PullRequest", **about, "reviewThreads": threads}
 
     async def _threads(self, repo: Repo, number: int) -> list[View]:
         comments = await self._look(repo, f"/pulls/{number}/comments")
@@ -140,16 +139,6 @@ class _Root:
 
 def _ends(comment: View) -> tuple[int, int | None]:
     return comment["id"], comment["in_reply_to_id"]
-
-
-def _history(repo: Repo, number: int) -> View:
-    at, _ = repo.edited.get(f"issues/{number}", (None, ""))
-
-    def timeline(_info: Any, since: str = "", **_rest: Any) -> dict[str, int]:
-        moment = datetime.fromisoformat(since) if since else None
-        return {"filteredCount": sum(moment is None or at >= moment for at in repo.renamed.get(number, ()))}
-
-    return {"lastEditedAt": stamp(at) if at else None, "timelineItems": timeline}
 
 
 def _thread(repo: Repo, comments: list[View]) -> View:

@@ -129,21 +129,6 @@ async def test_comments_that_stood_so_before_a_moment(place: Place) -> None:
     assert await place.forge.reads.comments(place.issue, found.created_at) == ()
 
 
-async def test_an_edit_and_a_new_title_are_noticed(place: Place) -> None:
-    ada, reads = place.repository.as_user("ada"), place.forge.reads
-    trigger = datetime.now(UTC).replace(microsecond=0)
-    assert not await reads.edited_since(place.issue, trigger)
-    ada.label(place.issue, "bug")
-    assert not await reads.edited_since(place.issue, trigger)
-    ada.edit_issue(place.issue, body="something else")
-    assert await reads.edited_since(place.issue, trigger)
-    pull = await place.opened()
-    assert not await reads.edited_since(pull, trigger)
-    ada.edit_issue(pull, title="Another")
-    assert await reads.edited_since(pull, trigger)
-    assert await reads.edited_since(99, trigger), "what is gone is not what was signed"
-
-
 async def test_a_pull_request_with_its_files_reviews_and_threads(place: Place) -> None:
     number, reads = await place.opened(), place.forge.reads
     ada = place.repository.as_user("ada")
@@ -250,7 +235,7 @@ ATTEMPTS: dict[str, Callable[[GitHubForge, str], Awaitable[Any]]] = {
     "pull requests": lambda forge, _: forge.reads.pull_request_of(BRANCH),
     "file": lambda forge, _: forge.reads.file("README.md"),
     "head": lambda forge, _: forge.reads.head("main"),
-    "edits": lambda forge, _: forge.reads.edited_since(1, later()),
+    "threads": lambda forge, _: forge.threads.of(1, later()),
     "checks": lambda forge, head: forge.checks.of(head),
     "commit": lambda forge, head: forge.branches.bring(head),
     "comment": lambda forge, _: forge.ensure_comment("j1", "hello"),

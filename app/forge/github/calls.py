@@ -135,7 +135,6 @@ LIST_REVIEWERS = _repo("GET", "/pulls/{pull_number}/requested_reviewers", Purpos
 LIST_PULL_COMMENTS = _repo("GET", "/pulls/{pull_number}/comments", Purpose.READ, pull_requests="read")
 LIST_ALL_PULL_COMMENTS = _repo("GET", "/pulls/comments", Purpose.READ, pull_requests="read")
 GET_PULL_COMMENT = _repo("GET", "/pulls/comments/{comment_id}", Purpose.READ, pull_requests="read")
-EDITED_SINCE = _graphql(documents.EDITED_SINCE, Purpose.READ, issues="read", pull_requests="read")
 BODY_HTML = _graphql(documents.BODY_HTML, Purpose.READ, issues="read", pull_requests="read")
 COMMENT_EDIT = _graphql(documents.COMMENT_EDIT, Purpose.READ, issues="read", pull_requests="read")
 LINKED_PULL_REQUESTS = _graphql(documents.LINKED_PULL_REQUESTS, Purpose.READ, issues="read", pull_requests="read")

@@ -13,24 +13,6 @@ query Viewer {
 }
 """
 
-EDITED_SINCE = """
-query EditedSince($owner: String!, $name: String!, $number: Int!, $moment: DateTime!) {
-  repository(owner: $owner, name: $name) {
-    issueOrPullRequest(number: $number) {
-      __typename
-      ... on Issue {
-        lastEditedAt
-        renames: timelineItems(first: 1, since: $moment, itemTypes: [RENAMED_TITLE_EVENT]) { filteredCount }
-      }
-      ... on PullRequest {
-        lastEditedAt
-        renames: timelineItems(first: 1, since: $moment, itemTypes: [RENAMED_TITLE_EVENT]) { filteredCount }
-      }
-    }
-  }
-}
-"""
-
 BODY_HTML = """
 query BodyHtml($owner: String!, $name: String!, $number: Int!) {
   repository(owner: $owner, name: $name) {
@@ -120,23 +102,6 @@ class Node(Wire):
     """Fields have our names and are read by GitHub's."""
 
     model_config = ConfigDict(alias_generator=to_camel)
-
-
-class Count(Node):
-    filtered_count: int
-
-
-class Edited(Node):
-    last_edited_at: datetime | None = None
-    renames: Count
-
-
-class EditedRepository(Node):
-    issue_or_pull_request: Edited | None
-
-
-class EditedAnswer(Node):
-    repository: EditedRepository
 
 
 class Rendered(Node):

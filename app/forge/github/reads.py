@@ -14,7 +14,6 @@ from app.forge.facts import (
 )
 from app.forge.github import wire
 from app.forge.github.calls import (
-    EDITED_SINCE,
     GET_COMMIT,
     GET_CONTENT,
     GET_ISSUE,
@@ -33,7 +32,6 @@ from app.forge.github.calls import (
     LIST_REVIEWS,
     SEARCH_ISSUES,
 )
-from app.forge.github.documents import EditedAnswer
 from app.forge.github.door import Door
 from app.forge.github.line import Missing
 from app.forge.github.registration import repository_facts
@@ -107,20 +105,6 @@ class Reader:
         """Branches whose names begin so."""
         found = await self._door.pages(wire.Reference, LIST_MATCHING_REFS, f"heads/{prefix}")
         return tuple(item.ref.removeprefix("refs/heads/") for item in found)
-
-    async def edited_since(self, number: int, moment: datetime) -> bool:
-        """Whether title or body of an issue or pull request were changed at that moment or later."""
-        variables = {
-            "owner": self._door.repository.owner,
-            "name": self._door.repository.name,
-            "number": number,
-            "moment": moment.isoformat(),
-        }
-        answer = await self._door.graphql(EditedAnswer, EDITED_SINCE, variables)
-        found = answer.repository.issue_or_pull_request
-        if found is None:
-            return True
-        return found.renames.filtered_count > 0 or (found.last_edited_at is not None and found.last_edited_at >= moment)
 
     async def comments(self, number: int, before: datetime) -> tuple[CommentFacts, ...]:
         """Comments that stood, in these very words, before that moment."""

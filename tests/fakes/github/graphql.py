@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 from graphql import GraphQLError, build_schema, graphql_sync
@@ -30,26 +29,17 @@ type Repository {
   issue(number: Int!): Issue
 }
 union IssueOrPullRequest = Issue | PullRequest
-enum IssueTimelineItemsItemType { RENAMED_TITLE_EVENT }
-enum PullRequestTimelineItemsItemType { RENAMED_TITLE_EVENT }
-type IssueTimelineItemsConnection { filteredCount: Int! }
-type PullRequestTimelineItemsConnection { filteredCount: Int! }
 enum PullRequestState { OPEN CLOSED MERGED }
 type PullRequestConnection { nodes: [PullRequest] }
 type Issue {
   bodyHTML: HTML!
   closedByPullRequestsReferences(first: Int, includeClosedPrs: Boolean): PullRequestConnection
-  lastEditedAt: DateTime
-  timelineItems(first: Int, since: DateTime, itemTypes: [IssueTimelineItemsItemType!]): IssueTimelineItemsConnection!
 }
 type PullRequest {
   bodyHTML: HTML!
   number: Int!
   state: PullRequestState!
   author: Actor
-  lastEditedAt: DateTime
-  timelineItems(first: Int, since: DateTime, itemTypes: [PullRequestTimelineItemsItemType!]):
-    PullRequestTimelineItemsConnection!
   reviewThreads(first: Int, after: String): PullRequestReviewThreadConnection!
 }
 type PageInfo { hasNextPage: Boolean! endCursor: String }
@@ -143,10 +133,6 @@ class Root:
 
 
 def _issue(repo: Repo, issue: Issue) -> dict[str, Any]:
-    def timeline(_info: Any, since: str = "", **_rest: Any) -> dict[str, int]:
-        moment = datetime.fromisoformat(since) if since else None
-        return {"filteredCount": sum(moment is None or at >= moment for at in issue.renamed)}
-
     def threads(_info: Any, first: int = 50, after: str | None = None) -> dict[str, Any]:
         found = [thread for thread in repo.threads if thread.number == issue.number]
         start = int(after or 0)
@@ -165,8 +151,6 @@ def _issue(repo: Repo, issue: Issue) -> dict[str, Any]:
         "author": _account(issue.user),
         "bodyHTML": _SHOWN_IMAGE.sub(r'<img src="\1?jwt=signed" alt="">', issue.body),
         "closedByPullRequestsReferences": closers,
-        "lastEditedAt": when(issue.edited_at) if issue.edited_at else None,
-        "timelineItems": timeline,
         "reviewThreads": threads,
     }
 

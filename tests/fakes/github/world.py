@@ -106,8 +106,6 @@ class Issue:
     locked: bool = False
     labels: list[str] = field(default_factory=list)
     comments: list[int] = field(default_factory=list)
-    edited_at: datetime | None = None
-    renamed: list[datetime] = field(default_factory=list)
     pull: Pull | None = None
     reviews: list[Review] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
@@ -311,9 +309,7 @@ class World:
     def edit(self, thing: Issue | Comment, body: str, by: User | None = None) -> None:
         thing.body = body
         thing.updated_at = self.now
-        if isinstance(thing, Issue):
-            thing.edited_at = self.now
-        else:
+        if isinstance(thing, Comment):
             thing.editor = by or thing.user
 
     def start_thread(self, repo: Repo, issue: Issue, user: User, *, path: str, line: int, body: str) -> Thread:
