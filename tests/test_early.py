@@ -310,6 +310,7 @@ async def test_a_draft_that_could_not_be_opened_leaves_no_branch(desk: Desk, gro
     ground.repo.drafts = False
     await see(desk, ground)
     assert desk.standing(early_key(made.id)).state == "failed"
+    assert ground.repo.pulls == [], "nothing that is not verified is open for review"
     await stopped(desk, ground, made, "error")
     assert sorted(ground.repo.branches) == ["main"]
 

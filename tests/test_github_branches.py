@@ -102,6 +102,14 @@ async def test_a_protected_branch_is_a_matter_for_people(forge: GitHubForge, gro
     assert "rule of the repository" in caught.value.hint
 
 
+async def test_a_rule_that_wants_signed_commits_is_told_in_a_sentence(forge: GitHubForge, ground: Ground) -> None:
+    ground.repo.demand_signatures()
+    with pytest.raises(NeedsHuman, match="GH013") as caught:
+        await forge.ensure_branch(BRANCH, await commit(forge, ground, "half = 0.25\n"))
+    assert "wants signed commits" in caught.value.message
+    assert "agent-fix/" in caught.value.hint
+
+
 async def test_a_push_needs_only_contents_and_its_token_ends_with_it(forge: GitHubForge, ground: Ground) -> None:
     await forge.ensure_branch(BRANCH, await commit(forge, ground, "half = 0.25\n"))
     pushing = [token for token in ground.world.tokens.values() if token.permissions == {"contents": "write"}]

@@ -14,6 +14,8 @@ from tests.fakes.github.ground import Ground, make_ground
 from tests.fakes.github.publishing import BRANCH, commit, forge_at, opened, wanted
 from tests.fakes.github.world import Pull
 
+NO_DRAFTS = '{"message": "Draft pull requests are not supported in this repository."}'
+
 
 @pytest.fixture
 def ground(tmp_path: Path) -> Ground:
@@ -58,11 +60,46 @@ async def test_a_closed_pull_request_is_not_opened_again(forge: GitHubForge, gro
     assert len(ground.repo.pulls) == 1
 
 
-async def test_where_drafts_are_not_to_be_had_nothing_is_opened(forge: GitHubForge, ground: Ground) -> None:
+async def test_where_drafts_are_not_to_be_had_the_title_says_it(forge: GitHubForge, ground: Ground) -> None:
     ground.repo.drafts = False
-    with pytest.raises(NeedsHuman, match="Draft pull requests are not supported"):
-        await opened(forge, ground)
-    assert ground.repo.pulls == []
+    pull = await opened(forge, ground)
+    assert pull.pull is not None
+    assert (pull.pull.draft, pull.title) == (False, "Draft: Fix: totals")
+    assert "plan has no draft pull requests" in pull.body
+    assert "Fixes #1" in pull.body
+    before = len(ground.github.mutations())
+    await forge.ensure_pull_request(wanted())
+    assert len(ground.github.mutations()) == before, "found again, and nothing is said where nothing changed"
+    await forge.ensure_pull_request(wanted(title="Fix: all totals", body="Fixes #1, better"))
+    assert pull.title == "Draft: Fix: all totals"
+    assert pull.body.count("no draft pull requests") == pull.body.count("Fixes #1, better") == 1
+    assert len(ground.repo.pulls) == 1
+
+
+async def test_a_title_from_which_a_person_took_the_draft_stays_without(forge: GitHubForge, ground: Ground) -> None:
+    ground.repo.drafts = False
+    pull = await opened(forge, ground)
+    pull.title = "Fix: totals"
+    await forge.ensure_pull_request(wanted(body="Fixes #1, better"))
+    assert pull.title == "Fix: totals"
+
+
+async def test_an_answer_that_was_lost_makes_no_second_one_where_there_are_no_drafts(
+    forge: GitHubForge, ground: Ground
+) -> None:
+    ground.repo.drafts = False
+    await forge.ensure_branch(BRANCH, await commit(forge, ground, "half = 0.25\n"))
+    ground.github.faults.append(Fault("POST /repos/ada/sample/pulls", 422, NO_DRAFTS))
+    ground.github.faults.append(Fault("POST /repos/ada/sample/pulls", after=True))
+    assert (await forge.ensure_pull_request(wanted())).endswith("/pull/2")
+    assert len(ground.repo.pulls) == 1
+
+
+async def test_a_title_of_the_houses_pattern_is_not_marked_twice(forge: GitHubForge, ground: Ground) -> None:
+    ground.repo.drafts = False
+    await forge.ensure_branch(BRANCH, await commit(forge, ground, "half = 0.25\n"))
+    await forge.ensure_pull_request(wanted(title="Draft: totals"))
+    assert ground.repo.pulls[0].title == "Draft: totals"
 
 
 async def test_one_that_another_opened_meanwhile_is_success(forge: GitHubForge, ground: Ground) -> None:

@@ -97,10 +97,6 @@ def protect(ground: Ground, branch: str) -> None:
     ground.repo.protect(branch)
 
 
-def no_drafts(ground: Ground, branch: str) -> None:
-    ground.repo.drafts = False
-
-
 def suspend(ground: Ground, branch: str) -> None:
     ground.installation.suspended = True
 
@@ -118,7 +114,6 @@ def archive(ground: Ground, branch: str) -> None:
     [
         (close_pull, "error", "was closed; it is not opened again"),
         (protect, "error", "GH006"),
-        (no_drafts, "error", "Draft pull requests are not supported"),
         (suspend, "no_access", "suspended"),
         (close_issue, "stopped", "The issue was closed meanwhile"),
         (archive, "no_access", "archived"),

@@ -31,6 +31,8 @@ class PullRequest:
     base: str
     title: str
     body: str
+    verified: bool = True
+    """What is not verified is opened as a draft or not at all; anything else where there are no drafts too."""
 
 
 Conclusion = Literal["success", "failure", "neutral", "action_required", "cancelled"]

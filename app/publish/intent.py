@@ -63,7 +63,8 @@ class OpenDraftPullRequest(Noun):
     """The branch of a draft that was opened early: the commit goes there or nowhere. Only the publisher says so."""
 
     def pull_request(self, branch: str) -> PullRequest:
-        return PullRequest(branch=branch, base=self.base, title=self.title, body=self.body)
+        verified = bool(self.recipe.patch)  # an early draft's commit has none
+        return PullRequest(branch=branch, base=self.base, title=self.title, body=self.body, verified=verified)
 
 
 class OpenEarlyDraft(Noun):

@@ -108,16 +108,17 @@ class Repo:
     pulls: dict[int, Pull] = field(default_factory=dict)
     inline: dict[int, Inline] = field(default_factory=dict)
     edited: dict[str, tuple[datetime, str]] = field(default_factory=dict)
-    """When and by whom, by `issues/1` or the path of a comment."""
+    """When and by whom, by the path of a comment."""
     touched: dict[int, datetime] = field(default_factory=dict)
     """When anything last changed on an issue or a pull request."""
     events: dict[int, list[Event]] = field(default_factory=dict)
     """Of pull requests; those of issues are emulate's."""
-    renamed: dict[int, list[datetime]] = field(default_factory=dict)
     resolved: set[int] = field(default_factory=set)
     """The first comments of threads."""
     reactions: list[Reaction] = field(default_factory=list)
     checks: dict[int, Check] = field(default_factory=dict)
+    drafts: bool = True
+    """Whether its owner's plan has them."""
     statuses: list[dict[str, Any]] = field(default_factory=list)
 
     @property

@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from app.forge.base import PullRequest
 from app.forge.github.connection import App, Credentials, Host, RepositoryId
@@ -64,9 +65,8 @@ class Place:
         return self.forge.number
 
 
-def wanted(**changes: str) -> PullRequest:
-    values = {"branch": BRANCH, "base": "main", "title": "Fix totals", "body": "Fixes #1"} | changes
-    return PullRequest(**values)
+def wanted(**changes: Any) -> PullRequest:
+    return replace(PullRequest(branch=BRANCH, base="main", title="Fix totals", body="Fixes #1"), **changes)
 
 
 def app_at(github: EmulatedGitHub, key: str = "") -> App:

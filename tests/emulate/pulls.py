@@ -24,6 +24,8 @@ async def create(ask: Ask) -> Answer:
         raise _invalid("", "custom", f"A pull request already exists for {repo.owner}:{branch}.")
     if not git(repo.path, "rev-list", "-1", branches[branch], "--not", branches[base]):
         raise _invalid("", "custom", f"No commits between {base} and {branch}")
+    if ask.body.get("draft") and not repo.drafts:  # SWE-agent/SWE-agent#179, getsentry/seer#1492: these very words
+        raise Refusal(422, "Draft pull requests are not supported in this repository.")
     status, made = await ask.passed_on()
     pull = Pull(made["number"], branch, base, branches[base], branches[branch])
     repo.pulls[pull.number] = pull

@@ -72,6 +72,15 @@ async def test_a_draft_is_opened_once_and_brought_up_to_date(place: Place) -> No
     assert (pull.draft, pull.body, pull.author) == (True, "Fixes #1, better", place.github.bot)
 
 
+async def test_where_the_plan_has_no_drafts_the_title_says_it(place: Place) -> None:
+    place.repository.memory.drafts = False
+    await place.opened()
+    await place.forge.ensure_pull_request(wanted(body="Fixes #1, better"))
+    (pull,) = place.repository.site.pulls()
+    assert (pull.draft, pull.title, pull.author) == (False, "Draft: Fix totals", place.github.bot)
+    assert "Fixes #1, better" in pull.body
+
+
 @pytest.mark.parametrize("merged", [False, True])
 async def test_a_pull_request_that_is_over_stays_over(place: Place, merged: bool) -> None:
     number = await place.opened()

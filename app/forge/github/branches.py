@@ -23,6 +23,8 @@ class Words(NamedTuple):
     pattern: str
     kind: type[ForgeError]
     hint: str = ""
+    means: str = ""
+    """In a sentence, where git's words are many."""
 
 
 _TOLD = (
@@ -40,6 +42,12 @@ _TOLD = (
 )
 _REFUSED = (
     Words("without .?workflows.? permission", NeedsHuman, "The App may not change workflows, and does not ask to."),
+    Words(
+        "verified signatures",
+        NeedsHuman,
+        "Take the branches below `agent-fix/` out of that rule, or let the App bypass it.",
+        "A rule of the repository wants signed commits on this branch, and agent-fix does not sign its commits.",
+    ),
     Words("protected branch|GH006|GH013|rule violations", NeedsHuman, "A rule of the repository protects this branch."),
     Words("archived", NoAccess, "The repository is archived."),
     Words("failed to update ref|cannot lock ref|internal", TryAgain),
@@ -160,7 +168,7 @@ class Branches:
             until = self._door.app.now() + timedelta(seconds=60)
             self._door.pace.be_silent(until)
             return WaitUntil(mask_tokens(text), until=until)
-        return words.kind(mask_tokens(text), hint=words.hint)
+        return words.kind(mask_tokens(" ".join(filter(None, (words.means, text)))), hint=words.hint)
 
     def _remote(self, token: str) -> Remote:
         repository, host = self._door.repository, self._door.app.host

@@ -1,7 +1,8 @@
 """The door to one repository: what is read and changed there, each with the least permissions that it needs."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import httpx
@@ -84,9 +85,13 @@ class Door:
         return address
 
     async def change(self, kind: type[T], call: Call, *values: str | int, body: Mapping[str, Any] | None = None) -> T:
-        """A mutation, sent once. After TryAgain it may have happened: look before saying it again."""
-        response = await self._send(call, values, body=body, mutation=True)
-        return parsed(kind, self._line.in_place(response))
+        """A mutation, carried out once. After TryAgain it may have happened: look before saying it again."""
+        send = partial(self._send, call, values, body=body, mutation=True)
+        return parsed(kind, self._line.in_place(await self._line.once_seen(send)))
+
+    async def once_seen(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a look that raises NotSeenYet while what was just written does not show."""
+        return await self._line.once_seen(ask)
 
     async def remove(self, call: Call, *values: str | int) -> None:
         """A DELETE; what is gone already needs nothing."""

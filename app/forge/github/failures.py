@@ -15,6 +15,19 @@ MOST_WORDS = 300
 WAIT_UNTOLD = timedelta(seconds=60)
 """What GitHub's documentation asks for where a limit names no time."""
 
+
+class NotSeenYet(NeedsHuman):
+    """GitHub reads from a copy that lags behind what was just written: nothing was done, and soon it may be."""
+
+
+class NoDrafts(NeedsHuman):
+    """The repository's plan has no drafts. No call tells that beforehand."""
+
+
+class AlreadyThere(NeedsHuman):
+    """What was to be made exists."""
+
+
 _INSTALL = (
     "Look at the App's installation: is this repository in it, and are its new permissions accepted? "
     "In a workflow: does the job's `permissions:` have it?"
@@ -46,6 +59,13 @@ RULES = (
     Rule(409, "is empty", NeedsHuman, "The repository has no commit yet."),
     Rule(409, "", TryAgain),
     Rule(410, "", NoAccess, "It was deleted, or issues are switched off."),
+    Rule(422, "a pull request already exists", AlreadyThere),
+    Rule(422, "draft pull requests are not supported", NoDrafts),
+    Rule(422, "head invalid", NotSeenYet),
+    Rule(422, "sha can't be blank", NotSeenYet),
+    Rule(422, "no commits between", NotSeenYet),
+    Rule(422, "not all refs are readable", NotSeenYet, "May the App read contents?"),
+    Rule(422, "could not resolve to a node", NotSeenYet),
     Rule(422, "permissions requested are not granted", NoAccess, _INSTALL),
     Rule(422, "not accessible to the parent installation", NoAccess, _INSTALL),
     Rule(423, "", NoAccess, "The repository is locked, as during a migration."),
@@ -121,12 +141,17 @@ def message_of(response: httpx.Response) -> str:
         return ""
     if not isinstance(body, dict):
         return ""
-    details = [detail.get("message") or detail.get("code") for detail in _dicts(body.get("errors"))]
+    details = [detail.get("message") or _coded(detail) for detail in _dicts(body.get("errors"))]
     return _told(": ".join(str(part) for part in (body.get("message"), *details) if part))
 
 
 def _dicts(value: object) -> list[dict[str, object]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _coded(detail: dict[str, object]) -> str:
+    """Such as `head invalid`, where GitHub says no more."""
+    return " ".join(str(detail[key]) for key in ("field", "code") if detail.get(key))
 
 
 def _seconds(text: str) -> timedelta:

@@ -9,7 +9,6 @@ from app.forge.github.branches import Branches
 from app.forge.github.calls import (
     ADD_LABELS,
     CREATE_COMMENT,
-    CREATE_PULL,
     LIST_ISSUE_COMMENTS,
     LIST_ISSUE_LABELS,
     REACT_TO_COMMENT,
@@ -17,7 +16,6 @@ from app.forge.github.calls import (
     REACT_TO_PULL_COMMENT,
     REMOVE_LABEL,
     UPDATE_COMMENT,
-    UPDATE_PULL,
 )
 from app.forge.github.checks import Checks
 from app.forge.github.connection import Connection, RepositoryId
@@ -68,17 +66,7 @@ class GitHubForge:
         return url
 
     async def ensure_pull_request(self, wanted: PullRequest) -> str:
-        """Opened as a draft; of one that is open, title and body only. NeedsHuman where it was closed."""
-        there = await self.reads.pull_request_of(wanted.branch)
-        if there is None:
-            return await self._open(wanted)
-        if not there.open:
-            what = "merged" if there.merged else "closed"
-            raise NeedsHuman(f"The pull request #{there.number} was {what}; it is not opened again.")
-        if (there.title, there.body) != (wanted.title, wanted.body):
-            body = {"title": wanted.title, "body": wanted.body}
-            await self._door.change(wire.PullRequest, UPDATE_PULL, there.number, body=body)
-        return there.url
+        return await self._proposals.ensure(wanted)
 
     async def ensure_dress(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
         return await self._proposals.dress(branch, labels, reviewers)
@@ -123,25 +111,6 @@ class GitHubForge:
 
     async def ensure_resolved(self, thread: str) -> None:
         await self.threads.ensure_resolved(thread)
-
-    async def _open(self, wanted: PullRequest) -> str:
-        body = {
-            "title": wanted.title,
-            "body": wanted.body,
-            "head": wanted.branch,
-            "base": wanted.base,
-            "draft": True,
-            "maintainer_can_modify": True,
-        }
-
-        async def make() -> str:
-            return (await self._door.change(wire.PullRequest, CREATE_PULL, body=body)).html_url
-
-        async def look() -> str:
-            there = await self.reads.pull_request_of(wanted.branch)
-            return there.url if there is not None and there.open else ""
-
-        return await _once(make, look)
 
     async def _address(self, key: str) -> str:
         there = await self._comment(key)

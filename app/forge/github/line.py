@@ -11,13 +11,15 @@ from pydantic import TypeAdapter, ValidationError
 from app.forge.errors import ForgeError, NoAccess, TryAgain, WaitUntil
 from app.forge.github.calls import Call
 from app.forge.github.connection import Connection
-from app.forge.github.failures import WAIT_UNTOLD, failure_of, refusal_of
+from app.forge.github.failures import WAIT_UNTOLD, NotSeenYet, failure_of, refusal_of
 from app.forge.pace import Pace
 
 T = TypeVar("T")
 
 _PAUSES = (0.5, 1.0, 2.0)
 """Seconds between the tries of a read."""
+_UNSEEN = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+"""Seconds until what was just written is asked about again: a minute in all, for everything that one line asks."""
 
 
 class Missing(NoAccess):
@@ -30,6 +32,7 @@ class Line:
     def __init__(self, app: Connection, pace: Pace) -> None:
         self._app = app
         self._pace = pace
+        self._unseen = iter(_UNSEEN)
 
     async def ask(
         self,
@@ -98,6 +101,17 @@ class Line:
             except TryAgain:
                 await self._app.sleep(pause)
         return await ask()
+
+    async def once_seen(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Repeat what was refused because GitHub does not see yet what was just written: it was not carried out."""
+        while True:
+            try:
+                return await ask()
+            except NotSeenYet:
+                pause = next(self._unseen, None)
+                if pause is None:
+                    raise
+                await self._app.sleep(pause)
 
     def in_place(self, response: httpx.Response) -> httpx.Response:
         """The response, unless it says that the thing is elsewhere."""

@@ -1,12 +1,15 @@
-"""What becomes of a pull request of ours after it was opened: its house's labels and reviewers, and its text."""
+"""Pull requests of ours: opened once, as drafts where the plan has them, and kept up to date."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 
-from app.forge.errors import NeedsHuman
+from app.forge.base import PullRequest
+from app.forge.errors import NeedsHuman, TryAgain
 from app.forge.facts import PullRequestFacts
 from app.forge.github import wire
 from app.forge.github.calls import (
     ADD_LABELS,
+    CREATE_PULL,
     LIST_ISSUE_LABELS,
     LIST_REVIEWERS,
     LIST_REVIEWS,
@@ -14,7 +17,16 @@ from app.forge.github.calls import (
     UPDATE_PULL,
 )
 from app.forge.github.door import Door
+from app.forge.github.failures import AlreadyThere, NoDrafts, NotSeenYet
 from app.forge.github.reads import Reader
+
+BY_TITLE = "Draft: "
+"""In the title of what cannot be a draft: such repositories have pull requests that are open for review only."""
+_BY_TITLE_MARK = "<!-- agent-fix:draft-by-title -->"
+_BY_TITLE_NOTE = f"""{_BY_TITLE_MARK}
+> [!NOTE]
+> **Not a draft by GitHub's rules.** This repository's plan has no draft pull requests, so the title says it. Take
+> “{BY_TITLE.strip()}” out of it when you have reviewed the change."""
 
 
 class Proposals:
@@ -25,9 +37,25 @@ class Proposals:
         self._reads = reads
         self._login = login
 
+    async def ensure(self, wanted: PullRequest) -> str:
+        """Opened as a draft; of one that is open, title and body only. NeedsHuman where it was closed."""
+        there = await self._reads.pull_request_of(wanted.branch)
+        if there is None:
+            return await self._make(wanted)
+        if not there.open:
+            what = "merged" if there.merged else "closed"
+            raise NeedsHuman(f"The pull request #{there.number} was {what}; it is not opened again.")
+        if _BY_TITLE_MARK in there.body:
+            titled = draft_by_title(wanted)
+            wanted = titled if there.title.startswith(BY_TITLE) else replace(titled, title=wanted.title)
+        if (there.title, there.body) != (wanted.title, wanted.body):
+            body = {"title": wanted.title, "body": wanted.body}
+            await self._door.change(wire.PullRequest, UPDATE_PULL, there.number, body=body)
+        return there.url
+
     async def dress(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
         """Add what is missing; labels and people that others put there stay. Returns the address."""
-        there = await self._open(await self._reads.pull_request_of(branch))
+        there = await self._open(await self._door.once_seen(lambda: self._listed(branch)))
         labelled = await self._door.pages(wire.Label, LIST_ISSUE_LABELS, there.number)
         found = {label.name.casefold() for label in labelled}
         if missing := [label for label in labels if label.casefold() not in found]:
@@ -58,6 +86,41 @@ class Proposals:
             await self._door.change(wire.PullRequest, UPDATE_PULL, there.number, body=wanted)
         return there.url
 
+    async def _make(self, wanted: PullRequest) -> str:
+        try:
+            return await self._open_or_find(wanted, draft=True)
+        except NoDrafts:
+            if not wanted.verified:
+                raise
+            return await self._open_or_find(draft_by_title(wanted), draft=False)
+
+    async def _open_or_find(self, wanted: PullRequest, *, draft: bool) -> str:
+        """Where the answer was lost, or says that it exists, it may be there after all."""
+        body = {
+            "title": wanted.title,
+            "body": wanted.body,
+            "head": wanted.branch,
+            "base": wanted.base,
+            "draft": draft,
+            "maintainer_can_modify": True,
+        }
+        try:
+            return (await self._door.change(wire.PullRequest, CREATE_PULL, body=body)).html_url
+        except AlreadyThere:
+            return (await self._door.once_seen(lambda: self._listed(wanted.branch, {True}))).url
+        except TryAgain:
+            there = await self._reads.pull_request_of(wanted.branch)
+            if there is None or not there.open:
+                raise
+            return there.url
+
+    async def _listed(self, branch: str, is_open: Collection[bool] = (True, False)) -> PullRequestFacts:
+        """The pull request of a branch where there is one for sure."""
+        there = await self._reads.pull_request_of(branch)
+        if there is None or there.open not in is_open:
+            raise NotSeenYet(f"GitHub does not list the pull request of {branch}.")
+        return there
+
     async def _open(self, there: PullRequestFacts | None) -> PullRequestFacts:
         if there is None:
             raise NeedsHuman("The pull request is not there any more.")
@@ -86,3 +149,9 @@ class Proposals:
                 refused.append(reviewer)
         if refused:
             raise NeedsHuman(f"Not everybody could be asked for a review: {', '.join(refused)}.")
+
+
+def draft_by_title(wanted: PullRequest) -> PullRequest:
+    """The same, to be opened where there are no drafts."""
+    title = wanted.title if wanted.title.startswith(BY_TITLE) else BY_TITLE + wanted.title
+    return replace(wanted, title=title, body=f"{_BY_TITLE_NOTE}\n\n{wanted.body}")

@@ -1,5 +1,6 @@
 """Trouble on request: what GitHub and networks do on bad days, for so many of the requests that match."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,3 +29,29 @@ class Fault:
             self.times -= 1
             return True
         return False
+
+
+PULLS = "POST /repos/[^/]+/[^/]+/pulls"
+BRANCH_UNSEEN = (
+    [{"resource": "PullRequest", "field": "head", "code": "invalid"}],
+    [{"message": "Head sha can't be blank, Base sha can't be blank, Head ref must be a branch"}],
+    [{"message": "No commits between main and agent-fix/issue-1-totals"}],
+    [{"message": "not all refs are readable"}],
+)
+"""What `POST /pulls` says while its side has not seen the push yet: cli/cli#2691, reenhanced/gitreflow#226 and
+nix-community/nixpkgs-update#363 (`head`, `invalid`), podman-container-tools/container-libs#347 (the others)."""
+NODE_UNSEEN = [
+    {
+        "resource": "PullRequest",
+        "field": "data",
+        "code": "unprocessable",
+        "message": "Could not resolve to a node with the global id of 'PR_kwDOA1'.",
+    }
+]
+"""Right after a pull request or an issue was made: peter-evans/create-pull-request#4322 and
+trstringer/manual-approval#208. Of a team that the token may not see it is said for good: actions/github-script#572."""
+
+
+def invalid(match: str, errors: object, *, times: int = 1) -> Fault:
+    """A 422 in the shape in which GitHub explains itself; it was not carried out."""
+    return Fault(match, 422, json.dumps({"message": "Validation Failed", "errors": errors}), times=times)

@@ -2,8 +2,10 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from app.forge.base import PullRequest
 from app.forge.github.forge import GitHubForge, open_forge
@@ -33,9 +35,8 @@ async def commit(forge: GitHubForge, ground: Ground, text: str, base: str = "") 
     return forge.branches.store.commit(patch, message="Fix: totals\n", author=forge.bot.person, date=date)
 
 
-def wanted(branch: str = BRANCH, **changes: str) -> PullRequest:
-    values = {"branch": branch, "base": "main", "title": "Fix: totals", "body": "Fixes #1"} | changes
-    return PullRequest(**values)
+def wanted(**changes: Any) -> PullRequest:
+    return replace(PullRequest(branch=BRANCH, base="main", title="Fix: totals", body="Fixes #1"), **changes)
 
 
 async def opened(forge: GitHubForge, ground: Ground) -> Issue:

@@ -43,7 +43,7 @@ def create_pull(ask: Ask) -> Answer:
         text = f"A pull request already exists for {ask.repo.owner.login}:{head}."
         raise Refusal(422, "Validation Failed", errors=[{"message": text, "code": "custom"}])
     draft = bool(ask.body.get("draft"))
-    if draft and not ask.repo.drafts:
+    if draft and not ask.repo.drafts:  # SWE-agent/SWE-agent#179, getsentry/seer#1492: these very words
         raise Refusal(422, "Draft pull requests are not supported in this repository.")
     pull = Pull(head, base, draft)
     issue = ask.world.open_issue(ask.repo, ask.world.bot, ask.body["title"], ask.body.get("body") or "", pull=pull)

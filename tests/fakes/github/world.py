@@ -25,6 +25,12 @@ while read old new ref; do
         echo "error: GH006: Protected branch update failed for $ref." >&2
         exit 1
     fi
+    if [ -e signed ]; then  # vercel/sandbox#169, gh-aw#29301: these very words
+        echo "error: GH013: Repository rule violations found for $ref." >&2
+        echo "- Commits must have verified signatures." >&2
+        echo "  Found 1 violation:" >&2
+        exit 1
+    fi
 done
 """
 
@@ -169,6 +175,10 @@ class Repo:
 
     def protect(self, branch: str) -> None:
         (self.path / "protected").write_text(f"refs/heads/{branch}\n")
+
+    def demand_signatures(self) -> None:
+        """A ruleset for all branches."""
+        (self.path / "signed").touch()
 
     @property
     def pulls(self) -> list[Issue]:
