@@ -26,6 +26,11 @@ def listening() -> Iterator[socket.socket]:
         door.close()
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        return int(door.getsockname()[1])
+
+
 def address_of(door: socket.socket) -> str:
     return f"http://127.0.0.1:{door.getsockname()[1]}"
 

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from app.forge.github.calls import Call as GitHubCall
 from tests.fakes.github.faults import Fault
 from tests.fakes.github.gate import Gate, Refusal
+from tests.fakes.github.registration import Registrations
 from tests.fakes.github.rights import call_of
 from tests.fakes.github.world import Issue, Repo, Token, World
 
@@ -80,7 +81,8 @@ class FakeGitHub:
         self.gate = Gate(world)
         self.calls: list[Call] = []
         self.faults: list[Fault] = []
-        self.app = Starlette(routes=[*map(self._route, ROUTES), *extra])
+        self.registrations = Registrations()
+        self.app = Starlette(routes=[*map(self._route, ROUTES), *extra, *self.registrations.routes()])
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
