@@ -28,7 +28,7 @@ HEADERS: Final = {
     "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "x-frame-options": "DENY",
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with `no-referrer`, browsers send `Origin: null` even to ourselves
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "interest-cohort=()",
@@ -111,9 +111,17 @@ def with_headers(send: Send) -> Send:
 
 
 def from_our_pages(headers: Headers) -> bool:
-    """False where a browser says that another site made it send this. Programs say nothing of the kind."""
-    if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
-        return False
+    """Whether a request that changes something was made by one of our pages, by a person, or by a program.
+
+    A browser tells in `Sec-Fetch-Site` who made it, and no page can change that: `same-origin` is one of our pages,
+    `none` is the person (the address bar, a bookmark). `same-site` is refused like `cross-site`: another port or
+    subdomain may be somebody else's. Browsers leave the header out where a page came by plain http from another
+    machine; then `Origin` decides, which they send with every POST. Programs send neither. They hold the password
+    themselves, so nobody can have tricked them. Go's `http.CrossOriginProtection` has the same rules.
+    """
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site in {"same-origin", "none"}
     origin = headers.get("origin")
     return origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
 

@@ -104,6 +104,7 @@ class SetupPage:
         github = "{0.scheme}://{0.netloc}".format(urlsplit(self._github))
         policy = HEADERS["content-security-policy"].replace("form-action 'self'", f"form-action 'self' {github}")
         page.headers["content-security-policy"] = policy
+        page.headers["referrer-policy"] = "strict-origin"  # so that GitHub does not get the form with `Origin: null`
         return page
 
     async def done(self, request: Request) -> Response:

@@ -54,7 +54,7 @@ class Registrations:
     """The `Origin` that each form came with."""
     taken: set[str] = field(default_factory=set)
     codes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Unused codes with the manifest that each stands for."""
+    """Unused codes with the manifest that each stands for, and `site`, where it was accepted."""
 
     def routes(self) -> list[Route]:
         return [
@@ -91,7 +91,7 @@ class Registrations:
         self.taken.add(form["name"])
         self.manifests.append(manifest)
         code = secrets.token_hex(20)
-        self.codes[code] = manifest
+        self.codes[code] = {**manifest, "site": f"{request.url.scheme}://{request.url.netloc}"}
         back = urlencode({"code": code, "state": form["state"]})
         return RedirectResponse(f"{manifest['redirect_url']}?{back}", 302)
 
@@ -111,7 +111,7 @@ class Registrations:
             id=APP_ID,
             slug=slug,
             name=manifest["name"],
-            html_url=f"{request.url.scheme}://{request.url.netloc}/apps/{slug}",
+            html_url=f"{manifest['site']}/apps/{slug}",
             pem=app_key()[0],
             webhook_secret=secrets.token_hex(20) if "hook_attributes" in manifest else None,
             permissions=manifest["default_permissions"],
