@@ -41,7 +41,7 @@ def run_setup(settings: Settings) -> int:
         _invite(f"{address_of(door)}/setup?token={token}", door.getsockname()[1])
         asyncio.run(_serve(page, door.dup()))
     if page.made is None:
-        print("No App was made.", file=sys.stderr)
+        print("No App was created.", file=sys.stderr)
         return ExitCode.INTERRUPTED
     _say_goodbye(settings, page.made)
     return ExitCode.OK
@@ -56,7 +56,7 @@ def keep(settings: Settings, app: NewApp, address: str) -> str:
         "AGENT_FIX_GITHUB_URL": settings.github_url,
         "AGENT_FIX_GITHUB_API_URL": settings.github_api_url,
     }
-    if not urlsplit(address).path.strip("/"):
+    if address and not urlsplit(address).path.strip("/"):
         values["AGENT_FIX_PUBLIC_URL"] = address
     return str(write_app_file(settings.state, values))
 
@@ -73,14 +73,18 @@ async def _serve(page: SetupPage, door: socket.socket) -> None:
 
 
 def _invite(address: str, port: int) -> None:
-    print("Open this address in your browser to make the GitHub App. It is good for an hour, and only for you:\n")
+    print("Open this address in your browser to create the GitHub App. It works for one hour:\n")
     print(f"  {address}\n")
-    print(f"Is your browser on another machine? Then first: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE\n", flush=True)
+    print(
+        f"If your browser is on another machine, first run: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE\n", flush=True
+    )
 
 
 def _say_goodbye(settings: Settings, app: NewApp) -> None:
-    print(f"The App {app.slug} (number {app.id}) was made; its key is in {settings.state}/app.env, for you alone.\n")
-    print("How to go on:")
+    print(
+        f"The App {app.slug} ({app.id}) was created. Its key is in {settings.state}/app.env, which only you can read.\n"
+    )
+    print("Next steps:")
     print(f"  1. Install it in your repositories: {app.html_url}/installations/new")
     print("  2. Set AGENT_FIX_MODEL and the model's key, for example ANTHROPIC_API_KEY.")
     print("  3. agent-fix serve")

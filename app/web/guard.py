@@ -6,20 +6,23 @@ import ipaddress
 import re
 from base64 import b64decode
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_FAILURES: Final = 10
 FORGET_AFTER: Final = timedelta(minutes=1)
 MOST_REMEMBERED: Final = 4_096
 """Addresses; the one that failed longest ago is forgotten first."""
+SIGN_IN: Final = (
+    "Reload this page and enter the password, which is the value of AGENT_FIX_WEB_TOKEN. Any user name works."
+)
 _BASIC = re.compile(r"[Bb]asic +([A-Za-z0-9+/=_-]{1,1000})")
 _BEARER = re.compile(r"[Bb]earer +([!-~]{1,1000})")
 
@@ -78,24 +81,31 @@ class Guarded:
 
     app: ASGIApp
     password: Password
+    refuse: Callable[[Headers, int, str, str], Response]
+    """Makes an answer from the request's headers, a status, a title and a text."""
+    public: Collection[str]
+    """Paths that need no password: what the refusals themselves are drawn with."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        refusal = self._refusal(scope)
+        refusal = None if scope["path"] in self.public else self._refusal(scope)
         await (refusal or self.app)(scope, receive, with_headers(send))
 
     def _refusal(self, scope: Scope) -> Response | None:
         client, headers = address(scope), Headers(scope=scope)
         left = self.password.refuses(client)
         if left is not None:
-            after = {"retry-after": str(int(left.total_seconds()) + 1)}
-            return PlainTextResponse("Too many wrong passwords.\n", 429, after)
+            seconds = str(int(left.total_seconds()) + 1)
+            refusal = self.refuse(headers, 429, "Too many wrong passwords", f"Try again in {seconds} seconds.")
+            refusal.headers["retry-after"] = seconds
+            return refusal
         if not self.password.admits(client, headers.get("authorization", "")):
-            ask = {"www-authenticate": 'Basic realm="agent-fix", charset="UTF-8"'}
-            return PlainTextResponse("The password is what AGENT_FIX_WEB_TOKEN is set to.\n", 401, ask)
+            refusal = self.refuse(headers, 401, "Sign in", SIGN_IN)
+            refusal.headers["www-authenticate"] = 'Basic realm="agent-fix", charset="UTF-8"'
+            return refusal
         if scope["method"] not in {"GET", "HEAD"} and not from_our_pages(headers):
-            return PlainTextResponse("This request comes from another site.\n", 403)
+            return self.refuse(headers, 403, "This request came from another site", "Nothing was changed.")
         return None
 
 

@@ -10,8 +10,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
 from app.job import JobState
 from app.jobs.files import Files, JobFile
@@ -82,12 +83,12 @@ class Pages:
         job = request.path_params["job"]
         length = request.headers.get("content-length", "")
         if not length.isdecimal() or int(length) > FORM_BYTES:
-            return self._message(413, "That is no form of ours", "")
+            return self._message(413, "The form is too large", "")
         form = dict(
             pair.split("=", 1) for pair in (await request.body()).decode("ascii", "replace").split("&") if "=" in pair
         )
         if not self._password.sealed(job, form.get("seal", "")):
-            return self._message(403, "This form is not from here", "Open the job's page again and use its button.")
+            return self._message(403, "This form has expired", "Open the job's page again and use its button.")
         if await asyncio.to_thread(self._overview.one, job) is None:
             return await self.missing(request)
         await asyncio.to_thread(self._queue.stop, job, STOPPED_HERE)
@@ -96,17 +97,23 @@ class Pages:
     async def no_database(self, _: Request, error: Exception) -> Response:
         log.error("a page could not be made: %s", type(error).__name__)
         return self._message(
-            503, "The database does not answer", "Try again in a moment; /readyz tells when it is back."
+            503, "The database is not responding", "Try again in a moment. /readyz shows when it is back."
         )
 
     async def missing(self, _: Request, __: Exception | None = None) -> Response:
-        return self._message(404, "There is nothing here", "The job may be kept in another database, or its id is cut.")
+        return self._message(404, "Page not found", "Check the job's id. The job may also be in another database.")
+
+    def refusal(self, headers: Headers, status: int, title: str, text: str) -> Response:
+        """A page for browsers, a line of text for programs."""
+        if "text/html" in headers.get("accept", ""):
+            return self._message(status, title, text)
+        return PlainTextResponse(f"{title}. {text}\n", status)
 
     def _jobs(self, asked: "Asked") -> Response:
         repositories = self._overview.repositories()
         chosen = next((number for number, name in repositories.items() if name == asked.repository), None)
         if asked.repository and chosen is None:
-            return self._message(404, "No job of this repository is known", "")
+            return self._message(404, "This repository has no jobs", "")
         counts = self._overview.counts(chosen)
         groups = {name: sum(counts.get(state, 0) for state in states) for name, states in words.GROUPS.items()}
         page = self._overview.page(states=asked.states, repository=chosen, before=asked.before)

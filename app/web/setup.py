@@ -1,10 +1,11 @@
-"""The set-up page: a person's browser makes the GitHub App from our manifest, and its key is kept here.
+"""The set-up page: a person's browser creates the GitHub App from our manifest, and its key is stored here.
 
-terminal ─► /setup?token=… ─► form ─► GitHub makes the App ─► /setup/done?code&state ─► app.env ─► the process ends
+terminal ─► /setup?token=… ─► form ─► /setup/confirm ─► GitHub creates the App ─► /setup/done?code&state ─► app.env
 """
 
 import asyncio
 import hmac
+import ipaddress
 import json
 import re
 import secrets
@@ -31,7 +32,7 @@ _HOST = re.compile(r"[A-Za-z0-9.\[\]:-]{1,255}")
 
 Exchange = Callable[[str], Awaitable[NewApp]]
 Keep = Callable[[NewApp, str], str]
-"""Keeps a new App, made with this public address; returns where."""
+"""Stores a new App that was created with this public address, or with none; returns the file."""
 
 
 class SetupPage:
@@ -43,7 +44,8 @@ class SetupPage:
         self._token = token
         self._exchange = exchange
         self._keep = keep
-        self._states: dict[str, str] = {}
+        self._states: dict[str, dict[str, str]] = {}
+        """Forms that were filled in, by the state that GitHub hands back."""
         self._templates = environment()
         self.made: NewApp | None = None
         self.ended = asyncio.Event()
@@ -51,7 +53,8 @@ class SetupPage:
     def app(self) -> ASGIApp:
         routes = [
             Route("/setup", self.form),
-            Route("/setup", self.confirm, methods=["POST"]),
+            Route("/setup", self.begin, methods=["POST"]),
+            Route("/setup/confirm", self.confirm),
             Route("/setup/done", self.done),
             Route("/style.css", _asset("style.css")),
             Route("/icon.svg", _asset("icon.svg")),
@@ -74,32 +77,45 @@ class SetupPage:
             return answer
         if not self._knows(request):
             return self._stranger()
-        return self._render("setup.html", name="", organisation="", address=self._public, problem="")
+        empty = {"name": "", "organisation": "", "address": self._public}
+        return self._render("setup.html", problem="", **self._states.get(request.query_params.get("state", ""), empty))
 
-    async def confirm(self, request: Request) -> Response:
-        """The manifest as a form that the person sends to GitHub."""
+    async def begin(self, request: Request) -> Response:
         if not self._knows(request) or not from_our_pages(request.headers):
             return self._stranger()
         said = await _form(request)
-        problem = _problem(said)
-        host = request.headers.get("host", "")
-        if problem or not _HOST.fullmatch(host):
-            return self._render("setup.html", status=400, problem=problem or "Your browser names no host.", **said)
+        if problem := _problem(said):
+            return self._render("setup.html", status=400, problem=problem, **said)
+        # A page of its own, so that people can come back to it from GitHub: a form's answer would be gone.
+        return RedirectResponse(f"/setup/confirm?state={self._new_state(said)}", 303)
+
+    async def confirm(self, request: Request) -> Response:
+        """The manifest as a form that the person sends to GitHub."""
+        state, host = request.query_params.get("state", ""), request.headers.get("host", "")
+        said = self._states.get(state)
+        if not self._knows(request) or said is None or not _HOST.fullmatch(host):
+            return self._stranger()
         address = said["address"].rstrip("/")
-        channel = bool(urlsplit(address).path)  # of a forwarder, which is to stay unknown
-        state = self._new_state(address)
+        forwarded = bool(urlsplit(address).path)  # a forwarder's channel, which must stay secret
         wanted = manifest(
             name=said["name"],
-            home=self._github if channel else address,
-            hook=address if channel else f"{address}/webhook",
+            home=self._github if forwarded or not address else address,
+            hook=address if forwarded or not address else f"{address}/webhook",
             redirect=f"{request.url.scheme}://{host}/setup/done",
         )
+        access = wanted["default_permissions"].items()
         page = self._render(
             "setup_confirm.html",
             action=page_to_make_it(self._github, said["organisation"], state),
+            state=state,
             manifest=json.dumps(wanted),
             wanted=wanted,
+            can={
+                level: [name.replace("_", " ") for name, given in access if given == level]
+                for level in ("read", "write")
+            },
             owner=said["organisation"] or "your own account",
+            github=self._github,
         )
         github = "{0.scheme}://{0.netloc}".format(urlsplit(self._github))
         policy = HEADERS["content-security-policy"].replace("form-action 'self'", f"form-action 'self' {github}")
@@ -109,12 +125,12 @@ class SetupPage:
 
     async def done(self, request: Request) -> Response:
         """GitHub sends the person back here; the state shows that it is the form that was begun here."""
-        address = self._states.pop(request.query_params.get("state", ""), None)
-        if not self._knows(request) or address is None or self.made is not None:
+        said = self._states.pop(request.query_params.get("state", ""), None)
+        if not self._knows(request) or said is None or self.made is not None:
             return self._stranger()
         try:
             app = await self._exchange(request.query_params.get("code", ""))
-            place = self._keep(app, address)
+            place = self._keep(app, said["address"].rstrip("/"))
         except AgentFixError as error:
             return self._render("setup_failed.html", status=502, message=error.message, hint=error.hint)
         self.made = app
@@ -124,11 +140,11 @@ class SetupPage:
     def _knows(self, request: Request) -> bool:
         return _same(request.cookies.get(COOKIE, ""), self._token)
 
-    def _new_state(self, address: str) -> str:
+    def _new_state(self, said: dict[str, str]) -> str:
         while len(self._states) >= MOST_STATES:
             self._states.pop(next(iter(self._states)))
         state = secrets.token_urlsafe(24)
-        self._states[state] = address
+        self._states[state] = said
         return state
 
     def _stranger(self) -> Response:
@@ -151,13 +167,25 @@ async def _form(request: Request) -> dict[str, str]:
 
 def _problem(said: dict[str, str]) -> str:
     if not said["name"] or len(said["name"]) > MOST_NAME or not said["name"].isprintable():
-        return f"The App needs a name of at most {MOST_NAME} characters."
+        return f"Enter a name of at most {MOST_NAME} characters."
     if said["organisation"] and not _ORGANISATION.fullmatch(said["organisation"]):
-        return "That is no name of an organisation."
-    found = urlsplit(said["address"])
+        return "This is not the name of an organization."
+    return _problem_of_address(said["address"]) if said["address"] else ""
+
+
+def _problem_of_address(address: str) -> str:
+    found = urlsplit(address)
     if found.scheme not in {"http", "https"} or not found.hostname or found.query or found.fragment or found.username:
-        return "The address must be one like https://agent-fix.example.org."
-    return ""
+        return "The address must look like https://agent-fix.example.org."
+    try:
+        loopback = ipaddress.ip_address(found.hostname).is_loopback
+    except ValueError:
+        loopback = found.hostname == "localhost" or found.hostname.endswith(".localhost")
+    return (
+        "GitHub cannot reach an address of this machine only. Leave it empty to work without webhooks."
+        if loopback
+        else ""
+    )
 
 
 def _asset(name: str) -> Callable[[Request], Awaitable[Response]]:

@@ -65,4 +65,4 @@ def site(
         openapi_url=None,
         redirect_slashes=False,
     )
-    return Guarded(app, password)
+    return Guarded(app, password, pages.refusal, {f"/{name}" for name in ASSETS})

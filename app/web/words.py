@@ -30,11 +30,11 @@ def state_name(state: str) -> str:
 
 
 NEXT_STEP: Final = {
-    "awaiting_approval": "To let it begin, write /agent approve there; the plan in the comment may be edited first.",
-    "needs_input": "Answer there: /agent, and your answer on the same line or below.",
-    "paused": "To let it go on where it stands, write /agent continue there, for more money with --budget +3.",
+    "awaiting_approval": "To start the work, comment /agent approve there. You can edit the plan in the comment first.",
+    "needs_input": "To answer, comment /agent and your answer there.",
+    "paused": "To continue from this point, comment /agent continue there, with --budget +3 for three more dollars.",
 }
-"""What people can do for a job that waits for them, on its issue or pull request."""
+"""What people can do on the issue or pull request of a job that waits for them."""
 
 
 def next_step(state: str) -> str:

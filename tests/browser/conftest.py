@@ -7,15 +7,23 @@ The names below .example lead to this machine. Pages there are not a secure cont
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
 
 from tests.browser.chromium import chromium
+from tests.browser.dashboard import Dashboard, OtherSite, dashboard
+from tests.loopback import listening, serving
+from tests.visiting import TOKEN
 
 ARGUMENTS = ("--disable-gpu", "--disable-quic", "--host-resolver-rules=MAP *.example 127.0.0.1")
-PATIENCE = 20_000.0
-"""Milliseconds that an element or a page may take."""
+PATIENCE = 30_000.0
+"""Milliseconds in which an element has to be there."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,6 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def browser() -> Iterator[Browser]:
     program = chromium()
     environment = {**os.environ, "LD_LIBRARY_PATH": str(program.libraries)} if program.libraries else None
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as driver:
         started = driver.chromium.launch(executable_path=program.path, args=ARGUMENTS, env=environment)
         yield started
@@ -35,9 +44,35 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    """A browser without a past."""
-    made = browser.new_context()
-    made.set_default_timeout(PATIENCE)
-    yield made
-    made.close()
+def stranger(browser: Browser) -> Iterator[BrowserContext]:
+    """A browser that knows nothing."""
+    with browser.new_context() as context:
+        yield context
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
+    """A dashboard with jobs in every state."""
+    with dashboard(tmp_path_factory.mktemp("dashboard")) as running:
+        yield running
+
+
+@pytest.fixture
+def visitor(browser: Browser, here: Dashboard) -> Iterator[BrowserContext]:
+    """A browser that knows the password. It is closed before the server, so that no open stream keeps that up."""
+    with browser.new_context(http_credentials={"username": "anybody", "password": TOKEN}) as context:
+        yield context
+
+
+@pytest.fixture(scope="module")
+def other_site() -> Iterator[OtherSite]:
+    """Somebody else's server: its page posts a form to wherever the page's address says."""
+
+    async def page(request: Request) -> Response:
+        asked = request.query_params
+        fields = "".join(f'<input name="{name}" value="{value}">' for name, value in asked.items())
+        form = f'<form method=post action="{asked["to"]}">{fields}<button>Win a prize</button></form>'
+        return HTMLResponse(f'<meta name=referrer content="{asked["referrer"]}">{form}')
+
+    with listening() as door, serving(Starlette(routes=[Route("/", page)]), door) as address:
+        yield lambda host, **asked: f"{address.replace('127.0.0.1', host)}/?{urlencode(asked)}"

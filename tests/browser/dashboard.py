@@ -1,9 +1,10 @@
-"""The dashboard on a loopback port, over a seeded database."""
+"""The dashboard on a loopback port, over a seeded database or an empty one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from app.bootstrap.receiving import Receiving
 from app.entrypoints.receiver import application
@@ -11,20 +12,21 @@ from tests.loopback import listening, serving
 from tests.seeding import Moment, seeded
 from tests.visiting import NOW, settings
 
-WORKING = "seed22"
-"""A job at work, which can be stopped."""
+
+class OtherSite(Protocol):
+    def __call__(self, host: str, *, to: str, referrer: str, **fields: str) -> str:
+        """The address of a page on this host with a form of these fields to `to`, and this referrer policy."""
 
 
 @dataclass
 class Dashboard:
-    """`address` is a secure context for browsers, `plain` is not."""
+    """`address` is a secure context for browsers."""
 
     address: str
     receiving: Receiving
 
-    @property
-    def plain(self) -> str:
-        return self.address.replace("127.0.0.1", "agent-fix.example")
+    def at(self, host: str) -> str:
+        return self.address.replace("127.0.0.1", host)
 
     def stop_requested(self, job: str) -> bool:
         listed = self.receiving.files.overview.one(job)
@@ -33,10 +35,10 @@ class Dashboard:
 
 
 @contextmanager
-def dashboard(place: Path, *, seed: bool = True, **changes: str) -> Iterator[Dashboard]:
+def dashboard(place: Path, *, seed: bool = True) -> Iterator[Dashboard]:
     if seed:
         seeded(place, NOW)
-    chosen = settings(place, **changes)
+    chosen = settings(place)
     receiving = Receiving(chosen, Moment(NOW))
     receiving.prepare()
     try:

@@ -1,4 +1,4 @@
-"""Set-up in a real browser: from an empty machine to the App's key in `app.env`."""
+"""Set-up in a real browser: from an empty machine, through GitHub's pages, to the App's key in `app.env`."""
 
 import subprocess
 import sys
@@ -16,13 +16,15 @@ from playwright.sync_api import BrowserContext, Page, expect
 from app.errors import ExitCode
 from app.settings import settings_from
 from app.settings.appfile import read_app_file
+from tests.browser.dashboard import OtherSite
 from tests.fakes.github.ground import fake_github
 from tests.fakes.github.registration import Registrations
 from tests.fakes.github.running import RunningWorld
 from tests.loopback import free_port, listening, serving
 
 NAME = "agent-fix-ada"
-NAMES = ("APP_ID", "PRIVATE_KEY", "WEBHOOK_SECRET", "PUBLIC_URL", "GITHUB_URL", "GITHUB_API_URL")
+ADDRESS = "https://agent-fix.example.org"
+KEPT = ("APP_ID", "PRIVATE_KEY", "WEBHOOK_SECRET", "PUBLIC_URL", "GITHUB_URL", "GITHUB_API_URL")
 
 
 @dataclass
@@ -46,16 +48,23 @@ def github(tmp_path: Path) -> Iterator[GitHub]:
 
 @dataclass
 class SetUp:
-    """`agent-fix serve --setup`, with the address that it printed."""
+    """`agent-fix serve --setup` on a machine that has nothing yet; `invitation` is the address that it printed."""
 
     process: subprocess.Popen[str]
-    address: str
+    invitation: str
     state: Path
+
+    @property
+    def address(self) -> str:
+        return self.invitation.partition("/setup")[0]
 
     def kept(self) -> dict[str, str]:
         """The values of `app.env`, after the program has ended by itself."""
-        assert self.process.wait(60) == ExitCode.OK
-        return read_app_file(self.state, [f"AGENT_FIX_{name}" for name in NAMES])
+        rest, _ = self.process.communicate(timeout=60)
+        assert self.process.returncode == ExitCode.OK
+        assert "/installations/new" in rest
+        assert (self.state / "app.env").stat().st_mode & 0o777 == 0o600
+        return read_app_file(self.state, [f"AGENT_FIX_{name}" for name in KEPT])
 
 
 @pytest.fixture
@@ -64,45 +73,89 @@ def setup(tmp_path: Path, github: GitHub) -> Iterator[SetUp]:
     command = [sys.executable, "-I", "-m", "app.cli", "serve", "--setup", "--state", str(state)]
     ours = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "AGENT_FIX_PORT": str(free_port())}
     ours |= {"AGENT_FIX_GITHUB_API_URL": github.api, "AGENT_FIX_GITHUB_URL": github.site}
-    process = subprocess.Popen(command, env=ours, stdout=subprocess.PIPE, text=True)
-    timer = threading.Timer(120, process.kill)
-    timer.start()
-    assert process.stdout is not None
-    try:
-        address = next(line.strip() for line in process.stdout if "/setup?token=" in line)
-        yield SetUp(process, address, state)
-    finally:
-        timer.cancel()
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    with subprocess.Popen(command, env=ours, stdout=subprocess.PIPE, text=True) as process:
+        timer = threading.Timer(120, process.kill)
+        timer.start()
+        assert process.stdout is not None
+        try:
+            yield SetUp(process, next(line.strip() for line in process.stdout if "/setup?token=" in line), state)
+        finally:
+            timer.cancel()
+            process.kill()
 
 
 def heading(page: Page, text: str) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text(text)
 
 
-def test_an_app_is_made_from_an_empty_machine(context: BrowserContext, setup: SetUp, github: GitHub) -> None:
-    page = context.new_page()
-    page.goto(setup.address)
-    heading(page, "Make your GitHub App")
+def fill_in(page: Page, address: str) -> None:
     page.get_by_label("Name of the App").fill(NAME)
-    page.get_by_label("Address of this server").fill("https://agent-fix.test.org")
-    page.get_by_role("button", name="Go on").click()
-    heading(page, "One click at GitHub")
-    page.get_by_role("button", name="Make it at GitHub").click()
+    page.get_by_label("Public address of this server").fill(address)
+    page.get_by_role("button", name="Continue").click()
+
+
+def test_an_app_is_made_from_an_empty_machine(stranger: BrowserContext, setup: SetUp, github: GitHub) -> None:
+    page = stranger.new_page()
+    page.goto(setup.invitation)
+    heading(page, "Create your GitHub App")
+    fill_in(page, ADDRESS)
+    heading(page, "Create the App on GitHub")
+    expect(page.get_by_text("contents, issues, pull requests, checks")).to_be_visible()
+    page.get_by_role("link", name="Back").click()
+    expect(page.get_by_label("Name of the App")).to_have_value(NAME)
+    page.get_by_role("button", name="Continue").click()
+    page.get_by_role("button", name="Create on GitHub").click()
     heading(page, "Create GitHub App")
     page.get_by_role("button", name="Create GitHub App for ada").click()
-    heading(page, "The App is made")
+    heading(page, "Your App is ready")
     page.get_by_role("link", name="Install it").click()
     heading(page, f"Install {NAME}")
     (manifest,) = github.registrations.manifests
-    assert manifest["hook_attributes"] == {"url": "https://agent-fix.test.org/webhook", "active": True}
+    assert manifest["hook_attributes"] == {"url": f"{ADDRESS}/webhook", "active": True}
+    assert github.registrations.origins == [setup.address]  # as a page without any policy of ours would send it
     kept = setup.kept()
-    assert kept["AGENT_FIX_PUBLIC_URL"] == "https://agent-fix.test.org"
+    assert kept["AGENT_FIX_PUBLIC_URL"] == ADDRESS
     settings = settings_from({**kept, "AGENT_FIX_MODEL": "openai/x"}, setup.state)
     settings.check("receiver", "worker", "publisher")
     now = datetime.now(UTC)
     claims = {"iss": str(settings.app_id), "iat": now - timedelta(seconds=30), "exp": now + timedelta(minutes=5)}
     signed = jwt.encode(claims, settings.private_key, "RS256")
     assert httpx.get(f"{github.api}/app", headers={"authorization": f"Bearer {signed}"}).status_code == 200
+
+
+def test_an_app_without_webhooks(stranger: BrowserContext, setup: SetUp, github: GitHub) -> None:
+    """With the detours that people take: an address that cannot work, and a browser that is not signed in yet."""
+    page = stranger.new_page()
+    page.goto(setup.invitation)
+    fill_in(page, setup.address)
+    expect(page.get_by_role("alert")).to_contain_text("GitHub cannot reach")
+    fill_in(page, "")
+    expect(page.get_by_text("none; agent-fix checks GitHub")).to_be_visible()
+    github.registrations.signed_in = False
+    page.get_by_role("button", name="Create on GitHub").click()
+    heading(page, "Sign in to GitHub")
+    github.registrations.signed_in = True
+    page.go_back()
+    page.get_by_role("button", name="Create on GitHub").click()
+    page.get_by_role("button", name="Create GitHub App for ada").click()
+    heading(page, "Your App is ready")
+    (manifest,) = github.registrations.manifests
+    assert not {"hook_attributes", "default_events"} & manifest.keys()
+    kept = setup.kept()
+    assert "AGENT_FIX_PUBLIC_URL" not in kept
+    settings_from({**kept, "AGENT_FIX_MODEL": "openai/x"}, setup.state).check("receiver", "worker", "publisher")
+
+
+def test_another_port_of_this_machine_cannot_send_the_form(
+    stranger: BrowserContext, setup: SetUp, other_site: OtherSite
+) -> None:
+    """Cookies know no ports: what turns this away is `Sec-Fetch-Site`."""
+    page = stranger.new_page()
+    page.goto(setup.invitation)
+    page.goto(other_site("127.0.0.1", to=f"{setup.address}/setup", referrer="unsafe-url", name=NAME, address=ADDRESS))
+    with page.expect_response(f"{setup.address}/setup") as answer:
+        page.get_by_role("button").click()
+    heading(page, "This link does not work")
+    sent = answer.value.request.all_headers()
+    assert "agent_fix_setup" in sent["cookie"]
+    assert sent["sec-fetch-site"] == "same-site"

@@ -47,16 +47,17 @@ class NewApp(Wire):
 
 
 def manifest(*, name: str, home: str, hook: str, redirect: str) -> dict[str, Any]:
-    """The form that GitHub is sent with the person's browser."""
+    """The form that GitHub is sent with the person's browser. `hook` is empty for an App without webhooks."""
+    # GitHub wants the webhook's address wherever `hook_attributes` or events are there, even with `active: false`.
+    webhooks = {"hook_attributes": {"url": hook, "active": True}, "default_events": list(EVENTS)}
     return {
         "name": name,
         "url": home,
         "description": "Label an issue, get a draft pull request with proof.",
         "public": False,
-        "hook_attributes": {"url": hook, "active": True},
         "redirect_url": redirect,
         "default_permissions": dict(PERMISSIONS),
-        "default_events": list(EVENTS),
+        **(webhooks if hook else {}),
     }
 
 

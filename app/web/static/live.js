@@ -13,34 +13,46 @@ if (log && log.dataset.events) {
     made.textContent = text;
     return made;
   };
-  box.scrollTop = box.scrollHeight;
-  const source = new EventSource(log.dataset.events);
-  source.addEventListener("line", (event) => {
-    const said = JSON.parse(event.data);
+  let last = log.dataset.last;
+  let source;
+  const show = (event) => {
+    last = event.lastEventId;
+    const entry = JSON.parse(event.data);
     const follow = atEnd();
     const line = document.createElement("li");
-    line.className = `k-${said.kind}`;
-    line.append(part("time", "", said.at), part("span", "kind", said.kind), part("span", "said", said.text));
+    line.className = `k-${entry.kind}`;
+    line.append(part("time", "", entry.at), part("span", "kind", entry.kind), part("span", "said", entry.text));
     lines.append(line);
     while (lines.children.length > 2000) lines.firstElementChild.remove();
     if (follow) box.scrollTop = box.scrollHeight;
-  });
-  source.addEventListener("state", (event) => {
+  };
+  const update = (event) => {
     const state = JSON.parse(event.data);
     const badge = document.getElementById("state");
     badge.textContent = state.name;
     badge.className = `badge ${state.group} ${state.state}`;
     document.getElementById("cost").textContent = state.cost;
-    const live = document.getElementById("live");
-    if (live) live.textContent = "live";
-  });
-  source.addEventListener("end", () => {
-    source.close();
-    location.reload();
+    document.getElementById("live").textContent = "live · ";
+  };
+  const connect = () => {
+    source = new EventSource(`${log.dataset.events}?after=${last}`);
+    source.addEventListener("line", show);
+    source.addEventListener("state", update);
+    source.addEventListener("end", () => {
+      source.close();
+      location.reload();
+    });
+  };
+  box.scrollTop = box.scrollHeight;
+  if (!document.hidden) connect();
+  // A browser keeps at most six connections to a server: a tab that nobody sees must not hold one.
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) source?.close();
+    else connect();
   });
 } else if (document.body.dataset.fresh) {
   setInterval(() => {
-    const busy = document.activeElement && document.activeElement.closest("form");
-    if (document.visibilityState === "visible" && !busy) location.reload();
+    const idle = document.activeElement === document.body && getSelection().isCollapsed;
+    if (document.visibilityState === "visible" && idle) location.reload();
   }, 30000);
 }

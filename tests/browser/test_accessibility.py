@@ -1,0 +1,134 @@
+"""Every page, wide and light, then narrow and dark: no barrier known to axe-core, and nothing wider than the screen."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
+
+from app.errors import AgentFixError
+from app.forge.github.manifest import NewApp
+from app.web.guard import MOST_FAILURES
+from app.web.setup import SetupPage
+from tests.browser.chromium import axe_core
+from tests.browser.dashboard import Dashboard, OtherSite, dashboard
+from tests.loopback import listening, serving
+from tests.visiting import TOKEN
+
+DESKTOP: ViewportSize = {"width": 1280, "height": 900}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+LISTS = {"all": "/", "some": "/?state=waiting", "none": "/?state=ended&repository=ada%2Fsample&before=seed00"}
+JOBS = {
+    "working": "seed22",
+    "queued": "seed20",
+    "awaiting approval": "seed16",
+    "needs input": "seed15",
+    "paused": "seed14",
+    "pull request opened": "seed13",
+    "answered": "seed10",
+    "verification failed": "seed08",
+    "error": "seed04",
+}
+
+
+@pytest.fixture(params=["desktop", "phone"])
+def visitor(request: pytest.FixtureRequest, browser: Browser, here: Dashboard) -> Iterator[BrowserContext]:
+    """A browser that knows the password."""
+    who = {"username": "anybody", "password": TOKEN}
+    if request.param == "phone":
+        made = browser.new_context(viewport=PHONE, color_scheme="dark", http_credentials=who)
+    else:
+        made = browser.new_context(viewport=DESKTOP, color_scheme="light", http_credentials=who)
+    with made:
+        yield made
+
+
+def judge(page: Page, title: str = "") -> None:
+    """Fails on whatever axe-core finds in the page that is open, and on a page wider than the screen."""
+    assert title in page.inner_text("h1")
+    page.evaluate(axe_core())
+    found = page.evaluate("axe.run().then(done => done.violations)")
+    told = [f"{each['impact']}: {each['id']}: {node['html']}" for each in found for node in each["nodes"]]
+    assert not told, "\n".join([page.url, *told])
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, f"{page.url} is too wide"
+
+
+@pytest.mark.parametrize("path", LISTS.values(), ids=LISTS)
+def test_lists(visitor: BrowserContext, here: Dashboard, path: str) -> None:
+    page = visitor.new_page()
+    page.goto(here.address + path)
+    judge(page, "Jobs")
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+def test_jobs(visitor: BrowserContext, here: Dashboard, job: str) -> None:
+    page = visitor.new_page()
+    page.goto(f"{here.address}/jobs/{job}")
+    judge(page)
+
+
+def test_messages(visitor: BrowserContext, tmp_path: Path, other_site: OtherSite) -> None:
+    with dashboard(tmp_path, seed=False) as fresh:
+        page = visitor.new_page()
+        page.goto(fresh.address)
+        judge(page, "Jobs")
+        page.goto(f"{fresh.address}/jobs/none")
+        judge(page, "Page not found")
+        page.goto(f"{fresh.address}/?repository=no/such")
+        judge(page, "This repository has no jobs")
+        page.goto(other_site("localhost", to=f"{fresh.address}/jobs/none/stop", referrer="origin"))
+        page.get_by_role("button").click()
+        judge(page, "This request came from another site")
+        with fresh.receiving.engine.begin() as db:
+            db.exec_driver_sql("ALTER TABLE jobs RENAME TO gone")
+        page.goto(fresh.address)
+        judge(page, "The database is not responding")
+        with httpx.Client(base_url=fresh.address, auth=("anybody", "a guess")) as guesser:
+            for _ in range(MOST_FAILURES):
+                guesser.get("/")
+        page.goto(fresh.address)
+        judge(page, "Too many wrong passwords")
+
+
+def test_sign_in(browser: Browser, here: Dashboard) -> None:
+    with browser.new_context(http_credentials={"username": "anybody", "password": "a guess"}) as context:
+        page = context.new_page()
+        page.goto(here.address)
+        judge(page, "Sign in")
+
+
+def test_set_up(visitor: BrowserContext) -> None:
+    async def exchange(code: str) -> NewApp:
+        if code != "good":
+            raise AgentFixError("GitHub answered 404: Not Found", hint="Start again.")
+        page = "https://github.com/apps/agent-fix-ada"
+        return NewApp(id=7, slug="agent-fix-ada", html_url=page, pem="a key", webhook_secret="a secret")
+
+    pages = SetupPage(
+        github_url="https://github.com",
+        public_url="",
+        token=TOKEN,
+        exchange=exchange,
+        keep=lambda _app, _address: "/home/ada/.local/state/agent-fix/app.env",
+    )
+    with listening() as door, serving(pages.app(), door) as address:
+        page = visitor.new_page()
+        page.goto(f"{address}/setup")
+        judge(page, "This link does not work")
+        page.goto(f"{address}/setup?token={TOKEN}")
+        judge(page, "Create your GitHub App")
+        for where, code, title in (
+            ("http://localhost:8080", "", "Create your GitHub App"),  # refused, with the reason
+            ("https://agent-fix.example.org", "bad", "Create the App on GitHub"),
+            ("", "good", "Create the App on GitHub"),
+        ):
+            page.goto(f"{address}/setup")
+            page.get_by_label("Name of the App").fill("agent-fix-ada")
+            page.get_by_label("Public address of this server").fill(where)
+            page.get_by_role("button", name="Continue").click()
+            judge(page, title)
+            if code:
+                state = page.url.partition("state=")[2]
+                page.goto(f"{address}/setup/done?code={code}&state={state}")
+                judge(page, "Your App is ready" if code == "good" else "Set-up failed")
