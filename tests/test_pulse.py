@@ -173,7 +173,7 @@ async def test_health_is_red_after_ten_minutes_and_says_no_names(here: Visit) ->
     answer = await here.stranger.get("/healthz")
     assert (answer.status_code, answer.json()) == (503, {"status": "stalled", "stalled_seconds": 602})
     assert (await here.stranger.get("/livez")).status_code == 200
-    assert "A job has stood still for 10 min" in await here.page("/")
+    assert "A job has made no progress for 10 min" in await here.page("/")
     claim = here.receiving.queue.claim("host:1:1", LIMITS)
     assert claim is not None
     here.clock.now += timedelta(seconds=2)

@@ -1,10 +1,6 @@
 """The set-up page: from the token of the terminal to the key in `app.env`, and everybody else turned away."""
 
 import json
-import socket
-import subprocess
-import sys
-import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -19,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app.entrypoints.setup import keep
-from app.errors import AgentFixError, ExitCode
+from app.entrypoints.setup import keep, run_setup
+from app.errors import AgentFixError
 from app.forge.errors import ForgeError
 from app.forge.github.connection import Host
 from app.forge.github.manifest import EVENTS, PERMISSIONS, NewApp, exchange, page_to_make_it
@@ -28,7 +24,7 @@ from app.settings import settings_from
 from app.settings.appfile import read_app_file
 from app.web.setup import SetupPage
 from tests.fakes.github.gate import app_key
-from tests.loopback import listening, serving
+from tests.fakes.github.registration import problems_of
 
 TOKEN = "the-token-of-the-terminal"
 CODE = "a180b1a3d263c81bc6441d7b990bae27d4c10679"
@@ -72,7 +68,8 @@ class Setting:
         assert (answer.status_code, answer.headers["location"]) == (303, "/setup")
 
     async def confirm(self, **changes: str) -> httpx.Response:
-        return await self.browser.post("/setup", data={**FORM, **changes})
+        """What the form leads to: the page with the manifest, or the form again."""
+        return await self.browser.post("/setup", data={**FORM, **changes}, follow_redirects=True)
 
     async def begun(self) -> str:
         """The state of a form that was filled in."""
@@ -100,7 +97,7 @@ async def here() -> AsyncIterator[Setting]:
 
 async def test_the_whole_way(here: Setting) -> None:
     await here.enter()
-    assert "Make your GitHub App" in (await here.browser.get("/setup")).text
+    assert "Create your GitHub App" in (await here.browser.get("/setup")).text
     answer = await here.confirm()
     form = Form(answer.text)
     assert form.action.startswith("https://github.com/settings/apps/new?state=")
@@ -108,6 +105,7 @@ async def test_the_whole_way(here: Setting) -> None:
     wanted = json.loads(form.fields["manifest"])
     assert wanted["hook_attributes"] == {"url": "https://agent-fix.example.org/webhook", "active": True}
     assert wanted["redirect_url"] == f"{HERE}/setup/done"
+    assert [*problems_of(wanted)] == []
     assert (wanted["name"], wanted["url"], wanted["public"]) == (FORM["name"], "https://agent-fix.example.org", False)
     state = parse_qs(urlsplit(form.action).query)["state"][0]
     done = await here.browser.get("/setup/done", params={"code": CODE, "state": state})
@@ -144,7 +142,9 @@ async def test_an_organisation_and_a_forwarder(here: Setting) -> None:
     assert page_to_make_it("https://ghe.example.org/", "", "s") == "https://ghe.example.org/settings/apps/new?state=s"
 
 
-@pytest.mark.parametrize("path", ["/setup", "/setup?token=", "/setup?token=guess", f"/setup/done?code={CODE}&state=x"])
+@pytest.mark.parametrize(
+    "path", ["/setup", "/setup?token=", "/setup?token=guess", "/setup/confirm", f"/setup/done?code={CODE}&state=x"]
+)
 async def test_a_stranger_is_turned_away(here: Setting, path: str) -> None:
     answer = await here.browser.get(path)
     assert answer.status_code == 403
@@ -180,6 +180,24 @@ async def test_a_state_is_ours_and_good_for_one_time(here: Setting) -> None:
     assert len(here.kept) == 1
 
 
+async def test_without_an_address_there_are_no_webhooks(here: Setting) -> None:
+    """GitHub refuses `hook_attributes` and events without an address, even with `active: false`."""
+    await here.enter()
+    wanted = json.loads(Form((await here.confirm(address="")).text).fields["manifest"])
+    assert not {"hook_attributes", "default_events"} & wanted.keys()
+    assert wanted["url"] == "https://github.com"
+    assert [*problems_of(wanted)] == []
+
+
+async def test_the_form_can_be_opened_again_as_it_was(here: Setting) -> None:
+    await here.enter()
+    state = await here.begun()
+    for _ in range(2):
+        assert (await here.browser.get("/setup/confirm", params={"state": state})).status_code == 200
+    form = Form((await here.browser.get("/setup", params={"state": state})).text)
+    assert form.fields == FORM
+
+
 async def test_other_sites_cannot_send_the_form(here: Setting) -> None:
     await here.enter()
     for headers in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}):
@@ -194,7 +212,9 @@ async def test_other_sites_cannot_send_the_form(here: Setting) -> None:
         {"organisation": "../../evil"},
         {"organisation": "a b"},
         {"organisation": "x?y"},
-        {"address": ""},
+        {"address": "http://localhost:8080"},
+        {"address": "http://127.0.0.1:8080"},
+        {"address": "http://[::1]:8080"},
         {"address": "javascript:alert(1)"},
         {"address": "agent-fix.example.org"},
         {"address": "https://user@host"},
@@ -215,8 +235,8 @@ async def test_hostile_input_stays_text(here: Setting) -> None:
     answer = await here.confirm(name="\"><script>'&lt;")
     assert "<script>" not in answer.text
     assert json.loads(Form(answer.text).fields["manifest"])["name"] == "\"><script>'&lt;"
-    bad = await here.browser.post("/setup", data=FORM, headers={"host": 'x"><script>'})
-    assert bad.status_code == 400
+    bad = await here.browser.get(f"/setup/confirm?state={await here.begun()}", headers={"host": 'x"><script>'})
+    assert bad.status_code == 403
     assert "<script>" not in bad.text
 
 
@@ -225,7 +245,7 @@ async def test_the_pages_forbid_framing_and_the_cookie_is_out_of_reach(here: Set
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=lax" in cookie
-    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["referrer-policy"] == "same-origin"
     assert answer.headers["x-frame-options"] == "DENY"
     assert TOKEN not in answer.headers["location"]
 
@@ -268,7 +288,7 @@ async def test_what_is_no_code_is_not_sent(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "public"), [("https://h.example", "https://h.example"), ("https://h.example/c", None)]
+    ("address", "public"), [("https://h.example", "https://h.example"), ("https://h.example/c", None), ("", None)]
 )
 def test_what_is_kept_is_what_serve_reads(tmp_path: Path, address: str, public: str | None) -> None:
     ghe = {"HOME": str(tmp_path), "AGENT_FIX_GITHUB_URL": "https://ghe.example.org"}
@@ -282,41 +302,7 @@ def test_what_is_kept_is_what_serve_reads(tmp_path: Path, address: str, public: 
     assert kept.get("AGENT_FIX_PUBLIC_URL") == public
 
 
-def program(place: Path, *words: str, **ours: str) -> list[str]:
-    return [sys.executable, "-I", "-m", "app.cli", "serve", "--setup", "--state", str(place), *words]
-
-
-def test_the_program_sets_up_and_ends(tmp_path: Path) -> None:
-    """The real one, with a GitHub on the loopback that makes the App."""
-
-    async def convert(_: Request) -> Response:
-        return JSONResponse(new_app(), 201)
-
-    app = Starlette(routes=[Route("/app-manifests/{code}/conversions", convert, methods=["POST"])])
-    with listening() as door, serving(app, door) as address:
-        ours = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "AGENT_FIX_PORT": str(free_port())}
-        ours |= {"AGENT_FIX_GITHUB_API_URL": address, "AGENT_FIX_GITHUB_URL": address}
-        process = subprocess.Popen(program(tmp_path), env=ours, stdout=subprocess.PIPE, text=True)
-        timer = threading.Timer(60, process.kill)
-        timer.start()
-        assert process.stdout is not None
-        invited = next(line.strip() for line in process.stdout if "/setup?token=" in line)
-        with httpx.Client(base_url=invited.partition("/setup")[0], timeout=30, follow_redirects=True) as browser:
-            assert browser.get(invited).status_code == 200
-            form = Form(browser.post("/setup", data=FORM).text)
-            state = parse_qs(urlsplit(form.action).query)["state"][0]
-            assert browser.get("/setup/done", params={"code": CODE, "state": state}).status_code == 200
-        rest = process.stdout.read()
-        assert process.wait(60) == ExitCode.OK
-        timer.cancel()
-        process.stdout.close()
-    assert "Install it in your repositories: https://github.com/apps/agent-fix-ada/installations/new" in rest
-    assert (tmp_path / "app.env").stat().st_mode & 0o777 == 0o600
-    again = subprocess.run(program(tmp_path), env=ours, capture_output=True, text=True, check=False)
-    assert again.returncode == ExitCode.USAGE
-    assert "configured already (App 7)" in again.stderr
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        return int(door.getsockname()[1])
+def test_an_app_that_is_configured_already_is_not_replaced(tmp_path: Path) -> None:
+    configured = settings_from({"AGENT_FIX_APP_ID": "7", "AGENT_FIX_STATE_DIR": str(tmp_path)}, tmp_path)
+    with pytest.raises(AgentFixError, match=r"configured already \(App 7\)"):
+        run_setup(configured)

@@ -13,7 +13,8 @@ from tests.seeding import Moment
 from tests.visiting import HOST, NOW, TOKEN, Visit, visit
 
 PATHS = ["/", "/jobs/seed05", "/jobs/seed05/log", "/jobs/seed05/events", "/api/jobs", "/api/jobs/seed05", "/metrics"]
-PATHS += ["/style.css", "/live.js", "/nothing"]
+PATHS += ["/nothing"]
+PUBLIC = ["/style.css", "/live.js", "/icon.svg"]
 
 
 @pytest.fixture
@@ -32,6 +33,15 @@ async def test_nothing_is_shown_without_the_password(here: Visit, path: str) -> 
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Basic realm=")
     assert "seed" not in answer.text
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    page = await here.stranger.get(path, headers={"accept": "text/html,*/*"})
+    assert (page.status_code, page.headers["content-type"]) == (401, "text/html; charset=utf-8")
+    assert "seed" not in page.text
+
+
+@pytest.mark.parametrize("path", PUBLIC)
+async def test_what_pages_are_drawn_with_needs_no_password(here: Visit, path: str) -> None:
+    assert (await here.stranger.get(path)).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/jobs/seed22/stop", "/api/jobs/seed22/stop"])
@@ -110,7 +120,7 @@ def test_one_customers_ipv6_addresses_are_one() -> None:
 
 
 async def test_every_answer_forbids_framing_caching_and_foreign_content(here: Visit) -> None:
-    for path in [*PATHS, "/jobs/none"]:
+    for path in [*PATHS, *PUBLIC, "/jobs/none"]:
         if path.endswith("events"):
             continue
         for client in (here.client, here.stranger):
@@ -122,7 +132,7 @@ async def test_every_answer_forbids_framing_caching_and_foreign_content(here: Vi
             assert "http" not in policy
             assert headers["x-frame-options"] == "DENY"
             assert headers["x-content-type-options"] == "nosniff"
-            assert headers["referrer-policy"] == "no-referrer"
+            assert headers["referrer-policy"] == "same-origin"
             assert headers["cache-control"] == "no-store"
             assert "server" not in headers
 
@@ -133,7 +143,12 @@ async def test_every_answer_forbids_framing_caching_and_foreign_content(here: Vi
         ({}, True),
         ({"origin": HOST}, True),
         ({"sec-fetch-site": "same-origin", "origin": HOST}, True),
+        ({"sec-fetch-site": "same-origin", "origin": "null"}, True),
+        ({"sec-fetch-site": "same-origin", "origin": "https://what-a-proxy-calls-us.example"}, True),
         ({"sec-fetch-site": "none"}, True),
+        ({"sec-fetch-site": ""}, False),
+        ({"sec-fetch-site": "nonsense"}, False),
+        ({"sec-fetch-site": "cross-site", "origin": HOST}, False),
         ({"sec-fetch-site": "cross-site"}, False),
         ({"sec-fetch-site": "same-site"}, False),
         ({"origin": "null"}, False),

@@ -62,7 +62,7 @@ async def test_the_list_shows_the_newest_jobs_first_with_who_asked_and_what_it_c
     assert page.jobs == [f"seed{number:02}" for number in range(22, -1, -1)]
     for word in ("Invoice totals are a cent too low", "octo-org/invoices#115", "grace-hopper", "$4.86", "of $5.00"):
         assert word in page.text
-    assert "Everything moves" in page.text
+    assert "All systems normal" in page.text
 
 
 async def test_the_list_is_filtered_by_state_and_repository(here: Visit) -> None:
@@ -75,7 +75,7 @@ async def test_the_list_is_filtered_by_state_and_repository(here: Visit) -> None
     assert all(int(name[4:]) % 3 == 2 for name in mine.jobs)
     assert "/?state=active&repository=ada%2Fsample" in mine.links
     assert (await seen(here, "/?state=nonsense")).jobs == (await seen(here, "/")).jobs
-    assert "No job of this repository" in (await seen(here, "/?repository=no/such", 404)).text
+    assert "This repository has no jobs" in (await seen(here, "/?repository=no/such", 404)).text
 
 
 async def test_a_long_list_is_turned_page_by_page(here: Visit) -> None:
@@ -94,12 +94,12 @@ async def test_a_long_list_is_turned_page_by_page(here: Visit) -> None:
 
 async def test_an_empty_server_says_how_to_begin(tmp_path: Path) -> None:
     async with visit(tmp_path, seed=False) as here:
-        assert "Put the label agent-fix on an issue" in (await seen(here, "/")).text
+        assert "Add the label agent-fix to an issue" in (await seen(here, "/")).text
 
 
 async def test_a_job_is_shown_with_plan_proof_log_cost_and_effects(here: Visit) -> None:
     page = await seen(here, "/jobs/seed13")
-    for word in ("pull request opened", "asked by", "Amounts are rounded per line", "Likely causes", "proved"):
+    for word in ("pull request opened", "requested by", "Amounts are rounded per line", "Likely causes", "proved"):
         assert word in page.text
     for word in ("41 passed", "1 failed", "fails", "passes", "exit 1", "2 gates passed, ", "dependencies warned"):
         assert word in re.sub(r"\s+", " ", page.text)
@@ -127,7 +127,7 @@ async def test_the_button_stops_the_job_and_the_page_says_so(here: Visit) -> Non
     answer = await here.client.post(form["action"] or "", data={"seal": seal or ""})
     assert (answer.status_code, answer.headers["location"]) == (303, "/jobs/seed22")
     after = await seen(here, "/jobs/seed22")
-    assert "It has been told to stop" in after.text
+    assert "Stop requested" in after.text
     assert not after.all("form")
     queued = await seen(here, "/jobs/seed21")
     (seal,) = [field["value"] for field in queued.all("input") if field.get("name") == "seal"]
@@ -259,5 +259,5 @@ async def test_a_database_that_does_not_answer_is_said_with_its_status(here: Vis
     with here.engine.begin() as db:
         db.exec_driver_sql("ALTER TABLE jobs RENAME TO gone")
     for path in ("/", "/jobs/seed05"):
-        assert "The database does not answer" in (await seen(here, path, 503)).text
+        assert "The database is not responding" in (await seen(here, path, 503)).text
     assert (await here.stranger.get("/healthz")).status_code == 503

@@ -30,9 +30,9 @@ def state_name(state: str) -> str:
 
 
 NEXT_STEP: Final = {
-    "awaiting_approval": "To start the work, comment /agent approve there. You can edit the plan in the comment first.",
-    "needs_input": "To answer, comment /agent and your answer there.",
-    "paused": "To continue from this point, comment /agent continue there, with --budget +3 for three more dollars.",
+    "awaiting_approval": "To start the work, comment /agent approve on GitHub. You can edit the plan there first.",
+    "needs_input": "To answer, comment /agent and your answer on GitHub.",
+    "paused": "To continue from here, comment /agent continue on GitHub. Add --budget +3 for three more dollars.",
 }
 """What people can do on the issue or pull request of a job that waits for them."""
 
