@@ -78,7 +78,8 @@ class SetupPage:
         if not self._knows(request):
             return self._stranger()
         empty = {"name": "", "organisation": "", "address": self._public}
-        return self._render("setup.html", problem="", **self._states.get(request.query_params.get("state", ""), empty))
+        said = self._states.get(request.query_params.get("state", ""), empty)
+        return self._render("setup.html", status=200, problem="", **said)
 
     async def begin(self, request: Request) -> Response:
         if not self._knows(request) or not from_our_pages(request.headers):

@@ -7,6 +7,7 @@ The names below .example lead to this machine. Pages there are not a secure cont
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -17,9 +18,8 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from tests.browser.chromium import chromium
-from tests.browser.dashboard import Dashboard, OtherSite, dashboard
+from tests.browser.dashboard import KNOWS, Dashboard, OtherSite, dashboard
 from tests.loopback import listening, serving
-from tests.visiting import TOKEN
 
 ARGUMENTS = ("--disable-gpu", "--disable-quic", "--host-resolver-rules=MAP *.example 127.0.0.1")
 PATIENCE = 30_000.0
@@ -35,10 +35,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     program = chromium()
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(program.libraries)} if program.libraries else None
+    options: dict[str, Any] = {"executable_path": program.path, "args": ARGUMENTS}
+    if program.libraries:
+        options["env"] = {**os.environ, "LD_LIBRARY_PATH": str(program.libraries)}
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=program.path, args=ARGUMENTS, env=environment)
+        started = driver.chromium.launch(**options)
         yield started
         started.close()
 
@@ -60,7 +62,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
 @pytest.fixture
 def visitor(browser: Browser, here: Dashboard) -> Iterator[BrowserContext]:
     """A browser that knows the password. It is closed before the server, so that no open stream keeps that up."""
-    with browser.new_context(http_credentials={"username": "anybody", "password": TOKEN}) as context:
+    with browser.new_context(http_credentials=KNOWS) as context:
         yield context
 
 

@@ -6,11 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from playwright.sync_api import HttpCredentials
+
 from app.bootstrap.receiving import Receiving
 from app.entrypoints.receiver import application
 from tests.loopback import listening, serving
 from tests.seeding import Moment, seeded
-from tests.visiting import NOW, settings
+from tests.visiting import NOW, TOKEN, settings
+
+KNOWS: HttpCredentials = {"username": "anybody", "password": TOKEN}
+GUESSES: HttpCredentials = {"username": "anybody", "password": "a guess"}
 
 
 class OtherSite(Protocol):

@@ -12,7 +12,7 @@ from app.forge.github.manifest import NewApp
 from app.web.guard import MOST_FAILURES
 from app.web.setup import SetupPage
 from tests.browser.chromium import axe_core
-from tests.browser.dashboard import Dashboard, OtherSite, dashboard
+from tests.browser.dashboard import GUESSES, KNOWS, Dashboard, OtherSite, dashboard
 from tests.loopback import listening, serving
 from tests.visiting import TOKEN
 
@@ -35,11 +35,10 @@ JOBS = {
 @pytest.fixture(params=["desktop", "phone"])
 def visitor(request: pytest.FixtureRequest, browser: Browser, here: Dashboard) -> Iterator[BrowserContext]:
     """A browser that knows the password."""
-    who = {"username": "anybody", "password": TOKEN}
     if request.param == "phone":
-        made = browser.new_context(viewport=PHONE, color_scheme="dark", http_credentials=who)
+        made = browser.new_context(viewport=PHONE, color_scheme="dark", http_credentials=KNOWS)
     else:
-        made = browser.new_context(viewport=DESKTOP, color_scheme="light", http_credentials=who)
+        made = browser.new_context(viewport=DESKTOP, color_scheme="light", http_credentials=KNOWS)
     with made:
         yield made
 
@@ -92,7 +91,7 @@ def test_messages(visitor: BrowserContext, tmp_path: Path, other_site: OtherSite
 
 
 def test_sign_in(browser: Browser, here: Dashboard) -> None:
-    with browser.new_context(http_credentials={"username": "anybody", "password": "a guess"}) as context:
+    with browser.new_context(http_credentials=GUESSES) as context:
         page = context.new_page()
         page.goto(here.address)
         judge(page, "Sign in")

@@ -6,14 +6,14 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
 
 from app.web.guard import Password
-from tests.browser.dashboard import Dashboard, OtherSite
+from tests.browser.dashboard import GUESSES, Dashboard, OtherSite
 from tests.visiting import TOKEN
 
 WORKING, PLANNING, VERIFYING = "seed22", "seed19", "seed18"
 
 
 def test_a_wrong_password_opens_nothing(browser: Browser, here: Dashboard) -> None:
-    with browser.new_context(http_credentials={"username": "anybody", "password": "a guess"}) as context:
+    with browser.new_context(http_credentials=GUESSES) as context:
         page = context.new_page()
         page.goto(here.address)
         expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
