@@ -305,13 +305,13 @@ def test_files_and_functions_stay_readable() -> None:
     large = [
         f"{module}: {count} lines"
         for module in modules()
-        if (count := len(sources()[module].read_text().splitlines())) > 350
+        if (count := len(sources()[module].read_text().splitlines())) > 700
     ]
     large += [
         f"{module}.{node.name}: {node.end_lineno - node.lineno + 1} lines"
         for module, tree in modules().items()
         for node in functions(tree)
-        if node.end_lineno and node.end_lineno - node.lineno + 1 > 60
+        if node.end_lineno and node.end_lineno - node.lineno + 1 > 100
     ]
     assert not large, large
 

@@ -1,7 +1,7 @@
 """Small real projects in memory, opened in a real sandbox: what the proof engine is tried on."""
 
 import asyncio
-import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,8 +14,17 @@ from app.verify.overlay import Overlay
 from tests.fakes.around import Around
 from tests.fakes.memory_tree import MemoryTree
 
-DEPENDENCIES = ".dependencies"
-_PYTEST = ("_pytest", "iniconfig", "packaging", "pluggy", "pygments", "pytest")
+_PACKAGES = Path(str(pytest.__file__)).parents[1]
+_PYTEST = ("_pytest", "iniconfig", "packaging", "pluggy", "py.py", "pygments", "pytest")
+WITH_PYTEST = Setup(
+    commands=(
+        f"{sys.base_prefix}/bin/python3 -I -m venv --without-pip /env",
+        f"cd {_PACKAGES} && cp -r {' '.join(_PYTEST)} {{pytest,pluggy}}-*.dist-info /env/lib/python3.*/site-packages/",
+    ),
+    key=f"pytest {pytest.__version__} of {sys.base_prefix}",
+    readable=(str(_PACKAGES),),
+)
+"""The pytest of this test's own environment, without its plugins."""
 
 
 def patch_of(changes: Mapping[str, str | bytes | None], modes: Mapping[str, Mode] | None = None) -> Patch:
@@ -61,28 +70,12 @@ class ProjectWorkspaces:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(after.read(path))
             (directory / ".opened").write_text(name)
-            if self._with_pytest:
-                _copy_pytest(directory / DEPENDENCIES)
 
-        environment = (("PYTHONPATH", f"/workspace/{DEPENDENCIES}"), ("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1"))
-        spec = Spec(
-            key=f"test-{name}-{len(self.opened)}",
-            fill=fill,
-            setup=Setup(environment=environment if self._with_pytest else ()),
-        )
+        setup = WITH_PYTEST if self._with_pytest else Setup()
+        spec = Spec(key=f"test-{name}-{len(self.opened)}", fill=fill, setup=setup)
         sandbox = await self._provider.open(spec)
         self.alive.add(name)
         return _Watched(sandbox, name, self)
-
-
-def _copy_pytest(directory: Path) -> None:
-    """The pytest of this test's own environment, without the many lexers that it never asks for."""
-    packages = Path(str(pytest.__file__)).parents[1]
-    for name in _PYTEST:
-        shutil.copytree(packages / name, directory / name, ignore=shutil.ignore_patterns("lexers"))
-    (directory / "pygments" / "lexers").mkdir()
-    for name in ("__init__.py", "_mapping.py", "python.py", "diff.py"):
-        shutil.copy(packages / "pygments" / "lexers" / name, directory / "pygments" / "lexers" / name)
 
 
 class _Watched(Around):

@@ -1,0 +1,202 @@
+"""Chosen tests of pytest, unittest and Django, by our own program inside a Python that loads the framework first."""
+
+import ast
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from random import Random
+from typing import Any
+
+from app.verify.frameworks import SuiteCommand
+from app.verify.launcher.base import Copies, Outcome, Told
+from app.verify.launcher.python_copies import PythonCopies
+from app.verify.launcher.supervised import START, Answer, Ended, Step, with_program
+from app.verify.reports import test_id
+
+_PYTHON = re.compile(r"python[\d.]*$")
+_VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
+_FRAMEWORKS = frozenset({"pytest", "py.test", "unittest", "manage.py"})
+
+
+@dataclass(frozen=True)
+class PythonLauncher:
+    """Made of a suite's narrowed command: its variables, its interpreter, the framework's own options."""
+
+    framework: str
+    directory: str
+    modules: str
+    python: str
+    as_module: bool
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    @classmethod
+    def of(cls, suite: SuiteCommand) -> "PythonLauncher":
+        """ValueError for a command that starts something else."""
+        words = shlex.split(suite.narrowed or ("python3 -m pytest" if suite.framework == "pytest" else ""))
+        if words[:1] == ["cd"] and "&&" in words:
+            words = words[words.index("&&") + 1 :]
+        environment = {}
+        while words and (found := _VARIABLE.fullmatch(words[0])):
+            environment[found["name"]] = found["value"]
+            words.pop(0)
+        at = next((n for n, word in enumerate(words) if PurePosixPath(word).name in _FRAMEWORKS), None)
+        if at is None:
+            raise ValueError("the suite's command cannot be narrowed to these tests")
+        pythons = [word for word in words[:at] if _PYTHON.fullmatch(PurePosixPath(word).name)]
+        name = PurePosixPath(words[at]).name
+        framework = {"py.test": "pytest", "manage.py": "django"}.get(name, name)
+        return cls(
+            framework=framework,
+            directory=suite.directory,
+            modules=suite.modules,
+            python=pythons[-1] if pythons else "python3",
+            as_module=framework != "pytest" or bool(pythons) or "-m" in words[:at],
+            arguments=tuple(words[at + 1 :]) if framework != "unittest" else (),
+            environment=environment,
+        )
+
+    def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[Step, ...]:
+        job = {
+            "framework": self.framework,
+            "ids": list(ids),
+            "arguments": list(self.arguments),
+            "directory": self.directory,
+            "as_module": self.as_module,
+            "environment": dict(self.environment),
+            "watch": list(watch),
+        }
+        step = Step(
+            argv=(self.python, "-c", START),
+            cwd=self.directory,
+            timeout=timeout,
+            drop=("PYTHON",),
+            prelude=with_program("python_tests.py"),
+            input=json.dumps(job),
+            channel=True,
+        )
+        return (step,)
+
+    def read(self, ids: Sequence[str], answer: Answer, watch: Sequence[str]) -> Told:
+        (ended,) = answer.steps
+        messages = [_message(text) for text in ended.messages]
+        if ("own",) in messages:
+            raise ValueError("the test framework is the project itself")
+        heard = _Heard(self.framework, ids)
+        for message in messages:
+            heard.hear(message)
+        return heard.told(ended, watch)
+
+    def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
+        files = dict.fromkeys(path for name in ids for path in self.files(name))
+        parents = dict.fromkeys(parent for path in files for parent in PurePosixPath(path).parents)
+        conftests = (str(parent / "conftest.py") for parent in parents) if self.framework == "pytest" else ()
+        return (*files, *conftests)
+
+    def copies(self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool) -> Copies:
+        made = PythonCopies(self.framework == "pytest", self.modules, contents, random)
+        return made.in_place(ids) if in_place else made.renamed(ids)
+
+    def files(self, name: str) -> tuple[str, ...]:
+        """Where the test of an id may be written."""
+        if self.framework == "pytest":
+            return (name.partition("::")[0],)
+        parts = name.split(".")
+        start = f"{self.modules}/" if self.modules else ""
+        stems = ["/".join(parts[:end]) for end in range(1, len(parts))]
+        return tuple(f"{start}{stem}{end}" for stem in stems for end in (".py", "/__init__.py"))
+
+
+def _message(text: str) -> tuple[Any, ...]:
+    try:
+        message = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ("unreadable",)
+    return message if isinstance(message, tuple) and message else ("unreadable",)
+
+
+class _Heard:
+    """The messages of one execution, gathered by the ids that were asked for."""
+
+    def __init__(self, framework: str, ids: Sequence[str]) -> None:
+        self._pytest = framework == "pytest"
+        self._ids = ids
+        self._tests: dict[str, Outcome] = {}
+        self._files: dict[str, str] = {}
+        self._lines: dict[str, tuple[int, ...]] = {}
+        self._programs = 0
+        self._end: int | None = None
+        self._begun = ""
+        self._problem = ""
+
+    def hear(self, message: tuple[Any, ...]) -> None:
+        if self._end is not None:
+            self._problem = self._problem or "Results came after the end of the tests."
+        match message:
+            case ("begin", str(name)):
+                self._begun = name
+            case ("test", str(name), "passed" | "failed" | "error" | "skipped" as status, bool(plain), str(text)):
+                self._test(name, Outcome(status, text, plain))
+            case ("file", str(path), str(text)):
+                self._files[path] = text
+            case ("lines", str(path), list(numbers)):
+                self._lines[path] = tuple(int(number) for number in numbers)
+            case ("programs", int(count)):
+                self._programs = count
+            case ("missing", str(module)):
+                self._problem = f"The module {module} is not installed in the sandbox."
+            case ("end", int(code)):
+                self._end = code
+            case _:
+                self._problem = self._problem or "A result has a form that our program does not send."
+
+    def _test(self, name: str, outcome: Outcome) -> None:
+        self._begun = ""
+        if name in self._tests and not name.startswith("setUp"):
+            self._problem = self._problem or f"{test_id(name)} was reported twice."
+        self._tests[name] = outcome
+
+    def told(self, ended: Ended, watch: Sequence[str]) -> Told:
+        outcomes = {name: self._outcomes(name) for name in self._ids}
+        hit = any(self._lines.values())
+        return Told(
+            outcomes=outcomes,
+            problem=ended.not_started or ended.broken or self._problem or self._disagreement(ended, outcomes),
+            hanging=self._begun if ended.timed_out else "",
+            executed=tuple((path, self._lines.get(path, ())) for path in watch),
+            # Lines of programs that the tests start are not seen.
+            measured=bool(self._lines) and (hit or not self._programs),
+        )
+
+    def _outcomes(self, name: str) -> tuple[tuple[str, Outcome], ...]:
+        separators = ("[", "::") if self._pytest else (".", " ")
+        below = tuple(name + separator for separator in separators)
+        found = [(one, outcome) for one, outcome in self._tests.items() if one == name or one.startswith(below)]
+        if found:
+            return tuple(found)
+        if self._pytest:
+            text = self._files.get(name.partition("::")[0])
+            return ((name, Outcome("error", text, plain=False)),) if text is not None else ()
+        # What `setUpClass` and `setUpModule` raise is told of the class or module.
+        around = [
+            one for one in self._tests if one.startswith("setUp") and name.startswith(f"{one[:-1].partition('(')[2]}.")
+        ]
+        return tuple((name, self._tests[one]) for one in around[:1])
+
+    def _disagreement(self, ended: Ended, outcomes: Mapping[str, tuple[tuple[str, Outcome], ...]]) -> str:
+        if ended.timed_out:
+            return ""
+        if self._end is None:
+            return f"The tests did not come to their end (exit code {ended.exit_code})."
+        if self._end != ended.exit_code:
+            return f"The exit code is {ended.exit_code}, and the framework's own was {self._end}."
+        failed = any(one.status in ("failed", "error") for found in outcomes.values() for _, one in found)
+        whole = bool(outcomes) and all(outcomes.values())
+        if failed and ended.exit_code == 0:
+            return "The exit code is 0 although a chosen test failed."
+        if whole and not failed and ended.exit_code != 0:
+            return f"The exit code is {ended.exit_code} although no chosen test failed."
+        return ""

@@ -1,0 +1,283 @@
+"""Changes of a Python test with which it certainly fails, where it passes as it is."""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal, NamedTuple
+
+_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|$)")
+# Inside these, an assertion that fails is not swallowed, and the block is executed once.
+_TRANSPARENT = frozenset(
+    {
+        "open",
+        "patch",
+        "object",
+        "dict",
+        "TemporaryDirectory",
+        "NamedTemporaryFile",
+        "TemporaryFile",
+        "app_context",
+        "test_request_context",
+        "test_client",
+        "chdir",
+        "override_settings",
+        "freeze_time",
+        "closing",
+        "redirect_stdout",
+        "redirect_stderr",
+        "nullcontext",
+        "context",
+        "StringIO",
+        "BytesIO",
+        "setenv",
+        "isolated_filesystem",
+        "connect",
+    }
+)
+_INVERSE = {
+    "assertTrue": "assertFalse",
+    "assertIs": "assertIsNot",
+    "assertIsNone": "assertIsNotNone",
+    "assertIn": "assertNotIn",
+    "assertIsInstance": "assertNotIsInstance",
+    "assertAlmostEqual": "assertNotAlmostEqual",
+    "assertRegex": "assertNotRegex",
+    "assertGreater": "assertLessEqual",
+    "assertGreaterEqual": "assertLess",
+}
+_INVERSE |= {inverse: name for name, inverse in _INVERSE.items()}
+_EQUALITIES = frozenset(
+    {
+        "assertEqual",
+        "assertListEqual",
+        "assertTupleEqual",
+        "assertDictEqual",
+        "assertSetEqual",
+        "assertSequenceEqual",
+        "assertMultiLineEqual",
+        "assertCountEqual",
+    }
+)
+_EXPECTING = {"raises": "Exception", "assertRaises": "Exception", "assertRaisesRegex": "Exception"}
+_EXPECTING |= {"warns": "Warning", "assertWarns": "Warning", "assertWarnsRegex": "Warning"}
+_ENDING = frozenset({"KeyboardInterrupt", "Exit", "exit", "skip", "BaseException"})
+_MATCHER = re.compile(rb"ANY\b|[Aa]pprox|\bIs[A-Z]|[Aa]nything|[Mm]atch|[Mm]ock|\bcall\b|Contains|Partial")
+"""What may be equal to other things than itself by intention."""
+
+
+class Edit(NamedTuple):
+    """Bytes from `start` to `end` become `text`."""
+
+    start: int
+    end: int
+    text: bytes
+
+
+class Alteration(NamedTuple):
+    """`value`: what is compared with is another; `inverse`: what was asserted is asserted not to be."""
+
+    kind: Literal["value", "inverse"]
+    edits: list[Edit]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A module's bytes, its tree, and where its lines start."""
+
+    content: bytes
+    tree: ast.Module
+    starts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, content: bytes) -> "Source | None":
+        """None for what this Python cannot parse, or what is not UTF-8."""
+        try:
+            content.decode("utf-8")
+            tree = ast.parse(content)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+        bom = 3 if content.startswith(b"\xef\xbb\xbf") else 0
+        starts = [found.start() for found in _LINE.finditer(content)]
+        return cls(content, tree, (bom, *starts[1:]))
+
+    def offset(self, line: int, column: int) -> int:
+        return self.starts[line - 1] + column
+
+    def range(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
+        return self.offset(node.lineno, node.col_offset), self.offset(end_line, end_column)
+
+    def text(self, node: ast.expr) -> bytes:
+        start, end = self.range(node)
+        return self.content[start:end]
+
+    def whole(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[int, int]:
+        """From the start of its first decorator's line to the end of its last line."""
+        first = min([function.lineno, *(node.lineno for node in function.decorator_list)])
+        after = function.end_lineno or function.lineno
+        end = self.starts[after] if after < len(self.starts) else len(self.content)
+        return self.starts[first - 1], end
+
+    def name_of(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[int, int]:
+        start, end = self.range(function)
+        found = re.compile(rb"def[\s\\]+(" + function.name.encode() + rb")\b").search(self.content, start, end)
+        return found.span(1) if found else (start, start)
+
+    def edited(self, edits: Sequence[Edit], start: int = 0, end: int | None = None) -> bytes:
+        """The bytes of a range with the edits in it."""
+        text, at = b"", start
+        for edit in sorted(edits):
+            text += self.content[at : edit.start] + edit.text
+            at = edit.end
+        return text + self.content[at : len(self.content) if end is None else end]
+
+
+def alterations(
+    source: Source, function: ast.FunctionDef | ast.AsyncFunctionDef, random: Random
+) -> Iterator[Alteration]:
+    for statement in _reached(function.body):
+        if isinstance(statement, ast.Assert):
+            yield from _of_assert(source, statement.test, random)
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            yield from _of_call(source, statement.value, random)
+        elif isinstance(statement, ast.With):
+            for item in statement.items:
+                if isinstance(item.context_expr, ast.Call):
+                    yield from _of_expecting(source, item.context_expr)
+
+
+def failing_end(
+    source: Source, function: ast.FunctionDef | ast.AsyncFunctionDef, random: Random, *, method: bool
+) -> Edit:
+    """A statement that fails, behind the last one; before the first where the test may end early."""
+    one, other = random.sample(range(2, 99), 2)
+    text = f"self.assertEqual({one}, {other})" if method else f"assert {one} == {other}"
+    reached = list(_reached(function.body))
+    last = function.body[-1]
+    if reached[-1:] == [last] and not isinstance(last, ast.Return):
+        start, end = source.range(last)[0], source.range(last)[1]
+        if last.lineno == function.lineno:
+            return Edit(end, end, f"; {text}".encode())
+        indentation = source.content[source.starts[last.lineno - 1] : start]
+        if indentation.strip():  # behind another statement on its line
+            return Edit(end, end, f"; {text}".encode())
+        return Edit(end, end, b"\n" + indentation + text.encode())
+    start = source.range(function.body[0])[0]
+    if function.body[0].lineno == function.lineno:
+        return Edit(start, start, f"{text}; ".encode())
+    indentation = source.content[source.starts[function.body[0].lineno - 1] : start]
+    return Edit(start, start, text.encode() + b"\n" + indentation)
+
+
+def _reached(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements that are always executed, as far as that is certain."""
+    for statement in body:
+        if any(isinstance(node, ast.Return | ast.Raise | ast.Break | ast.Continue) for node in _inside(statement)):
+            return
+        yield statement
+        if isinstance(statement, ast.With) and all(_transparent(item.context_expr) for item in statement.items):
+            yield from _reached(statement.body)
+
+
+def _inside(statement: ast.stmt) -> Iterator[ast.AST]:
+    yield statement
+    for child in ast.iter_child_nodes(statement):
+        if isinstance(child, ast.stmt) and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from _inside(child)
+
+
+def _transparent(expression: ast.expr) -> bool:
+    return isinstance(expression, ast.Call) and _last_name(expression.func) in _TRANSPARENT
+
+
+def _last_name(expression: ast.expr) -> str:
+    if isinstance(expression, ast.Attribute):
+        return expression.attr
+    return expression.id if isinstance(expression, ast.Name) else ""
+
+
+def _of_assert(source: Source, test: ast.expr, random: Random) -> Iterator[Alteration]:
+    if isinstance(test, ast.Tuple):  # always true, and Python warns of it
+        return
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
+        yield from _other_value(source, (test.comparators[0], test.left), random)
+    start, end = source.range(test)
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield Alteration("inverse", [Edit(start, end, b"(" + source.text(test.operand) + b")")])
+    else:
+        yield Alteration("inverse", [Edit(start, start, b"not ("), Edit(end, end, b")")])
+
+
+def _of_call(source: Source, call: ast.Call, random: Random) -> Iterator[Alteration]:
+    if not (isinstance(call.func, ast.Attribute) and _last_name(call.func.value) in ("self", "pytest")):
+        return
+    name = call.func.attr
+    if name in _EXPECTING:
+        yield from _of_expecting(source, call)
+    if name in _EQUALITIES and len(call.args) >= 2:
+        yield from _other_value(source, (call.args[1], call.args[0]), random)
+    if name in _INVERSE:
+        end = source.range(call.func)[1]
+        yield Alteration("inverse", [Edit(end - len(name), end, _INVERSE[name].encode())])
+
+
+def _of_expecting(source: Source, call: ast.Call) -> Iterator[Alteration]:
+    kind = _EXPECTING.get(_last_name(call.func))
+    if kind is None or not call.args or isinstance(call.args[0], ast.Starred):
+        return
+    expected = call.args[0]
+    names = [expected] if not isinstance(expected, ast.Tuple) else expected.elts
+    if all(_last_name(one) and _last_name(one) not in _ENDING for one in names):
+        yield Alteration("inverse", [Edit(*source.range(expected), f"type('Other', ({kind},), {{}})".encode())])
+
+
+def _other_value(source: Source, sides: tuple[ast.expr, ast.expr], random: Random) -> Iterator[Alteration]:
+    """A side that is written out gets another constant; where none is, the other side is compared with an object."""
+    for side in sides:
+        constants = list(_constants(side))
+        if constants:
+            chosen = random.choice(constants)
+            text = repr(_changed(ast.literal_eval(chosen), random)).encode()
+            yield Alteration("value", [Edit(*source.range(chosen), text)])
+            return
+    if not any(_MATCHER.search(source.text(side)) for side in sides):
+        yield Alteration("value", [Edit(*source.range(sides[0]), b"object()")])
+
+
+def _constants(node: ast.expr) -> Iterator[ast.expr]:
+    """Numbers and texts that are part of a written-out value."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        if isinstance(node.operand.value, int | float):
+            yield node
+    elif isinstance(node, ast.Constant) and type(node.value) in (int, float, str, bytes):
+        yield node
+    elif isinstance(node, ast.List | ast.Tuple | ast.Set):
+        for element in node.elts:
+            yield from _constants(element)
+    elif isinstance(node, ast.Dict) and len({ast.dump(key) for key in node.keys if key}) == len(node.keys):
+        for value in node.values:
+            yield from _constants(value)
+
+
+def _changed(value: object, random: Random) -> object:
+    """Another value of the same kind, no less likely than the first."""
+    if isinstance(value, int):
+        return value + random.choice((-2, -1, 1, 2, 3, 10))
+    if isinstance(value, float):
+        other = value + random.choice((-1.0, -0.5, 0.5, 1.0))
+        return other if other != value else value / 2 if value / 2 != value else 1.5
+    if isinstance(value, bytes):
+        return _other_text(value.decode("latin-1"), random).encode("latin-1")
+    return _other_text(str(value), random)
+
+
+def _other_text(text: str, random: Random) -> str:
+    places = [at for at, letter in enumerate(text) if letter.isascii() and letter.isalnum()]
+    if not places:
+        return text + random.choice("aeost")
+    at = random.choice(places)
+    kind = "0123456789" if text[at].isdigit() else "abcdefghijklmnopqrstuvwxyz"
+    letter = random.choice([one for one in kind if one != text[at].lower()])
+    return text[:at] + (letter.upper() if text[at].isupper() else letter) + text[at + 1 :]

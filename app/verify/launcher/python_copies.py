@@ -1,0 +1,244 @@
+"""Copies of Python tests that must pass, or must fail, whenever the original passes: a judge of the judge.
+
+Only changes whose effect is certain are made: an assertion that is always reached is inverted, or the value it
+compares with is changed. Where there is none, the copy fails after the test's last statement.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from random import Random
+from typing import NamedTuple
+
+from app.patch import FileChange
+from app.verify.launcher.base import Copies
+from app.verify.launcher.names import Names
+from app.verify.launcher.python_alterations import Edit, Source, alterations, failing_end
+
+TWINS = 2
+"""Altered copies of one test at most."""
+
+_MAIN = re.compile(rb"if __name__ == ['\"]__main__['\"]")
+# A test that may notice its own name, its file's, or the text that it is written in: it is not renamed.
+_NOTICES = re.compile(
+    rb"__file__|__name__|__module__|__qualname__|\b(?:inspect|pickle|logging|logger|traceback|subprocess|doctest)\b"
+    rb"|\b(?:multiprocessing|request|caplog|capfd|assertLogs|dependency|vcr|cassette|warns|stacklevel)\b|snapshot"
+    rb"|datadir|regression|approv|golden|_testMethodName|\.id\(\)|getsource|_getframe|currentframe|sys\.modules"
+)
+_CONFTEST_NOTICES = re.compile(
+    rb"nodeid|\.name\b|fspath|originalname|\.path\b|\.module\b|\.function\b|__file__|\bitem\b"
+)
+
+
+class Place(NamedTuple):
+    """Where the test of an id is written: file, classes around it, name, and the parameters (`[1-a]`) of this one."""
+
+    path: str
+    classes: tuple[str, ...]
+    name: str
+    parameters: str = ""
+
+
+@dataclass
+class _File:
+    """A test file with the chosen tests in it: id, place and function of each."""
+
+    path: str
+    source: Source
+    tests: list[tuple[str, Place, ast.FunctionDef | ast.AsyncFunctionDef]] = field(default_factory=list)
+
+
+@dataclass
+class PythonCopies:
+    """Makes copies of chosen tests. `contents` has their files, and the conftest.py files around them."""
+
+    pytest: bool
+    modules: str
+    contents: Mapping[str, bytes]
+    random: Random
+
+    def __post_init__(self) -> None:
+        words = {
+            word.decode() for content in self.contents.values() for word in re.findall(rb"\b[a-z_]{8,}\b", content)
+        }
+        self._names = Names(self.random, words)
+
+    def renamed(self, ids: Sequence[str]) -> Copies:
+        """Under other names, as they are and altered, in files of their own; in place where that may be noticed."""
+        files = self._files(ids)
+        copies = [self._in_place(file) if self._notices(file) else self._elsewhere(file) for file in files]
+        return _joined([self._plain_failure(ids), *copies])
+
+    def in_place(self, ids: Sequence[str]) -> Copies:
+        """Altered under their own names only, in a run of their own."""
+        return _joined([self._plain_failure(ids), *(self._in_place(file) for file in self._files(ids))])
+
+    def _files(self, ids: Sequence[str]) -> list[_File]:
+        files: dict[str, _File] = {}
+        for name in ids:
+            place = self._place(name)
+            if place is None:
+                continue
+            if place.path not in files:
+                source = Source.of(self.contents[place.path])
+                if source is None:
+                    continue
+                files[place.path] = _File(place.path, source)
+            function = _function(files[place.path].source.tree, place)
+            if function is not None:
+                files[place.path].tests.append((name, place, function))
+        return [file for file in files.values() if file.tests]
+
+    def _place(self, name: str) -> Place | None:
+        if self.pytest:
+            whole, bracket, rest = name.partition("[")
+            path, *classes = whole.split("::")
+            if not classes or path not in self.contents:
+                return None
+            return Place(path, tuple(classes[:-1]), classes[-1], bracket + rest)
+        parts = name.split(".")
+        start = f"{self.modules}/" if self.modules else ""
+        for end in range(1, len(parts) - 1):
+            for suffix in (".py", "/__init__.py"):
+                path = f"{start}{'/'.join(parts[:end])}{suffix}"
+                if path in self.contents and len(parts) - end >= 2:
+                    return Place(path, tuple(parts[end:-1]), parts[-1])
+        return None
+
+    def _id(self, place: Place) -> str:
+        if self.pytest:
+            return "::".join([place.path, *place.classes, place.name]) + place.parameters
+        path = place.path.removeprefix(f"{self.modules}/") if self.modules else place.path
+        module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        return ".".join([module, *place.classes, place.name])
+
+    def _notices(self, file: _File) -> bool:
+        stem = PurePosixPath(file.path).stem.encode()
+        own = _MAIN.sub(b"", self.contents[file.path])
+        around = b"".join(text for path, text in self.contents.items() if path.endswith("conftest.py"))
+        names = {re.compile(rb"\b%b\b" % place.name.encode()) for _, place, _ in file.tests}
+        return bool(
+            _NOTICES.search(own)
+            or _CONFTEST_NOTICES.search(around)
+            or stem in own + around
+            or file.path.endswith("__init__.py")
+            or any(len(name.findall(own)) > 1 or name.search(around) for name in names)
+        )
+
+    def _elsewhere(self, file: _File) -> Copies:
+        path = self._fresh_path(file.path)
+        edits: list[Edit] = []
+        same, altered, done = dict[str, str](), dict[str, str](), dict[ast.AST, tuple[str, list[str]]]()
+        for name, place, function in file.tests:
+            if function not in done:  # several ids may be one function with other parameters
+                done[function] = self._twins(file.source, function, edits)
+            copy, twins = done[function]
+            same[self._id(place._replace(path=path, name=copy))] = name
+            altered |= {self._id(place._replace(path=path, name=twin)): name for twin in twins}
+        return Copies(files=(_written(path, file.source.edited(edits)),), same=same, altered=altered)
+
+    def _twins(
+        self, source: Source, function: ast.FunctionDef | ast.AsyncFunctionDef, edits: list[Edit]
+    ) -> tuple[str, list[str]]:
+        """Rename a test, and put altered ones before or behind it; returns all their names."""
+        renaming = source.name_of(function)
+        start, end = source.whole(function)
+        copy, twins = self._fresh_name(function.name), list[str]()
+        for change in self._changes(source, function)[:TWINS]:
+            twin = self._fresh_name(function.name)
+            text = source.edited([*change, Edit(*renaming, twin.encode())], start, end)
+            at = self.random.choice((start, end))
+            edits.append(Edit(at, at, text + b"\n" if at == start else b"\n" + text))
+            twins.append(twin)
+        edits.append(Edit(*renaming, copy.encode()))
+        return copy, twins
+
+    def _in_place(self, file: _File) -> Copies:
+        edits: list[Edit] = []
+        altered: dict[str, str] = {}
+        done: set[ast.AST] = set()
+        for name, _, function in file.tests:
+            if function not in done:
+                edits += self._changes(file.source, function)[0]
+                done.add(function)
+            altered[name] = name
+        return Copies(files=(_written(file.path, file.source.edited(edits)),), altered=altered)
+
+    def _changes(self, source: Source, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[list[Edit]]:
+        """Values first: an object that is equal to everything passes an inverted comparison too."""
+        found = list(alterations(source, function, self.random))
+        self.random.shuffle(found)
+        found.sort(key=lambda change: change.kind != "value")
+        if found:
+            return [change.edits for change in found]
+        return [[failing_end(source, function, self.random, method=not self.pytest)]]
+
+    def _plain_failure(self, ids: Sequence[str]) -> Copies:
+        places = [place for name in ids if (place := self._place(name))]
+        if not places:
+            return Copies()
+        path, name = self._fresh_path(places[0].path, "test_x.py"), f"test_{self._names.fresh()}"
+        values = self.random.sample(range(2, 60), 3)
+        wrong = sum(values) + self.random.randint(1, 9)
+        listed, thing = f"sum({values})", self._names.fresh("")
+        if self.pytest:
+            text = f"def {name}():\n    {thing} = {listed}\n    assert {thing} == {wrong}\n"
+            classes: tuple[str, ...] = ()
+        else:
+            classes = (self._names.fresh(" ").title().replace(" ", ""),)
+            text = (
+                f"from unittest import TestCase\n\n\nclass {classes[0]}(TestCase):\n    def {name}(self):\n"
+                f"        {thing} = {listed}\n        self.assertEqual({thing}, {wrong})\n"
+            )
+        return Copies(files=(_written(path, text.encode()),), failing=(self._id(Place(path, classes, name)),))
+
+    def _fresh_path(self, path: str, like: str = "") -> str:
+        stem = PurePosixPath(like or path).stem
+        fresh = self._names.fresh()
+        name = f"{fresh}_test" if stem.endswith("_test") else f"{stem.partition('_')[0]}_{fresh}"
+        return str(PurePosixPath(path).with_name(f"{name}.py"))
+
+    def _fresh_name(self, name: str) -> str:
+        prefix, underscore, _ = name.partition("_")
+        if underscore and prefix:
+            return f"{prefix}_{self._names.fresh()}"
+        return f"test{self._names.fresh(' ').title().replace(' ', '')}" if name.startswith("test") else name + "_"
+
+
+def _function(tree: ast.Module, place: Place) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    body: Sequence[ast.stmt] = tree.body
+    for wanted in place.classes:
+        classes = [node for node in body if isinstance(node, ast.ClassDef) and node.name == wanted]
+        if not classes:
+            return None
+        body = classes[-1].body
+    functions = (node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    found = [node for node in functions if node.name == place.name]
+    return found[-1] if found and not any(_generates(node) for node in found) else None
+
+
+def _generates(function: ast.AST) -> bool:
+    return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in _own_nodes(function))
+
+
+def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """What is below, without functions and classes inside."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            yield child
+            yield from _own_nodes(child)
+
+
+def _written(path: str, content: bytes) -> FileChange:
+    return FileChange(path=path, mode="100644", content=content)
+
+
+def _joined(copies: Sequence[Copies]) -> Copies:
+    return Copies(
+        files=tuple(file for one in copies for file in one.files),
+        same={copy: original for one in copies for copy, original in one.same.items()},
+        altered={copy: original for one in copies for copy, original in one.altered.items()},
+        failing=tuple(name for one in copies for name in one.failing),
+    )

@@ -1,0 +1,482 @@
+"""Run inside the sandbox: executes chosen tests of pytest, unittest or Django and reports each by a channel.
+
+Stand-alone and standard library only. It loads the framework and its plugins before the project's directories come
+onto the path. Its input is a line with the channel (`supervise`), then one JSON document: `framework`, `ids`, `arguments`, `directory`, `environment`, `as_module` (the
+directory goes onto the path, as `python -m` does), `watch` (files whose executed lines are asked for).
+
+Messages are Python literals: ("begin", id), ("test", id, status, plain, text), ("file", path, text), ("own",) where
+the framework is the project's, ("missing", module), ("lines", path, numbers), ("programs", count), ("end", exit code).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import pkgutil
+import runpy
+import sys
+import threading
+import traceback
+import unittest
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from types import CodeType, FrameType, ModuleType
+from typing import Any
+
+MOST_TEXT = 20_000
+NEEDED_LATER = (
+    *("argparse", "ast", "bdb", "cmd", "code", "codeop", "contextlib", "copy", "datetime", "decimal", "difflib"),
+    *("dis", "doctest", "faulthandler", "fnmatch", "gc", "getpass", "glob", "heapq", "html", "inspect", "io"),
+    *("json", "linecache", "locale", "logging", "math", "numbers", "pdb", "platform", "posixpath", "pprint", "queue"),
+    *("re", "shlex", "shutil", "signal", "stat", "string", "struct", "subprocess", "tempfile", "textwrap", "time"),
+    *(
+        "timeit",
+        "token",
+        "tokenize",
+        "tomllib",
+        "types",
+        "typing",
+        "uuid",
+        "warnings",
+        "weakref",
+        "zipfile",
+        "zipimport",
+    ),
+    *(
+        "asyncio",
+        "concurrent.futures",
+        "importlib.metadata",
+        "importlib.resources",
+        "logging.handlers",
+        "xml.etree.ElementTree",
+    ),
+    *("unittest.async_case", "unittest.case", "unittest.loader", "unittest.main", "unittest.mock", "unittest.result"),
+    *("unittest.runner", "unittest.signals", "unittest.suite", "unittest.util", "urllib.parse", "encodings.idna"),
+)
+"""Modules that the frameworks import when they need them: a file of that name beside the tests must not be taken."""
+
+
+class Reports:
+    """Sends messages to the supervisor. All that it calls is part of the interpreter, and held from the start."""
+
+    def __init__(self, descriptor: int, key: str) -> None:
+        os.set_inheritable(descriptor, False)
+        keyed = hashlib.blake2b(key=bytes.fromhex(key))
+        lock = threading.Lock()
+        count = 0
+
+        def send(
+            *parts: Any,
+            _write: Callable[[int, bytes], int] = os.write,
+            _text: Callable[[object], str] = ascii,
+            _pid: Callable[[], int] = os.getpid,
+            _own: int = os.getpid(),
+            _lock: Any = lock,
+        ) -> None:
+            nonlocal count
+            if _pid() != _own:  # a test forked, and its child goes on as if it were us
+                return
+            with _lock:
+                text = _text(parts).encode()
+                mac = keyed.copy()
+                mac.update(b"%d:%b" % (count, text))
+                line = b"%d %b %b\n" % (count, mac.hexdigest().encode(), text)
+                count += 1
+                while line:
+                    line = line[_write(descriptor, line) :]
+
+        self.send = send
+
+
+class Lines:
+    """Which lines of the watched files are executed, from the first import on."""
+
+    def __init__(self, watched: list[str]) -> None:
+        self._names = {os.path.realpath(path): path for path in watched}
+        self._known: dict[str, str | None] = {}
+        self.found: dict[str, set[int]] = {path: set() for path in watched}
+        self.programs = 0
+
+    def start(self) -> None:
+        if not self.found:
+            return
+        sys.addaudithook(self._audit)
+        if sys.version_info >= (3, 12):
+            self._monitor()
+        else:
+            threading.settrace(self._trace)
+            sys.settrace(self._trace)
+
+    def _monitor(self) -> None:
+        monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
+        tool = next((number for number in (4, 5, 3, 1) if monitoring.get_tool(number) is None), 4)
+        monitoring.use_tool_id(tool, "lines")
+
+        def line(code: CodeType, number: int) -> Any:
+            path = self._path(code.co_filename)
+            if path is not None:
+                self.found[path].add(number)
+            return monitoring.DISABLE
+
+        monitoring.register_callback(tool, monitoring.events.LINE, line)
+        monitoring.set_events(tool, monitoring.events.LINE)
+
+    def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
+        path = self._path(frame.f_code.co_filename)
+        if path is None:
+            return None
+        lines = self.found[path]
+
+        def each(frame: FrameType, event: str, _: Any) -> Any:
+            if event == "line":
+                lines.add(frame.f_lineno)
+            return each
+
+        lines.add(frame.f_lineno)
+        return each
+
+    def _audit(self, event: str, _: Any) -> None:
+        if event in ("subprocess.Popen", "os.fork", "os.posix_spawn", "os.spawn", "os.exec", "os.system"):
+            self.programs += 1
+
+    def _path(self, name: str) -> str | None:
+        try:
+            return self._known[name]
+        except KeyError:
+            found = self._names.get(os.path.realpath(name))
+            self._known[name] = found
+            return found
+
+
+class Case:
+    """How one test is going: what its phases said."""
+
+    def __init__(self) -> None:
+        self.status = ""
+        self.plain = True
+        self.text = ""
+        self.raised: Any = None
+        """The kind of failure and the exception, until a report says what became of it."""
+
+    def say(self, status: str, text: str = "", *, plain: bool = True) -> None:
+        """The worst of what is said counts, and the first text of it."""
+        rank = {"": 0, "passed": 1, "skipped": 2, "error": 3, "failed": 4}
+        self.plain = self.plain and plain
+        if rank[status] > rank[self.status]:
+            self.status, self.text = status, text
+
+
+def shortened(text: str) -> str:
+    half = MOST_TEXT // 2
+    return text if len(text) <= MOST_TEXT else f"{text[:half]}\n…\n{text[-half:]}"
+
+
+def preload(names: tuple[str, ...]) -> None:
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError:  # not in this version, or not in this build
+            continue
+
+
+# ---- pytest
+
+
+def load_pytest() -> ModuleType:
+    pytest = importlib.import_module("pytest")
+    inner = importlib.import_module("_pytest")
+    names = [found.name for found in pkgutil.walk_packages(inner.__path__, "_pytest.")]
+    preload(
+        (
+            *names,
+            "iniconfig",
+            "pluggy",
+            "packaging.version",
+            "packaging.requirements",
+            "pygments.formatters",
+            "exceptiongroup",
+        )
+    )
+    return pytest
+
+
+class Chosen:
+    """A plugin that chooses tests, puts them in order, and watches each phase. `HOOKS` has what it needs of pluggy."""
+
+    def __init__(self, job: dict[str, Any], reports: Reports) -> None:
+        self._job = job
+        self._root: str = job["root"]
+        self._wanted: list[str] = job["ids"]
+        self._send = reports.send
+        self._skips = (importlib.import_module("_pytest.outcomes").Skipped, unittest.SkipTest)
+        self._case = Case()
+        self._top = self._root
+
+    def _name(self, item: Any) -> str:
+        path = os.path.relpath(str(getattr(item, "path", None) or item.fspath), self._root)
+        return "::".join([path, *item.nodeid.split("::")[1:]])
+
+    def _place(self, item: Any) -> int:
+        """Where in our order a test stands; behind all of them where nobody asked for it."""
+        name = self._name(item)
+        for number, one in enumerate(self._wanted):
+            if name == one or name.startswith((f"{one}[", f"{one}::")):
+                return number
+        return len(self._wanted)
+
+    def pytest_load_initial_conftests(self, early_config: Any, args: list[str]) -> None:
+        if early_config.pluginmanager.hasplugin("xdist"):
+            args.append("-n0")
+        if early_config.pluginmanager.hasplugin("pytest_cov"):
+            args.append("--no-cov")  # a few tests do not reach what the whole suite has to cover
+            early_config.known_args_namespace.no_cov = True
+        self._top = str(early_config.rootpath if hasattr(early_config, "rootpath") else early_config.rootdir)
+        enter_project(self._job)
+
+    def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> Iterator[None]:
+        yield
+        places = {id(item): self._place(item) for item in items}
+        chosen = [item for item in items if places[id(item)] < len(self._wanted)]
+        left_out = [item for item in items if places[id(item)] == len(self._wanted)]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+        items[:] = sorted(chosen, key=lambda item: places[id(item)])
+
+    def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
+        self._case = Case()
+        self._send("begin", self._name(item))
+        yield
+        case = self._case
+        self._send("test", self._name(item), case.status or "error", case.plain, shortened(case.text))
+
+    def pytest_runtest_setup(self) -> Iterator[None]:
+        self._case = Case()  # a plugin may run a test again: its last attempt counts
+        yield from self._phase("error")
+
+    def pytest_runtest_call(self) -> Iterator[None]:
+        yield from self._phase("failed", passed="passed")
+
+    def pytest_runtest_teardown(self) -> Iterator[None]:
+        yield from self._phase("error")
+
+    def _phase(self, failed: str, passed: str = "") -> Generator[None, Any, None]:
+        case = self._case
+        outcome = yield
+        raised = outcome.excinfo
+        if raised is None:
+            case.say(passed)
+        elif issubclass(raised[0], self._skips):
+            case.say("skipped", str(raised[1]))
+        else:
+            case.raised = (failed, raised)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        case = self._case
+        raised, case.raised = case.raised, None
+        if getattr(report, "wasxfail", None) is not None:
+            case.say("skipped" if report.outcome == "skipped" else "passed", plain=False)
+        elif report.outcome == "failed":
+            case.say("failed" if report.when == "call" else "error", report.longreprtext)
+        elif raised is not None and report.outcome == "passed":  # somebody calls a failure something else
+            case.say(raised[0], "".join(traceback.format_exception(*raised[1])), plain=False)
+        elif report.outcome == "skipped" and not type(report).__name__.lower().startswith("subtest"):
+            case.say("skipped", plain=False)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.outcome == "failed":
+            path = os.path.relpath(Path(self._top, report.nodeid.split("::")[0]), self._root)
+            self._send("file", path, shortened(str(report.longreprtext)))
+
+
+HOOKS: dict[str, dict[str, bool]] = {
+    "pytest_load_initial_conftests": {"tryfirst": True},
+    "pytest_collection_modifyitems": {"hookwrapper": True, "tryfirst": True},
+    "pytest_runtest_protocol": {"hookwrapper": True, "tryfirst": True},
+    # Inside all other wrappers, which may turn an exception into something else.
+    "pytest_runtest_setup": {"hookwrapper": True, "trylast": True},
+    "pytest_runtest_call": {"hookwrapper": True, "trylast": True},
+    "pytest_runtest_teardown": {"hookwrapper": True, "trylast": True},
+}
+
+
+def run_pytest(job: dict[str, Any], reports: Reports) -> int:
+    try:
+        pytest = load_pytest()
+    except ModuleNotFoundError as error:
+        reports.send("missing", str(error.name))
+        return 1
+    for name, options in HOOKS.items():
+        setattr(Chosen, name, pytest.hookimpl(**options)(getattr(Chosen, name)))
+    if Path(job["root"]) in Path(str(pytest.__file__)).parents:
+        reports.send("own")
+    sys.path.extend(job["paths"])  # for plugins of the project named by its options: behind everything installed
+    arguments = [*job["arguments"], "--maxfail=0", "--continue-on-collection-errors", "-k", "", "-m", ""]
+    files = dict.fromkeys(one.split("::")[0] for one in job["ids"])
+    arguments += [os.path.relpath(Path(job["root"], file)) for file in files if Path(job["root"], file).exists()]
+    return int(pytest.main(arguments, plugins=[Chosen(job, reports)]))
+
+
+# ---- unittest and Django
+
+
+class Recorder(unittest.TestResult):
+    """Results of unittest; a test is told when it is over."""
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        super().__init__()
+        self._send = send
+        self._cases: dict[int, Case] = {}
+        self.unloaded: dict[int, str] = {}
+        """What was asked for, by what stands for it where it could not be loaded."""
+        self.failed = False
+
+    def _name(self, test: Any) -> str:
+        return self.unloaded.get(id(test)) or test.id()
+
+    def startTest(self, test: Any) -> None:  # noqa: N802 - unittest's names here and below
+        self._cases[id(test)] = Case()
+        self._send("begin", self._name(test))
+        super().startTest(test)
+
+    def stopTest(self, test: Any) -> None:  # noqa: N802
+        super().stopTest(test)
+        case = self._cases.pop(id(test), Case())
+        self._send("test", self._name(test), case.status or "error", case.plain, shortened(case.text))
+
+    def _say(self, test: Any, status: str, text: str = "", *, plain: bool = True) -> None:
+        self.failed = self.failed or status in ("failed", "error")
+        if id(test) in self._cases:
+            self._cases[id(test)].say(status, text, plain=plain)
+        else:  # setUpClass and the like
+            self._send("test", test.id(), status, plain, shortened(text))
+
+    def _said(self, error: Any) -> str:
+        return "".join(traceback.format_exception(*error))
+
+    def addSuccess(self, test: Any) -> None:  # noqa: N802
+        self._say(test, "passed")
+
+    def addFailure(self, test: Any, err: Any) -> None:  # noqa: N802
+        self._say(test, "failed", self._said(err))
+
+    def addError(self, test: Any, err: Any) -> None:  # noqa: N802
+        self._say(test, "error", self._said(err))
+
+    def addSkip(self, test: Any, reason: str) -> None:  # noqa: N802
+        self._say(test, "skipped", reason)
+
+    def addExpectedFailure(self, test: Any, err: Any) -> None:  # noqa: N802
+        self._say(test, "passed", plain=False)
+
+    def addUnexpectedSuccess(self, test: Any) -> None:  # noqa: N802
+        self._say(test, "failed", "unexpected success")
+
+    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:  # noqa: N802
+        if err is not None:
+            kind = "failed" if issubclass(err[0], test.failureException) else "error"
+            self._say(test, kind, f"{subtest}\n{self._said(err)}")
+
+
+def run_unittest(job: dict[str, Any], reports: Reports) -> int:
+    run, load, recorder = unittest.TestSuite.run, unittest.TestLoader().loadTestsFromName, Recorder(reports.send)
+    suites = []
+    enter_project(job)
+    for name in job["ids"]:
+        tests = load(name)
+        suites.append(tests)
+        recorder.unloaded |= (
+            {id(test): name for test in tests if type(test).__name__ == "_FailedTest"}
+            if isinstance(tests, unittest.TestSuite)
+            else {}
+        )
+    run(unittest.TestSuite(suites), recorder)
+    return 1 if recorder.failed else 0
+
+
+def run_django(job: dict[str, Any], reports: Reports) -> int:
+    """`manage.py test` with Django's own runner, whose results are all children of unittest's."""
+    recorder = Recorder(reports.send)
+    for name in ("startTest", "stopTest", "addSuccess", "addFailure", "addError", "addSkip", "addExpectedFailure"):
+        _overheard(name, getattr(recorder, name))
+    for name in ("addUnexpectedSuccess", "addSubTest"):
+        _overheard(name, getattr(recorder, name))
+    preload(("django", "django.test", "django.test.runner", "django.core.management"))
+    enter_project(job)
+    sys.argv = ["manage.py", *job["arguments"], *job["ids"]]
+    try:
+        runpy.run_path("manage.py", run_name="__main__")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0
+
+
+def _overheard(name: str, hear: Callable[..., None]) -> None:
+    own = getattr(unittest.TestResult, name)
+
+    def both(result: Any, *arguments: Any) -> Any:
+        if not isinstance(result, Recorder):
+            hear(*arguments)
+        return own(result, *arguments)
+
+    setattr(unittest.TestResult, name, both)
+
+
+# ---- the start
+
+
+def enter_project(job: dict[str, Any]) -> None:
+    """From here on the project's own modules can be imported."""
+    os.environ.update(job["environment"])
+    for path in job["paths"]:
+        if path in sys.path:
+            sys.path.remove(path)
+    sys.path[:0] = job["paths"]
+
+
+def project_paths(job: dict[str, Any]) -> list[str]:
+    """What the project's command puts at the start of the path."""
+    directory = str(Path(job["root"], job["directory"]))
+    own = [directory] if job["as_module"] and not job["environment"].get("PYTHONSAFEPATH") else []
+    given = job["environment"].get("PYTHONPATH", "").split(os.pathsep)
+    return list(dict.fromkeys(own + [os.path.normpath(Path(directory, path)) for path in given if path]))
+
+
+def main() -> None:
+    leave = os._exit
+    stream = sys.stdin.buffer
+    route = json.loads(stream.readline())
+    job = json.load(stream)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    reports = Reports(route.pop("fd"), route.pop("key"))
+    send = reports.send
+    job["root"] = route["root"]
+    job["environment"] = {**route["environment"], **job["environment"]}
+    job["paths"] = project_paths(job)
+    sys.path[:] = [path for path in sys.path if path]
+    preload(NEEDED_LATER)
+    runs = {"pytest": run_pytest, "unittest": run_unittest, "django": run_django}
+    os.chdir(Path(job["root"], job["directory"]))
+    sys.argv = ["tests"]
+    lines = Lines([str(Path(job["root"], path)) for path in job["watch"]])
+    lines.start()
+    code = 1
+    try:
+        code = runs[job["framework"]](job, reports)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    finally:
+        if sys.exc_info()[0] is not None:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for path, numbers in lines.found.items():
+            send("lines", os.path.relpath(path, job["root"]), sorted(numbers))
+        send("programs", lines.programs)
+        send("end", code)
+        leave(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""Run inside the sandbox: starts test programs one after the other and passes on what they report.
+
+Stand-alone and standard library only. It reads one JSON job from its input and writes one JSON answer, between two
+copies of the job's nonce. Other processes of the same user can neither read its memory nor reach its descriptors,
+so the code under test cannot write the answer.
+
+A program with a channel finds a JSON line at the start of its input, with the socket's `fd`, a `key`, the `root` of
+the work tree and the `environment` that was kept from it (`drop`). It reports through that socket, a line for each
+message: `number mac text`, the keyed digest over `number:text`.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import hashlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+PR_SET_DUMPABLE = 4
+KEPT = 512 * 1024
+"""Bytes of a program's output that are kept, of its start and of its end each."""
+MOST_MESSAGES = 64 * 1024**2
+MOST_READ = 2 * 1024**2
+TICK = 0.05
+
+
+class Output:
+    """The first and last bytes of an output; the middle is counted only."""
+
+    def __init__(self) -> None:
+        self.head = b""
+        self.tail = b""
+        self.dropped = 0
+
+    def add(self, data: bytes) -> None:
+        room = KEPT - len(self.head)
+        if room > 0:
+            self.head += data[:room]
+            data = data[room:]
+        self.tail += data
+        if len(self.tail) > 2 * KEPT:
+            self.cut()
+
+    def cut(self) -> None:
+        self.dropped += max(0, len(self.tail) - KEPT)
+        self.tail = self.tail[-KEPT:]
+
+
+class Channel:
+    """Messages of one program. `broken` says what arrived that the program did not send."""
+
+    def __init__(self) -> None:
+        self.ours, theirs = socket.socketpair()
+        # A number that cannot be guessed, and that programs which close the usual ones leave alone.
+        self.fd = self._moved(theirs.detach())
+        self.key = os.urandom(32).hex()
+        self.ours.setblocking(False)
+        self.texts: list[str] = []
+        self.broken = ""
+        self._seen = 0
+        self._pending = b""
+
+    @staticmethod
+    def _moved(descriptor: int) -> int:
+        number = 300 + int.from_bytes(os.urandom(2), "big") % 600
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+        return number
+
+    def read(self) -> bool:
+        """Take what has arrived; False where nothing more will come."""
+        try:
+            data = self.ours.recv(65536)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self._seen += len(data)
+        if self._seen > MOST_MESSAGES:
+            self.broken = "too much was written to the results"
+            return False
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        for line in lines:
+            self._take(line)
+        return bool(data)
+
+    def _take(self, line: bytes) -> None:
+        number, _, rest = line.partition(b" ")
+        mac, _, text = rest.partition(b" ")
+        due = str(len(self.texts)).encode()
+        right = hashlib.blake2b(due + b":" + text, key=bytes.fromhex(self.key)).hexdigest().encode()
+        if number != due or mac != right:
+            self.broken = self.broken or "something else than the test program wrote to the results"
+        else:
+            self.texts.append(text.decode("ascii", "replace"))
+
+
+class Program:
+    """One program under way, until it has ended or its time is over."""
+
+    def __init__(self, step: dict[str, Any], root: Path) -> None:
+        self.step = step
+        self.channel = Channel() if step.get("channel") else None
+        self.output = Output()
+        self.reading, writing = os.pipe()
+        os.set_blocking(self.reading, False)
+        drop = tuple(step.get("drop", ()))
+        kept_back = {name: value for name, value in os.environ.items() if name.startswith(drop)} if drop else {}
+        environment = {name: value for name, value in os.environ.items() if name not in kept_back}
+        environment.update(step.get("env", {}))
+        head = b""
+        if self.channel is not None:
+            route = {"fd": self.channel.fd, "key": self.channel.key, "root": str(root), "environment": kept_back}
+            head = json.dumps(route).encode() + b"\n"
+        self.started = time.monotonic()
+        try:
+            self.process = subprocess.Popen(
+                step["argv"],
+                stdin=subprocess.PIPE,
+                stdout=writing,
+                stderr=writing,
+                cwd=root / step.get("cwd", ""),
+                env=environment,
+                pass_fds=(self.channel.fd,) if self.channel else (),
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
+            if self.channel is not None:
+                os.close(self.channel.fd)
+        self._feed(step.get("prelude", "").encode() + head + step.get("input", "").encode())
+
+    def _feed(self, data: bytes) -> None:
+        assert self.process.stdin is not None  # noqa: S101 - it was asked for
+        try:
+            self.process.stdin.write(data)
+            self.process.stdin.close()
+        except BrokenPipeError:
+            return
+
+    def run(self) -> dict[str, Any]:
+        timed_out = False
+        while self.process.poll() is None:
+            self._listen(TICK)
+            if not timed_out and time.monotonic() - self.started > self.step["timeout"]:
+                timed_out = True
+                self._kill()
+        seconds = time.monotonic() - self.started
+        self._kill()  # what it left running in its own session
+        while self._listen(0):
+            pass
+        self.output.cut()
+        code = self.process.returncode
+        return {
+            "exit_code": code if code >= 0 else 128 - code,
+            "seconds": round(seconds, 3),
+            "timed_out": timed_out,
+            "output": base64.b64encode(self.output.head + self.output.tail).decode(),
+            "dropped": self.output.dropped,
+            "messages": self.channel.texts if self.channel else [],
+            "broken": self.channel.broken if self.channel else "",
+        }
+
+    def _listen(self, seconds: float) -> bool:
+        """Take output and messages; False where there is nothing now."""
+        sources = [self.reading, *([self.channel.ours.fileno()] if self.channel else [])]
+        ready = select.select(sources, [], [], seconds)[0]
+        more = False
+        if self.reading in ready:
+            data = os.read(self.reading, 65536)
+            self.output.add(data)
+            more = bool(data)
+        if self.channel is not None and self.channel.ours.fileno() in ready:
+            more = self.channel.read() or more
+        if not more and ready:
+            time.sleep(seconds)  # both ends are closed, and the program still runs
+        return more
+
+    def _kill(self) -> None:
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            return
+
+
+def hidden() -> bool:
+    """Whether the kernel now keeps our memory and descriptors from other processes of this user."""
+    try:
+        return bool(ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
+def read_files(paths: list[str], root: Path) -> dict[str, str]:
+    """Base64 by path, of the plain files among them."""
+    found = {}
+    for path in paths:
+        file = root / path
+        if file.is_file() and file.stat().st_size <= MOST_READ:
+            found[path] = base64.b64encode(file.read_bytes()).decode()
+    return found
+
+
+def main() -> None:
+    safe = hidden()
+    job = json.load(sys.stdin)
+    nonce = job["nonce"]
+    root = Path.cwd()
+    answer: dict[str, Any] = {"hidden": safe, "files": read_files(job.get("read", []), root), "steps": []}
+    for step in job["steps"]:
+        try:
+            answer["steps"].append(Program(step, root).run())
+        except OSError as error:
+            answer["steps"].append({"not_started": f"{step['argv'][0]}: {error.strerror}"})
+    sys.stdout.write(f"{nonce}{json.dumps(answer)}{nonce}")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
