@@ -53,9 +53,7 @@ class Project:
         timeout: float = 60.0,
     ) -> TestRun:
         patch = patch_of({path: _text(text) if text else None for path, text in changes.items()}) if changes else None
-        files = tuple(
-            FileChange(path=path, mode="100644", content=_text(text)) for path, text in (tests or {}).items()
-        )
+        files = tuple(FileChange(path=path, mode="100644", content=_text(text)) for path, text in (tests or {}).items())
         selection = TestSelection(files=files, ids=ids)
         return await run_selected(
             self.suite, selection, self.borrow, patch, name="tests", timeout=timeout, seed=seed, watch=watch
@@ -270,7 +268,262 @@ LIES = {
 
 @pytest.mark.parametrize("lie", LIES)
 async def test_a_lie_of_the_product_is_seen(provider: BubblewrapProvider, lie: str) -> None:
-    project = Project(provider, MONEY)
-    head = await project.run(*IDS, changes={"money.py": textwrap.dedent(MONEY["money.py"]) + _text(LIES[lie]).decode()})
+    product = MONEY["money.py"] + textwrap.indent(textwrap.dedent(LIES[lie]), " " * 8)
+    head = await Project(provider, MONEY).run(*IDS, changes={"money.py": product})
     assert head.untrusted or dict(head.results)[IDS[0]] != "passed", (lie, head)
-    print(lie, "|", head.untrusted, head.results, head.execution.excerpt[-300:])
+
+
+async def test_modules_beside_the_tests_do_not_take_the_place_of_the_frameworks_own(
+    provider: BubblewrapProvider,
+) -> None:
+    shadow = """\
+        import _pytest.python
+        _pytest.python.Function.runtest = lambda self: None
+        """
+    names = ("argparse", "difflib", "iniconfig", "doctest", "pdb", "pprint", "unittest", "inspect", "traceback")
+    shadows = {f"{directory}{name}.py": shadow for directory in ("", "tests/") for name in names}
+    head = await Project(provider, MONEY).run(*IDS, changes={"money.py": MONEY["money.py"] + "\n", **shadows})
+    assert (head.untrusted, [status for _, status in head.results]) == ("", ["failed", "passed", "passed"])
+
+
+HONEST = {
+    "counter.py": """\
+        import itertools
+
+        numbers = itertools.count(1)
+        seen = []
+
+
+        def fresh():
+            return next(numbers)
+
+
+        def remember(thing):
+            seen.append(thing)
+            return len(seen)
+
+
+        def leave(path):
+            import pathlib
+
+            before = pathlib.Path(path).exists()
+            pathlib.Path(path).write_text("x")
+            return before
+        """,
+    "conftest.py": """\
+        import pytest
+
+        @pytest.fixture
+        def three():
+            return 3
+        """,
+    "tests/conftest.py": """\
+        def pytest_collection_modifyitems(items):
+            items.reverse()
+        """,
+    "pyproject.toml": """\
+        [tool.pytest.ini_options]
+        addopts = "-x -q --strict-markers -m 'not slow'"
+        markers = ["slow"]
+        """,
+    "tests/__init__.py": "",
+    "tests/test_counter.py": """\
+        import inspect
+        import subprocess
+        import sys
+        from unittest import TestCase, expectedFailure
+        from unittest.mock import ANY
+
+        import pytest
+
+        import counter
+
+
+        def test_first_number():
+            assert counter.fresh() == 1
+
+
+        def test_second_time(three):
+            assert counter.remember(three) == 1
+            assert not counter.leave("left-behind.txt")
+
+
+        def test_own_name(request):
+            assert request.node.name == "test_own_name"
+            assert __name__ == "tests.test_counter"
+            assert "own_name" in inspect.getsource(test_own_name)
+
+
+        def test_matchers():
+            assert ANY == counter.fresh()
+            assert counter.fresh() == pytest.approx(3, abs=5)
+
+
+        def test_a_program():
+            done = subprocess.run([sys.executable, "-c", "import counter; print(counter.fresh())"], capture_output=True)
+            assert done.stdout == b"1\\n", done.stderr
+
+
+        def test_exit():
+            with pytest.raises(SystemExit):
+                sys.exit(3)
+
+
+        def test_nothing_is_asserted():
+            counter.fresh()
+
+
+        @pytest.mark.slow
+        def test_slow():
+            assert "slow"
+
+
+        def test_given_up():
+            if counter.fresh():
+                return
+            assert False
+
+
+        class TestInOrder:
+            found = []
+
+            def test_one(self):
+                self.found.append(counter)
+
+            def test_two(self):
+                assert self.found == [counter]
+
+
+        class Old(TestCase):
+            @classmethod
+            def setUpClass(cls):
+                cls.value = counter.remember
+
+            def test_equal(self):
+                self.assertEqual(type(self).value(self), counter.seen.index(self) + 1)
+
+            @expectedFailure
+            def test_known(self):
+                self.assertEqual(1, 2)
+        """,
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_honest_tests_are_believed_whatever_they_depend_on(provider: BubblewrapProvider, seed: int) -> None:
+    project = Project(provider, HONEST)
+    names = "first_number second_time own_name exit nothing_is_asserted slow given_up".split()
+    ids = [f"tests/test_counter.py::test_{name}" for name in names]
+    ids += [f"tests/test_counter.py::TestInOrder::test_{name}" for name in ("one", "two")]
+    ids += ["tests/test_counter.py::Old::test_equal", "tests/test_counter.py::test_a_program"]
+    for some in (ids[:1], ids[1:]):
+        run = await project.run(*some, seed=seed)
+        assert (run.untrusted, dict(run.results)) == ("", dict.fromkeys(some, "passed")), run.execution.excerpt
+
+
+async def test_lines_of_other_programs_are_not_measured(provider: BubblewrapProvider) -> None:
+    project = Project(provider, HONEST)
+    watch: dict[str, set[int]] = {"counter.py": {8}}
+    run = await project.run("tests/test_counter.py::test_first_number", watch=watch)
+    assert run.measured
+    assert 8 in dict(run.executed)["counter.py"]
+
+
+OLD_MONEY = {
+    "money.py": MONEY["money.py"],
+    "tests/test_money.py": """\
+        import unittest
+
+        import money
+
+
+        class TestMoney(unittest.TestCase):
+            @classmethod
+            def setUpClass(cls):
+                cls.two = 2
+
+            def test_add(self):
+                self.assertEqual(money.add(1, self.two), 3)
+
+            def test_odd(self):
+                with self.assertRaises(ValueError):
+                    money.half(3)
+
+            def test_half(self):
+                for number in (2, 4):
+                    with self.subTest(number=number):
+                        self.assertEqual(money.half(number), number // 2)
+
+
+        if __name__ == "__main__":
+            unittest.main()
+        """,
+}
+OLD_IDS = tuple(f"test_money.TestMoney.test_{name}" for name in ("add", "odd", "half"))
+
+
+async def test_unittest_reports_each_id_on_base_and_head(provider: BubblewrapProvider) -> None:
+    project = Project(provider, OLD_MONEY)
+    base = await project.run(*OLD_IDS)
+    assert (base.untrusted, [status for _, status in base.results]) == ("", ["failed", "passed", "passed"])
+    assert "AssertionError: -1 != 3" in dict(base.texts)[OLD_IDS[0]]
+    head = await project.run(*OLD_IDS, changes=FIXED, watch={"money.py": {1}})
+    assert (head.untrusted, {status for _, status in head.results}) == ("", {"passed"})
+    assert 2 in dict(head.executed)["money.py"]
+
+
+OLD_LIES = {
+    "assertions do nothing": """
+        import unittest
+        unittest.TestCase.assertEqual = lambda *_: None
+        """,
+    "failures are successes": """
+        import unittest
+        unittest.TestCase.run = lambda self, result=None: (result.startTest(self), result.addSuccess(self), result.stopTest(self))
+        """,
+    "failures of one test are successes": """
+        import unittest
+        inner = unittest.TestCase.run
+        def run(self, result=None):
+            if self._testMethodName != "test_add":
+                return inner(self, result)
+            result.startTest(self), result.addSuccess(self), result.stopTest(self)
+        unittest.TestCase.run = run
+        """,
+    "the result is another": """
+        import gc, unittest
+        for thing in gc.get_objects():
+            if isinstance(thing, type) and issubclass(thing, unittest.TestResult):
+                thing.addFailure = lambda self, test, err: self.addSuccess(test)
+        """,
+    "equal to everything": LIES["equal to everything"],
+    "an early exit": LIES["an early exit"],
+    "only for a known name": LIES["only for a known name"],
+}
+
+
+@pytest.mark.parametrize("lie", OLD_LIES)
+async def test_a_lie_to_unittest_is_seen(provider: BubblewrapProvider, lie: str) -> None:
+    product = OLD_MONEY["money.py"] + textwrap.indent(textwrap.dedent(OLD_LIES[lie]), " " * 8)
+    head = await Project(provider, OLD_MONEY).run(*OLD_IDS, changes={"money.py": product})
+    assert head.untrusted or dict(head.results)[OLD_IDS[0]] != "passed", (lie, head)
+
+
+async def test_what_hangs_and_what_is_not_there_is_told(provider: BubblewrapProvider) -> None:
+    hangs = MONEY["money.py"].replace("return a - b", "import time; time.sleep(600)")
+    run = await Project(provider, MONEY).run(
+        *IDS[:1], "tests/test_gone.py::test_x", changes={"money.py": hangs}, timeout=6
+    )
+    assert run.execution.timed_out
+    assert [status for _, status in run.results] == ["failed", "not_run"]
+    assert dict(run.texts)[IDS[0]] == "It did not end within 6 s."
+    broken = await Project(provider, MONEY).run(*IDS, changes={"money.py": "def add(:\n"})
+    assert {status for _, status in broken.results} == {"error"}
+    assert "SyntaxError" in dict(broken.texts)[IDS[1]]
+
+
+async def test_new_tests_are_laid_over_base_and_head(provider: BubblewrapProvider) -> None:
+    project = Project(provider, MONEY)
+    tests = {"tests/test_new.py": "import money\n\ndef test_zero():\n    assert money.add(2, 2) == 4\n"}
+    assert (await project.run("tests/test_new.py::test_zero", tests=tests)).results[0][1] == "failed"
+    assert (await project.run("tests/test_new.py::test_zero", tests=tests, changes=FIXED)).results[0][1] == "passed"

@@ -65,6 +65,10 @@ class Launcher(Protocol):
         """Files that copies are made of, as far as they exist."""
         ...
 
+    def group(self, name: str) -> str:
+        """The same for tests that keep their order."""
+        ...
+
     def copies(self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool) -> Copies:
         """Copies of these tests; under other names where they cannot notice, or all `in_place` for another run."""
         ...

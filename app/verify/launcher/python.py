@@ -96,6 +96,12 @@ class PythonLauncher:
         conftests = (str(parent / "conftest.py") for parent in parents) if self.framework == "pytest" else ()
         return (*files, *conftests)
 
+    def group(self, name: str) -> str:
+        if self.framework != "pytest":
+            return name.rpartition(".")[0]
+        whole = name.partition("[")[0]
+        return whole.rpartition("::")[0] if whole.count("::") > 1 else whole
+
     def copies(self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool) -> Copies:
         made = PythonCopies(self.framework == "pytest", self.modules, contents, random)
         return made.in_place(ids) if in_place else made.renamed(ids)
