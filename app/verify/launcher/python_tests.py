@@ -1,8 +1,9 @@
 """Run inside the sandbox: executes chosen tests of pytest, unittest or Django and reports each by a channel.
 
 Stand-alone and standard library only. It loads the framework and its plugins before the project's directories come
-onto the path. Its input is a line with the channel (`supervise`), then one JSON document: `framework`, `ids`, `arguments`, `directory`, `environment`, `as_module` (the
-directory goes onto the path, as `python -m` does), `watch` (files whose executed lines are asked for).
+onto the path. Its input is a line with the channel (`supervise`), then one JSON document: `framework`, `ids`,
+`arguments`, `directory`, `environment`, `as_module` (the directory goes onto the path, as `python -m` does), `watch`
+(files whose executed lines are asked for).
 
 Messages are Python literals: ("begin", id), ("test", id, status, plain, text), ("file", path, text), ("own",) where
 the framework is the project's, ("missing", module), ("lines", path, numbers), ("programs", count), ("end", exit code).
