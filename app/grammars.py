@@ -143,11 +143,18 @@ def language_of(path: str) -> str | None:
 T = TypeVar("T")
 
 
-def with_tree(language: str, content: bytes, ask: Callable[[Tree], T]) -> T | None:
-    """What `ask` says of the parsed file; None where parsing takes more than a second or the file is too large."""
-    if len(content) > MAX_BYTES:
+def with_tree(
+    language: str,
+    content: bytes,
+    ask: Callable[[Tree], T],
+    *,
+    max_bytes: int = MAX_BYTES,
+    seconds: float = _PARSE_SECONDS,
+) -> T | None:
+    """What `ask` says of the parsed file; None where parsing takes longer or the file is too large."""
+    if len(content) > max_bytes:
         return None
-    end = thread_time() + _PARSE_SECONDS
+    end = thread_time() + seconds
     source = memoryview(content)
     try:
         tree = Parser(_grammar(language)).parse(

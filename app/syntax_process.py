@@ -2,6 +2,7 @@
 
 Parsers in C recurse as deep as a file nests, and some need gigabytes for forty kilobytes of `a<b<a<b<…`. So the
 process has a deep stack, little memory, no environment, and may be killed at any time; it ends by itself when idle.
+Which questions it answers depends on the module that it executes; that module calls `answer_requests`.
 
     request   {"ask": "symbols", "path": "a.py", "bytes": 12}\\n followed by the bytes
     answer    one line of JSON
@@ -14,6 +15,7 @@ import select
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, Any
 
@@ -30,7 +32,8 @@ _STACK = 256 << 20
 class SyntaxProcess:
     """The parent's end: starts the process when it is needed, and again when it died. Safe to use from threads."""
 
-    def __init__(self, *, patience: float = _PATIENCE, idle: float = _IDLE) -> None:
+    def __init__(self, module: str = "app.syntax_process", *, patience: float = _PATIENCE, idle: float = _IDLE) -> None:
+        self._module = module
         self._patience = patience
         self._idle = idle
         self._lock = threading.Lock()
@@ -72,7 +75,7 @@ class SyntaxProcess:
 
     def _start(self) -> subprocess.Popen[bytes] | None:
         self._ended_by_itself = False
-        command = [sys.executable, "-I", "-m", "app.syntax_process", str(self._idle)]
+        command = [sys.executable, "-I", "-m", self._module, str(self._idle)]
         pipe = subprocess.PIPE
         try:
             self._process = subprocess.Popen(
@@ -107,31 +110,34 @@ def _readable(pipe: IO[bytes], seconds: float) -> bool:
     return bool(poll.poll(seconds * 1_000))
 
 
-def main() -> None:
-    """Answer requests until there are no more, or none for a while."""
+def answer_requests(answer: Callable[[str, str, bytes], Any]) -> None:
+    """The child's end: answer (question, path, content) until there are no more requests, or none for a while."""
     idle = float(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     threading.stack_size(_STACK)
-    server = threading.Thread(target=_serve, args=(sys.stdin.buffer, sys.stdout.buffer, idle))
+    server = threading.Thread(target=_serve, args=(sys.stdin.buffer, sys.stdout.buffer, idle, answer))
     server.start()
     server.join()
 
 
-def _serve(requests: IO[bytes], answers: IO[bytes], idle: float) -> None:
-    from app import syntax_checks  # noqa: PLC0415 - the parent has no use for it
-
+def _serve(requests: IO[bytes], answers: IO[bytes], idle: float, answer: Callable[[str, str, bytes], Any]) -> None:
     while _readable(requests, idle):
         line = requests.readline()
         if not line:
             return
         head = json.loads(line)
         content = requests.read(head["bytes"])
-        ask = syntax_checks.symbols if head["ask"] == "symbols" else syntax_checks.first_error
-        answers.write(json.dumps(ask(head["path"], content)).encode("ascii") + b"\n")
+        answers.write(json.dumps(answer(head["ask"], head["path"], content)).encode("ascii") + b"\n")
         answers.flush()
 
 
+def _syntax(question: str, path: str, content: bytes) -> Any:
+    from app import syntax_checks  # noqa: PLC0415 - the parent has no use for it
+
+    return syntax_checks.symbols(path, content) if question == "symbols" else syntax_checks.first_error(path, content)
+
+
 if __name__ == "__main__":
-    main()
+    answer_requests(_syntax)

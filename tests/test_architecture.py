@@ -83,7 +83,7 @@ HOMES = {
     },
     "starlette": {"app.entrypoints", "app.gateway", "app.web"},
     "tiktoken": {"app.model"},
-    "tree_sitter": {"app.grammars", "app.syntax_checks"},
+    "tree_sitter": {"app.grammars", "app.syntax_checks", "app.verify.twins"},
     "uvicorn": {"app.entrypoints", "app.gateway", "app.web"},
     "yaml": {"app.plan_text", "app.sandbox.detect", "app.strictyaml", "app.syntax_checks"},
 }

@@ -1,0 +1,167 @@
+"""What a patch does to the sources, told without executing anything; and variants of base and head that show a lie.
+
+Everything is parsed in a process of its own, so these functions block: call them through `asyncio.to_thread`.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Any
+
+from app.grammars import language_of
+from app.patch import FileChange, Patch
+from app.syntax_process import SyntaxProcess
+from app.tree import Tree
+from app.verify.gates.candidate import Candidate, Delta
+from app.verify.paths import is_test_path
+from app.verify.twins.kinds import kind_of, same_lines
+from app.verify.twins.process import Source, decoded, encoded
+from app.verify.twins.versions import bumped, has_version
+
+_PROCESS = SyntaxProcess("app.verify.twins.process", patience=120.0)
+_OTHERS = 6
+_MAX_OTHER = 200_000
+_REFUSED = "the changed sources could not be examined: parsing them failed or took too long"
+
+
+def sources_changed(base: Tree, patch: Patch) -> str:
+    """Empty where the program itself changed; otherwise what the patch changes instead, as a sentence."""
+    deltas = Candidate(base, patch).deltas
+    if not deltas:
+        return "The patch changes nothing."
+    sources = _sources(deltas)
+    same = _ask("unchanged", sources)
+    if same is None:
+        return f"{_REFUSED[0].upper()}{_REFUSED[1:]}."
+    if any(source.path not in same for source in sources):
+        return ""
+    kinds: dict[str, list[str]] = {}
+    for delta in deltas:
+        kind = "comments, docstrings or layout" if delta.path in same else _kind(delta)
+        if kind == "code":
+            return ""
+        kinds.setdefault(kind, []).append(delta.path)
+    parts = [
+        f"{kind} ({', '.join(paths[:3])}{', …' if len(paths) > 3 else ''})" for kind, paths in sorted(kinds.items())
+    ]
+    return f"No source changed, only {'; '.join(parts)}."
+
+
+def noise_on_base(base: Tree, patch: Patch, seed: int) -> Patch | None:
+    """The base with the same behaviour and other texts: comments (also what the patch adds, as comments), shifted
+    lines, and a version that counts one more; in the files that the patch touches, and in some others.
+
+    None where no source could be varied with certainty.
+    """
+    touched = _sources(Candidate(base, patch).deltas)
+    others = _other_sources(base, patch, {source.language for source in touched}, seed)
+    made = _ask("noise", [*touched, *others], seed=seed) or {}
+    contents = {path: content for path, text in made.items() if (content := decoded(text)) is not None}
+    if not any(source.path in contents for source in touched if source.old is not None):
+        return None
+    return _patch(base, patch, contents | _versions(base, patch, contents))
+
+
+def reprint_head(base: Tree, patch: Patch, seed: int) -> Patch | None:
+    """The patch with its sources printed again: the same programs without comments and in another layout.
+
+    Docstrings and comments that a tool obeys are kept, and so is a source that cannot be printed with certainty;
+    None where that is all of them.
+    """
+    sources = [source for source in _sources(Candidate(base, patch).deltas) if source.new is not None]
+    made = _ask("reprint", sources, seed=seed) or {}
+    contents = {path: content for path, text in made.items() if (content := decoded(text)) is not None}
+    if not contents:
+        return None
+    changes = tuple(
+        change.model_copy(update={"content": contents[change.path]}) if change.path in contents else change
+        for change in patch.changes
+    )
+    return patch.model_copy(update={"changes": changes})
+
+
+def changed_lines(base: Tree, patch: Patch) -> dict[str, set[int]]:
+    """By source file of the head: the executable lines that the patch changed or added.
+
+    Lines that every import executes count only where the patch changes no others.
+    """
+    found = _ask("changed", _sources(Candidate(base, patch).deltas)) or {}
+    return {path: set(rows) for path, rows in found.items()}
+
+
+def watches_tests(base: Tree, patch: Patch) -> tuple[str, ...]:
+    """`path:line: what` of each added source line that looks at the test framework, its variables, the frames that
+    called it, the command line, or the clock as a switch."""
+    found = _ask("watches", _sources(Candidate(base, patch).deltas))
+    return (_REFUSED,) if found is None else tuple(found)
+
+
+def literal_branches(base: Tree, patch: Patch, texts: Sequence[str]) -> tuple[str, ...]:
+    """`path:line: entered only for …` of each added branch that is entered only for literals of these texts."""
+    found = _ask("special_cases", _sources(Candidate(base, patch).deltas), texts=list(texts))
+    return (_REFUSED,) if found is None else tuple(found)
+
+
+def _ask(question: str, sources: Iterable[Source], **options: Any) -> Any:
+    rows = [[source.path, source.language, encoded(source.old), encoded(source.new)] for source in sources]
+    if not rows:
+        return []
+    return _PROCESS.ask(question, "", json.dumps({"sources": rows, "options": options}).encode())
+
+
+def _sources(deltas: Iterable[Delta]) -> list[Source]:
+    found = []
+    for delta in deltas:
+        language = language_of(delta.path)
+        if language is not None and not is_test_path(delta.path) and not _is_link(delta):
+            found.append(Source(delta.path, language, delta.old, delta.new))
+    return found
+
+
+def _is_link(delta: Delta) -> bool:
+    return "120000" in (delta.mode, delta.old_mode)
+
+
+def _kind(delta: Delta) -> str:
+    if is_test_path(delta.path):
+        return "tests"
+    if delta.old == delta.new:
+        return "file modes"
+    kind = kind_of(delta.path)
+    return "comments, docstrings or layout" if kind == "code" and same_lines(delta.path, delta.old, delta.new) else kind
+
+
+def _other_sources(base: Tree, patch: Patch, languages: set[str], seed: int) -> list[Source]:
+    """Some sources that the patch does not touch, from the directories in which it does."""
+    changed = set(patch.paths())
+    directories = {path.rpartition("/")[0] for path in changed}
+    near = [
+        path
+        for path, entry in base.entries().items()
+        if path.rpartition("/")[0] in directories
+        and path not in changed
+        and entry.mode != "120000"
+        and entry.size <= _MAX_OTHER
+        and language_of(path) in languages
+        and not is_test_path(path)
+    ]
+    chosen = Random(seed).sample(near, min(_OTHERS, len(near)))  # noqa: S311 - varied, not secret
+    contents = base.read_many(chosen)
+    return [Source(path, language_of(path) or "", contents[path], None) for path in sorted(contents)]
+
+
+def _versions(base: Tree, patch: Patch, noisy: dict[str, bytes]) -> dict[str, bytes]:
+    paths = [path for path, entry in base.entries().items() if entry.mode != "120000" and has_version(path)]
+    before = base.read_many(paths)
+    after = {change.path: change.content for change in patch.changes}
+    made = {path: bumped(path, noisy.get(path, content), after.get(path)) for path, content in before.items()}
+    return {path: content for path, content in made.items() if content is not None}
+
+
+def _patch(base: Tree, patch: Patch, contents: dict[str, bytes]) -> Patch:
+    entries = base.entries()
+    changes = [
+        FileChange(path=path, mode="100755" if entries[path].mode == "100755" else "100644", content=content)
+        for path, content in sorted(contents.items())
+    ]
+    return Patch(base=patch.base, changes=tuple(changes))
