@@ -178,6 +178,7 @@ async def test_a_reaction_is_there_once(forge: GitHubForge, ground: Ground) -> N
 
 
 async def test_a_check_run_is_found_again_by_its_key(forge: GitHubForge, ground: Ground) -> None:
+    ground.repo.private = True
     head = ground.repo.branches["main"]
     begun = CheckRun(key="j1", name="agent-fix", commit=head, title="Verifying", summary="…")
     ended = CheckRun(key="j1", name="agent-fix", commit=head, title="Proved", summary="🟢", conclusion="success")
@@ -200,6 +201,15 @@ async def test_a_thread_is_answered_once_and_resolved(forge: GitHubForge, ground
     assert len([call for call in ground.github.calls if call.path == "/graphql" and "mutation" in str(call.body)]) == 1
 
 
+async def test_only_resolving_may_do_so_and_nothing_else_of_contents(forge: GitHubForge, ground: Ground) -> None:
+    pull = await opened(forge, ground)
+    thread = ground.world.start_thread(ground.repo, pull, ground.owner, path="app/money.py", line=1, body="why?")
+    await forge.ensure_resolved(thread.id)
+    (call,) = [call for call in ground.github.calls if call.path == "/graphql" and "mutation" in str(call.body)]
+    assert call.token is not None
+    assert call.token.permissions == {"pull_requests": "write", "contents": "write"}
+
+
 async def test_every_effect_survives_an_answer_that_was_lost(forge: GitHubForge, ground: Ground) -> None:
     """The POST is carried out, its answer is a 502: the thing is there once, and found."""
     await forge.ensure_branch(BRANCH, await commit(forge, ground, "half = 0.25\n"))
@@ -217,6 +227,7 @@ async def test_every_effect_survives_an_answer_that_was_lost(forge: GitHubForge,
 
 async def test_the_least_permissions_are_asked_for(forge: GitHubForge, ground: Ground) -> None:
     """Every mutation was let in by a token for this repository of several that could do nothing else."""
+    ground.repo.private = True
     ground.installation.repositories.add(ground.world.add_repo(ground.owner, "other", {"a": "b"}).id)
     await opened(forge, ground)
     await forge.ensure_comment("j1", "working")
@@ -226,7 +237,7 @@ async def test_the_least_permissions_are_asked_for(forge: GitHubForge, ground: G
     granted = {what: dict(token.permissions) for what, token in used.items() if token}
     talking = {"issues": "write", "pull_requests": "write"}
     assert granted == {
-        ("POST", "pulls"): {"pull_requests": "write"},
+        ("POST", "pulls"): {"pull_requests": "write", "contents": "read"},
         ("POST", "comments"): talking,
         ("POST", "labels"): talking,
     }

@@ -143,6 +143,7 @@ async def test_threads_come_in_pages(ground: Ground) -> None:
 
 
 async def test_failed_checks_bring_the_end_of_their_log(ground: Ground) -> None:
+    ground.repo.private = True
     head = ground.repo.branches["main"]
     ground.world.add_check(ground.repo, head, "tests", "failure", log="x" * 50_000 + "\nE   assert 1 == 2\n")
     ground.world.add_check(ground.repo, head, "style", "success", log="never asked for")
@@ -157,6 +158,25 @@ async def test_failed_checks_bring_the_end_of_their_log(ground: Ground) -> None:
     assert facts["coverage"].conclusion == "failure"
     logs = [call for call in ground.github.calls if call.path.startswith("/logs/")]
     assert [call.token for call in logs] == [None], "no token goes to the host of the logs"
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        ("sort:reactions-+1-desc", [1, 2]),
+        ("sort:reactions-desc", [1, 2]),
+        ("sort:created", [2, 1]),
+        ("", [2, 1]),
+    ],
+)
+async def test_a_search_finds_issues_of_private_repositories_in_its_order(
+    ground: Ground, sort: str, expected: list[int]
+) -> None:
+    ground.repo.private = True
+    ground.world.open_issue(ground.repo, ground.owner, "newer")
+    ground.repo.reactions.append(("issues", 1, ground.owner.id, "+1"))
+    found = await reader(ground).searched(f"is:issue {sort}")
+    assert [issue.number for issue in found] == expected
 
 
 async def test_labelled_issues_are_the_open_ones(ground: Ground) -> None:

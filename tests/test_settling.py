@@ -339,6 +339,27 @@ async def test_threads_are_answered_and_only_what_was_changed_is_resolved(desk: 
     assert head != result.commit
 
 
+async def test_an_answer_stands_where_resolving_is_refused(desk: Desk, ground: Ground) -> None:
+    pull = ground.world.open_issue(ground.repo, ground.owner, "Fix", pull=Pull("main", "main", draft=True))
+    thread = ground.world.start_thread(ground.repo, pull, ground.owner, path="app/money.py", line=1, body="why?")
+    refusal = '{"data": null, "errors": [{"type": "FORBIDDEN", "message": "Resource not accessible by integration"}]}'
+    made = await desk.admit(number=pull.number, aim="follow_up", goal="same_branch", pull=pull.number)
+    answer = AnswerThread(comment=thread.comments[0], body="Because.", thread=thread.id)
+
+    class RefusesToResolve(Fault):
+        def hits(self, method: str, path: str) -> bool:
+            return path == "/graphql" and len(thread.comments) > 1
+
+    ground.github.faults.append(RefusesToResolve("", 200, body=refusal))
+    key = desk.intents.want(made.id, desk.commissioned(made.id).row.epoch, desk.place(pull.number), answer)
+    await desk.publish()
+    standing = desk.standing(key)
+    assert (standing.state, standing.reason) == ("done", "")
+    assert standing.receipt is not None
+    assert standing.receipt.url.endswith(f"#discussion_r{thread.comments[1]}")
+    assert not thread.resolved
+
+
 async def test_a_fork_is_answered_beside_it(desk: Desk, ground: Ground) -> None:
     pull = ground.world.open_issue(
         ground.repo, ground.owner, "Theirs", pull=Pull("topic", "main", draft=False, fork=99)

@@ -1,9 +1,11 @@
 """From an intent to its effect on a forge: each looks first, so that one that was interrupted is simply done again."""
 
+import logging
 from functools import partial
 
 from app.failpoints import failpoint
 from app.forge.base import CheckRun, Conversation
+from app.forge.errors import NeedsHuman, NoAccess
 from app.publish.follow_up import with_section, with_state
 from app.publish.intent import (
     AnswerThread,
@@ -20,6 +22,8 @@ from app.publish.intent import (
     TellFollowUp,
     WriteCheck,
 )
+
+logger = logging.getLogger(__name__)
 
 
 async def carry_out(forge: Conversation, job: str, intent: Intent) -> Receipt:  # noqa: C901, PLR0911  # one case a kind
@@ -50,14 +54,22 @@ async def carry_out(forge: Conversation, job: str, intent: Intent) -> Receipt:  
             return Receipt(url=await forge.ensure_check_run(wanted))
         case AnswerThread():
             url = await forge.ensure_reply(intent.comment, f"{job}/{intent.comment}", intent.body)
-            if intent.thread:
-                await forge.ensure_resolved(intent.thread)
+            await _resolve(forge, intent.thread)
             return Receipt(url=url)
         case Fail():
             url = await forge.ensure_comment(f"{job}/end", intent.body)
             await forge.ensure_labels(intent.add, intent.remove)
             return Receipt(url=url)
     return Receipt()
+
+
+async def _resolve(forge: Conversation, thread: str) -> None:
+    """Where that is refused, the answer stands and the thread stays open for people."""
+    try:
+        if thread:
+            await forge.ensure_resolved(thread)
+    except (NoAccess, NeedsHuman) as refusal:
+        logger.warning("A review thread was answered and stays open: %s", refusal.message)
 
 
 async def _made(forge: Conversation, intent: OpenDraftPullRequest) -> str:

@@ -17,6 +17,17 @@ from app.forge.github.connection import Access, Grant
 PUBLISHED: Final = "github/docs, server-to-server-permissions.json, version 2026-03-10"
 GRAPHQL_GUIDE: Final = "as its REST counterpart; GitHub publishes no permissions of GraphQL fields"
 UNDOCUMENTED: Final = "not in GitHub's documentation; Octokit and `gh` follow the address in redirects"
+REFS: Final = (
+    "ShipfoxHQ/shipfox#1754: in a private repository 422 `not all refs are readable` without contents; not published"
+)
+RESOLVING: Final = (
+    "github/gh-aw#35726, mergewatch#545, oven-sh/bun#40468: FORBIDDEN without write access to contents; not published"
+)
+COMMITS: Final = (
+    f"{PUBLISHED}; contents on a guess: whether a private repository shows a commit's checks without it is not known, "
+    "and whoever holds this token may read contents anyway"
+)
+SEARCH: Final = "github/issue-metrics#59: search finds what the token may read; published is metadata alone"
 _REPOSITORY: Final = "/repos/{owner}/{repo}"
 _NAME: Final = re.compile(r"\{(\w+)\}")
 _SEVERAL_SEGMENTS: Final = frozenset({"path", "ref"})
@@ -83,12 +94,12 @@ def grant(purposes: Iterable[Purpose]) -> Grant:
     return found
 
 
-def _repo(method: str, path: str, purpose: Purpose, **needs: Access) -> Call:
-    return Call(method, _REPOSITORY + path, purpose, needs)
+def _repo(method: str, path: str, purpose: Purpose, source: str = PUBLISHED, **needs: Access) -> Call:
+    return Call(method, _REPOSITORY + path, purpose, needs, source)
 
 
-def _graphql(text: str, purpose: Purpose, **needs: Access) -> Call:
-    return Call("POST", "/graphql", purpose, needs, GRAPHQL_GUIDE, text)
+def _graphql(text: str, purpose: Purpose, source: str = GRAPHQL_GUIDE, **needs: Access) -> Call:
+    return Call("POST", "/graphql", purpose, needs, source, text)
 
 
 _ACCOUNT: Final[Grant] = {"metadata": "read"}
@@ -108,7 +119,6 @@ GET_SELF = Call("GET", "/user", Purpose.ACCOUNTS, _ACCOUNT)
 GET_USER_BY_ID = Call("GET", "/user/{account_id}", Purpose.ACCOUNTS, _ACCOUNT)
 GET_USER = Call("GET", "/users/{username}", Purpose.ACCOUNTS, _ACCOUNT)
 GET_OTHER_APP = Call("GET", "/apps/{app_slug}", Purpose.ACCOUNTS, _ACCOUNT)
-SEARCH_ISSUES = Call("GET", "/search/issues", Purpose.ACCOUNTS, _ACCOUNT)
 VIEWER = _graphql(documents.VIEWER, Purpose.ACCOUNTS, metadata="read")
 
 GET_REPOSITORY = _repo("GET", "", Purpose.READ, metadata="read")
@@ -118,6 +128,7 @@ GET_REF = _repo("GET", "/git/ref/{ref}", Purpose.READ, contents="read")
 LIST_MATCHING_REFS = _repo("GET", "/git/matching-refs/{ref}", Purpose.READ, contents="read")
 GET_COMMIT = _repo("GET", "/commits/{ref}", Purpose.READ, contents="read")
 COMPARE_COMMITS = _repo("GET", "/compare/{basehead}", Purpose.READ, contents="read")
+SEARCH_ISSUES = Call("GET", "/search/issues", Purpose.READ, {"issues": "read"}, SEARCH)
 LIST_ISSUES = _repo("GET", "/issues", Purpose.READ, issues="read")
 GET_ISSUE = _repo("GET", "/issues/{issue_number}", Purpose.READ, issues="read")
 LIST_ISSUE_EVENTS = _repo("GET", "/issues/{issue_number}/events", Purpose.READ, issues="read")
@@ -141,9 +152,20 @@ LINKED_PULL_REQUESTS = _graphql(documents.LINKED_PULL_REQUESTS, Purpose.READ, is
 REVIEW_THREADS = _graphql(documents.REVIEW_THREADS, Purpose.READ, pull_requests="read")
 THREAD_STATE = _graphql(documents.THREAD_STATE, Purpose.READ, pull_requests="read")
 
-LIST_CHECK_RUNS = _repo("GET", "/commits/{ref}/check-runs", Purpose.READ_CHECKS, checks="read")
-LIST_ANNOTATIONS = _repo("GET", "/check-runs/{check_run_id}/annotations", Purpose.READ_CHECKS, checks="read")
-GET_COMBINED_STATUS = _repo("GET", "/commits/{ref}/status", Purpose.READ_CHECKS, statuses="read")
+LIST_CHECK_RUNS = _repo(
+    "GET", "/commits/{ref}/check-runs", Purpose.READ_CHECKS, COMMITS, checks="read", contents="read"
+)
+LIST_ANNOTATIONS = _repo(
+    "GET",
+    "/check-runs/{check_run_id}/annotations",
+    Purpose.READ_CHECKS,
+    COMMITS,
+    checks="read",
+    contents="read",
+)
+GET_COMBINED_STATUS = _repo(
+    "GET", "/commits/{ref}/status", Purpose.READ_CHECKS, COMMITS, statuses="read", contents="read"
+)
 GET_JOB_LOG = _repo("GET", "/actions/jobs/{job_id}/logs", Purpose.READ_CHECKS, actions="read")
 
 CREATE_COMMENT = _repo("POST", "/issues/{issue_number}/comments", Purpose.COMMENT, issues="write")
@@ -154,7 +176,7 @@ REACT_TO_ISSUE = _repo("POST", "/issues/{issue_number}/reactions", Purpose.COMME
 REACT_TO_COMMENT = _repo("POST", "/issues/comments/{comment_id}/reactions", Purpose.COMMENT, issues="write")
 REACT_TO_PULL_COMMENT = _repo("POST", "/pulls/comments/{comment_id}/reactions", Purpose.COMMENT, pull_requests="write")
 
-CREATE_PULL = _repo("POST", "/pulls", Purpose.PULL_REQUEST, pull_requests="write")
+CREATE_PULL = _repo("POST", "/pulls", Purpose.PULL_REQUEST, REFS, pull_requests="write", contents="read")
 UPDATE_PULL = _repo("PATCH", "/pulls/{pull_number}", Purpose.PULL_REQUEST, pull_requests="write")
 REQUEST_REVIEWERS = _repo(
     "POST", "/pulls/{pull_number}/requested_reviewers", Purpose.PULL_REQUEST, pull_requests="write"
@@ -162,10 +184,12 @@ REQUEST_REVIEWERS = _repo(
 REPLY_TO_PULL_COMMENT = _repo(
     "POST", "/pulls/{pull_number}/comments/{comment_id}/replies", Purpose.PULL_REQUEST, pull_requests="write"
 )
-RESOLVE_THREAD = _graphql(documents.RESOLVE_THREAD, Purpose.RESOLVE, pull_requests="write")
+RESOLVE_THREAD = _graphql(documents.RESOLVE_THREAD, Purpose.RESOLVE, RESOLVING, pull_requests="write", contents="write")
 
-CREATE_CHECK_RUN = _repo("POST", "/check-runs", Purpose.CHECK_RUN, checks="write")
-UPDATE_CHECK_RUN = _repo("PATCH", "/check-runs/{check_run_id}", Purpose.CHECK_RUN, checks="write")
+CREATE_CHECK_RUN = _repo("POST", "/check-runs", Purpose.CHECK_RUN, COMMITS, checks="write", contents="read")
+UPDATE_CHECK_RUN = _repo(
+    "PATCH", "/check-runs/{check_run_id}", Purpose.CHECK_RUN, COMMITS, checks="write", contents="read"
+)
 
 GIT_FETCH = Call("GIT", "fetch", Purpose.FETCH, {"contents": "read"})
 GIT_PUSH = Call("GIT", "push", Purpose.PUSH, {"contents": "write"})

@@ -88,17 +88,16 @@ class Reader:
     async def searched(self, query: str) -> tuple[IssueFacts, ...]:
         """At most a hundred open issues of this repository that GitHub's search finds, in its order.
 
-        `sort:reactions-desc` and kin are read here: the API takes them beside the query.
+        `sort:reactions-+1-desc` and kin are read here: the API takes them beside the query.
         """
         words = query.split()
-        sort, _, order = (
-            next((word for word in words if word.startswith("sort:")), "").removeprefix("sort:").partition("-")
-        )
+        sort = next((word for word in words if word.startswith("sort:")), "").removeprefix("sort:")
+        order = "asc" if sort.endswith("-asc") else "desc"
+        beside = {"sort": sort.removesuffix(f"-{order}"), "order": order} if sort else {}
         repository = self._door.repository
         asked = [word for word in words if not word.startswith(("sort:", "repo:", "org:", "user:"))]
         text = " ".join([*asked, f"repo:{repository.owner}/{repository.name}", "is:issue", "is:open"])
-        params = {"q": text, "per_page": "100", **({"sort": sort, "order": order or "desc"} if sort else {})}
-        found = await self._door.read(wire.Searched, SEARCH_ISSUES, params=params)
+        found = await self._door.read(wire.Searched, SEARCH_ISSUES, params={"q": text, "per_page": 100, **beside})
         return tuple(_issue(item) for item in found.items)
 
     async def branches(self, prefix: str) -> tuple[str, ...]:

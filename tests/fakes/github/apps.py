@@ -160,10 +160,13 @@ def _search(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[
     """By `repo:` and `label:`; the newest first, or by reactions."""
     words = [word.partition(":") for word in request.query_params["q"].split()]
     repo = next(repo for repo in fake.world.repos.values() if ("repo", ":", repo.full_name) in words)
+    token = fake.gate.token(request.headers["authorization"])
+    if repo.private and "issues" not in token.permissions:  # search shows what the token may read
+        return 200, {"total_count": 0, "incomplete_results": False, "search_type": "lexical", "items": []}
     labels = {value for name, _, value in words if name == "label"}
     found = [issue for issue in repo.issues.values() if issue.state == "open" and labels <= set(issue.labels)]
     liked = [number for kind, number, _, _ in repo.reactions if kind == "issues"]
-    by_likes = request.query_params.get("sort") == "reactions"
+    by_likes = request.query_params.get("sort") in {"reactions", "reactions-+1"}
     found.sort(key=lambda issue: liked.count(issue.number) if by_likes else issue.number, reverse=True)
     items = [{**issue_view(repo, issue), "score": 1.0, "author_association": "NONE"} for issue in found]
     kind = {"incomplete_results": False, "search_type": "lexical"}

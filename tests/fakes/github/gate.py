@@ -1,6 +1,7 @@
 """Who may come in: App signatures verified, tokens of both shapes with their repositories, permissions and end."""
 
 import base64
+import re
 import secrets
 from collections.abc import Mapping
 from datetime import timedelta
@@ -90,6 +91,8 @@ class Gate:
         if installation.suspended:
             raise Refusal(403, "This installation has been suspended")
         self.use(header, call)
+        if repo.private and "contents" not in token.permissions and re.search("/(commits|check-runs)", call.path):
+            raise Refusal(403, "Resource not accessible by integration")  # a guess, the stricter of two
         if repo.archived and "write" in call.needs.values():
             raise Refusal(403, "Repository was archived so is read-only.")
         return token

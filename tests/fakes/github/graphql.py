@@ -13,7 +13,7 @@ from tests.fakes.github.gate import Refusal
 from tests.fakes.github.rights import allows, call_of
 from tests.fakes.github.server import FakeGitHub
 from tests.fakes.github.views import when
-from tests.fakes.github.world import Issue, Repo, Thread, User
+from tests.fakes.github.world import Issue, Repo, Thread, Token, User
 
 SCHEMA = build_schema("""
 scalar DateTime
@@ -83,7 +83,7 @@ def graphql_route(github: Callable[[], FakeGitHub]) -> Route:
         if not allows(token.permissions, call):
             message = "Resource not accessible by integration"
             return JSONResponse({"data": None, "errors": [{"type": "FORBIDDEN", "message": message}]})
-        root = Root(fake, open_repos)
+        root = Root(fake, open_repos, token)
         result = graphql_sync(SCHEMA, body["query"], root, variable_values=body.get("variables"))
         answer: dict[str, Any] = {"data": result.data}
         if result.errors:
@@ -99,7 +99,8 @@ def graphql_route(github: Callable[[], FakeGitHub]) -> Route:
 class Root:
     """Resolvers; graphql-core calls a method where a dictionary holds one."""
 
-    def __init__(self, fake: FakeGitHub, repos: list[Repo]) -> None:
+    def __init__(self, fake: FakeGitHub, repos: list[Repo], token: Token) -> None:
+        self._token = token
         self._fake = fake
         self._repos = repos
 
@@ -121,6 +122,8 @@ class Root:
         return _thread(*found) if found else None
 
     def resolveReviewThread(self, _info: Any, input: dict[str, str]) -> dict[str, Any]:  # noqa: A002
+        if self._token.permissions.get("contents") != "write":  # seen in github/gh-aw#35726; not published
+            raise _refused("FORBIDDEN", "Resource not accessible by integration")
         found = self._thread(input["threadId"])
         if found is None:
             raise _refused("NOT_FOUND", "Could not resolve to a node with the global id.")

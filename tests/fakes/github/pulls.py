@@ -30,6 +30,8 @@ def list_pulls(ask: Ask) -> Answer:
 @rest("POST", "/pulls")
 def create_pull(ask: Ask) -> Answer:
     head, base, branches = ask.body["head"], ask.body["base"], ask.repo.branches
+    if ask.repo.private and "contents" not in ask.token.permissions:  # seen in ShipfoxHQ/shipfox#1754; not published
+        raise Refusal(422, "Validation Failed", errors=[{"message": "not all refs are readable"}])
     for name, field in ((head, "head"), (base, "base")):
         if name not in branches:
             raise Refusal(

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -41,8 +41,8 @@ class Ask:
     params: dict[str, Any]
     query: dict[str, str]
     body: dict[str, Any]
+    token: Token
     accept: str = ""
-    found: Any = field(default=None)
 
     @property
     def issue(self) -> Issue:
@@ -127,7 +127,9 @@ class FakeGitHub:
         async def endpoint(request: Request) -> Response:
             try:
                 repo = self._repo(request)
-                self.gate.enter(request.headers.get("authorization", ""), repo, listed(method, request.url.path))
+                token = self.gate.enter(
+                    request.headers.get("authorization", ""), repo, listed(method, request.url.path)
+                )
                 if repo.moved:
                     return Response(status_code=301, headers={"location": f"/repositories/{repo.id}"})
                 raw = await request.body()
@@ -137,6 +139,7 @@ class FakeGitHub:
                     dict(request.path_params),
                     dict(request.query_params),
                     json.loads(raw) if raw else {},
+                    token,
                     request.headers.get("accept", ""),
                 )
                 answer = handler(ask)

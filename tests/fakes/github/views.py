@@ -52,7 +52,7 @@ def repo_view(repo: Repo) -> dict[str, Any]:
         owner=user_view(repo.owner),
         default_branch="main",
         archived=repo.archived,
-        private=False,
+        private=repo.private,
     )
 
 

@@ -154,6 +154,7 @@ class Repo:
     """(`issues` | `issue comments` | `pull comments`, number, user, content)."""
     checks: list[Check] = field(default_factory=list)
     statuses: list[tuple[str, str, str]] = field(default_factory=list)
+    private: bool = False
     archived: bool = False
     moved: bool = False
     drafts: bool = True
