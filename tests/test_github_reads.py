@@ -1,5 +1,6 @@
 """What is read from GitHub is what stands there: by number, before the trigger, in pages, behind redirects."""
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
@@ -7,9 +8,11 @@ import pytest
 
 from app.forge.errors import NoAccess
 from app.forge.github.checks import Checks
+from app.forge.github.pulls import Pulls
 from app.forge.github.reads import Reader
 from app.forge.github.registration import Registration, missed
 from app.forge.github.threads import Threads
+from tests.fakes.github.faults import Fault
 from tests.fakes.github.ground import Ground, make_ground
 from tests.fakes.github.world import Delivery, Pull, Review
 
@@ -132,6 +135,31 @@ async def test_a_pull_request_with_its_files_reviews_and_threads(ground: Ground)
     assert (review.body, review.state) == ("please", "changes_requested")
     (found,) = await Threads(ground.door(ground.app()), "").of(pull.number, trigger)
     assert (found.id, found.path, found.line, found.comments[0].body) == (thread.id, "app/money.py", 1, "why 0.6?")
+    assert found.root == found.comments[0].id == thread.comments[0] > 2**31, "where `databaseId` does not reach"
+
+
+@pytest.mark.parametrize("tells", [False, True], ids=["null", "null with an error"])
+async def test_linked_pull_requests_are_those_of_this_repository(ground: Ground, tells: bool) -> None:
+    """The others have numbers of their own, and some of them are not for us to see."""
+    world, pull = ground.world, Pull("main", "main", draft=False)
+    other, hidden = (world.add_repo(ground.owner, name, {"a": "b"}) for name in ("other", "hidden"))
+    ground.installation.repositories.add(other.id)
+    for repo in (other, hidden):
+        elsewhere = world.open_issue(repo, ground.owner, "Fix it there", pull=pull)
+        ground.issue.closed_elsewhere.append((repo, elsewhere))
+    ground.issue.tells_of_hidden = tells
+    pulls = Pulls(ground.door(ground.app()))
+    assert await pulls.linked(ground.issue.number) == ()
+    here = world.open_issue(ground.repo, ground.owner, "Fix", pull=pull)
+    here.closes = ground.issue.number
+    assert [found.number for found in await pulls.linked(ground.issue.number)] == [here.number]
+
+
+@pytest.mark.parametrize("kind", ["FORBIDDEN", "NOT_FOUND", ""])
+async def test_linked_pull_requests_that_are_not_told_stop_nothing(ground: Ground, kind: str) -> None:
+    refusal = {"data": None, "errors": [{"type": kind, "message": "no"}]}
+    ground.github.faults.append(Fault("POST /graphql", 200, body=json.dumps(refusal)))
+    assert await Pulls(ground.door(ground.app())).linked(ground.issue.number) == ()
 
 
 async def test_threads_come_in_pages(ground: Ground) -> None:

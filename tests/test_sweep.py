@@ -118,7 +118,7 @@ class Site(httpx.AsyncBaseTransport):
         self.asked.append(request.url)
         if request.url.path == "/graphql":
             nodes: dict[str, Any] = {"closedByPullRequestsReferences": {"nodes": []}}
-            return httpx.Response(200, json={"data": {"repository": {"issue": nodes}}})
+            return httpx.Response(200, json={"data": {"repository": {"id": "R_7", "issue": nodes}}})
         found = self.answers.get(request.url.path)
         if request.url.params.get("labels") == AT_WORK:
             found = self.answers.get(AT_WORK, [])

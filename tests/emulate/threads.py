@@ -10,7 +10,8 @@ from tests.emulate.dressing import closed_by, dressed
 from tests.emulate.front import Answer, Ask, answers
 from tests.emulate.memory import Repo, stamp
 from tests.fakes.github.gate import Refusal
-from tests.fakes.github.graphql import SCHEMA
+from tests.fakes.github.graphql import SCHEMA, numbers
+from tests.fakes.github.rights import allows, call_of
 
 View = dict[str, Any]
 _COMMENT = re.compile(rb"0:IssueComment(\d+)")
@@ -19,6 +20,12 @@ _COMMENT = re.compile(rb"0:IssueComment(\d+)")
 
 @answers("POST", "/graphql")
 async def ask_graphql(ask: Ask) -> Answer:
+    call, held = call_of("POST", "/graphql", ask.body["query"]), ask.token.permissions if ask.token else None
+    if call is None:
+        raise AssertionError(f"not in app.forge.github.calls: {ask.body['query']}")
+    if held is not None and not allows(held, call):
+        refused = {"type": "FORBIDDEN", "message": "Resource not accessible by integration"}
+        return 200, {"data": None, "errors": [refused]}
     result = await graphql(SCHEMA, ask.body["query"], _Root(ask), variable_values=ask.body.get("variables"))
     answer: View = {"data": result.data}
     if result.errors:
@@ -52,15 +59,12 @@ class _Root:
         async def pull(_info: Any, number: int) -> View | None:
             return await self._pull(repo, number) if number in repo.pulls else None
 
-        return {"issueOrPullRequest": either, "issue": issue, "pullRequest": pull}
+        return {"id": f"R_{repo.id}", "issueOrPullRequest": either, "issue": issue, "pullRequest": pull}
 
     async def node(self, _info: Any, id: str) -> View | None:  # noqa: A002  # GitHub's name
         return await (self._thread(id) if id.startswith("PRRT_") else self._comment(id))
 
     async def resolveReviewThread(self, _info: Any, input: dict[str, str]) -> View:  # noqa: A002
-        token = self._ask.token
-        if token is None or not token.allows("pull_requests", "write"):
-            raise _refused("FORBIDDEN", "Resource not accessible by integration")
         if await self._thread(input["threadId"]) is None:
             raise _refused("NOT_FOUND", "Could not resolve to a node with the global id.")
         repo, first = self._place(input["threadId"])
@@ -101,7 +105,7 @@ class _Root:
 
         state = "MERGED" if found["merged_at"] else found["state"].upper()
         about = {"number": number, "state": state, "author": _account(found["user"])}
-        return {"__typename": "PullRequest", **about, "reviewThreads": threads}
+        return {"__typename": "PullRequest", **about, "repository": {"id": f"R_{repo.id}"}, "reviewThreads": threads}
 
     async def _threads(self, repo: Repo, number: int) -> list[View]:
         comments = await self._look(repo, f"/pulls/{number}/comments")
@@ -159,13 +163,13 @@ def _inline(repo: Repo, comment: View) -> View:
     at, _ = repo.edited.get(f"pulls/comments/{comment['id']}", (None, ""))
     review = comment["pull_request_review_id"]
     return {
-        "databaseId": comment["id"],
+        **numbers(comment["id"]),
         "body": comment["body"],
         "createdAt": comment["created_at"],
         "lastEditedAt": stamp(at) if at else None,
         "diffHunk": comment["diff_hunk"],
         "author": _account(comment["user"]),
-        "pullRequestReview": {"databaseId": review} if review else None,
+        "pullRequestReview": numbers(review) if review else None,
     }
 
 

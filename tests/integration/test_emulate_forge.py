@@ -216,10 +216,10 @@ async def test_every_change_was_made_with_a_token_that_could_do_nothing_else(pla
     granted = {call.path.rpartition("/")[2]: dict(call.token.permissions or {}) for call in made if call.token}
     talking = {"issues": "write", "pull_requests": "write"}
     assert granted == {
-        "pulls": {"pull_requests": "write"},
+        "pulls": {"pull_requests": "write", "contents": "read"},
         "comments": talking,
         "labels": talking,
-        "check-runs": {"checks": "write"},
+        "check-runs": {"checks": "write", "contents": "read"},
     }
     tokens = [call.token for call in made if call.token]
     assert all(token.repositories == frozenset({place.repository.id}) for token in tokens)

@@ -41,12 +41,13 @@ query ReviewThreads($owner: String!, $name: String!, $number: Int!, $after: Stri
           comments(first: 50) {
             nodes {
               databaseId
+              fullDatabaseId
               body
               createdAt
               lastEditedAt
               diffHunk
               author { login }
-              pullRequestReview { databaseId }
+              pullRequestReview { databaseId fullDatabaseId }
             }
           }
         }
@@ -71,11 +72,13 @@ mutation ResolveThread($id: ID!) {
 LINKED_PULL_REQUESTS = """
 query LinkedPullRequests($owner: String!, $name: String!, $number: Int!) {
   repository(owner: $owner, name: $name) {
+    id
     issue(number: $number) {
       closedByPullRequestsReferences(first: 20, includeClosedPrs: false) {
         nodes {
           number
           state
+          repository { id }
           author { __typename login ... on User { databaseId } ... on Bot { databaseId } }
         }
       }
@@ -126,18 +129,25 @@ class Login(Node):
     login: str
 
 
-class ReviewNode(Node):
-    database_id: int | None
+class NumberedNode(Node):
+    """What the REST API knows by a number. `databaseId` has 32 bits and is to be removed; it is asked for as long as
+    it is there, and counts where the other one is missing."""
+
+    database_id: int | None = None
+    full_database_id: int | None = None
+
+    @property
+    def number(self) -> int:
+        return self.full_database_id or self.database_id or 0
 
 
-class ThreadCommentNode(Node):
-    database_id: int | None
+class ThreadCommentNode(NumberedNode):
     body: str
     created_at: datetime
     last_edited_at: datetime | None
     diff_hunk: str
     author: Login | None
-    pull_request_review: ReviewNode | None = None
+    pull_request_review: NumberedNode | None = None
 
 
 class ThreadComments(Node):
@@ -190,21 +200,26 @@ class AccountNode(Node):
     database_id: int | None = None
 
 
+class Identified(Node):
+    id: str
+
+
 class LinkedNode(Node):
     number: int
     state: str
+    repository: Identified
     author: AccountNode | None
 
 
 class LinkedNodes(Node):
-    nodes: list[LinkedNode]
+    nodes: list[LinkedNode | None] | None
 
 
 class LinkedIssue(Node):
-    closed_by_pull_requests_references: LinkedNodes
+    closed_by_pull_requests_references: LinkedNodes | None
 
 
-class LinkedRepository(Node):
+class LinkedRepository(Identified):
     issue: LinkedIssue | None
 
 

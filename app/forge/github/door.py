@@ -98,14 +98,14 @@ class Door:
         with suppress(Missing):
             self._line.in_place(await self._send(call, values, mutation=True))
 
-    async def graphql(self, kind: type[T], call: Call, variables: Mapping[str, Any]) -> T:
-        """The `data` of a GraphQL answer, whose errors come with status 200."""
+    async def graphql(self, kind: type[T], call: Call, variables: Mapping[str, Any], *, partial: bool = False) -> T:
+        """The `data` of a GraphQL answer, whose errors come with status 200; if `partial`, data beside errors too."""
         body = {"query": call.text, "variables": dict(variables)}
 
         async def ask() -> T:
             response = await self._send(call, (), body=body, mutation=call.is_mutation)
             answer = parsed(GraphQLAnswer, response)
-            if answer.errors:
+            if answer.errors and not (partial and answer.data):
                 first = answer.errors[0]
                 raise self._line.heard(graphql_failure(first.type, first.message, self.app.now()))
             try:

@@ -1,6 +1,6 @@
 """Pull requests of a repository: the open ones, those that will close an issue, their commits, where two part."""
 
-from app.forge.errors import NeedsHuman
+from app.forge.errors import NeedsHuman, NoAccess
 from app.forge.facts import CommitFacts, LinkedFacts, PullRequestFacts
 from app.forge.github import wire
 from app.forge.github.calls import COMPARE_COMMITS, LINKED_PULL_REQUESTS, LIST_PULL_COMMITS, LIST_PULLS
@@ -25,20 +25,24 @@ class Pulls:
         return tuple(pull_request_facts(item) for item in found)
 
     async def linked(self, issue: int) -> tuple[LinkedFacts, ...]:
-        """Open pull requests that will close this issue when they are merged."""
+        """Open pull requests of this repository that will close this issue when they are merged.
+
+        Those that GitHub does not show us, and on an Enterprise Server whose schema is older all, are left out.
+        """
         repository = self._door.repository
         variables = {"owner": repository.owner, "name": repository.name, "number": issue}
         try:
-            answer = await self._door.graphql(LinkedAnswer, LINKED_PULL_REQUESTS, variables)
-        except NeedsHuman:  # an older Enterprise Server, whose schema does not tell
+            answer = await self._door.graphql(LinkedAnswer, LINKED_PULL_REQUESTS, variables, partial=True)
+        except (NeedsHuman, NoAccess):
             return ()
-        if answer.repository is None or answer.repository.issue is None:
+        here = answer.repository
+        if here is None or here.issue is None or here.issue.closed_by_pull_requests_references is None:
             return ()
-        nodes = answer.repository.issue.closed_by_pull_requests_references.nodes
+        nodes = here.issue.closed_by_pull_requests_references.nodes or ()
         return tuple(
             LinkedFacts(number=node.number, author=(node.author.database_id or 0) if node.author else 0)
             for node in nodes
-            if node.state == "OPEN"
+            if node is not None and node.state == "OPEN" and node.repository.id == here.id
         )
 
     async def commits(self, number: int) -> tuple[CommitFacts, ...]:

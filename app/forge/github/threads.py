@@ -49,7 +49,7 @@ class Threads:
             after = page.page_info.end_cursor
             if not page.page_info.has_next_page:
                 break
-        asks = [bool({item.database_id for item in node.comments.nodes} & set(asking)) for node in nodes]
+        asks = [bool({item.number for item in node.comments.nodes} & set(asking)) for node in nodes]
         threads = zip((_facts(node, before, review) for node in nodes), asks, strict=True)
         return tuple(facts for facts, asked_in in threads if facts.comments or asked_in)
 
@@ -85,17 +85,17 @@ def _facts(node: ThreadNode, before: datetime, review: int) -> ThreadFacts:
         path=node.path,
         line=node.line,
         start_line=node.start_line,
-        root=(node.comments.nodes[0].database_id or 0) if node.comments.nodes else 0,
+        root=node.comments.nodes[0].number if node.comments.nodes else 0,
         resolved=node.is_resolved,
         outdated=node.is_outdated,
         diff=node.comments.nodes[0].diff_hunk if node.comments.nodes else "",
         comments=tuple(
             ThreadComment(
-                id=item.database_id or 0,
+                id=item.number,
                 author_name=item.author.login if item.author else "ghost",
                 body=item.body,
                 created_at=item.created_at,
-                review=item.pull_request_review.database_id if item.pull_request_review else None,
+                review=item.pull_request_review.number if item.pull_request_review else None,
             )
             for item in comments
         ),
@@ -103,6 +103,6 @@ def _facts(node: ThreadNode, before: datetime, review: int) -> ThreadFacts:
 
 
 def _stood(item: ThreadCommentNode, before: datetime, review: int) -> bool:
-    part_of = item.pull_request_review is not None and item.pull_request_review.database_id == review
+    part_of = bool(review) and item.pull_request_review is not None and item.pull_request_review.number == review
     said = item.created_at < before or part_of
     return said and (item.last_edited_at is None or item.last_edited_at < before)

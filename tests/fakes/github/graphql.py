@@ -16,6 +16,7 @@ from tests.fakes.github.views import when
 from tests.fakes.github.world import Issue, Repo, Thread, Token, User
 
 SCHEMA = build_schema("""
+scalar BigInt
 scalar DateTime
 scalar HTML
 interface Node { id: ID! }
@@ -24,6 +25,7 @@ type Mutation { resolveReviewThread(input: ResolveReviewThreadInput!): ResolveRe
 input ResolveReviewThreadInput { threadId: ID! clientMutationId: String }
 type ResolveReviewThreadPayload { thread: PullRequestReviewThread }
 type Repository {
+  id: ID!
   issueOrPullRequest(number: Int!): IssueOrPullRequest
   pullRequest(number: Int!): PullRequest
   issue(number: Int!): Issue
@@ -38,6 +40,7 @@ type Issue {
 type PullRequest {
   bodyHTML: HTML!
   number: Int!
+  repository: Repository!
   state: PullRequestState!
   author: Actor
   reviewThreads(first: Int, after: String): PullRequestReviewThreadConnection!
@@ -53,10 +56,10 @@ interface Actor { login: String! }
 type User implements Actor { login: String! databaseId: Int }
 type Bot implements Actor { login: String! databaseId: Int }
 type Organization implements Actor { login: String! databaseId: Int }
-type PullRequestReview { databaseId: Int }
+type PullRequestReview { databaseId: Int fullDatabaseId: BigInt }
 type PullRequestReviewComment {
-  databaseId: Int body: String! createdAt: DateTime! lastEditedAt: DateTime diffHunk: String! author: Actor
-  pullRequestReview: PullRequestReview
+  databaseId: Int fullDatabaseId: BigInt body: String! createdAt: DateTime! lastEditedAt: DateTime diffHunk: String!
+  author: Actor pullRequestReview: PullRequestReview
 }
 type IssueComment implements Node { id: ID! body: String! lastEditedAt: DateTime editor: Actor }
 """)
@@ -111,9 +114,9 @@ class Root:
 
         def found(_info: Any, number: int) -> dict[str, Any] | None:
             issue = repo.issues.get(number)
-            return _issue(repo, issue) if issue else None
+            return _issue(repo, issue, self._repos) if issue else None
 
-        return {"issueOrPullRequest": found, "pullRequest": found, "issue": found}
+        return {"id": f"R_{repo.id}", "issueOrPullRequest": found, "pullRequest": found, "issue": found}
 
     def node(self, _info: Any, id: str) -> dict[str, Any] | None:  # noqa: A002  # GitHub's name
         if id.startswith("IC_"):
@@ -135,7 +138,7 @@ class Root:
         return next(((repo, thread) for repo, thread in threads if thread.id == ident), None)
 
 
-def _issue(repo: Repo, issue: Issue) -> dict[str, Any]:
+def _issue(repo: Repo, issue: Issue, opened: list[Repo]) -> dict[str, Any]:
     def threads(_info: Any, first: int = 50, after: str | None = None) -> dict[str, Any]:
         found = [thread for thread in repo.threads if thread.number == issue.number]
         start = int(after or 0)
@@ -144,12 +147,17 @@ def _issue(repo: Repo, issue: Issue) -> dict[str, Any]:
         return {"pageInfo": page, "nodes": [_thread(repo, thread) for thread in found[start:end]]}
 
     def closers(_info: Any, **_rest: Any) -> dict[str, Any]:
-        linked = [pull for pull in repo.pulls if pull.closes == issue.number and pull.state == "open"]
-        return {"nodes": [_issue(repo, pull) for pull in linked]}
+        """Those elsewhere too. What one not open to us becomes is a guess: null with an error, or null alone."""
+        here = [(repo, pull) for pull in repo.pulls if pull.closes == issue.number and pull.state == "open"]
+        refused = _refused("FORBIDDEN", "Resource not accessible by integration")
+        hidden = refused if issue.tells_of_hidden else None
+        linked = [(where, pull) for where, pull in (*issue.closed_elsewhere, *here) if pull.state == "open"]
+        return {"nodes": [_issue(where, pull, opened) if where in opened else hidden for where, pull in linked]}
 
     return {
         "__typename": "PullRequest" if issue.pull else "Issue",
         "number": issue.number,
+        "repository": {"id": f"R_{repo.id}"},
         "state": issue.state.upper(),
         "author": _account(issue.user),
         "bodyHTML": _SHOWN_IMAGE.sub(r'<img src="\1?jwt=signed" alt="">', issue.body),
@@ -162,13 +170,13 @@ def _thread(repo: Repo, thread: Thread) -> dict[str, Any]:
     comments = [repo.comments[number] for number in thread.comments]
     nodes = [
         {
-            "databaseId": comment.id,
+            **numbers(comment.id),
             "body": comment.body,
             "createdAt": when(comment.created_at),
             "lastEditedAt": when(comment.updated_at) if comment.updated_at > comment.created_at else None,
             "diffHunk": "@@ -1 +1 @@",
             "author": _account(comment.user),
-            "pullRequestReview": {"databaseId": comment.review} if comment.review else None,
+            "pullRequestReview": numbers(comment.review) if comment.review else None,
         }
         for comment in comments
     ]
@@ -182,6 +190,11 @@ def _thread(repo: Repo, thread: Thread) -> dict[str, Any]:
         "startLine": None,
         "comments": {"nodes": nodes},
     }
+
+
+def numbers(number: int) -> dict[str, int | str | None]:
+    """`databaseId` is an Int of 32 bits, and announced to be removed for that; today larger ones are there still."""
+    return {"databaseId": number if number < 2**31 else None, "fullDatabaseId": str(number)}
 
 
 def _account(user: User) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def reply(ask: Ask) -> Answer:
         raise Refusal(404, "Not Found")
     now, world = ask.world.now, ask.world
     comment = Comment(
-        world.number(), world.bot, ask.body["body"], now, now, path=thread.path, in_reply_to=thread.comments[0]
+        world.large_number(), world.bot, ask.body["body"], now, now, path=thread.path, in_reply_to=thread.comments[0]
     )
     ask.repo.comments[comment.id] = comment
     thread.comments.append(comment.id)

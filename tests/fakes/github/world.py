@@ -120,6 +120,10 @@ class Issue:
     events: list[Happened] = field(default_factory=list)
     closes: int | None = None
     """Of a pull request: the issue that it is linked to."""
+    closed_elsewhere: "list[tuple[Repo, Issue]]" = field(default_factory=list)
+    """Of an issue: pull requests of other repositories that will close it."""
+    tells_of_hidden: bool = False
+    """Whether those that the token may not see are an error beside the answer."""
 
 
 @dataclass
@@ -246,6 +250,10 @@ class World:
     def number(self) -> int:
         return next(self._numbers)
 
+    def large_number(self) -> int:
+        """Beyond 32 bits, as those of reviews and of their comments are by now."""
+        return 2**32 + next(self._numbers)
+
     def add_user(self, login: str, *, kind: str = "User", name: str | None = None) -> User:
         user = User(self.number(), login, kind, name)
         self.users[user.id] = user
@@ -304,7 +312,7 @@ class World:
         issue.events.append(Happened("closed" if state == "closed" else "reopened", user, self.now))
 
     def review(self, issue: Issue, user: User, body: str, state: str = "CHANGES_REQUESTED") -> Review:
-        review = Review(self.number(), user, body, state, self.now)
+        review = Review(self.large_number(), user, body, state, self.now)
         issue.reviews.append(review)
         issue.updated_at = self.now
         return review
@@ -325,7 +333,7 @@ class World:
 
     def start_thread(self, repo: Repo, issue: Issue, user: User, *, path: str, line: int, body: str) -> Thread:
         now = self.now
-        comment = Comment(self.number(), user, body, now, now, path=path, line=line)
+        comment = Comment(self.large_number(), user, body, now, now, path=path, line=line)
         issue.updated_at = now
         repo.comments[comment.id] = comment
         thread = Thread(f"PRRT_{comment.id}", issue.number, path, line, [comment.id])
