@@ -56,10 +56,11 @@ class Gone(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """A commit's files, and apart from them its gitlinks (submodules), which are not files."""
+    """A commit's files, its gitlinks (submodules), which are not files, and the files whose contents are not here."""
 
     entries: dict[str, Entry]
     gitlinks: tuple[str, ...]
+    missing: tuple[str, ...]
 
 
 def is_full_id(text: str) -> bool:
@@ -99,9 +100,10 @@ def shown_path(path: str) -> str:
 
 
 def parse_listing(output: bytes) -> Listing:
-    """`git ls-tree -r -l -z`."""
+    """`git ls-tree -r -l -z`, which names a file whose content is missing and writes BAD for its size."""
     entries: dict[str, Entry] = {}
     gitlinks: list[str] = []
+    missing: list[str] = []
     for record in output.split(b"\0"):
         if not record:
             continue
@@ -109,9 +111,11 @@ def parse_listing(output: bytes) -> Listing:
         mode, _, oid, size = head.decode("ascii").split()
         if mode == GITLINK:
             gitlinks.append(path_text(name))
+        elif size == "BAD":
+            missing.append(path_text(name))
         else:
             entries[path_text(name)] = Entry(mode, oid, int(size))
-    return Listing(entries, tuple(gitlinks))
+    return Listing(entries, tuple(gitlinks), tuple(missing))
 
 
 def parse_stages(output: bytes) -> tuple[dict[str, Stage], dict[str, Sides]]:

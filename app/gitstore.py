@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from app.errors import OutputError
+from app.errors import ExitCode, OutputError, RepositoryError
 from app.failpoints import failpoint
 from app.gitclean import ATTRIBUTES, identity_variables
 from app.gitcommand import LONG, UPLOAD_PACK, Git, GitError, check_branch, full_disk_is_told, own_words
@@ -30,6 +30,7 @@ from app.gitformat import (
     is_full_id,
     log_ref,
     parents_of,
+    parse_listing,
     parse_stat,
     path_text,
     unsafe_change,
@@ -224,13 +225,23 @@ class GitStore:
         return branch in _branches(Git("-C", str(repository)))
 
     def _fetch(self, source: Path, commit: str, held: int) -> None:
-        self._git(
-            *("-c", "protocol.file.allow=always", "-c", "protocol.version=2", "-c", "fetch.unpackLimit=1"),
-            *("fetch", "-q", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
-            *(f"--upload-pack={UPLOAD_PACK}", "--", str(source), f"+{commit}:{base_ref(commit)}"),
-            holding=held,
-            timeout=LONG,
-        )
+        try:
+            self._git(
+                *("-c", "protocol.file.allow=always", "-c", "protocol.version=2", "-c", "fetch.unpackLimit=1"),
+                *("fetch", "-q", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
+                *(f"--upload-pack={UPLOAD_PACK}", "--", str(source), f"+{commit}:{base_ref(commit)}"),
+                holding=held,
+                timeout=LONG,
+            )
+        except GitError as error:
+            status, listing, _ = Git("-C", str(source)).attempt("ls-tree", "-r", "-l", "-z", commit, timeout=LONG)
+            if status == 0 and not parse_listing(listing).missing:
+                raise
+            raise RepositoryError(
+                f"{source} is incomplete: objects of the commit {commit[:10]} are missing.",
+                code=ExitCode.UNSUPPORTED_REPOSITORY,
+                hint="Clone the repository again, without --filter. `git fsck` lists what is missing.",
+            ) from error
 
     def clear_up_after_the_dead(self, commit: str) -> None:
         """Remove what a killed fetch left; the lock `fetch` is the one that counts, and the caller holds it."""

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from app.gitformat import Listing, parse_batch, parse_listing
+from app.errors import ExitCode, RepositoryError
+from app.gitformat import Listing, parse_batch, parse_listing, shown_path
 from app.tree import Entry
 
 LONG = 1_800.0
@@ -44,4 +45,11 @@ class GitTree:
         if self._listing is None:
             output = self._run("ls-tree", "-r", "-l", "-z", "--full-tree", self._commit)
             self._listing = parse_listing(output)
+            if missing := self._listing.missing:
+                which = f"{len(missing)} files of commit {self._commit[:10]}"
+                raise RepositoryError(
+                    f"The contents of {which} are missing, such as {shown_path(missing[0])}.",
+                    code=ExitCode.UNSUPPORTED_REPOSITORY,
+                    hint="A copy in the state directory's `mirrors` can be deleted: it is made again.",
+                )
         return self._listing

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import ExitCode, OutputError
+from app.errors import ExitCode, OutputError, RepositoryError
 from app.gitclean import ATTRIBUTES
 from app.gitstore import GitError, GitStore, UnsafePathError
 from app.patch import FileChange, Mode, Patch
@@ -50,6 +50,18 @@ def change(path: str, content: bytes | None, mode: Mode = "100644") -> FileChang
 
 def commit(store: GitStore, base: str, *changes: FileChange, message: str = "fix it\n") -> str:
     return store.commit(Patch(base=base, changes=changes), message=message, author=BOT, date=WHEN)
+
+
+def test_a_commit_whose_contents_are_not_here_is_a_sentence(tmp_path: Path, source: Path) -> None:
+    """`git ls-tree -l` writes BAD in the place of their size, and succeeds."""
+    git(source, "config", "uploadpack.allowFilter", "true")
+    git(tmp_path, "clone", "-q", "--bare", "--filter=blob:none", f"file://{source}", "partial")
+    for key in ("remote.origin.promisor", "remote.origin.partialclonefilter"):
+        git(tmp_path / "partial", "config", "--unset", key)
+    tree = GitStore(tmp_path / "partial").tree(git(source, "rev-parse", "HEAD"))
+    with pytest.raises(RepositoryError, match=r"^The contents of 4 files of commit [0-9a-f]{10} are missing") as caught:
+        tree.entries()
+    assert "mirrors" in caught.value.hint
 
 
 def test_ensure_is_safe_to_say_twice_and_after_a_crash(tmp_path: Path) -> None:

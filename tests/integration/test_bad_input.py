@@ -74,6 +74,23 @@ def _submodules(path: Path) -> Path:
     return repository
 
 
+def _incomplete(path: Path) -> Path:
+    """A partial clone that does not say so, as a copied or mirrored one may not."""
+    original = wallet.make_wallet(path.with_name("original"))
+    git(original, "config", "uploadpack.allowFilter", "true")
+    git(path.parent, "clone", "-q", "--no-checkout", "--filter=blob:none", f"file://{original}", str(path))
+    for key in ("remote.origin.promisor", "remote.origin.partialclonefilter"):
+        git(path, "config", "--unset", key)
+    return path
+
+
+def _damaged(path: Path) -> Path:
+    repository = wallet.make_wallet(path)
+    tree = git(repository, "rev-parse", "HEAD:wallet")
+    (repository / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
+    return repository
+
+
 def _lfs(path: Path) -> Path:
     return wallet.make_wallet(path, {".gitattributes": "*.bin filter=lfs -text\n", "large.bin": LFS_POINTER})
 
@@ -92,6 +109,8 @@ REPOSITORIES: dict[str, tuple[Callable[[Path], Path], int, str]] = {
     "no commits": (_without_commits, 31, "has no commits yet"),
     "bare": (_bare, 32, "is a bare repository"),
     "shallow": (_shallow, 33, "`git fetch --unshallow`"),
+    "incomplete": (_incomplete, 37, "is incomplete: objects of the commit"),
+    "damaged": (_damaged, 37, "is incomplete: objects of the commit"),
     "submodules": (_submodules, 34, "has submodules (inner)"),
     "LFS": (_lfs, 35, "keeps 1 file(s) in Git LFS (large.bin)"),
     "SHA-256": (_sha256, 37, "object format sha256"),
