@@ -106,12 +106,15 @@ class Console:
 
     def calls_bought(self) -> int:
         """Model calls that were booked, by the ledger in the state directory."""
+        return self.rows("calls")
+
+    def rows(self, *tables: str) -> int:
+        """How many rows these tables of the state directory have together."""
         database = self.state / "agent-fix.db"
         if not database.exists():
             return 0
         with closing(sqlite3.connect(database)) as connection:
-            number: int = connection.execute("select count(*) from calls").fetchone()[0]
-        return number
+            return sum(connection.execute(f"select count(*) from {table}").fetchone()[0] for table in tables)
 
 
 def branches(repository: Path) -> list[str]:

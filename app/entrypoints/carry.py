@@ -10,18 +10,20 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable
-from functools import partial
+from contextlib import suppress
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NoReturn
 
-from app.bootstrap.local import House, Order
+from app.bootstrap.local import House, LocalDesk, Order
 from app.entrypoints.approval import ask_at_terminal
 from app.entrypoints.leaving import CANCELLED, Interruption, end_process
 from app.entrypoints.report import report, say_begin, say_refusal
 from app.entrypoints.terminal import TerminalProgress
 from app.errors import AgentFixError, ExitCode, OutputError, SandboxError
 from app.failpoints import failpoint
-from app.job import Journal, Parked
+from app.job import JobState, Journal, Parked
+from app.jobs.roster import WORKED_ON
 from app.result import Result
 
 STOP_POLL_SECONDS = 0.4
@@ -60,19 +62,22 @@ class Attendance:
         self.order = order
         self.terminal = terminal
         self.as_json = as_json
-        approve = partial(ask_at_terminal, out=order.out, editor=house.settings.editor)
-        self.desk = house.desk(order, house.progress(order, terminal), approve)
+
+    @cached_property
+    def desk(self) -> LocalDesk:
+        """Raises AgentFixError where what was chosen cannot be had: a sandbox, a recording."""
+        approve = partial(ask_at_terminal, out=self.order.out, editor=self.house.settings.editor)
+        return self.house.desk(self.order, self.house.progress(self.order, self.terminal), approve)
 
     async def attend(self) -> ExitCode:
         job, store = self.order.job, self.house.store
         row = store.get(job.id)
         if row is not None and row.final and row.result is not None:
             return await self._report(Result.model_validate(row.result))
-        self.desk.meters.warm()
         epoch = store.acquire(job.id)
         failpoint("acquired")
+        await self._make_sure(row.state if row else "queued")
         store.replace(job)
-        await self._make_sure()
         say_begin(self.order, self.terminal, epoch=epoch)
         watching = asyncio.ensure_future(self._obey_cancel())
         try:
@@ -84,14 +89,22 @@ class Attendance:
             watching.cancel()
         return await self._report(result)
 
-    async def _make_sure(self) -> None:
-        """Model and sandbox can be used: found out before anything costs."""
+    async def _make_sure(self, state: JobState) -> None:
+        """Model and sandbox can be used: found out before anything costs. A new job that is refused was never there."""
+        job, store = self.order.job.id, self.house.store
         try:
+            self.desk.meters.warm()
             await self.desk.check_models()
             await self.desk.prove_sandbox()
         except AgentFixError as error:
-            self.house.store.enter(self.order.job.id, "paused", error.message)
-            self.house.store.release(self.order.job.id)
+            if self.order.resumed:
+                if state in WORKED_ON:  # it broke off, and this is why it does not go on
+                    store.enter(job, "paused", error.message)
+                store.release(job)
+            else:
+                store.forget(job)
+                with suppress(OSError):
+                    (self.house.settings.state / "results" / job).rmdir()
             raise
 
     async def _work(self, *, resumed: bool) -> Result:

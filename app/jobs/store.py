@@ -94,6 +94,13 @@ class JobStore:
         with self.engine.begin() as db:
             db.execute(jobs.insert().values(row))
 
+    def forget(self, job_id: str) -> None:
+        """Take a job back that was refused before it began."""
+        with self.engine.begin() as db:
+            for table in (progress, blobs):
+                db.execute(table.delete().where(table.c.job == job_id))
+            db.execute(jobs.delete().where(jobs.c.id == job_id))
+
     def get(self, job_id: str) -> JobRow | None:
         with self.engine.connect() as db:
             row = db.execute(jobs.select().where(jobs.c.id == job_id)).mappings().first()

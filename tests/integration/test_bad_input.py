@@ -35,6 +35,7 @@ def refused(
     assert finished.stdout == ""
     assert console.calls_bought() == 0
     assert snapshot(repository) == before
+    assert console.rows("jobs", "progress", "blobs") == 0
 
 
 def _plain_directory(path: Path) -> Path:

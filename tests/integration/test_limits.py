@@ -97,3 +97,17 @@ def test_an_endpoint_that_is_gone(tmp_path: Path) -> None:
         again = workshop.fix(model="openai/scripted")
         assert again.code == 0, again.text
         assert answered + len(endpoint.requests) == len(ANSWERS)
+
+
+def test_a_refused_command_leaves_a_job_that_waits_as_it_is(tmp_path: Path) -> None:
+    with OpenAIEndpoint(replies()) as endpoint:
+        environment = {"OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": "sk-scripted-0123456789"}
+        workshop = Workshop(tmp_path, environment=environment)
+        assert workshop.fix("--max-steps", "2", model="openai/scripted").code == 22
+        kept = workshop.rows("SELECT id, state, reason, job FROM jobs")
+        assert kept[0][1] == "paused"
+        del workshop.environment["OPENAI_API_KEY"]
+        workshop.environment["OPENAI_API_BASE"] = "http://127.0.0.1:9/v1"
+        gone = workshop.fix("--max-steps", "20", model="openai/scripted")
+        assert gone.code == 7, gone.text
+        assert workshop.rows("SELECT id, state, reason, job FROM jobs") == kept
