@@ -316,6 +316,31 @@ async def test_a_refused_key_is_found_before_anything_is_bought(locked: OpenAIEn
     assert locked.requests == []
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("antropic/claude-sonnet-4-5", "Did you mean anthropic/claude-sonnet-4-5"),
+        ("OpenAI/gpt-4o", "Did you mean openai/gpt-4o"),
+        ("olama/qwen3:8b", "ollama/qwen3:8b"),
+        ("qwen/qwen3-coder", "is called openai/qwen/qwen3-coder."),
+    ],
+)
+async def test_a_provider_that_litellm_does_not_know_is_no_name_for_another_endpoint(
+    endpoint: OpenAIEndpoint, name: str, hint: str
+) -> None:
+    asked = LiteLLMModel(name, environment={"OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": "k"})
+    with pytest.raises(ModelError, match="LiteLLM knows no provider") as caught:
+        await asked.check()
+    assert (caught.value.kind, caught.value.reason) == ("give_up", "unknown_model")
+    assert hint in caught.value.hint
+    assert endpoint.requests == []
+
+
+async def test_providers_that_only_litellm_knows_pass() -> None:
+    for name in ("xinference/any", "lambda_ai/any", "llamafile/any"):
+        await LiteLLMModel(name, environment={}).check()
+
+
 async def test_a_good_endpoint_passes_the_check_without_a_call(endpoint: OpenAIEndpoint) -> None:
     await model(endpoint).check()
     await LiteLLMModel("any-name", environment={"OPENAI_BASE_URL": endpoint.url}).check()

@@ -18,7 +18,7 @@ from app.model.faults import classify, read
 from app.model.preflight import preflight
 from app.model.pricelist import price_list
 from app.model.prices import DEFAULT_WINDOW, OLLAMA_WINDOW, Price, cost_of, dollars, model_info
-from app.model.providers import PROVIDERS, route
+from app.model.providers import PROVIDERS, route, unknown_provider
 from app.model.stream import Assembly, usage_of
 from app.model.tokens import count_text, count_tokens
 from app.model.wire import Dialect, body, may_think, only_json
@@ -88,6 +88,10 @@ class LiteLLMModel:
         await preflight(self._route, self._environment, any_name=self._price is not None)
         if self._route.provider not in PROVIDERS:
             library = await asyncio.wrap_future(_importing())
+            try:
+                library.litellm.get_llm_provider(self._route.name)
+            except library.openai.BadRequestError:
+                raise unknown_provider(self._route, map(str, library.litellm.provider_list)) from None
             missing = library.litellm.validate_environment(self._route.name)["missing_keys"]
             if missing:
                 message = f"{self._info.name} needs {' and '.join(missing)} in the environment."

@@ -1,7 +1,8 @@
 """Who serves which models: the environment each provider needs, as data, and the names they are called by."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import NamedTuple
 
 from app.model.errors import ModelError
@@ -107,13 +108,18 @@ class Route(NamedTuple):
 
 
 def route(name: str, environment: Mapping[str, str]) -> Route:
-    """Resolve a model's name as people write it: `gpt-4o`, `anthropic/claude-…`, `my-local-model` at a custom base."""
+    """Resolve a model's name as people write it: `gpt-4o`, `anthropic/claude-…`, `my-local-model` at a custom base.
+
+    What stands before the first slash is always a provider.
+    """
     prefix, _, rest = name.partition("/")
     listed = price_list().find(name)
     if rest and (prefix in PROVIDERS or prefix in price_list().providers):
         provider, model = prefix, rest
     elif listed is not None and listed.provider in PROVIDERS and not _set(environment, OPENAI_BASES):
         provider, model = listed.provider, name
+    elif rest:  # where LiteLLM does not know it either (`LiteLLMModel.check`), it is a slip
+        provider, model = prefix, rest
     else:
         provider, model = "openai", name
     known = PROVIDERS.get(provider, Provider())
@@ -156,6 +162,17 @@ def unknown_model(route: Route) -> ModelError:
         kind="give_up",
         reason="unknown_model",
         hint=f"Did you mean {', '.join(near)}?" if near else "Write it as provider/model, such as openai/gpt-4o.",
+    )
+
+
+def unknown_provider(route: Route, known: Iterable[str]) -> ModelError:
+    near = get_close_matches(route.provider.casefold(), {*known, *PROVIDERS, *price_list().providers}, 2, 0.7)
+    meant = f"Did you mean {' or '.join(f'{name}/{route.model}' for name in near)}? " if near else ""
+    return ModelError(
+        f"LiteLLM knows no provider {route.provider!r}, as {route.name!r} begins.",
+        kind="give_up",
+        reason="unknown_model",
+        hint=f"{meant}A model at an endpoint of your own (OPENAI_API_BASE) is called openai/{route.name}.",
     )
 
 

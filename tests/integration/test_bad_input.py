@@ -210,6 +210,13 @@ def test_a_missing_key_is_named(console: Console, tmp_path: Path) -> None:
     refused(console, repository, wallet.ISSUE, *options, code=7, says=("ANTHROPIC_API_KEY",))
 
 
+def test_a_misspelled_provider_is_not_asked_of_another_endpoint(console: Console, tmp_path: Path) -> None:
+    console.environment |= {"OPENAI_API_KEY": "not-a-key", "OPENAI_API_BASE": "http://127.0.0.1:9/v1"}
+    says = ("LiteLLM knows no provider 'antropic'", "Did you mean anthropic/claude-sonnet-4-5?")
+    options = ("--model", "antropic/claude-sonnet-4-5")
+    refused(console, wallet.make_wallet(tmp_path / "wallet"), wallet.ISSUE, *options, code=7, says=says)
+
+
 def test_an_endpoint_where_nobody_answers(console: Console, tmp_path: Path) -> None:
     console.environment |= {"OPENAI_API_KEY": "not-a-key", "OPENAI_API_BASE": "http://127.0.0.1:9/v1"}
     says = ("Nothing answers for openai/gpt-4o", "http://127.0.0.1:9/v1", "OPENAI_API_BASE")
