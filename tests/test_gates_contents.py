@@ -212,27 +212,6 @@ class TestWeakerTests:
         more = TESTS + "\ndef test_c():\n    assert f(3)\n"
         assert weaker_tests(candidate({"tests/test_a.py": more}, {"tests/test_a.py": TESTS})).outcome == "passed"
 
-    @pytest.mark.parametrize("path", ["conftest.py", "pytest.ini", "tests/conftest.py", "jest.config.js", "tox.ini"])
-    def test_how_tests_are_run_warns(self, path: str) -> None:
-        assert weaker_tests(candidate({path: "x"})).outcome == "warned"
-
-    def test_a_test_script_warns_and_another_script_does_not(self) -> None:
-        base = {"package.json": '{"scripts": {\n"test": "jest",\n"build": "tsc"\n}}'}
-        changed = base["package.json"].replace('"jest"', '"true"')
-        assert weaker_tests(candidate({"package.json": changed}, base)).outcome == "warned"
-        other = base["package.json"].replace('"tsc"', '"tsc -p ."')
-        assert weaker_tests(candidate({"package.json": other}, base)).outcome == "passed"
-
-    @pytest.mark.parametrize(
-        "path",
-        ["pytest.py", "unittest/__init__.py", "_pytest/x.py", "sitecustomize.py", "src/usercustomize.py", "x.pth"],
-    )
-    def test_what_would_take_the_place_of_the_framework_blocks(self, path: str) -> None:
-        assert weaker_tests(candidate({path: "x = 1\n"})).outcome == "blocked"
-
-    def test_modules_of_the_project_with_like_names_are_free(self) -> None:
-        assert weaker_tests(candidate({"src/pytest_plugin.py": "x", "docs/unittest.md": "x"})).outcome == "passed"
-
 
 class TestSecurityScan:
     async def test_a_new_finding_in_an_added_line_warns(self) -> None:

@@ -161,5 +161,5 @@ def test_contents_are_not_read_where_the_size_blocks() -> None:
 
 def test_every_gate_is_told_of_an_ordinary_patch() -> None:
     gates = static_gates(candidate({"src/a.py": "a = 2\n"}))
-    assert len(gates) == 9
+    assert len(gates) == 11
     assert {gate.outcome for gate in gates} == {"passed"}

@@ -13,7 +13,7 @@ ADVICE: Final[Mapping[str, str]] = {
     "syntax": "Mend the file: view these lines. It has to parse by itself.",
     "secrets": "Take the value out: read it from where the project reads its settings, or use an obvious placeholder.",
     "hidden characters": "Write these lines again with plain characters, or with escapes where the character is meant.",
-    "tests": "Remove this file: the tests have to be executed by the framework that the project installed.",
+    "shadowing": "Remove this: imports must load what the language and the installed packages provide.",
     "lint": "Execute the command, mend what it names in your lines, and silence nothing.",
 }
 """By the name of the gate. Gates that only warn are for people and have no advice."""

@@ -10,7 +10,9 @@ from app.verify.gates.kinds import file_kinds
 from app.verify.gates.manifests import manifests
 from app.verify.gates.parses import syntax
 from app.verify.gates.protected import protected_paths
+from app.verify.gates.running_tests import running_tests
 from app.verify.gates.secret_lines import secret_lines
+from app.verify.gates.shadowing import shadowing
 from app.verify.gates.size import refused_files, size
 from app.verify.gates.tests_alone import tests_alone
 from app.verify.gates.weaker_tests import weaker_tests
@@ -24,16 +26,18 @@ def static_gates(
     conflicting: Collection[str] = (),
     *,
     only_tests: bool = False,
+    installed: Collection[str] = (),
 ) -> tuple[Gate, ...]:
     """Every gate that needs nothing but the bytes; those that read contents only where the size allows it.
 
     `conflicting` are the paths of the base in which conflicts are to be resolved. `only_tests` may a patch touch
-    that is to add tests.
+    that is to add tests. `installed` are the top-level Python modules of the sandbox's environment.
     """
     first = (size(candidate), refused_files(candidate), protected_paths(candidate, protected), file_kinds(candidate))
     alone = (tests_alone(candidate),) if only_tests else ()
     if first[0].outcome == "blocked":
         return (*first, *alone)
-    rest = (syntax, secret_lines, hidden_characters, manifests, weaker_tests)
+    rest = (syntax, secret_lines, hidden_characters, manifests, running_tests, weaker_tests)
     resolved = (conflicts(candidate, conflicting),) if conflicting else ()
-    return (*first, *alone, *resolved, *(examine(candidate) for examine in rest))
+    shadows = shadowing(candidate, installed)
+    return (*first, *alone, *resolved, shadows, *(examine(candidate) for examine in rest))

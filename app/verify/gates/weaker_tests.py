@@ -1,11 +1,11 @@
-"""Tests that were deleted or made weaker, and changes of how tests are run: the ways to a green that means less."""
+"""Tests that were deleted or made weaker: ways to a green that means less."""
 
 import re
 from collections import Counter
-from pathlib import PurePosixPath
 
 from app.verify.facts import Gate
 from app.verify.gates.candidate import Candidate, Delta, gate, shown
+from app.verify.gates.running_tests import configures_tests
 from app.verify.paths import is_test_file, is_test_path
 
 _DEFINITION = re.compile(
@@ -25,42 +25,17 @@ _ASSERTION = re.compile(
     r"\bassert\w*\b|\bexpect\w*\(|\bshould\b|\bpytest\.raises\b"
     r"|\brequire\.\w+\(t|\bt\.(?:Error|Fatal)f?\("
 )
-_HARNESS = re.compile(
-    r"^(?:conftest\.py|pytest\.(?:ini|toml)|tox\.ini|noxfile\.py|(?:jest|vitest|vite|playwright|karma)\.config\.\w+"
-    r"|\.mocharc(?:\.\w+)?|jest\.setup\.\w+|GNUmakefile|[Mm]akefile|\.coveragerc)$"
-)
-# In front of the framework's own modules on the import path, these would decide what a test result is.
-_SHADOWS = frozenset({"pytest", "_pytest", "pluggy", "unittest", "sitecustomize", "usercustomize", "doctest"})
 
 
 def weaker_tests(candidate: Candidate) -> Gate:
-    """Warns of each; blocks only a module that would take the test framework's place."""
-    blocked, warned = [], []
-    for delta in candidate.deltas:
-        if _shadows(delta):
-            blocked.append(f"{shown(delta.path)}: would be imported in place of the test framework")
-        elif PurePosixPath(delta.path).name == "package.json" and _test_scripts_changed(delta):
-            warned.append(f"{shown(delta.path)}: changes a test script")
-        elif _HARNESS.match(PurePosixPath(delta.path).name):
-            warned.append(f"{shown(delta.path)}: changes how tests are run")
-        elif is_test_path(delta.path) and delta.old is not None:
-            warned += [f"{shown(delta.path)}: {told}" for told in _weaker(delta)]
-    return gate("tests", blocked=blocked, warned=warned)
-
-
-def _shadows(delta: Delta) -> bool:
-    if not delta.created:
-        return False
-    path = PurePosixPath(delta.path)
-    at_top = path.parts[0].removesuffix(".py") in _SHADOWS and path.suffix == ".py"
-    return at_top or path.stem in ("sitecustomize", "usercustomize") or path.suffix == ".pth"
-
-
-def _test_scripts_changed(delta: Delta) -> bool:
-    pattern = re.compile(r"\"(?:pre|post)?test[\w:.-]*\"\s*:")
-    before = [line.strip(" ,") for line in delta.old_text.splitlines() if pattern.search(line)]
-    after = [line.strip(" ,") for line in (delta.text or "").splitlines() if pattern.search(line)]
-    return before != after
+    """Warns of each."""
+    warned = [
+        f"{shown(delta.path)}: {told}"
+        for delta in candidate.deltas
+        if is_test_path(delta.path) and delta.old is not None and not configures_tests(delta.path)
+        for told in _weaker(delta)
+    ]
+    return gate("tests", warned=warned)
 
 
 def _weaker(delta: Delta) -> list[str]:
