@@ -248,6 +248,7 @@ def _add_jobs(commands: "Commands[argparse.ArgumentParser]") -> None:
     show = actions.add_parser("show", help="one job: plan, steps, cost, state")
     show.add_argument("job", help="the id or its beginning")
     show.add_argument("--json", action="store_true")
+    show.add_argument("--patch", action="store_true", help="print its change as `git apply` takes it, published or not")
     logs = actions.add_parser("logs", help="what a job said")
     logs.add_argument("job", help="the id or its beginning")
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")

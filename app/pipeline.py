@@ -71,6 +71,8 @@ class Bench:
     answer: Answerer = nobody_answers
     learn: Learns = nothing_is_learned
     changed_lines: Callable[[Patch], int] = lambda _: 0
+    keep_diff: Callable[[Patch], str] = lambda _: ""
+    """Keeps a change for people, whatever becomes of it; returns the digest among the job's blobs."""
     notes: Sequence[str] = ()
     warnings: Callable[[], tuple[str, ...]] = tuple
     """Asked when the work is done: some show only then."""
@@ -131,6 +133,9 @@ async def _work(job: Job, bench: Bench, journal: Journal, result: Result, ready:
     outcomes = await try_until_proved(job, journal, work, lambda: bench.totals().cost)
     taken = best(outcomes)
     result = taken.result if job.attempts == 1 else _told(taken, outcomes, bench)
+    if taken.verified:
+        diff = await asyncio.to_thread(bench.keep_diff, taken.verified[-1].patch)
+        result = result.model_copy(update={"diff": diff})
     if taken.is_publishable:
         bench.progress.say("state", "publishing")
         publish = partial(bench.publish, taken.verified[-1].patch, result.summary)
@@ -205,7 +210,7 @@ def _ended(result: Result, ending: Ending, last: Verified | None) -> Result:
             update["exit_status"] = "verification_failed" if broken else "pr_opened"
             update["reason"] = " ".join(verification.reasons)
         case "no_change":
-            update["exit_status"] = "no_change"
+            update |= {"exit_status": "no_change", "summary": ending.claim}
         case _ if verification is not None and verification.verdict == "broken":
             update["exit_status"] = "verification_failed"
         case _:

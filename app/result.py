@@ -40,6 +40,10 @@ class Result(Noun):
     changes: tuple[FileStat, ...] = ()
     patch: str = ""
     """Digest of the patch among the job's blobs."""
+    diff: str = ""
+    """Digest of the change as `git apply` takes it, among the job's blobs, whatever became of it."""
+    compare: str = ""
+    """Where a person opens the pull request of the branch that was pushed, where we could not."""
     usage: Totals = Totals()
     model: str = ""
     turns: int = 0

@@ -162,6 +162,7 @@ class Desk:
             commit=commit,
             changes=changes,
             patch=patch,
+            diff=JobBlobs(self.engine, made.id).put(b"diff --git a/app/money.py b/app/money.py\n"),
             turns=7,
         )
 

@@ -66,7 +66,7 @@ async def _ends(stand: Stand, player: Player) -> None:
     outcome = await stand.work()
     assert outcome.status in case.ends.split("|"), outcome
     assert case.says in outcome.sentence
-    _is_a_sentence(outcome.sentence, model_wrote_it=outcome.status in {"submitted", "no_change"})
+    _is_a_sentence(outcome.sentence, model_wrote_it=outcome.status == "submitted")
     assert len(player.bodies) <= case.calls
     _wastes_little(player)
     _keeps_the_budget(stand)

@@ -32,7 +32,7 @@ LAYERS = (
     ("app.job", "app.issue", "app.issue_images", "app.settings"),
     ("app.config", "app.config_rules", "app.config_messages"),
     ("app.gitclean", "app.gitcommand", "app.gitformat", "app.gitremote", "app.gitstore", "app.gittree"),
-    ("app.gitmerge", "app.mergerules", "app.repository", "app.fixes"),
+    ("app.gitmerge", "app.gitpatch", "app.mergerules", "app.repository", "app.fixes"),
     ("app.model", "app.sandbox", "app.workspaces", "app.context"),
     ("app.gateway",),
     ("app.agent", "app.planner", "app.seeing"),

@@ -102,6 +102,11 @@ async def test_a_title_of_the_houses_pattern_is_not_marked_twice(forge: GitHubFo
     assert ground.repo.pulls[0].title == "Draft: totals"
 
 
+async def test_the_page_that_opens_a_pull_request_is_quoted(forge: GitHubForge) -> None:
+    found = forge.comparison("release/1.0 #2", "agent-fix/ü(50%)")
+    assert found.endswith("/ada/sample/compare/release/1.0%20%232...agent-fix/%C3%BC%2850%25%29?expand=1")
+
+
 async def test_one_that_another_opened_meanwhile_is_success(forge: GitHubForge, ground: Ground) -> None:
     await forge.ensure_branch(BRANCH, await commit(forge, ground, "half = 0.25\n"))
 

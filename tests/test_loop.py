@@ -48,7 +48,7 @@ TRANSCRIPTS: dict[str, tuple[list[Turn], str, str, int]] = {
     "several calls in a turn": ([act(bash("ls"), ("view", {"path": "app.py"})), FIX, SUBMIT], "submitted", "fixed", 3),
     "no answer three times": ([EMPTY, EMPTY, EMPTY], "error", "no answer 3 times", 3),
     "no answer, then work": ([EMPTY, EMPTY, FIX, EMPTY, EMPTY, SUBMIT], "submitted", "fixed", 6),
-    "talk instead of calls, nothing changed": ([TALK] * 3, "no_change", "I think the work is done", 3),
+    "talk instead of calls, nothing changed": ([TALK] * 3, "no_change", "Nothing was changed", 3),
     "talk instead of submitting": ([FIX, TALK, TALK, TALK], "error", "did not submit", 4),
     "talk, then submission": ([FIX, TALK, SUBMIT], "submitted", "fixed", 3),
     "cut off three times": ([CUT, CUT, CUT], "error", "cut off", 3),
@@ -69,7 +69,7 @@ TRANSCRIPTS: dict[str, tuple[list[Turn], str, str, int]] = {
         "8 edits in a row",
         8,
     ),
-    "no change submitted twice": ([LOOK, SUBMIT, SUBMIT], "no_change", "fixed", 3),
+    "no change submitted twice": ([LOOK, SUBMIT, SUBMIT], "no_change", "Nothing was changed", 3),
     "no change, then a change": ([SUBMIT, FIX, SUBMIT], "submitted", "fixed", 3),
     "no reproduction, then one": ([FIX, BARE_SUBMIT, SUBMIT], "submitted", "fixed", 3),
     "no reproduction twice": ([FIX, BARE_SUBMIT, BARE_SUBMIT], "submitted", "fixed", 3),
@@ -103,6 +103,15 @@ async def test_every_transcript_ends_by_rule(name: str, tmp_path: Path) -> None:
     assert (ending.exit_status, ending.turns) == (status, turns)
     assert reason in ending.reason
     assert desk.model.left == 0
+
+
+@pytest.mark.parametrize(("answers", "claim"), [([TALK] * 3, "I think the work is done"), ([SUBMIT] * 2, "fixed")])
+async def test_what_the_agent_says_of_nothing_is_its_claim_and_no_reason(
+    answers: list[Turn], claim: str, tmp_path: Path
+) -> None:
+    ending = await Desk(tmp_path, answers, budget=Budget(steps=10)).work()
+    assert claim in ending.claim
+    assert claim not in ending.reason
 
 
 async def test_an_accepted_submission_is_what_was_reviewed(tmp_path: Path) -> None:

@@ -206,6 +206,30 @@ async def test_what_is_broken_is_never_published() -> None:
     assert not result.branch
 
 
+@pytest.mark.parametrize("verdict", ["broken", "proved"])
+async def test_the_change_is_kept_for_people_whatever_becomes_of_it(verdict: Verdict) -> None:
+    kept: list[Patch] = []
+
+    def keep(change: Patch) -> str:
+        kept.append(change)
+        return "d" * 64
+
+    world = World(Agent([SUBMISSION] * 9, SUBMITTED), [verification(verdict)] * 9, [patch(), patch(b"2")])
+    result = await solve(job(), replace(world.bench(), keep_diff=keep), MemoryJournal())
+    assert result.diff == "d" * 64
+    assert kept == [patch() if verdict == "proved" else patch(b"2")], "the last one that was verified"
+
+
+async def test_what_an_agent_says_of_nothing_is_no_reason() -> None:
+    ending = Ending(exit_status="no_change", reason="Nothing was changed.", claim="It is right as it is.")
+    result = await work(World(Agent([], ending), [], [patch()]))
+    assert (result.exit_status, result.reason, result.summary) == (
+        "no_change",
+        "Nothing was changed.",
+        "It is right as it is.",
+    )
+
+
 class Memory:
     """Hears what is learned from."""
 

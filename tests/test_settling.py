@@ -134,14 +134,38 @@ async def test_what_cannot_be_published_ends_visibly_and_the_work_is_kept(
     row = desk.commissioned(made.id).row
     assert row.reason == result.reason
     assert result.patch
+    pushed = made.branch if made.branch in ground.repo.branches else ""
+    assert (result.branch, bool(result.compare)) == (pushed, bool(pushed))
     if state == "error":
-        assert f"agent-fix jobs show {made.id}" in result.hint
+        assert f"`agent-fix jobs show {made.id} --patch` on the server" in desk.comments()[0]
         assert "### 💥" in desk.comments()[0]
         assert "agent-needs-human" in ground.issue.labels
     before = len(ground.github.calls)
     ground.world.tick(3_600)
     await desk.publish()
     assert len(ground.github.calls) == before, "nothing is tried again"
+
+
+MAY_NOT_OPEN = '{"message": "GitHub Actions is not permitted to create or approve pull requests."}'
+"""GitHub's words where the switch is off: peter-evans/create-pull-request#1175, #3979."""
+
+
+async def test_where_the_branch_is_there_and_the_pull_request_refused_people_open_it_with_one_click(
+    desk: Desk, ground: Ground
+) -> None:
+    made = await desk.admit()
+    ground.world.push_as_human(ground.repo, made.branch, {"mine.txt": "mine\n"})
+    await desk.work(made)
+    ground.github.faults.append(Fault("POST /repos/ada/sample/pulls", 403, MAY_NOT_OPEN))
+    await finish(desk)
+    state, result = desk.ended(made.id)
+    assert (state, result.branch) == ("no_access", f"{made.branch}-2")
+    assert result.compare.endswith(f"/ada/sample/compare/main...{made.branch}-2?expand=1")
+    (told,) = desk.comments()
+    assert f"[open its pull request]({result.compare})" in told
+    assert f"`{made.branch}-2`" in told
+    assert "organisation" in told
+    assert f"agent-fix jobs show {made.id} --patch" in told
 
 
 async def test_a_stop_takes_back_what_nobody_began(desk: Desk, ground: Ground) -> None:

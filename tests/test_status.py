@@ -19,7 +19,15 @@ from app.plan import Plan
 from app.plan_text import parse_plan_file, render_plan
 from app.publish.intent import MAX_COMMENT
 from app.publish.planned import read_plan
-from app.publish.status import HEADLINES, View, error_id, render_status
+from app.publish.status import (
+    HEADLINES,
+    KEPT_IN_RECORD,
+    KEPT_ON_SERVER,
+    NOT_KEPT,
+    View,
+    error_id,
+    render_status,
+)
 from app.result import Result
 from tests.commissions import START, commission, job
 from tests.pull_requests import pull_request, verification
@@ -220,6 +228,28 @@ def test_what_was_done_without_a_model_is_told_in_our_words() -> None:
     assert "\n\nCI may start: an empty commit was pushed.\n\n" in made
     assert "lets CI start" not in made
     assert "- [ ] **Pull request updated**\n" in text("publishing", where=commission(aim="ci"))
+
+
+def test_nothing_changed_is_told_with_the_agents_claim_as_a_claim() -> None:
+    claimed = Result(exit_status="no_change", summary="It is <b>right</b> as it is.", reason="Nothing was changed.")
+    made = text("no_change", reason=claimed.reason, result=claimed)
+    assert "Nothing was changed.\n\nThe agent says, and nobody has checked it:\n\n> It is" in made
+    assert "<b>" not in made
+    assert "change is kept" not in made
+
+
+@pytest.mark.parametrize("kept", [KEPT_ON_SERVER, KEPT_IN_RECORD, NOT_KEPT])
+@pytest.mark.parametrize("state", ["error", "no_access", "verification_failed"])
+def test_a_change_that_was_not_published_is_where_it_was_worked_on(state: JobState, kept: str) -> None:
+    ended = result(state, diff="d" * 64, compare="https://x.example/compare/main...b?expand=1", branch="agent-fix/b")
+    made = text(state, reason="It was refused.", result=ended, kept=kept)
+    assert kept.format(job="j1") in made
+    assert "on the branch `agent-fix/b`: [open its pull request](https://x.example/compare/main...b?expand=1)" in made
+
+
+@pytest.mark.parametrize("state", ["stopped", "pr_opened"])
+def test_where_nothing_is_missing_nothing_is_said_of_it(state: JobState) -> None:
+    assert "change is kept" not in text(state, result=result(state, diff="d" * 64))
 
 
 def test_an_error_has_a_short_id() -> None:

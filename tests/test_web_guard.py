@@ -13,7 +13,7 @@ from tests.seeding import Moment
 from tests.visiting import HOST, NOW, TOKEN, Visit, visit
 
 PATHS = ["/", "/jobs/seed05", "/jobs/seed05/log", "/jobs/seed05/events", "/api/jobs", "/api/jobs/seed05", "/metrics"]
-PATHS += ["/nothing"]
+PATHS += ["/jobs/seed05/change.patch", "/nothing"]
 PUBLIC = ["/style.css", "/live.js", "/icon.svg"]
 
 

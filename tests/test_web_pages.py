@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from app.job import Job
+from app.jobs.store import JobBlobs
 from app.jobs.triggers import Trigger
 from app.publish.intent import Receipt, StatusComment
 from app.publish.intents import Intents
@@ -162,6 +163,22 @@ async def test_the_whole_log_is_text(here: Visit) -> None:
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert answer.text.count("UTC  ") == 15
     assert (await here.client.get("/jobs/none/log")).status_code == 404
+
+
+async def test_a_change_that_was_not_published_can_be_had(here: Visit) -> None:
+    """Whatever bytes are in it, it is a file, and never a page."""
+    diff = b"diff --git a/x b/x\n+<script>alert(1)</script>\n+caf\xe9\n"
+    store = here.receiving.files.store
+    kept = Result(exit_status="error", diff=JobBlobs(store.engine, "seed05").put(diff))
+    store.finish("seed05", "error", "It was refused.", kept.model_dump(mode="json"))
+    assert "/jobs/seed05/change.patch" in (await seen(here, "/jobs/seed05")).links
+    answer = await here.client.get("/jobs/seed05/change.patch")
+    assert (answer.status_code, answer.content) == (200, diff)
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert answer.headers["content-disposition"].startswith("attachment")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    for other in ("seed13", "none"):
+        assert (await here.client.get(f"/jobs/{other}/change.patch")).status_code == 404
 
 
 HOSTILE = (

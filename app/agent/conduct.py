@@ -46,7 +46,7 @@ def judge(steps: Sequence[Step]) -> None:
         raise Failed(f"{FAILED_EDITS} edits in a row did not apply.")
     fates = [step.turn.fate for step in steps if step.turn.fate is not None]
     if fates.count("nothing_changed") >= 2 and fates[-1] == "nothing_changed" and steps[-1].turn.submission:
-        raise NoChange(steps[-1].turn.submission.summary)
+        raise NoChange("Nothing was changed: the agent says that nothing has to be.", steps[-1].turn.submission.summary)
     if fates.count("rejected") + fates.count("returned") >= SUBMISSIONS:
         raise Failed(f"{SUBMISSIONS} submissions did not pass verification.")
 
@@ -70,7 +70,7 @@ def _end_without_submission(steps: Sequence[Step]) -> None:
     checkpoint = last_checkpoint(steps)
     said = " ".join(steps[-1].answer.content.split())[:300]
     if checkpoint is None or checkpoint.clean:
-        raise NoChange(f"The model stopped without a change. It said: {said}")
+        raise NoChange("Nothing was changed: the agent stopped without handing anything in.", said)
     raise Failed(f"The model stopped calling tools and did not submit. It said: {said}")
 
 

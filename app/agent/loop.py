@@ -85,6 +85,7 @@ class Loop:
             submission=submissions[-1] if submissions else None,
             turns=len(self.steps),
             reason=outcome.reason,
+            claim=outcome.claim,
         )
 
     async def _ask(self, number: int) -> Asked:

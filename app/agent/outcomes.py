@@ -4,13 +4,14 @@ from typing import Literal
 
 
 class Ended(Exception):  # noqa: N818  # an outcome, not an error
-    """The loop is over; `reason` is one sentence for people."""
+    """The loop is over; `reason` is one sentence for people, `claim` what the model says, which nobody has checked."""
 
     exit_status: Literal["submitted", "no_change", "limit_reached", "error"]
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, claim: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
+        self.claim = claim
 
 
 class Submitted(Ended):

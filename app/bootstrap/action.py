@@ -12,6 +12,7 @@ from app.forge.base import GIVEN
 from app.forge.github.connection import Bearer, Host, RepositoryId
 from app.intake import LABEL
 from app.jobs.recalled import Recalled, RecallingRoster
+from app.publish.status import KEPT_IN_RECORD, NOT_KEPT
 from app.reception.doors import Doors, Readers
 from app.reception.hindsight import Hindsight
 from app.reception.recollecting import Recollecting
@@ -45,6 +46,11 @@ class Workplace:
         return Hindsight(GIVEN, repository).labelled(issue, put_on[-1]) if issue and put_on else None
 
 
+def kept_at(workflow: Workflow) -> str:
+    """Where a change is that was not published."""
+    return KEPT_IN_RECORD if workflow.records else NOT_KEPT
+
+
 @asynccontextmanager
 async def open_workflow(workflow: Workflow) -> AsyncIterator[Workplace]:
     settings = workflow.settings
@@ -55,7 +61,7 @@ async def open_workflow(workflow: Workflow) -> AsyncIterator[Workplace]:
         doors, recalled = Doors(bearer, settings.allowed_apps), Recalled(premises.engine, premises.clock)
         run = int(workflow.run.partition("-")[0])
         yield Workplace(
-            furnished(premises, bearer, "", page=workflow.page),
+            furnished(premises, bearer, "", page=workflow.page, kept=kept_at(workflow)),
             premises.roster,
             doors.to(GIVEN, RepositoryId(0, workflow.owner, workflow.name)),
             Recollecting(doors, books_of(premises), defaults_of(settings), recalled, run),

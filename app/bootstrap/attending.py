@@ -99,6 +99,11 @@ class ServerDesk(Desk):
         tree, mirror, ours = self.ground.tree, self.ground.mirror, self._commission.parents[:1]
         return difference(tree, mirror.tree(ours[0])) if ours and mirror.keeps(ours[0]) else super().before()
 
+    def diff_base(self) -> str:
+        """The branch as it was, where its merge is what the agent works on."""
+        ours = self._commission.parents[:1]
+        return ours[0] if ours and self.ground.mirror.keeps(ours[0]) else super().diff_base()
+
     async def publish(self, patch: Patch, summary: str) -> Published:
         """Make the commit, so that its id is known, and keep the bytes from which the publisher makes it again."""
         job, mirror = self.ground.job, self.ground.mirror

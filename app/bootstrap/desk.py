@@ -17,6 +17,8 @@ from app.context.history import MAX_COMMITS
 from app.context.survey import Survey
 from app.errors import AgentFixError
 from app.failpoints import failpoint
+from app.gitpatch import unified_diff
+from app.gitstore import GitError
 from app.job import Answers, Journal, Progress, Silence, Steering
 from app.jobs.store import JobBlobs
 from app.lessons.experience import Experience, commands_in
@@ -75,6 +77,18 @@ class Desk(ABC):
     def before(self) -> Patch:
         """Where the job is to resolve the conflicts of a merge: what makes its base into the branch as it was."""
         return Patch(base=self.ground.tree.commit)
+
+    def diff_base(self) -> str:
+        """The commit that people compare the change with; empty for the patch's own base."""
+        return ""
+
+    def keep_diff(self, patch: Patch) -> str:
+        """Keep the change for people; returns its digest, empty where git would not take it."""
+        try:
+            diff = unified_diff(self.ground.mirror, patch, base=self.diff_base())
+        except GitError:
+            return ""
+        return self.blobs.put(diff) if diff else ""
 
     def past(self) -> bytes:
         """The log of the commits up to the base, where this machine has it."""
@@ -172,6 +186,7 @@ class Desk(ABC):
             totals=self._totals,
             answer=self.answer,
             learn=self._learn,
+            keep_diff=self.keep_diff,
             changed_lines=partial(changed_lines, self.ground.tree),
             notes=(*self.ground.notes, *self.kind.notes),
             warnings=self._warnings,

@@ -26,6 +26,7 @@ from app.publish.intent import Place
 from app.publish.publisher import Publisher
 from app.publish.quarantine import Quarantine
 from app.publish.settling import Settling
+from app.publish.status import KEPT_ON_SERVER
 from app.reception.books import Books, Defaults
 from app.reception.reception import Reception
 from app.redact import Redactor
@@ -80,8 +81,11 @@ async def open_publishing(settings: Settings) -> AsyncIterator[Publishing]:
         yield furnished(premises, app, f"{identity.slug}[bot]")
 
 
-def furnished(premises: Premises, connection: Connection, login: str, *, page: str = "") -> Publishing:
-    """Every room, by one way in. `page` is where people follow the work, if not at the dashboard."""
+def furnished(
+    premises: Premises, connection: Connection, login: str, *, page: str = "", kept: str = KEPT_ON_SERVER
+) -> Publishing:
+    """Every room, by one way in. `page` is where people follow the work, if not at the dashboard; `kept` says where a
+    change is that was not published."""
     settings, clock = premises.settings, premises.clock
 
     async def forge_at(place: Place) -> GitHubForge:
@@ -118,6 +122,7 @@ def furnished(premises: Premises, connection: Connection, login: str, *, page: s
             public_url=settings.public_url,
             page=page,
             early=not page,
+            kept=kept,
         ),
     )
 

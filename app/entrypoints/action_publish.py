@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from app.bootstrap.action import open_workflow
+from app.bootstrap.action import kept_at, open_workflow
 from app.bootstrap.publishing import Publishing
 from app.entrypoints.carrying import Patience, carry_out_due, the_job
 from app.entrypoints.papers import CANCELLED, write_outputs, write_summary
@@ -67,9 +67,10 @@ def _report(workflow: Workflow, publishing: Publishing, found: Commissioned) -> 
     }
     write_outputs(workflow, outputs)
     at = f"{workflow.settings.github_url}/{workflow.owner}/{workflow.name}"
-    write_summary(workflow, step_summary(found.job, row.state, row.reason, result, repository=at))
+    told = step_summary(found.job, row.state, row.reason, result, repository=at, kept=kept_at(workflow))
+    write_summary(workflow, told)
     print(f"{row.state}{f': {row.reason}' if row.reason else ''}")
     if row.state in CALM:
         return ExitCode.OK
-    told = result.exit_code if result else ExitCode.INTERNAL
-    return told if told != ExitCode.OK else ExitCode.INTERNAL
+    code = result.exit_code if result else ExitCode.INTERNAL
+    return code if code != ExitCode.OK else ExitCode.INTERNAL

@@ -17,6 +17,7 @@ from app.model.base import MicroUSD
 from app.model.budget import usd
 from app.publish.plaintext import count
 from app.settings import read_settings
+from app.text import plain
 
 POLL_SECONDS = 0.3
 CANCEL_SECONDS = 15.0
@@ -54,6 +55,8 @@ def _list(house: House, arguments: argparse.Namespace) -> int:
 
 def _show(house: House, arguments: argparse.Namespace) -> int:
     row = house.store.find(arguments.job)
+    if arguments.patch:
+        return _print_patch(house, row)
     log = list(house.store.said(row.job.id))
     plan = next((line.text for line in reversed(log) if line.kind == "plan"), None)
     steps = list(dict.fromkeys(line.text.splitlines()[0] for line in log if line.kind == "step"))
@@ -69,6 +72,20 @@ def _show(house: House, arguments: argparse.Namespace) -> int:
     print(f"\nsteps ({len(steps)})")
     for text in steps:
         print(f"  {text}")
+    return ExitCode.OK
+
+
+def _print_patch(house: House, row: JobRow) -> int:
+    """The change that the job came to, as `git apply` takes it, published or not."""
+    digest = (row.result or {}).get("diff")
+    if not digest:
+        print(f"Job {row.job.id} has come to no change.", file=sys.stderr)
+        return ExitCode.NO_CHANGE
+    diff = house.blob(row.job.id, digest)
+    if sys.stdout.isatty():  # where bytes of a change could speak to the terminal
+        print(plain(diff.decode("utf-8", "replace")))
+    else:
+        sys.stdout.buffer.write(diff)
     return ExitCode.OK
 
 

@@ -7,6 +7,7 @@ from app.bootstrap.premises import Premises
 from app.jobs.roster import Commissioned
 from app.jobs.store import JobBlobs
 from app.plan_text import render_plan_file
+from app.publish.intent import OpenDraftPullRequest
 from app.redact import Redactor
 from app.result import Result
 from app.settings.workflow import Workflow
@@ -20,8 +21,8 @@ def write_record(workflow: Workflow, premises: Premises, each: Commissioned) -> 
     place.mkdir(parents=True, exist_ok=True)
     redactor = Redactor(workflow.settings.secrets)
 
-    def write(name: str, text: str) -> None:
-        (place / name).write_text("\n".join(map(redactor.redact, text.split("\n"))), "utf-8", errors="replace")
+    def write(name: str, text: str, *, errors: str = "replace") -> None:
+        (place / name).write_text("\n".join(map(redactor.redact, text.split("\n"))), "utf-8", errors=errors)
 
     said = (f"{line.at:%H:%M:%S} {line.kind:<12} {plain(line.text)}" for line in store.said(job.id))
     write("log.txt", "\n".join(said) + "\n")
@@ -30,6 +31,12 @@ def write_record(workflow: Workflow, premises: Premises, each: Commissioned) -> 
     write("job.json", json.dumps({**told, "result": each.row.result}, indent=2) + "\n")
     if result is not None and result.plan is not None:
         write("plan.md", render_plan_file(result.plan))
+    blobs = JobBlobs(premises.engine, job.id)
     if result is not None and result.trajectory:
-        write("trajectory.jsonl", JobBlobs(premises.engine, job.id).get(result.trajectory).decode(errors="replace"))
+        write("trajectory.jsonl", blobs.get(result.trajectory).decode(errors="replace"))
+    if result is not None and result.diff:
+        write("change.patch", blobs.get(result.diff).decode(errors="surrogateescape"), errors="surrogateescape")
+    for intent in (wished.intent for wished in premises.intents.of(job.id)):
+        if isinstance(intent, OpenDraftPullRequest):
+            write("pull-request.md", f"# {intent.title}\n\n{intent.body}")
     return place

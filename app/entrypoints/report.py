@@ -23,6 +23,7 @@ from app.text import one_line, plain
 from app.verify.facts import Verification
 
 PUBLISHED = ("pr_opened", "pr_updated")
+CHANGE = "change.patch"
 
 
 def say_begin(order: Order, terminal: TerminalProgress, *, epoch: int) -> None:
@@ -58,13 +59,15 @@ def say_refusal(error: AgentFixError) -> None:
 async def report(desk: LocalDesk, order: Order, result: Result, terminal: TerminalProgress, *, as_json: bool) -> None:
     """Write the files into OUT and say what came out. The same twice leaves the same."""
     document = job_document(order, result)
-    files = {"job.json": json.dumps(document, indent=2) + "\n"}
+    files: dict[str, str | bytes] = {"job.json": json.dumps(document, indent=2) + "\n"}
+    if result.diff:
+        files[CHANGE] = desk.blobs.get(result.diff)
     if result.trajectory:
         files["trajectory.jsonl"] = desk.blobs.get(result.trajectory).decode()
     if result.plan is not None:
         files[PLAN_FILE] = render_plan_file(result.plan)
-    for name, text in files.items():
-        await asyncio.to_thread(desk.folder.write, name, text)
+    for name, content in files.items():
+        await asyncio.to_thread(desk.folder.write, name, content)
     if result.exit_status in PUBLISHED and result.verification is not None:
         await desk.forge.ensure_pull_request(pull_request(order, result, result.verification))
     _say_end(order, result, terminal)
@@ -82,6 +85,10 @@ def _say_end(order: Order, result: Result, terminal: TerminalProgress) -> None:
         terminal.say("note", f"nothing was changed; {order.out / PLAN_FILE} can be edited and passed with --plan")
     if result.branch:
         terminal.say("note", f"branch {result.branch} ({result.commit[:10]}) in {order.job.task.repository}")
+    elif result.diff:
+        terminal.say("note", f"no branch was made; the change is kept in {order.out / CHANGE}, for `git apply`")
+    if result.exit_status == "no_change" and result.summary:
+        terminal.say("note", f"the agent says, and nobody has checked it: {one_line(result.summary)[:600]}")
     usage = result.usage
     if usage.calls:
         cached = f", {usage.cached_share:.0%} cached" if usage.cached_tokens else ""
@@ -121,6 +128,7 @@ def job_document(order: Order, result: Result) -> dict[str, Any]:
         "branch": result.branch,
         "commit": result.commit,
         "changes": [change.model_dump(mode="json") for change in result.changes],
+        "patch": CHANGE if result.diff else "",
         "usage": result.usage.model_dump(mode="json"),
         "turns": result.turns,
         "attempts": [attempt.model_dump(mode="json") for attempt in result.attempts],

@@ -73,6 +73,10 @@ class Conversation(Forge, Protocol):
         """The address that people look at it by."""
         ...
 
+    def comparison(self, base: str, branch: str) -> str:
+        """The address at which a person opens the pull request of a branch with one click."""
+        ...
+
     async def replace_branch(self, name: str, commit: str, ours: Collection[str]) -> str:
         """As `ensure_branch`; one of that name, or a numbered one, that holds one of `ours` is moved to `commit`."""
         ...

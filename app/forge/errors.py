@@ -8,6 +8,11 @@ from app.errors import AgentFixError, ExitCode
 class ForgeError(AgentFixError):
     """A forge did not do what it was asked; `message` carries its own words, without any token."""
 
+    branch: str = ""
+    """What was pushed before."""
+    compare: str = ""
+    """Where a person opens the pull request of that branch."""
+
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, code=ExitCode.OUTPUT, hint=hint)
 

@@ -11,7 +11,7 @@ from app.job import FINAL, Job
 from app.jobs.messages import Messages, Said
 from app.jobs.overview import Listed, Overview, Wish
 from app.jobs.roster import Roster
-from app.jobs.store import JobStore, ProgressRow
+from app.jobs.store import JobBlobs, JobStore, ProgressRow
 from app.model.budget import Totals
 from app.result import Result
 from app.verify.evidence import Execution
@@ -105,6 +105,12 @@ class Files:
             attempts=row.epoch,
             crashes=commissioned.crashes if commissioned else 0,
         )
+
+    def change(self, job_id: str) -> bytes | None:
+        """What the job changed, as `git apply` takes it; None where nothing is kept."""
+        row = self.store.get(job_id)
+        result = _result(row.result) if row else None
+        return JobBlobs(self.store.engine, job_id).get(result.diff) if result and result.diff else None
 
 
 def _result(kept: dict[str, Any] | None) -> Result | None:

@@ -5,7 +5,7 @@ from functools import partial
 
 from app.failpoints import failpoint
 from app.forge.base import CheckRun, Conversation
-from app.forge.errors import NeedsHuman, NoAccess
+from app.forge.errors import ForgeError, NeedsHuman, NoAccess
 from app.publish.follow_up import with_section, with_state
 from app.publish.intent import (
     AnswerThread,
@@ -30,9 +30,7 @@ async def carry_out(forge: Conversation, job: str, intent: Intent) -> Receipt:  
     """Make it so, whatever is there already; returns where it is to be seen."""
     match intent:
         case OpenDraftPullRequest():
-            branch = await _made(forge, intent)
-            failpoint("branch.made")
-            return Receipt(url=await forge.ensure_pull_request(intent.pull_request(branch)), branch=branch)
+            return await _opened(forge, intent)
         case TellDraft():
             told = partial(with_state, section=intent.section)
             return Receipt(url=await forge.tell_draft(intent.branch, intent.commit, told, close=intent.close))
@@ -70,6 +68,17 @@ async def _resolve(forge: Conversation, thread: str) -> None:
             await forge.ensure_resolved(thread)
     except (NoAccess, NeedsHuman) as refusal:
         logger.warning("A review thread was answered and stays open: %s", refusal.message)
+
+
+async def _opened(forge: Conversation, intent: OpenDraftPullRequest) -> Receipt:
+    """Where the branch was pushed and its pull request refused, the error says where people can open it."""
+    branch = await _made(forge, intent)
+    failpoint("branch.made")
+    try:
+        return Receipt(url=await forge.ensure_pull_request(intent.pull_request(branch)), branch=branch)
+    except ForgeError as error:
+        error.branch, error.compare = branch, forge.comparison(intent.base, branch)
+        raise
 
 
 async def _made(forge: Conversation, intent: OpenDraftPullRequest) -> str:

@@ -22,7 +22,7 @@ from app.publish.early_words import early_wishes
 from app.publish.intent import MAX_BODY, Intent, Label, React, StatusComment, WriteCheck
 from app.publish.intents import Intents, StaleEpoch, TooManyWishes
 from app.publish.proof import Caps, meaning, verification_section
-from app.publish.status import GOOD, WAITING, View, error_id, render_status
+from app.publish.status import GOOD, KEPT_ON_SERVER, WAITING, View, error_id, render_status
 from app.result import Result
 from app.verify.facts import Verdict
 
@@ -55,7 +55,8 @@ class Account(Protocol):
 
 class Herald:
     """Wishes for what people see. `public_url` is the dashboard's address, where it has one; `page` is in the place of
-    a job's page there, as a workflow run's is. `early`: drafts may be opened early."""
+    a job's page there, as a workflow run's is. `early`: drafts may be opened early. `kept`: where a change is that was
+    not published (`app.publish.status`)."""
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Herald:
         public_url: str = "",
         page: str = "",
         early: bool = True,
+        kept: str = KEPT_ON_SERVER,
     ) -> None:
         self._store = store
         self._roster = roster
@@ -78,6 +80,7 @@ class Herald:
         self._apart = Apart("telling of it")
         self._page = page
         self._early = early
+        self._kept = kept
 
     async def tell(self) -> int:
         """Tell of every job that there is news of; returns of how many."""
@@ -138,6 +141,7 @@ class Herald:
             planned=plans[-1].text if plans else "",
             lately=self._store.lately(job.id, 3, *_DONE_LATELY),
             workflow=bool(self._page),
+            kept=self._kept,
             wants=each.wants,
             warned=tuple(row.text for row in self._store.lately(job.id, 50, "warning") if row.text.startswith(NEARLY)),
             draft=self._draft(each),

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from app.commission import ThreadRef
 from app.errors import AgentFixError
 from app.failpoints import failpoint
-from app.forge.errors import NoAccess
+from app.forge.errors import ForgeError, NoAccess
 from app.job import JobState
 from app.jobs.roster import Commissioned, Roster
 from app.jobs.store import JobStore
@@ -32,7 +32,6 @@ from app.result import Result
 MOST_THREADS = 30
 PUBLISHED: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated"})
 STOPPED = "It was stopped before anything was published."
-_KEPT = "The change is kept: `agent-fix jobs show {job}` on the server shows it."
 
 
 class Diffs(Protocol):
@@ -147,11 +146,10 @@ def _ended(each: Commissioned, error: AgentFixError) -> Settled:
         state = error.state
     elif isinstance(error, NoAccess):
         state = "no_access"
-    kept = _KEPT.format(job=each.job.id) if state != "stopped" else ""
-    hint = " ".join(part for part in (error.hint, kept) if part)
+    branch, compare = (error.branch, error.compare) if isinstance(error, ForgeError) else ("", "")
     result = Result.model_validate(each.row.result) if each.row.result else Result(exit_status=state)
-    update = {"exit_status": state, "reason": error.message, "hint": hint, "error_code": error.code}
-    return Settled(result.model_copy(update=update))
+    update = {"exit_status": state, "reason": error.message, "hint": error.hint, "error_code": error.code}
+    return Settled(result.model_copy(update={**update, "branch": branch, "compare": compare}))
 
 
 def _is_ours(each: Commissioned) -> bool:

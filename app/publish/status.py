@@ -18,7 +18,7 @@ from app.plan import Plan
 from app.publish.comments import banner
 from app.publish.facts import facts_of, shown_model
 from app.publish.intent import MAX_COMMENT
-from app.publish.markdown import code_span, details, inline, prose
+from app.publish.markdown import code_span, details, inline, prose, quoted
 from app.publish.plaintext import count
 from app.publish.planned import can_be_edited, editable, plan_steps, plan_summary
 from app.publish.proof import Caps, bullets, clip
@@ -49,6 +49,16 @@ PLANNED: Final = "🧭 A plan, for you to approve"
 WAITING: Final[frozenset[JobState]] = frozenset({"awaiting_approval", "needs_input", "paused"})
 GOOD: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated", "answered"})
 _NO_CALLS: Final = Totals()
+
+
+KEPT_ON_SERVER: Final = (
+    "The change is kept: `agent-fix jobs show {job} --patch` on the server prints it, and so does the dashboard."
+)
+KEPT_IN_RECORD: Final = (
+    "The change is kept: it is `change.patch` in the artifact `agent-fix-{job}` of the workflow's run."
+)
+NOT_KEPT: Final = "The change is not kept: the Action's input `record` is `false`."
+"""Where people find a change that was not published, by the place that it was worked on."""
 
 
 class Level(NamedTuple):
@@ -92,6 +102,7 @@ class View:
     """What a paused job cannot go on without."""
     warned: tuple[str, ...] = ()
     """Of caps that are nearly reached."""
+    kept: str = KEPT_ON_SERVER
 
     @property
     def plan(self) -> Plan | None:
@@ -119,6 +130,7 @@ def _render(view: View, level: Level) -> str:
     parts = (
         f"### {_headline(view)}",
         *_middle(view, level),
+        *(what_is_left(view.job.id, view.state, view.result, view.kept) if view.result else ()),
         _plan_details(view, level.caps),
         _lately(view, level),
         _notes(view, level.caps),
@@ -163,6 +175,19 @@ def _middle(view: View, level: Level) -> Iterator[str]:
         yield inline(clip(result.hint, 400))
     if view.draft and view.state in (FINAL | WAITING) - GOOD - {"no_change"}:
         yield f"Its draft, in which nothing is verified: {view.draft}"
+
+
+def what_is_left(job: str, state: JobState, result: Result, kept: str) -> Iterator[str]:
+    """Of a job that published nothing: what the agent claims, the branch, the change itself."""
+    if state == "no_change" and result.summary.strip():
+        yield f"The agent says, and nobody has checked it:\n\n{quoted(clip(result.summary, 600))}"
+    if state not in FINAL - GOOD - {"stopped", "no_change"}:
+        return
+    if result.compare:
+        opened = f"[open its pull request]({result.compare})"
+        yield f"The change is on the branch {code_span(result.branch)}: {opened} with one click."
+    if result.diff:
+        yield kept.format(job=job)
 
 
 def _published(view: View, result: Result, level: Level) -> Iterator[str]:

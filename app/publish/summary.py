@@ -9,7 +9,7 @@ from app.publish.facts import shown_model
 from app.publish.markdown import code_span, inline
 from app.publish.plaintext import count
 from app.publish.proof import MEANING, Caps, bullets, clip, verification_section
-from app.publish.status import HEADLINES
+from app.publish.status import HEADLINES, KEPT_IN_RECORD, what_is_left
 from app.result import Result
 
 MOST: Final = 500_000
@@ -17,12 +17,15 @@ MOST: Final = 500_000
 _LEVELS: Final = (Caps(8_000, 100, 4_000), Caps(1_000, 20, 500), Caps(100, 3, 120))
 
 
-def step_summary(job: Job, state: JobState, reason: str, result: Result | None, *, repository: str = "") -> str:
+def step_summary(
+    job: Job, state: JobState, reason: str, result: Result | None, *, repository: str = "", kept: str = KEPT_IN_RECORD
+) -> str:
     """Markdown. Everything that people or a model wrote is escaped. A workflow's page makes no links of numbers, so
-    `repository` is the address of what they belong to."""
+    `repository` is the address of what they belong to. `kept`: where a change is that was not published."""
     issue = linked(job.task.issue.number, repository) if job.task.issue.number else ""
     subject = f"{issue} {inline(clip(job.task.issue.title, 200))}".strip()
-    texts = ("\n\n".join((subject, *_parts(job, reason, result, caps))) + "\n" for caps in _LEVELS)
+    left = "\n\n".join(what_is_left(job.id, state, result, kept)) if result else ""
+    texts = ("\n\n".join((subject, *_parts(job, reason, result, caps, left))) + "\n" for caps in _LEVELS)
     texts = (f"## {HEADLINES[state]}\n\n{text}" for text in texts)
     return next((text for text in texts if len(text) <= MOST), f"## {HEADLINES[state]}\n")
 
@@ -32,13 +35,15 @@ def linked(number: int, repository: str) -> str:
     return f"[#{number}]({repository}/issues/{number})" if repository else f"#{number}"
 
 
-def _parts(job: Job, reason: str, result: Result | None, caps: Caps) -> Iterator[str]:
+def _parts(job: Job, reason: str, result: Result | None, caps: Caps, left: str) -> Iterator[str]:
     if reason:
         yield inline(clip(reason, caps.text))
     if result is None:
         return
     if result.hint:
         yield inline(clip(result.hint, caps.text))
+    if left:
+        yield left
     if result.url:
         yield f"<{result.url}>"
     if result.plan is not None and result.plan.steps:
@@ -48,7 +53,7 @@ def _parts(job: Job, reason: str, result: Result | None, caps: Caps) -> Iterator
         verdict = result.verification.verdict
         yield f"### Verification\n\n**{verdict.capitalize()}.** {MEANING[verdict]}"
         yield verification_section(result.verification, job.task.base, result.commit, caps)
-    elif result.summary:
+    elif result.summary and not left:
         yield inline(clip(result.summary, caps.text))
     model = code_span(clip(shown_model(job.main_model), 60))
     yield f"<sub>{model} · {count(result.turns, 'turn')} · {price(result.usage)}</sub>"

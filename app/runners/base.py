@@ -44,12 +44,13 @@ class Assignment(Noun):
 
 
 class Ending(Noun):
-    """How the agent's work ended. `reason` is one clear sentence for people."""
+    """How the agent's work ended. `reason` is one clear sentence for people, `claim` what the agent says of it."""
 
     exit_status: Literal["submitted", "no_change", "limit_reached", "error"]
     submission: Submission | None = None
     turns: int = 0
     reason: str = ""
+    claim: str = ""
 
 
 Reviewer = Callable[[Submission], Awaitable[Review]]

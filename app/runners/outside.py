@@ -127,7 +127,8 @@ class OutsideRunner:
         """Nothing was changed, and nothing said of it."""
         said = " ".join(last_words(done.exchanges).split())[:300] or " ".join(done.output.split())[-300:]
         if done.exit_code == 0:
-            return self._ending("no_change", f"{self.recipe.title} stopped without a change. It said: {said}", None)
+            reason = f"Nothing was changed: {self.recipe.title} stopped without handing anything in."
+            return self._ending("no_change", reason, None).model_copy(update={"claim": said})
         return self._ending(
             "error", f"{self.recipe.title} ended with exit code {done.exit_code}. It said: {said}", None
         )

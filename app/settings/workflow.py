@@ -18,6 +18,7 @@ MODEL_KEYS: Final = "AGENT_FIX_MODEL_KEYS"
 _PAPERS: Final = frozenset({"GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "RUNNER_TEMP"})
 _EVENT: Final = frozenset({"GITHUB_EVENT_NAME", "GITHUB_EVENT_PATH", "AGENT_FIX_ISSUE", "AGENT_FIX_SOLVED"})
 _KEEPING: Final = "AGENT_FIX_KEEPING"
+_RECORD: Final = "AGENT_FIX_RECORD"
 _PLACE: Final = frozenset(f"GITHUB_{name}" for name in ("REPOSITORY", "RUN_ID", "RUN_ATTEMPT", "SERVER_URL", "API_URL"))
 KNOWN_BY: Final = frozenset({"RUNNER_TRACKING_ID"})
 """By this a runner finds what a job left running, and ends it."""
@@ -42,6 +43,8 @@ class Workflow:
     summary: Path | None
     issue: int = 0
     """To work on without an event that names one; 0 for none."""
+    records: bool = True
+    """Whether an artifact is made of the job's record."""
     keeping: bool = False
     """Whether the environment is put into the cache after this step: nothing may change it meanwhile."""
     solved: str = ""
@@ -58,7 +61,7 @@ def step_environment(step: Step, environment: Mapping[str, str]) -> dict[str, st
     own = environment_for("publisher", environment, {})
     return {
         **own,
-        **chosen(environment, _PAPERS | _EVENT | _PLACE | {TOKEN, _KEEPING}),
+        **chosen(environment, _PAPERS | _EVENT | _PLACE | {TOKEN, _KEEPING, _RECORD}),
         STATE_DIR: str(_state(environment)),
     }
 
@@ -95,6 +98,7 @@ def workflow_from(environment: Mapping[str, str]) -> Workflow:
         output=_path(environment, "GITHUB_OUTPUT"),
         summary=_path(environment, "GITHUB_STEP_SUMMARY"),
         issue=_issue(environment.get("AGENT_FIX_ISSUE", "").strip()),
+        records=environment.get(_RECORD, "true") == "true",
         keeping=environment.get(_KEEPING) == "true",
         solved=environment.get("AGENT_FIX_SOLVED", ""),
         token=environment.get(TOKEN, ""),

@@ -78,6 +78,14 @@ class Pages:
             return await self.missing(request)
         return StreamingResponse(self._whole_log(job), media_type="text/plain; charset=utf-8")
 
+    async def change(self, request: Request) -> Response:
+        """The job's change as a file, whatever became of it."""
+        kept = await asyncio.to_thread(self._files.change, request.path_params["job"])
+        if kept is None:
+            return await self.missing(request)
+        named = {"content-disposition": 'attachment; filename="change.patch"'}
+        return Response(kept, media_type="text/plain; charset=utf-8", headers=named)
+
     async def stop(self, request: Request) -> Response:
         """The button of the page. Its seal shows that it was one of ours."""
         job = request.path_params["job"]

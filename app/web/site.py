@@ -48,6 +48,7 @@ def site(
         Route("/", pages.jobs),
         Route("/jobs/{job}", pages.job),
         Route("/jobs/{job}/log", pages.log),
+        Route("/jobs/{job}/change.patch", pages.change),
         Route("/jobs/{job}/events", following.events),
         Route("/jobs/{job}/stop", pages.stop, methods=["POST"]),
         Route("/api/jobs", api.jobs),

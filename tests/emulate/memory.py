@@ -119,6 +119,8 @@ class Repo:
     checks: dict[int, Check] = field(default_factory=dict)
     drafts: bool = True
     """Whether its owner's plan has them."""
+    actions_may_open: bool = True
+    """Whether a workflow's token may open pull requests; off in new repositories."""
     statuses: list[dict[str, Any]] = field(default_factory=list)
 
     @property

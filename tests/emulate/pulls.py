@@ -24,6 +24,8 @@ async def create(ask: Ask) -> Answer:
         raise _invalid("", "custom", f"A pull request already exists for {repo.owner}:{branch}.")
     if not git(repo.path, "rev-list", "-1", branches[branch], "--not", branches[base]):
         raise _invalid("", "custom", f"No commits between {base} and {branch}")
+    if not repo.actions_may_open:  # peter-evans/create-pull-request#1175, #3979: these very words
+        raise Refusal(403, "GitHub Actions is not permitted to create or approve pull requests.")
     if ask.body.get("draft") and not repo.drafts:  # SWE-agent/SWE-agent#179, getsentry/seer#1492: these very words
         raise Refusal(422, "Draft pull requests are not supported in this repository.")
     status, made = await ask.passed_on()

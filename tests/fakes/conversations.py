@@ -56,6 +56,9 @@ class FolderConversation:
     def page(self) -> str:
         return "https://forge.example/page"
 
+    def comparison(self, base: str, branch: str) -> str:
+        return f"https://forge.example/{base}...{branch}"
+
     async def ensure_dress(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
         return self._make("dress", f"{branch} {' '.join(labels)} {' '.join(reviewers)}")
 

@@ -15,6 +15,7 @@ from tests.emulate.github import EmulatedGitHub, Repository, emulated_github
 from tests.fakes.openai_endpoint import stall
 from tests.integration.test_conversation import ISSUE, MONEY, PROJECT, think
 from tests.minds import Mind, planned
+from tests.repositories import git, make_repository
 
 pytestmark = [pytest.mark.xdist_group("action"), pytest.mark.timeout(300)]
 
@@ -118,6 +119,27 @@ def test_from_a_label_to_a_draft_with_proof(github: EmulatedGitHub, repository: 
     assert acted.outputs["job"] in status.body
     assert {path.name for path in acted.records} >= {"trajectory.jsonl", "job.json", "plan.md", "log.txt"}
     _no_step_holds_both(acted, runner.token)
+
+
+def test_where_workflows_may_not_open_pull_requests_the_work_is_kept(
+    github: EmulatedGitHub, repository: Repository, runner: Runner, tmp_path: Path
+) -> None:
+    """The most common first run: the branch is there, a link opens its pull request, the record has change and text."""
+    repository.memory.actions_may_open = False
+    issue, event = labelled(github, repository)
+    acted = runner.act(runner.workflow(), "issues", event)
+
+    assert acted.outputs["exit-status"] == "no_access", acted.log[-8_000:]
+    (status,) = repository.site.comments(issue)
+    branch = next(name for name in repository.site.branches() if name != "main")
+    assert f"{github.server_url}/{repository.full_name}/compare/main...{branch}?expand=1" in status.body
+    assert f"`change.patch` in the artifact `agent-fix-{acted.outputs['job']}`" in status.body
+    assert "organisation's settings" in status.body
+    kept = {path.name: path for path in acted.records}
+    assert "**Proved.**" in kept["pull-request.md"].read_text()
+    theirs = make_repository(tmp_path / "theirs", PROJECT)
+    git(theirs, "apply", "--index", str(kept["change.patch"]))
+    assert (theirs / "money.py").read_bytes() == repository.site.file("money.py", branch)
 
 
 def _no_step_holds_both(acted: Acted, token: str) -> None:

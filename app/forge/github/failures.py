@@ -34,7 +34,8 @@ _INSTALL = (
 )
 _MAY_OPEN = (
     "Allow it under Settings, Actions, General, Workflow permissions: "
-    "“Allow GitHub Actions to create and approve pull requests”. Or give the Action an App's token."
+    "“Allow GitHub Actions to create and approve pull requests”. Where that switch is grey, its organisation has "
+    "turned it off, at the same place in the organisation's settings. Or give the Action an App."
 )
 
 

@@ -1,6 +1,7 @@
 """GitHub as `app.forge.base.Forge`: what becomes of an issue there, each effect looked for before it is made."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from urllib.parse import quote
 
 from app.forge.base import CheckRun, PullRequest, Reaction, Target
 from app.forge.errors import NeedsHuman, TryAgain
@@ -46,9 +47,15 @@ class GitHubForge:
     @property
     def page(self) -> str:
         """Where people look at it; GitHub leads from an issue's address to a pull request's."""
+        return f"{self._site}/pull/{self.number}"
+
+    @property
+    def _site(self) -> str:
         repository = self._door.repository
-        site = self._door.app.host.server_url.rstrip("/")
-        return f"{site}/{repository.owner}/{repository.name}/pull/{self.number}"
+        return f"{self._door.app.host.server_url.rstrip('/')}/{repository.owner}/{repository.name}"
+
+    def comparison(self, base: str, branch: str) -> str:
+        return f"{self._site}/compare/{quote(base)}...{quote(branch)}?expand=1"
 
     async def ensure_branch(self, name: str, commit: str) -> str:
         return await self.branches.ensure(name, commit)
