@@ -36,7 +36,7 @@ from app.gitformat import (
     unsafe_change,
 )
 from app.gittree import GitTree
-from app.patch import Patch
+from app.patch import FileChange, Patch
 from app.scratch import scratch
 from app.task import Person
 
@@ -94,11 +94,16 @@ class GitStore:
         return GitTree(self._git, _full(commit))
 
     @full_disk_is_told()
-    def checkout(self, commit: str, directory: Path) -> None:
-        """Write a commit's files into an empty directory: exact bytes, modes and symlinks, and no `.git`."""
-        with self._index(commit) as env:
+    def checkout(self, commit: str, directory: Path, changes: Sequence[FileChange] = ()) -> None:
+        """Write a commit's files into an empty directory: exact bytes, modes and symlinks, and no `.git`.
+
+        With `changes`, the files are written as they are with these, in one go: nothing tells which are changed.
+        """
+        with self._index(commit) as index, self._objects() as objects:
             if any(directory.iterdir()):
                 raise ValueError(f"{directory} is not empty")
+            env = {**index, **objects}
+            self._update(changes, env)
             where = f"--work-tree={directory.resolve()}"
             Git(f"--git-dir={self.path}", where)("checkout-index", "-a", "-q", env=env, timeout=LONG)
 
@@ -125,13 +130,8 @@ class GitStore:
 
         The same arguments give the same id, on any machine, ever.
         """
-        for change in patch.changes:
-            if reason := unsafe_change(change):
-                raise UnsafePathError(f"refusing to commit {reason}: {change.path!r}")
-        contents = {change.path: change.content for change in patch.changes if change.content is not None}
         with self._index(patch.base) as env:
-            lines = index_info(patch.changes, self.write_blobs(contents))
-            self._git("update-index", "-z", "--index-info", stdin=lines, env=env)
+            self._update(patch.changes, env)
             tree = self._git("write-tree", env=env).decode("ascii").strip()
         touched = self._git("diff-tree", "-r", "-z", "--name-only", "--no-renames", patch.base, tree).split(b"\0")
         if implied := {path_text(name) for name in touched if name} - set(patch.paths()):
@@ -144,13 +144,13 @@ class GitStore:
         output = self._git("commit-tree", tree, *descent, stdin=message.encode(), env=identity_variables(author, date))
         return output.decode("ascii").strip()
 
-    def write_blobs(self, contents: Mapping[str, bytes]) -> dict[str, str]:
+    def write_blobs(self, contents: Mapping[str, bytes], env: Mapping[str, str] | None = None) -> dict[str, str]:
         """Store contents as they are, in one process; returns the blob ids by path."""
         with scratch("blobs") as place:
             for number, content in enumerate(contents.values()):
                 (place / str(number)).write_bytes(content)
             names = "".join(f"{place}/{number}\n" for number in range(len(contents)))
-            output = self._git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=names.encode())
+            output = self._git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=names.encode(), env=env)
         return dict(zip(contents, output.decode("ascii").split(), strict=True))
 
     @full_disk_is_told()
@@ -294,6 +294,26 @@ class GitStore:
             env = {"GIT_INDEX_FILE": f"{place}/index"}
             self._git("read-tree", _full(commit), env=env)
             yield env
+
+    @contextmanager
+    def _objects(self) -> Iterator[Mapping[str, str]]:
+        """The environment in which new objects are thrown away afterwards."""
+        with scratch("objects") as place:
+            yield {
+                "GIT_OBJECT_DIRECTORY": str(place),
+                "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self.path.resolve() / "objects"),
+            }
+
+    def _update(self, changes: Sequence[FileChange], env: Mapping[str, str]) -> None:
+        """Put changes into an index."""
+        for change in changes:
+            if reason := unsafe_change(change):
+                raise UnsafePathError(f"refusing to write {reason}: {change.path!r}")
+        if not changes:
+            return
+        contents = {change.path: change.content for change in changes if change.content is not None}
+        lines = index_info(changes, self.write_blobs(contents, env))
+        self._git("update-index", "-z", "--index-info", stdin=lines, env=env)
 
     def _transfer(self, commit: str, theirs: Git) -> str:
         """Copy what a repository lacks of a commit, without a remote, a URL or a hook; returns why that failed."""

@@ -1,16 +1,25 @@
 """A job's sandboxes: one work tree that survives crashes, and fresh ones made of base and patch alone."""
 
 import asyncio
+import logging
+import os
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from app.patch import Patch
 from app.sandbox.base import OnOutput, Sandbox, SandboxProvider, Setup, Spec
-from app.sandbox.changes import Baseline, baseline, export, restore
+from app.sandbox.changes import Baseline, baseline, export
 from app.tree import Tree
+
+logger = logging.getLogger(__name__)
+
+Fill = Callable[[Path, Patch | None], None]
+"""Writes base plus patch (None: the base) into an empty directory, every file in the same way. Blocking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +41,7 @@ class Workspaces:
         provider: SandboxProvider,
         *,
         job: str,
-        fill: Callable[[Path], None],
+        fill: Fill,
         tree: Tree,
         setup: Callable[[], Awaitable[Setup]],
         on_output: OnOutput | None = None,
@@ -49,6 +58,7 @@ class Workspaces:
         self._agent = agent
         self._tree = tree
         self._baseline: Baseline | None = None
+        self._written_at: int | None = None
         self.left_out: tuple[str, ...] = ()
         """What of the set-up failed without ending the job; known when the first sandbox was opened."""
 
@@ -70,11 +80,14 @@ class Workspaces:
         return await self._open(name, tools=await self._agent.tools(), way_out=self._agent.way_out)
 
     async def fresh(self, name: str, patch: Patch | None = None) -> Sandbox:
-        """Base plus `patch` in a sandbox nobody has touched: its key was never used, by a dead process neither."""
-        sandbox = await self._open(f"{name}-{secrets.token_hex(4)}")
-        if patch is not None:
-            await restore(sandbox, self.baseline, patch)
-        return sandbox
+        """Base plus `patch` in a sandbox nobody has touched: its key was never used, by a dead process neither.
+
+        Nothing inside tells what the sandbox is for, nor which files are the patch's: its own name says nothing, and
+        all files are written in one go and say that they were written at the same time.
+        """
+        key = secrets.token_hex(8)
+        logger.debug("the sandbox %s is for %s", key, name)
+        return await self._open(key, fill_work=partial(self._fill_level, patch))
 
     @asynccontextmanager
     async def borrowed(self, name: str, patch: Patch | None = None) -> AsyncIterator[Sandbox]:
@@ -89,15 +102,46 @@ class Workspaces:
         """What was changed in that sandbox, as bytes."""
         return await export(sandbox, self.baseline)
 
-    async def _open(self, name: str, *, tools: Setup | None = None, way_out: Path | None = None) -> Sandbox:
+    def _fill_level(self, patch: Patch | None, directory: Path) -> None:
+        """The time is that of the first of these trees: set-up is older, so whatever it built is built again."""
+        self._written_at = self._written_at or int(time.time())
+        self._fill(directory, patch)
+        level(directory, self._written_at)
+
+    async def _open(
+        self,
+        name: str,
+        *,
+        fill_work: Callable[[Path], None] | None = None,
+        tools: Setup | None = None,
+        way_out: Path | None = None,
+    ) -> Sandbox:
         if self._setup is None:
             self._setup = asyncio.ensure_future(self._plan_setup())
         setup = await asyncio.shield(self._setup)
         if self._baseline is None:
             self._baseline = baseline(self._tree, besides=setup.directories)
-        spec = Spec(key=f"{self._job}.{name}", fill=self._fill, setup=setup, tools=tools, way_out=way_out)
+        spec = Spec(
+            key=f"{self._job}.{name}",
+            fill=lambda directory: self._fill(directory, None),
+            fill_work=fill_work,
+            setup=setup,
+            tools=tools,
+            way_out=way_out,
+        )
         sandbox = await self._provider.open(spec, on_output=self._on_output)
         if sandbox.left_out and not self.left_out:
             self._on_note(f"set-up, gone on without: {sandbox.left_out[0]}")
         self.left_out = sandbox.left_out
         return sandbox
+
+
+def level(directory: Path, seconds: int) -> None:
+    """Give everything in a directory of ours, and itself, the same times."""
+    with os.scandir(directory) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):  # the kernel notes the order of changes
+            if entry.is_dir(follow_symlinks=False):
+                level(Path(entry.path), seconds)
+            else:
+                os.utime(entry.path, (seconds, seconds), follow_symlinks=False)
+    os.utime(directory, (seconds, seconds))

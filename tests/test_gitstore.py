@@ -196,6 +196,32 @@ def test_checkout_keeps_modes_and_links_and_leaves_no_git(store: GitStore, sourc
         store.checkout(store.fetch(source, "HEAD"), target)
 
 
+def test_checkout_writes_changes_with_the_rest_and_keeps_nothing_of_them(
+    store: GitStore, source: Path, tmp_path: Path
+) -> None:
+    (source / "link").symlink_to("/etc")
+    target, objects = tmp_path / "out", store.path / "objects"
+    target.mkdir()
+    fetched = store.fetch(source, commit_files(source, {"gone.txt": b"x", "data/x.txt": b"x"}))
+    before = sorted(objects.rglob("*"))
+    changes = (
+        FileChange(path="gone.txt", mode="100644", content=None),
+        FileChange(path="new/script.sh", mode="100755", content=b"#!/bin/sh\n"),
+        FileChange(path="link/x", mode="100644", content=b"beside /etc\n"),
+        FileChange(path="data/x.txt/y", mode="100644", content=b"a directory now\n"),
+    )
+    store.checkout(fetched, target, changes)
+    assert not (target / "gone.txt").exists()
+    assert (target / "new/script.sh").stat().st_mode & 0o111
+    assert (target / "link").is_dir()
+    assert not (target / "link").is_symlink()
+    assert (target / "data/x.txt/y").read_bytes() == b"a directory now\n"
+    assert sorted(objects.rglob("*")) == before
+    (tmp_path / "other").mkdir()
+    with pytest.raises(UnsafePathError):
+        store.checkout(fetched, tmp_path / "other", [FileChange(path="../x", mode="100644", content=b"")])
+
+
 def test_commit_is_the_patch_and_nothing_else(store: GitStore, base: str) -> None:
     made = commit(
         store,

@@ -12,6 +12,7 @@ from tests.fakes.memory_tree import MemoryTree
 from tests.fakes.sandboxes import filler, shell
 
 TREE = MemoryTree({"money.py": b"VERSION = 0\n"})
+NOTHING = Patch(base=TREE.commit)
 
 
 @pytest.fixture
@@ -48,16 +49,17 @@ async def test_a_fresh_one_is_untouched_whatever_a_dead_process_left(workspaces:
 
 
 async def test_a_fresh_one_is_filled_once(tmp_path: Path) -> None:
-    fills: list[Path] = []
+    fills: list[Patch | None] = []
     provider = BubblewrapProvider(tmp_path / "sandboxes", caches=tmp_path / "caches")
 
     async def setup() -> Setup:
         return Setup()
 
-    workspaces = Workspaces(provider, job="j1", fill=fills.append, tree=TREE, setup=setup)
-    sandbox = await workspaces.fresh("verify.base")
-    assert len(fills) == 1
-    assert sandbox.key.startswith("j1.verify.base")  # so that it is swept with its job
+    workspaces = Workspaces(provider, job="j1", fill=lambda _, patch: fills.append(patch), tree=TREE, setup=setup)
+    sandbox = await workspaces.fresh("verify.base", NOTHING)
+    assert fills == [NOTHING]
+    assert sandbox.key.startswith("j1.")  # so that it is swept with its job
+    assert "base" not in sandbox.key
     await sandbox.destroy()
 
 

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from app.asking import AskBench, answer
 from app.attempts import Allotment, Attempt, trajectory_of
@@ -221,13 +222,16 @@ class Desk(ABC):
         return Workspaces(
             self.provider,
             job=job.id,
-            fill=partial(self.ground.mirror.checkout, job.task.base),
+            fill=self._fill,
             tree=self.ground.tree,
             setup=self._setup,
             on_output=lambda output: self.progress.say("output", output.decode(errors="replace")),
             on_note=lambda text: self.progress.say("warning", text),
             agent=AnotherAgent(self._tools, self.outsider.socket) if self.outsider else None,
         )
+
+    def _fill(self, directory: Path, patch: Patch | None) -> None:
+        self.ground.mirror.checkout(self.ground.job.task.base, directory, patch.changes if patch else ())
 
     async def _setup(self) -> Setup:
         settings, config = self.ground.settings, self.ground.config

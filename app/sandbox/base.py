@@ -86,7 +86,7 @@ class Spec:
     """What to open. The same `key` opened again is the same tree, as it was left (after a crash, say).
 
     `fill` writes the base tree into an empty directory; it is called once per key, and again only if the first
-    call did not finish. `setup` None or without commands means nothing to prepare.
+    call did not finish. `setup` None or without commands means nothing to prepare. Set-up sees the base tree.
     """
 
     key: str
@@ -97,6 +97,12 @@ class Spec:
     """Programs that the sandbox shows at `TOOLS`: another coding agent, prepared apart from the project."""
     way_out: Path | None = None
     """A unix socket of the host, the only thing that commands begun `through_way_out` reach; it may come later."""
+    fill_work: Callable[[Path], None] | None = None
+    """Writes the work tree, where that is to begin as another than the base."""
+
+    @property
+    def begin_work(self) -> Callable[[Path], None]:
+        return self.fill_work or self.fill
 
 
 def through_way_out(argv: Sequence[str], python: str = "python3") -> list[str]:

@@ -134,7 +134,7 @@ def _nothing(tree: Path) -> None:
 
 def _prepare(place: Workplace, spec: Spec, layer: Layer | None) -> None:
     """In this order: what the tree looks like is noted before directories of the set-up cover it."""
-    place.prepare(spec.fill)
+    place.prepare(spec.begin_work)
     note_fresh(place)
     if layer is not None:
         layer.place(place.tree, place.owner)

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,8 +15,6 @@ SELF = Path("/proc/self/cgroup")
 PREFIX = "agent-fix-"
 OWN_PROCESSES = 2
 """bwrap as process 1 inside, and one that it may need on the way: not counted against the command."""
-
-_serial = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Cgroup:
 
 def make_cgroup(limits: Limits, *, mount: Path = MOUNT, own: Path = SELF) -> Cgroup | None:
     """A new group with these limits, or None where there is no writable hierarchy with both controllers."""
-    name = f"{PREFIX}{os.getpid()}-{next(_serial)}"
+    name = f"{PREFIX}{os.getpid()}-{secrets.token_hex(6)}"  # it is seen inside: no number that says which came first
     for places, settings in _candidates(limits, mount, _membership(own)):
         made = _make([place / name for place in places], settings)
         if made is not None:

@@ -45,7 +45,7 @@ class UnsandboxedProvider:
     async def open(self, spec: Spec, *, on_output: OnOutput | None = None) -> Sandbox:
         place = Workplace(self._root, spec.key)
         await asyncio.to_thread(end_left, place)
-        await asyncio.to_thread(place.prepare, spec.fill)
+        await asyncio.to_thread(place.prepare, spec.begin_work)
         sandbox = Unsandboxed(place, spec, self._path)
         await asyncio.to_thread(note_fresh, place)
         if spec.setup is not None and spec.setup.commands:

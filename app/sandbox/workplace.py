@@ -84,7 +84,7 @@ def give(directory: Path, owner: int) -> None:
     """Change the owner of a tree that only trusted code has written."""
     os.chown(directory, owner, owner, follow_symlinks=False)
     with os.scandir(directory) as entries:
-        for entry in entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):  # the kernel notes the order of changes
             if entry.is_dir(follow_symlinks=False):
                 give(Path(entry.path), owner)
             else:
@@ -133,10 +133,11 @@ def make_mount_point(base: Path, relative: str, like: Path, owner: int | None) -
     directory = plain_path(base, parent) if parent else base
     if directory is None or (directory / name).is_symlink() or (directory / name).exists():
         return
-    point = directory / name
+    point, before = directory / name, directory.stat()
     if like.is_dir():
         point.mkdir()
     else:
         point.touch()
     if owner is not None:
         os.chown(point, owner, owner, follow_symlinks=False)
+    os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))

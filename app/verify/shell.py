@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from app.sandbox.base import WORKSPACE, Completed, Sandbox
+from app.sandbox.base import FILLED, HOME, WORKSPACE, Completed, Sandbox
 from app.text import plain
 from app.verify.evidence import Execution
 
@@ -15,6 +15,9 @@ GRACE = 10.0
 _INTERRUPTED = frozenset({124, 137})
 _KINDLY = 'command -v timeout >/dev/null && exec timeout -s INT -k "$1" "$2" bash -c "$3"; exec bash -c "$3"'
 _OUR_REPORT = re.compile(r"^.*\breport-[0-9a-f]{16}\b.*\n?", re.MULTILINE)
+_MOUNTED = re.compile(rb"(?m)^(\d+ \d+ \d+:\d+ )/\S*( /\S* r[ow]\b)")
+"""A line of /proc/self/mountinfo, whose fourth word is a path of this machine."""
+_PLACES = {b"tree": WORKSPACE.encode(), b"home": HOME.encode(), b"tmp": b"/tmp", b"filled": FILLED.encode()}
 _DISPLAY_FILTER = re.compile(r"\|&?\s*(?:tail|head|cat|tee)\b[^|&;]*$")
 
 
@@ -37,12 +40,17 @@ async def run(sandbox: Sandbox, command: str, *, timeout: float, env: Mapping[st
 
 
 async def as_inside(sandbox: Sandbox, text: bytes) -> bytes:
-    """Text with the work tree at `/workspace`, also where it really is elsewhere (`--sandbox none` and `srt`).
+    """Text as it would be if nothing of this machine could be seen from inside: for people, and equal in every run.
 
-    Every run has a tree of its own there, below its key, and a test's name must not differ by that.
+    Without isolation, the work tree really is elsewhere, below the sandbox's key. The kernel tells where mounts come
+    from.
     """
+    text = _MOUNTED.sub(rb"\1/\2", text)
     if sandbox.isolated and sandbox.key.encode() not in text:
         return text
+    if sandbox.isolated:
+        place = rb"(?:/[^\s:'\"]*)?/" + re.escape(sandbox.key.encode()) + rb"(?:/(\w+))?"
+        return re.sub(place, lambda found: _PLACES.get(found[1], b"/sandbox"), text)
     found = await sandbox.exec(["pwd", "-P"], separate_stderr=True)
     root = found.output.strip()
     return text.replace(root, WORKSPACE.encode()) if found.ok and len(root) > 1 else text

@@ -1,17 +1,28 @@
 """Real sandboxes over trees in memory, for tests of what happens inside them."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
+from app.patch import Patch
 from app.sandbox.base import Sandbox, SandboxProvider, Spec
 
 
-def filler(files: Mapping[str, bytes], modes: Mapping[str, str] | None = None) -> Callable[[Path], None]:
+class Filler(Protocol):
+    """A `fill`, with or without a patch."""
+
+    def __call__(self, directory: Path, patch: Patch | None = None, /) -> None: ...
+
+
+def filler(files: Mapping[str, bytes], modes: Mapping[str, str] | None = None) -> Filler:
     """A `fill` that writes these files; a mode 120000 makes a link to its content."""
 
-    def fill(directory: Path) -> None:
-        for path, content in files.items():
+    def fill(directory: Path, patch: Patch | None = None, /) -> None:
+        changes = {change.path: change.content for change in patch.changes} if patch else {}
+        for path, content in sorted({**files, **changes}.items()):
+            if content is None:
+                continue
             target = directory / path
             target.parent.mkdir(parents=True, exist_ok=True)
             mode = (modes or {}).get(path, "100644")

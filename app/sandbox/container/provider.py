@@ -128,18 +128,17 @@ class ContainerProvider:
 
     async def _new(self, workshop: Workshop, spec: Spec, on_output: OnOutput | None) -> str:
         """What was left out of its set-up, as JSON."""
-        async with packing(spec.fill) as tree:
-            image = workshop.image.name
-            apart = replace(spec, fill=_nothing)
-            image = await workshop.prepared(image, apart, spec.tools, target=TOOLS, on_output=on_output)
-            image = await workshop.prepared(image, spec, spec.setup, on_output=on_output)
-            wanted = self._wanted(spec, image)
+        image = workshop.image.name
+        apart = replace(spec, fill=_nothing)
+        image = await workshop.prepared(image, apart, spec.tools, target=TOOLS, on_output=on_output)
+        image = await workshop.prepared(image, spec, spec.setup, on_output=on_output)
+        wanted = self._wanted(spec, image)
+        async with packing(spec.begin_work) as tree, workshop.made(wanted) as machine:
             words = arguments(number(wanted), tree.files, *(spec.setup.directories if spec.setup else ()))
-            async with workshop.made(wanted) as machine:
-                left_out = await filled(machine, OPEN, words, tree)
-                if spec.way_out is not None:
-                    await machine.upload(FORWARDER, FORWARDER_PROGRAM.read_bytes())
-            return left_out
+            left_out = await filled(machine, OPEN, words, tree)
+            if spec.way_out is not None:
+                await machine.upload(FORWARDER, FORWARDER_PROGRAM.read_bytes())
+        return left_out
 
 
 def _nothing(tree: Path) -> None:

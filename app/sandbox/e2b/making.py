@@ -39,16 +39,15 @@ class Making:
     async def machine(self) -> tuple[AsyncSandbox, tuple[str, ...]]:
         """Ready, with what was left out of its set-up; or not there any more."""
         setups = [setup for setup in (self.spec.tools, self.spec.setup) if setup is not None and setup.commands]
-        async with packing(self.spec.fill) as tree:
-            machine, done = await self._begin(setups)
-            async with self.cloud.discarding(machine.sandbox_id):
-                for number, setup in enumerate(setups[done:], done + 1):
-                    prepare = self._install if setup is self.spec.tools else self._set_up
-                    if not await prepare(machine, setup, tree):
-                        await self.kept.keep(machine, setups[:number])
-                directories = self.spec.setup.directories if self.spec.setup else ()
-                said = await self._fill(machine, READY, tree, *directories)
-                return machine, notes(said)
+        machine, done = await self._begin(setups)
+        async with self.cloud.discarding(machine.sandbox_id):
+            for number, setup in enumerate(setups[done:], done + 1):
+                prepare = self._install if setup is self.spec.tools else self._set_up
+                if not await prepare(machine, setup):
+                    await self.kept.keep(machine, setups[:number])
+            directories = self.spec.setup.directories if self.spec.setup else ()
+            async with packing(self.spec.begin_work) as tree:
+                return machine, notes(await self._fill(machine, READY, tree, *directories))
 
     async def _begin(self, setups: Sequence[Setup]) -> tuple[AsyncSandbox, int]:
         """A machine, and how many of the set-ups are in it already."""
@@ -74,7 +73,7 @@ class Making:
         await self.cloud.upload(machine, ARCHIVE, tree.archive)
         return await step(self._inside(machine), script, *arguments(tree.files, *directories))
 
-    async def _install(self, machine: AsyncSandbox, tools: Setup, _: Packed) -> bool:
+    async def _install(self, machine: AsyncSandbox, tools: Setup) -> bool:
         """Another agent's programs: nothing of the project is there. Whether something was left out."""
         inside = self._inside(machine)
         await step(inside, FURNISH_TOOLS, *arguments(0, TOOLS))
@@ -82,10 +81,11 @@ class Making:
         await step(inside, KEEP_TOOLS, TOOLS)
         return bool(failed)
 
-    async def _set_up(self, machine: AsyncSandbox, setup: Setup, tree: Packed) -> bool:
+    async def _set_up(self, machine: AsyncSandbox, setup: Setup) -> bool:
         """Over a tree that is thrown away afterwards. Whether something was left out."""
         inside = self._inside(machine)
-        await self._fill(machine, f"{FILL}\n{OPEN_ENV}", tree)
+        async with packing(self.spec.fill) as tree:
+            await self._fill(machine, f"{FILL}\n{OPEN_ENV}", tree)
         failed = await self._carry_out(machine, setup)
         await step(inside, KEEP_ENV, *setup.directories)
         await note_left_out(inside, failed)

@@ -90,9 +90,11 @@ for path in "$@"; do
   parent=$(dirname -- "$at")
   [ "$(realpath -m -- "$parent")" = "$parent" ] || continue
   [ -d "$parent" ] || {{ mkdir -p -- "$parent"; chown {ACCOUNT}: "$parent"; }}
+  touch -r "$parent" {PLACE}/stamp
   mv -- "{_LAYER}/$path" "$at"
+  touch -r {PLACE}/stamp "$parent"
 done
-rm -f {ARCHIVE}
+rm -f {ARCHIVE} {PLACE}/stamp
 install -m 644 {PLACE}/filled {FILLED}
 echo done > {PLACE}/ready
 """

@@ -193,7 +193,7 @@ def _make_places(outside: Path, places: Iterable[Path], owner: int | None) -> No
 
 def _prepare(place: Workplace, spec: Spec, srt: Srt) -> None:
     """As root, the directories above a job's own let the other user through, and show nothing of themselves."""
-    place.prepare(spec.fill)
+    place.prepare(spec.begin_work)
     note_fresh(place, srt.stand_ins.get(LISTING[0], LISTING[0]))
     place.own(place.directory / "env")
     (place.directory / CANARY).write_text("out of sight\n", "utf-8")
