@@ -132,7 +132,12 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     fix.add_argument("--repo", type=Path, required=True, metavar="PATH", help="a local git repository")
-    fix.add_argument("--issue", required=True, metavar="FILE", help="Markdown, first line the title; - for stdin")
+    fix.add_argument(
+        "--issue",
+        required=True,
+        metavar="ISSUE",
+        help="a file of Markdown, first line the title; - for stdin; OWNER/NAME#N or an issue's address on GitHub",
+    )
     fix.add_argument("--base", metavar="REF", help="commit, branch or tag to start from (default: HEAD)")
     fix.add_argument("--model", metavar="M", help="a LiteLLM model name, or recorded/FILE (default: AGENT_FIX_MODEL)")
     fix.add_argument("--runner", metavar="R", help="which agent works (default: native)")

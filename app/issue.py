@@ -9,8 +9,9 @@ The title
 import codecs
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from app.errors import ExitCode, IssueError
 from app.strictyaml import Value, read_yaml
@@ -24,6 +25,46 @@ MAX_TITLE = 256
 
 _HEADING = re.compile(r"^ {0,3}#{1,6}(?:[ \t]+|$)|[ \t]+#+[ \t]*$")
 _UNDERLINE = re.compile(r"^(?:=+|-+)[ \t]*$")
+_PAGE = re.compile(r"(https?://[^/\s]+)/(\w[\w-]*)/([\w.-]+)/(?:issues|pull)/([0-9]{1,10})/?(?:[?#].*)?")
+_SHORT = re.compile(r"()(\w[\w-]*)/([\w.-]+)#([0-9]{1,10})")
+
+
+class IssueAddress(NamedTuple):
+    """An issue on GitHub. `server` is empty where it was written as OWNER/NAME#N."""
+
+    server: str
+    owner: str
+    name: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.owner}/{self.name}#{self.number}"
+
+
+def where_issue(text: str) -> Path | IssueAddress:
+    """What `--issue` names: the address of a page, OWNER/NAME#N, or else a file (`-` for standard input)."""
+    found = _PAGE.fullmatch(text) or _SHORT.fullmatch(text)
+    if found and not Path(text).exists():
+        return IssueAddress(found[1], found[2], found[3], int(found[4]))
+    if text.startswith(("http://", "https://")):
+        raise IssueError(
+            f"{text} is not the address of an issue",
+            code=ExitCode.ISSUE_UNREADABLE,
+            hint="write it like https://github.com/OWNER/NAME/issues/3",
+        )
+    return Path(text)
+
+
+def issue_of(title: str, body: str, *, number: int, labels: Iterable[str]) -> Issue:
+    """An issue as a forge keeps it, without its hidden characters."""
+    shown, text = visible(title), visible(body)
+    return Issue(
+        title=one_line(shown.text) or f"#{number}",
+        body=text.text.strip(),
+        number=number,
+        hidden_characters=shown.removed + text.removed,
+        labels=tuple(labels),
+    )
 
 
 def read_issue(path: Path, *, stdin: BinaryIO | None = None) -> Issue:

@@ -20,7 +20,7 @@ from app.failpoints import failpoint
 from app.fixes import asked_fix, told_fix
 from app.gitstore import GitStore
 from app.images import Album
-from app.issue import read_issue
+from app.issue import IssueAddress, read_issue, where_issue
 from app.issue_images import images_beside
 from app.job import MAX_ATTEMPTS, Budget, Job, new_job_id
 from app.model.base import Models, Reasoning
@@ -41,7 +41,7 @@ class FixOptions:
     """What one `fix` was asked to do; None where the repository's configuration or the default decides."""
 
     repo: Path
-    issue: Path
+    issue: Path | IssueAddress
     base: str | None = None
     model: str | None = None
     reasoning: Reasoning = ""
@@ -74,7 +74,7 @@ def options_of(arguments: argparse.Namespace) -> FixOptions:
     )
     return FixOptions(
         repo=arguments.repo.expanduser().absolute(),
-        issue=Path(arguments.issue),
+        issue=where_issue(arguments.issue),
         base=arguments.base,
         model=arguments.model,
         reasoning=arguments.reasoning or "",
@@ -107,13 +107,14 @@ def fix(options: FixOptions, settings: Settings, *, afterwards: Callable[[], Non
 
 def find_or_create(options: FixOptions, house: House) -> Order:
     """The job that this command is about: the unfinished one of the same work, or a new one. Blocking."""
-    issue = read_issue(options.issue)
+    issue = _issue(options.issue, house.settings)
     house.prepare()
     store = house.store
     mirror = house.mirror(top_level(options.repo))
     inspected = inspect(options.repo, options.base, mirror)
     config = read_config(inspected)
-    album = images_beside(options.issue, issue.body) if options.images or config.images else Album()
+    beside = options.issue if isinstance(options.issue, Path) else Path("-")
+    album = images_beside(beside, issue.body) if options.images or config.images else Album()
     draft = Draft(options, house.settings, inspected, config, issue, album)
     job = draft.job(plan_file=_read_plan(options.plan_file), budget=config.budget.over(Budget()))
     key = work_key(job)
@@ -136,6 +137,14 @@ def find_or_create(options: FixOptions, house: House) -> Order:
         told=tuple(filter(None, (*inspected.notes, note_about(out, inspected.root)))),
         record=options.record,
     )
+
+
+def _issue(where: Path | IssueAddress, settings: Settings) -> Issue:
+    if isinstance(where, Path):
+        return read_issue(where)
+    from app.bootstrap.fetching import fetch_issue  # noqa: PLC0415  # GitHub's client is imported where it is needed
+
+    return asyncio.run(fetch_issue(settings, where))
 
 
 def read_config(inspected: Inspected) -> RepoConfig:

@@ -14,7 +14,7 @@ from app.publish.markdown import cell, table
 from app.publish.summary import linked
 from app.redact import Redactor
 from app.settings import Settings, process_environment, read_server_settings
-from app.settings.workflow import TOKEN, Workflow, step_environment, workflow_from
+from app.settings.workflow import TOKEN, Workflow, github_token, step_environment, workflow_from
 from app.sweep import Ordering, Swept, sweep
 from app.text import one_line
 
@@ -25,7 +25,7 @@ def sweep_command(arguments: argparse.Namespace) -> int:
     if not (owner and slash and name) or "/" in name:
         raise AgentFixError(f"{arguments.repo!r} is no repository.", hint="Write --repo owner/name.")
     given = process_environment()
-    token = next((given[key] for key in (TOKEN, "GITHUB_TOKEN", "GH_TOKEN") if given.get(key, "").strip()), "")
+    token = github_token(given)
     workflow = workflow_from(step_environment("publish", given)) if given.get("GITHUB_OUTPUT") else None
     settings = workflow.settings if workflow else read_server_settings(arguments.state, "publisher")
     if not token and not settings.app_id:

@@ -8,6 +8,7 @@ from app.commission import Commission, CommissionAim, Goal
 from app.config import RepoConfig
 from app.context.overrides import Overrides
 from app.forge.facts import PullRequestFacts
+from app.issue import issue_of
 from app.job import Budget, Job, new_job_id
 from app.model.base import Models
 from app.orders import Aim, Order
@@ -15,7 +16,7 @@ from app.reception.books import Defaults
 from app.reception.circumstances import Place, spot_of
 from app.reception.material import Material
 from app.repository import slug
-from app.task import Issue, Person, Task
+from app.task import Person, Task
 from app.task_kind import Kinded, Signs, Work, asked_before, kind_of
 from app.text import one_line, visible
 
@@ -86,23 +87,15 @@ class Draft:
 
     def _task(self) -> Task:
         order, repository = self.order, self.place.repository
-        title, body = visible(order.subject.title), visible(order.subject.body.text)
-        shown = one_line(title.text) or f"#{order.origin.number}"
-        removed = title.removed + body.removed
-        issue = Issue(
-            title=shown,
-            body=body.text.strip(),
-            number=order.origin.number,
-            hidden_characters=removed,
-            labels=order.subject.labels,
-        )
+        subject, number = order.subject, order.origin.number
+        issue = issue_of(subject.title, subject.body.text, number=number, labels=subject.labels)
         kinded = kind_of_order(order, self.request, on_pull=self.pull is not None)
         return Task(
             repository=repository_name(self.place),
             issue=issue,
             base=self.base,
             base_ref=self.pull.head_branch if self.pull else repository.default_branch,
-            slug=slug(shown),
+            slug=slug(issue.title),
             requester=self.person,
             origin=order.origin,
             request=self.request or order.text or self._unsaid(),

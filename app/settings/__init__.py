@@ -31,7 +31,7 @@ from app.settings.values import Problem, Reading, SettingsError, key_warning, pr
 __all__ = ["ROLES", "Role", "Settings", "SettingsError", "python_interpreter", "read_server_settings"]
 __all__ += ["process_environment", "read_settings", "settings_from", "state_directory", "webhook_secrets"]
 
-MODEL_PREFIXES = ("AGENT_FIX_", "GITHUB_", "E2B_", "ACTIONS_", "RUNNER_")
+MODEL_PREFIXES = ("AGENT_FIX_", "GITHUB_", "GH_", "E2B_", "ACTIONS_", "RUNNER_")
 GITHUB = "https://github.com"
 GITHUB_API = "https://api.github.com"
 """GitHub's public addresses; they stand here and nowhere else."""

@@ -14,6 +14,8 @@ Step = Literal["ready", "receive", "solve", "publish"]
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
 
 TOKEN: Final = "AGENT_FIX_GITHUB_TOKEN"  # noqa: S105  # a name
+TOKENS: Final = (TOKEN, "GITHUB_TOKEN", "GH_TOKEN")
+"""Under these names a token for GitHub is looked for, in this order."""
 MODEL_KEYS: Final = "AGENT_FIX_MODEL_KEYS"
 _PAPERS: Final = frozenset({"GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "RUNNER_TEMP"})
 _EVENT: Final = frozenset({"GITHUB_EVENT_NAME", "GITHUB_EVENT_PATH", "AGENT_FIX_ISSUE", "AGENT_FIX_SOLVED"})
@@ -135,8 +137,12 @@ def _model_keys(text: str) -> dict[str, str]:
 
 def _tokens(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The workflow's tokens, if somebody put them into every step's environment: under no name are they kept."""
-    names = (TOKEN, "GITHUB_TOKEN", "GH_TOKEN")
-    return tuple({value for name in names if (value := environment.get(name, "").strip())})
+    return tuple({value for name in TOKENS if (value := environment.get(name, "").strip())})
+
+
+def github_token(environment: Mapping[str, str]) -> str:
+    """The token that a person or a workflow gave us; empty where there is none."""
+    return next((value for name in TOKENS if (value := environment.get(name, "").strip())), "")
 
 
 def chosen(environment: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import jwt
-from githubkit import AppAuthStrategy, GitHub
+from githubkit import AppAuthStrategy, GitHub, UnauthAuthStrategy
 from githubkit.auth.app import AppAuth
 from githubkit.cache import MemCacheStrategy
 from githubkit.config import Config, get_config
@@ -127,7 +127,8 @@ class Connection(ABC):
         return self._paces.setdefault(installation, Pace(self.now, self.sleep, at_once=self.at_once))
 
     def as_bearer(self, token: str) -> GitHub[Any]:
-        return GitHub(token, config=self._config)
+        """A client with this token; without one it is nobody, who may read what is public."""
+        return GitHub(token or UnauthAuthStrategy(), config=self._config)
 
     def _configured(self) -> Config:
         return get_config(

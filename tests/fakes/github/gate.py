@@ -17,6 +17,8 @@ from tests.fakes.github.rights import allows
 from tests.fakes.github.world import Installation, Repo, Token, World
 
 APP_ID = 4_711
+NEVER_PUBLIC = ("/permission", "/logs")
+"""Ends of paths that GitHub shows to nobody without a token, whose repository may be public."""
 
 
 class Refusal(Exception):  # noqa: N818  # an answer
@@ -83,7 +85,9 @@ class Gate:
         return token
 
     def enter(self, header: str, repo: Repo, call: Call) -> Token:
-        """A token that opens this repository for this call."""
+        """A token that opens this repository for this call; without one everybody may read what is public."""
+        if not header:
+            return self._anybody(repo, call)
         token = self.token(header)
         installation = self._world.installations.get(token.installation)
         if installation is None or repo.id not in token.repositories & installation.repositories:
@@ -96,6 +100,14 @@ class Gate:
         if repo.archived and "write" in call.needs.values():
             raise Refusal(403, "Repository was archived so is read-only.")
         return token
+
+    def _anybody(self, repo: Repo, call: Call) -> Token:
+        """GitHub's documentation, "Authenticating to the REST API": a private repository is a 404 and not a 403."""
+        if repo.private:
+            raise Refusal(404, "Not Found")
+        if "write" in call.needs.values() or call.path.endswith(NEVER_PUBLIC):
+            raise Refusal(401, "Requires authentication")
+        return Token(0, frozenset({repo.id}), dict(call.needs), self._world.now)
 
     def mint(self, installation: Installation | None, wanted: Mapping[str, Any]) -> tuple[str, Token]:
         """A new token for part of what an installation has."""
