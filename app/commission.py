@@ -45,6 +45,8 @@ class Commission(Noun):
     """The branch that the pull request is against."""
     pull: int | None = None
     """The pull request that is followed up."""
+    fork: bool = False
+    """Commits of a fork come along: CI is held back, whatever the repository's configuration says."""
     expected: str = ""
     """Where our branch stands: the head commit that a follow-up moves on from."""
     parents: tuple[str, ...] = ()

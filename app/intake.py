@@ -235,6 +235,17 @@ def only_our_pull_request(case: Case) -> Decision | None:
     return Reply(rule="only_our_pull_request", text=text)
 
 
+def commits_of_a_fork(case: Case) -> Decision | None:
+    """What CI runs on a branch here gets this repository's secrets: for strangers' code only a person may start it."""
+    if case.command.verb != "ci" or case.state.pull is None or not case.state.pull.fork:
+        return None
+    text = (
+        "This branch holds commits of a fork, and CI runs on it with this repository's secrets. Read all of its "
+        "commits first. A commit that you push to the branch starts CI, an empty one too: `git commit --allow-empty`."
+    )
+    return Reply(rule="commits_of_a_fork", text=text)
+
+
 def too_many_pull_requests(case: Case) -> Decision | None:
     most = case.config.max_open_pull_requests if isinstance(case.config, RepoConfig) else None
     opens = case.starts and destination(case) != "same_branch" and not case.state.linked_is_ours
@@ -261,6 +272,7 @@ RULES: Final[tuple[Callable[[Case], Decision | None], ...]] = (
     busy,
     nothing_to_act_on,
     only_our_pull_request,
+    commits_of_a_fork,
     too_many_pull_requests,
 )
 

@@ -47,6 +47,8 @@ class Pull(Noun):
     author: int | None
     head: Head
     base_ref: str
+    fork: bool = False
+    """Its branch is here and holds commits of a fork."""
 
 
 class State(Noun):

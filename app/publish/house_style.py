@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from app.jobs.roster import Commissioned
+from app.publish.forks import FORK_NOTE
 from app.publish.intent import MAX_BODY, OpenDraftPullRequest
 from app.publish.markdown import code_span
 from app.tree import Tree
@@ -49,7 +50,8 @@ def dressed(intent: OpenDraftPullRequest, tree: Tree, where: Commissioned) -> Op
         body = _with_note(body, workflows)
     template = find_template(tree) if where.commission.goal == "new_branch" else ""
     bodies = (filled(template, body) if template else body, body, intent.body)
-    return intent.model_copy(update={"body": next(text for text in bodies if len(text) <= MAX_BODY)})
+    chosen = next(text for text in bodies if len(text) <= MAX_BODY)
+    return intent.model_copy(update={"body": _noted(chosen, FORK_NOTE) if where.commission.fork else chosen})
 
 
 def find_template(tree: Tree) -> str:
@@ -125,11 +127,15 @@ def _sections(text: str) -> Iterator[_Section]:
 
 
 def _with_note(body: str, workflows: tuple[str, ...]) -> str:
-    """Before the first section, where a reviewer looks before anything is started."""
     names = ", ".join(code_span(path) for path in workflows[:5])
     note = (
         "> [!NOTE]\n> CI waits for `/agent ci`, but `pull_request_target` starts in spite of that: "
         f"{names} may have begun already."
     )
+    return _noted(body, note)
+
+
+def _noted(body: str, note: str) -> str:
+    """Before the first section, where a reviewer looks before anything is started."""
     head, mark, rest = body.partition("\n## ")
     return f"{head.rstrip()}\n\n{note}\n{mark}{rest}" if mark else f"{body.rstrip()}\n\n{note}\n"

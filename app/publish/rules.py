@@ -17,6 +17,7 @@ from app.job import FINAL, JobState
 from app.jobs.roster import Commissioned
 from app.patch import Patch
 from app.publish.comments import SKIP_CI
+from app.publish.forks import holds_commits_of_a_fork
 from app.publish.intent import OpenDraftPullRequest, Place, PushCommits
 from app.verify.gates.candidate import Candidate
 from app.verify.gates.hidden import hidden_characters
@@ -248,12 +249,22 @@ def _follows_its_pull_request(wish: Wish, now: Now) -> Refused | None:
     return None
 
 
+def _starts_nothing_for_a_fork(wish: Wish, now: Now) -> Refused | None:
+    """Asked of the forge, and not of what was noted at admission: whose commits these are."""
+    if now.pull is None or SKIP_CI in wish.intent.recipe.message:
+        return None
+    if not holds_commits_of_a_fork(now.pull, wish.place.repository):
+        return None
+    return Refused(f"The branch holds commits of a fork, and the commit's message lacks {SKIP_CI}.")
+
+
 FORGE_RULES: Final[tuple[Callable[[Wish, Now], Refused | None], ...]] = (
     _served,
     _may_ask,
     _open,
     _branch_may_be_pushed,
     _follows_its_pull_request,
+    _starts_nothing_for_a_fork,
 )
 
 

@@ -294,7 +294,7 @@ def _commands(view: View) -> Iterator[tuple[str, str]]:
             there = "" if view.commission.goal == "same_branch" else "on the pull request "
             yield "/agent …", f"{there}asks for changes"
             if _ci_waits(view):
-                yield "/agent ci", f"{there}lets CI start"
+                yield "/agent ci", f"{there}lets CI start, which required checks wait for"
         case "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change" if not asked:
             yield "/agent retry", "begins again from scratch"
         case _ if view.state not in FINAL and view.state != "publishing":
@@ -307,7 +307,7 @@ def _ci_waits(view: View) -> bool:
     """Whether people may let CI start: on a branch below our own prefix, where nothing else lets it."""
     config, branch = view.commission.config, view.job.branch
     ours = branch.partition("/")[0] == config.branch_for(slug="x", number=1).partition("/")[0]
-    return ours and config.ci == "manual" and view.commission.aim != "ci"
+    return ours and config.ci == "manual" and view.commission.aim != "ci" and not view.commission.fork
 
 
 def _footer(view: View) -> str:

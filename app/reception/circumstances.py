@@ -12,6 +12,7 @@ from app.forge.facts import IssueFacts, PullRequestFacts, RepositoryFacts
 from app.jobs.roster import Commissioned
 from app.jobs.triggers import Trigger as Asked
 from app.orders import Pull, State
+from app.publish.forks import FORK_MARK
 from app.publish.intent import Place as Spot
 from app.reception.doors import Ourselves, Readers
 from app.task import Person
@@ -114,7 +115,8 @@ def spot_of(place: Place, number: int) -> Spot:
 
 def pull_of(facts: PullRequestFacts) -> Pull:
     head = Head(repository=facts.head_repository, ref=facts.head_branch, sha=facts.head)
-    return Pull(number=facts.number, author=facts.author or None, head=head, base_ref=facts.base_branch)
+    fork = FORK_MARK in facts.body
+    return Pull(number=facts.number, author=facts.author or None, head=head, base_ref=facts.base_branch, fork=fork)
 
 
 def with_job(state: State, job: Commissioned | None) -> State:

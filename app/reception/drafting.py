@@ -12,6 +12,7 @@ from app.issue import issue_of
 from app.job import Budget, Job, new_job_id
 from app.model.base import Models
 from app.orders import Aim, Order
+from app.publish.forks import holds_commits_of_a_fork
 from app.reception.books import Defaults
 from app.reception.circumstances import Place, spot_of
 from app.reception.material import Material
@@ -68,16 +69,18 @@ class Draft:
     def commission(self) -> Commission:
         order, repository, pull = self.order, self.place.repository, self.pull
         goal = self._goal()
+        fork = pull is not None and holds_commits_of_a_fork(pull, repository.id)
         return Commission(
             place=spot_of(self.place, order.origin.number),
             aim=self._aim(),
             trigger=order.trigger,
             login=self.login,
             author=self.place.ours.person,
-            config=self.config,
+            config=self.config.model_copy(update={"ci": "manual"}) if fork else self.config,
             goal=goal,
             base_ref=pull.base_branch if pull else repository.default_branch,
             pull=pull.number if pull else None,
+            fork=fork,
             expected=pull.head if pull and goal == "same_branch" else "",
             parents=self.parents,
             overrides=self.overrides,

@@ -1,6 +1,7 @@
 """What is the case in the fake: accounts, repositories and everything on them, changed by tests without a webhook."""
 
 import itertools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ PERMISSIONS = {
     "actions": "read",
     "metadata": "read",
 }
+SKIPS = re.compile(r"\[(?:skip ci|ci skip|no ci|skip actions|actions skip)\]|^skip-checks: *true$", re.MULTILINE)
 PRE_RECEIVE = """#!/bin/sh
 while read old new ref; do
     echo "$old $new $ref" >> pushes
@@ -177,6 +179,13 @@ class Repo:
         """Every `old new ref` that was tried, also those that were refused."""
         record = self.path / "pushes"
         return record.read_text().splitlines() if record.exists() else []
+
+    @property
+    def started(self) -> list[str]:
+        """Of these, those that started workflows: no commit at their head says not to (docs, "Skipping workflow runs").
+        Workflows of this repository's own branches have its secrets (docs, "Events": those of a fork have none)."""
+        pushed = [line.split()[1] for line in self.pushes if not line.split()[1].startswith("0" * 40)]
+        return [commit for commit in pushed if not SKIPS.search(git(self.path, "show", "-s", "--format=%B", commit))]
 
     def protect(self, branch: str) -> None:
         (self.path / "protected").write_text(f"refs/heads/{branch}\n")
