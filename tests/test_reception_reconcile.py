@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.jobs.looks import OURSELVES
+from app.reception.reconcile import pause_between
 from tests.fakes.github.faults import Fault
 from tests.fakes.github.world import User
 from tests.front_desk import FrontDesk, front_desk
@@ -40,6 +41,31 @@ async def test_a_label_is_found(desk: FrontDesk) -> None:
     assert desk.reactions() == [("issue", desk.issue.number, "eyes")]
     await looked(desk)
     assert len(desk.jobs()) == 1
+
+
+async def test_without_webhooks_github_is_asked_every_minute(desk: FrontDesk) -> None:
+    """Until one arrives."""
+    desk.world.webhooks = False
+    await desk.reception.reconcile_when_due()
+    label(desk)
+    for seconds, jobs in ((59, 0), (1, 1), (59, 1)):
+        desk.world.tick(seconds)
+        await desk.reception.reconcile_when_due()
+        assert len(desk.jobs()) == jobs
+    desk.world.webhooks = True
+    await desk.says("good morning")
+    desk.world.label(desk.world.open_issue(desk.repo, desk.owner, "Another"), desk.owner, "agent-fix")
+    for seconds, jobs in ((238, 1), (1, 2), (60, 2)):
+        desk.world.tick(seconds)
+        await desk.reception.reconcile_when_due()
+        assert len(desk.jobs()) == jobs
+
+
+def test_many_repositories_are_asked_about_less_often() -> None:
+    """So that an hour never takes much more than half of the requests that GitHub allows."""
+    pauses = [pause_between(webhooks=False, repositories=count).total_seconds() for count in (0, 12, 13, 60)]
+    assert pauses == [60, 60, 65, 300]
+    assert pause_between(webhooks=True, repositories=1).total_seconds() == 300
 
 
 async def test_a_label_counts_by_who_put_it_on(desk: FrontDesk) -> None:

@@ -39,7 +39,7 @@ def chores(publishing: Publishing) -> tuple[Chore, ...]:
     reception = publishing.reception
 
     async def reconcile() -> int:
-        await reception.reconcile()
+        await reception.reconcile_when_due()
         return 0
 
     async def publish() -> int:
@@ -52,7 +52,7 @@ def chores(publishing: Publishing) -> tuple[Chore, ...]:
         Chore("parcels", publishing.fill_parcels, 2.0),
         Chore("settling", publishing.settling.settle, 0.5),
         Chore("herald", publishing.herald.tell, 0.5),
-        Chore("reconciling", reconcile, 300.0),
+        Chore("reconciling", reconcile, 10.0),
         Chore("pruning", publishing.prune, 3_600.0),
     )
 

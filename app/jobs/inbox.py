@@ -174,6 +174,11 @@ class Inbox:
             return self._change(claimed, state="dead", outcome=reason, owner=None, done_at=now)
         return self._change(claimed, state="waiting", outcome=reason, owner=None, due_at=now + after)
 
+    def has_any(self) -> bool:
+        """Whether any webhook has arrived in the last thirty days."""
+        with self._transaction() as db:
+            return db.scalar(sa.select(sa.exists(sa.select(deliveries.c.seq)))) is True
+
     def health(self) -> Health:
         """Asked by a transaction that also writes, so that a full or read-only disk is noticed."""
         with self._transaction() as db:

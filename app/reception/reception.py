@@ -34,6 +34,10 @@ class Reception:
         """Bring base commits of admitted jobs; returns of how many jobs."""
         return await self._stock.bring()
 
+    async def reconcile_when_due(self) -> None:
+        if self._reconciling:
+            await self._reconciling.when_due()
+
     async def reconcile(self) -> None:
         """Ask GitHub for what no webhook told; at the start and every few minutes. Only an App has webhooks."""
         if self._reconciling:

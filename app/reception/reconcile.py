@@ -32,6 +32,10 @@ LOOK_BACK = timedelta(minutes=30)
 """Webhooks that were asked for again are looked for once more: whether they arrived."""
 DELIVERIES_KEPT = timedelta(days=3)
 FIRST_LOOK_BACK = timedelta(hours=1)
+PAUSE = timedelta(minutes=5)
+PAUSE_WITHOUT_WEBHOOKS = timedelta(minutes=1)
+PAUSE_A_REPOSITORY = timedelta(seconds=5)
+"""Four requests each, of the 5,000 that an installation may send in an hour."""
 MOST_ATTEMPTS = 5
 """At having a webhook sent again."""
 
@@ -49,6 +53,18 @@ class Reconciling:
         self._books = books
         self._handle = handle
         self._sent_again: Counter[str] = Counter()
+        self._began: datetime | None = None
+        self._repositories = 0
+        """How many were looked at since then."""
+
+    async def when_due(self) -> None:
+        """A round, unless the last one was only just now."""
+        now = self._books.clock()
+        webhooks = await asyncio.to_thread(self._books.inbox.has_any)
+        if self._began and now - self._began < pause_between(webhooks=webhooks, repositories=self._repositories):
+            return
+        self._began, self._repositories = now, 0
+        await self.everything()
 
     async def everything(self) -> None:
         """One round. What fails is told and comes again with the next."""
@@ -77,7 +93,10 @@ class Reconciling:
         now = self._books.clock()
         looked = await asyncio.to_thread(self._books.looks.of, (OURSELVES,))
         since = max(looked.get(OURSELVES, now - FIRST_LOOK_BACK) - LOOK_BACK, now - DELIVERIES_KEPT)
-        sent = await self._registration.deliveries(since)
+        try:
+            sent = await self._registration.deliveries(since)
+        except NoAccess:  # the App has no webhook
+            return
         lost_ones = missed(sent)
         for each in reversed(lost_ones):
             if self._sent_again[each.guid] < MOST_ATTEMPTS and not _under_way(each, now):
@@ -120,6 +139,7 @@ class Reconciling:
     async def _look_at(
         self, installation: int, repository: RepositoryFacts, looked: datetime | None, living: list[Commissioned]
     ) -> None:
+        self._repositories += 1
         began = self._books.clock()
         named = RepositoryId(repository.id, repository.owner, repository.name)
         readers = self._doors.to(installation, named)
@@ -132,6 +152,11 @@ class Reconciling:
             if event := await found.event():
                 logger.info("%s, without a webhook: %s", event.kind, await self._handle(event))
         await asyncio.to_thread(self._books.looks.looked, repository.id, began)
+
+
+def pause_between(*, webhooks: bool, repositories: int) -> timedelta:
+    """The time from one round to the next. Where no webhook arrives, rounds are the only way to hear of anything."""
+    return PAUSE if webhooks else max(PAUSE_WITHOUT_WEBHOOKS, repositories * PAUSE_A_REPOSITORY)
 
 
 def _under_way(delivery: Delivery, now: datetime) -> bool:

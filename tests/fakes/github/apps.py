@@ -174,6 +174,8 @@ def _search(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[
 
 
 def _deliveries(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> Response:
+    if not fake.world.webhooks:
+        raise Refusal(404, "Not Found")
     newest = sorted(fake.world.deliveries, key=lambda delivery: -delivery.id)
     start = int(request.query_params.get("cursor", 0))
     size = int(request.query_params.get("per_page", 30))

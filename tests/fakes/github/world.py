@@ -242,6 +242,8 @@ class World:
         self.tokens: dict[str, Token] = {}
         self.deliveries: list[Delivery] = []
         self.long_tokens = False
+        self.webhooks = True
+        """Whether the App has a webhook. What GitHub answers about deliveries of one without is documented nowhere."""
         self.logs = "https://logs.example/logs"
         """Where the logs of workflow jobs lie."""
         self.attachments: dict[str, bytes] = {}
