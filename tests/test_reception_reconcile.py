@@ -55,7 +55,7 @@ async def test_without_webhooks_github_is_asked_every_minute(desk: FrontDesk) ->
     desk.world.webhooks = True
     await desk.says("good morning")
     desk.world.label(desk.world.open_issue(desk.repo, desk.owner, "Another"), desk.owner, "agent-fix")
-    for seconds, jobs in ((238, 1), (1, 2), (60, 2)):
+    for seconds, jobs in ((200, 1), (60, 2)):
         desk.world.tick(seconds)
         await desk.reception.reconcile_when_due()
         assert len(desk.jobs()) == jobs
