@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,39 +12,31 @@ from pathlib import Path
 import httpx
 import jwt
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from app.errors import ExitCode
 from app.settings import settings_from
 from app.settings.appfile import read_app_file
-from tests.browser.dashboard import OtherSite
-from tests.fakes.github.ground import fake_github
-from tests.fakes.github.registration import Registrations
-from tests.fakes.github.running import RunningWorld
-from tests.loopback import free_port, listening, serving
+from tests.browser.dashboard import KNOWS, OtherSite
+from tests.fakes.github.running import RunningGitHub, running_github
+from tests.loopback import free_port
+from tests.visiting import TOKEN
 
+TITLE = "Totals are a cent too low"
 NAME = "agent-fix-ada"
 ADDRESS = "https://agent-fix.example.org"
 KEPT = ("APP_ID", "PRIVATE_KEY", "WEBHOOK_SECRET", "PUBLIC_URL", "GITHUB_URL", "GITHUB_API_URL")
 
 
-@dataclass
-class GitHub:
-    """`site` is the same server by a name that is another site than 127.0.0.1, as github.com is."""
-
-    registrations: Registrations
-    api: str
-
-    @property
-    def site(self) -> str:
-        return self.api.replace("127.0.0.1", "localhost")
-
-
 @pytest.fixture
-def github(tmp_path: Path) -> Iterator[GitHub]:
-    fake = fake_github(RunningWorld(tmp_path))
-    with listening() as door, serving(fake, door) as address:
-        yield GitHub(fake.registrations, address)
+def github(tmp_path: Path) -> Iterator[RunningGitHub]:
+    with running_github(tmp_path, {"money.py": "half = 0.5\n"}, TITLE, "Totals like 0.125 …") as running:
+        yield running
+
+
+def site(github: RunningGitHub) -> str:
+    """The same server by a name that is another site than 127.0.0.1, as github.com is."""
+    return github.address.replace("127.0.0.1", "localhost")
 
 
 @dataclass
@@ -68,11 +61,11 @@ class SetUp:
 
 
 @pytest.fixture
-def setup(tmp_path: Path, github: GitHub) -> Iterator[SetUp]:
+def setup(tmp_path: Path, github: RunningGitHub) -> Iterator[SetUp]:
     state = tmp_path / "state"
     command = [sys.executable, "-I", "-m", "app.cli", "serve", "--setup", "--state", str(state)]
     ours = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "AGENT_FIX_PORT": str(free_port())}
-    ours |= {"AGENT_FIX_GITHUB_API_URL": github.api, "AGENT_FIX_GITHUB_URL": github.site}
+    ours |= {"AGENT_FIX_GITHUB_API_URL": github.address, "AGENT_FIX_GITHUB_URL": site(github)}
     with subprocess.Popen(command, env=ours, stdout=subprocess.PIPE, text=True) as process:
         timer = threading.Timer(120, process.kill)
         timer.start()
@@ -94,7 +87,7 @@ def fill_in(page: Page, address: str) -> None:
     page.get_by_role("button", name="Continue").click()
 
 
-def test_an_app_is_made_from_an_empty_machine(stranger: BrowserContext, setup: SetUp, github: GitHub) -> None:
+def test_an_app_is_made_from_an_empty_machine(stranger: BrowserContext, setup: SetUp, github: RunningGitHub) -> None:
     page = stranger.new_page()
     page.goto(setup.invitation)
     heading(page, "Create your GitHub App")
@@ -110,9 +103,11 @@ def test_an_app_is_made_from_an_empty_machine(stranger: BrowserContext, setup: S
     heading(page, "Your App is ready")
     page.get_by_role("link", name="Install it").click()
     heading(page, f"Install {NAME}")
-    (manifest,) = github.registrations.manifests
+    (manifest,) = github.ground.github.registrations.manifests
     assert manifest["hook_attributes"] == {"url": f"{ADDRESS}/webhook", "active": True}
-    assert github.registrations.origins == [setup.address]  # as a page without any policy of ours would send it
+    assert github.ground.github.registrations.origins == [
+        setup.address
+    ]  # as a page without any policy of ours would send it
     kept = setup.kept()
     assert kept["AGENT_FIX_PUBLIC_URL"] == ADDRESS
     settings = settings_from({**kept, "AGENT_FIX_MODEL": "openai/x"}, setup.state)
@@ -120,30 +115,54 @@ def test_an_app_is_made_from_an_empty_machine(stranger: BrowserContext, setup: S
     now = datetime.now(UTC)
     claims = {"iss": str(settings.app_id), "iat": now - timedelta(seconds=30), "exp": now + timedelta(minutes=5)}
     signed = jwt.encode(claims, settings.private_key, "RS256")
-    assert httpx.get(f"{github.api}/app", headers={"authorization": f"Bearer {signed}"}).status_code == 200
+    assert httpx.get(f"{github.address}/app", headers={"authorization": f"Bearer {signed}"}).status_code == 200
 
 
-def test_an_app_without_webhooks(stranger: BrowserContext, setup: SetUp, github: GitHub) -> None:
+@contextmanager
+def serving(state: Path) -> Iterator[str]:
+    """`agent-fix serve` with what set-up kept, and the address of its dashboard."""
+    ours = {"PATH": "/usr/bin:/bin", "HOME": str(state), "AGENT_FIX_PORT": "0", "AGENT_FIX_WEB_TOKEN": TOKEN}
+    ours |= {"AGENT_FIX_MODEL": "openai/none", "OPENAI_API_BASE": "http://127.0.0.1:9", "OPENAI_API_KEY": "none"}
+    command = [sys.executable, "-I", "-m", "app.cli", "serve", "--state", str(state)]
+    with subprocess.Popen(command, env=ours, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield next(line.split()[1] for line in process.stdout if line.startswith("dashboard"))
+        finally:
+            process.terminate()
+
+
+def test_an_app_without_webhooks(browser: Browser, setup: SetUp, github: RunningGitHub) -> None:
     """With the detours that people take: an address that cannot work, and a browser that is not signed in yet."""
-    page = stranger.new_page()
+    registrations, ground = github.ground.github.registrations, github.ground
+    context = browser.new_context(http_credentials=KNOWS)
+    page = context.new_page()
     page.goto(setup.invitation)
     fill_in(page, setup.address)
     expect(page.get_by_role("alert")).to_contain_text("GitHub cannot reach")
     fill_in(page, "")
     expect(page.get_by_text("none; agent-fix checks GitHub")).to_be_visible()
-    github.registrations.signed_in = False
+    registrations.signed_in = False
     page.get_by_role("button", name="Create on GitHub").click()
     heading(page, "Sign in to GitHub")
-    github.registrations.signed_in = True
+    registrations.signed_in = True
     page.go_back()
     page.get_by_role("button", name="Create on GitHub").click()
     page.get_by_role("button", name="Create GitHub App for ada").click()
     heading(page, "Your App is ready")
-    (manifest,) = github.registrations.manifests
+    (manifest,) = registrations.manifests
     assert not {"hook_attributes", "default_events"} & manifest.keys()
-    kept = setup.kept()
-    assert "AGENT_FIX_PUBLIC_URL" not in kept
-    settings_from({**kept, "AGENT_FIX_MODEL": "openai/x"}, setup.state).check("receiver", "worker", "publisher")
+    assert "AGENT_FIX_PUBLIC_URL" not in setup.kept()
+    ground.world.webhooks = False
+    ground.world.label(ground.issue, ground.owner, "agent-fix")
+    with serving(setup.state) as address:
+        for _ in range(300):
+            page.goto(address)
+            if page.get_by_role("link", name=TITLE).count():
+                break
+            page.wait_for_timeout(200)
+        expect(page.get_by_role("link", name=TITLE)).to_be_visible()
+    context.close()
 
 
 def test_another_port_of_this_machine_cannot_send_the_form(
