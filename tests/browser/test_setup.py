@@ -4,7 +4,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +19,7 @@ from app.settings.appfile import read_app_file
 from tests.browser.dashboard import KNOWS, OtherSite
 from tests.fakes.github.running import RunningGitHub, running_github
 from tests.loopback import free_port
+from tests.server import running_server
 from tests.visiting import TOKEN
 
 TITLE = "Totals are a cent too low"
@@ -118,26 +118,22 @@ def test_an_app_is_made_from_an_empty_machine(stranger: BrowserContext, setup: S
     assert httpx.get(f"{github.address}/app", headers={"authorization": f"Bearer {signed}"}).status_code == 200
 
 
-@contextmanager
-def serving(state: Path) -> Iterator[str]:
-    """`agent-fix serve` with what set-up kept, and the address of its dashboard."""
-    ours = {"PATH": "/usr/bin:/bin", "HOME": str(state), "AGENT_FIX_PORT": "0", "AGENT_FIX_WEB_TOKEN": TOKEN}
-    ours |= {"AGENT_FIX_MODEL": "openai/none", "OPENAI_API_BASE": "http://127.0.0.1:9", "OPENAI_API_KEY": "none"}
-    command = [sys.executable, "-I", "-m", "app.cli", "serve", "--state", str(state)]
-    with subprocess.Popen(command, env=ours, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield next(line.split()[1] for line in process.stdout if line.startswith("dashboard"))
-        finally:
-            process.terminate()
-
-
-def test_an_app_without_webhooks(browser: Browser, setup: SetUp, github: RunningGitHub) -> None:
-    """With the detours that people take: an address that cannot work, and a browser that is not signed in yet."""
+def test_an_app_without_webhooks(
+    browser: Browser, setup: SetUp, github: RunningGitHub, other_site: OtherSite, tmp_path: Path
+) -> None:
+    """With detours: another program's page on this machine, an address that cannot work, nobody signed in yet."""
     registrations, ground = github.ground.github.registrations, github.ground
     context = browser.new_context(http_credentials=KNOWS)
     page = context.new_page()
     page.goto(setup.invitation)
+    page.goto(other_site("127.0.0.1", to=f"{setup.address}/setup", referrer="unsafe-url", name=NAME, address=ADDRESS))
+    with page.expect_response(f"{setup.address}/setup") as answer:
+        page.get_by_role("button").click()
+    heading(page, "This link does not work")
+    sent = answer.value.request.all_headers()
+    assert "agent_fix_setup" in sent["cookie"]  # cookies know no ports: `Sec-Fetch-Site` is what turned it away
+    assert sent["sec-fetch-site"] == "same-site"
+    page.goto(f"{setup.address}/setup")
     fill_in(page, setup.address)
     expect(page.get_by_role("alert")).to_contain_text("GitHub cannot reach")
     fill_in(page, "")
@@ -152,29 +148,13 @@ def test_an_app_without_webhooks(browser: Browser, setup: SetUp, github: Running
     heading(page, "Your App is ready")
     (manifest,) = registrations.manifests
     assert not {"hook_attributes", "default_events"} & manifest.keys()
-    assert "AGENT_FIX_PUBLIC_URL" not in setup.kept()
+    kept = setup.kept()
+    assert "AGENT_FIX_PUBLIC_URL" not in kept
     ground.world.webhooks = False
     ground.world.label(ground.issue, ground.owner, "agent-fix")
-    with serving(setup.state) as address:
-        for _ in range(300):
-            page.goto(address)
-            if page.get_by_role("link", name=TITLE).count():
-                break
-            page.wait_for_timeout(200)
-        expect(page.get_by_role("link", name=TITLE)).to_be_visible()
-    context.close()
-
-
-def test_another_port_of_this_machine_cannot_send_the_form(
-    stranger: BrowserContext, setup: SetUp, other_site: OtherSite
-) -> None:
-    """Cookies know no ports: what turns this away is `Sec-Fetch-Site`."""
-    page = stranger.new_page()
-    page.goto(setup.invitation)
-    page.goto(other_site("127.0.0.1", to=f"{setup.address}/setup", referrer="unsafe-url", name=NAME, address=ADDRESS))
-    with page.expect_response(f"{setup.address}/setup") as answer:
-        page.get_by_role("button").click()
-    heading(page, "This link does not work")
-    sent = answer.value.request.all_headers()
-    assert "agent_fix_setup" in sent["cookie"]
-    assert sent["sec-fetch-site"] == "same-site"
+    ours = {"AGENT_FIX_MODEL": "openai/none", "AGENT_FIX_WEB_TOKEN": TOKEN}
+    with running_server(tmp_path, {**kept, **ours}) as server:
+        server.start("receiver")
+        server.start("publisher")
+        server.wait(lambda: page.goto(server.url) and page.get_by_role("link", name=TITLE).count(), "the job")
+        context.close()
