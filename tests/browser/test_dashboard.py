@@ -9,6 +9,10 @@ from app.web.guard import Password
 from tests.browser.dashboard import GUESSES, Dashboard, OtherSite
 from tests.visiting import TOKEN
 
+HIDE = """hidden => {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
 WORKING, PLANNING, VERIFYING = "seed22", "seed19", "seed18"
 
 
@@ -82,6 +86,11 @@ def test_the_log_grows_and_the_end_is_shown(visitor: BrowserContext, here: Dashb
     expect(page.get_by_text("live")).to_be_visible()
     here.receiving.files.store.say(WORKING, "note", "<b>42</b> tests found")
     expect(page.get_by_text("<b>42</b> tests found")).to_be_visible()
+    page.evaluate(HIDE, True)
+    here.receiving.files.store.say(WORKING, "note", "said while nobody looked")
+    page.evaluate(HIDE, False)
+    expect(page.get_by_text("said while nobody looked")).to_be_visible()
+    assert page.get_by_text("tests found").count() == 1
     here.receiving.files.store.finish(WORKING, "stopped", "It was stopped.", {})
     expect(page.get_by_role("button", name="Stop this job")).to_have_count(0)
     expect(page.locator("#state")).to_have_text(re.compile("stopped"))
