@@ -4,7 +4,8 @@ Everything is parsed in a process of its own, so these functions block: call the
 """
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -15,12 +16,18 @@ from app.tree import Tree
 from app.verify.gates.candidate import Candidate, Delta
 from app.verify.paths import is_test_path
 from app.verify.twins.kinds import kind_of, same_lines
+from app.verify.twins.literals import Literal, telling
 from app.verify.twins.process import Source, decoded, encoded
 from app.verify.twins.versions import bumped, has_version
 
 _PROCESS = SyntaxProcess("app.verify.twins.process", patience=120.0)
 _OTHERS = 6
 _MAX_OTHER = 200_000
+_MAX_SEARCHED = 3_000
+_MAX_SOURCE = 1_000_000
+_MEMBER = r"(?:[.\"'`:]|\b(?:def|func|fn)\s+)({})\b"
+_QUOTED = r"[\"'`]({})[\"'`]"
+_NUMBER = r"(?<![\w.])({})(?![\w.]*\w)"
 _REFUSED = "the changed sources could not be examined: parsing them failed or took too long"
 
 
@@ -80,6 +87,44 @@ def reprint_head(base: Tree, patch: Patch, seed: int) -> Patch | None:
     return patch.model_copy(update={"changes": changes})
 
 
+def additions_only(base: Tree, patch: Patch) -> Patch | None:
+    """The base plus only what the patch adds: new files, new definitions, members and optional parameters, with every
+    body that exists as it was. None where the patch adds nothing of the kind, or nobody here can tell.
+
+    What something that exists may use by itself is no addition but a change: special methods, overriding ones.
+    """
+    deltas = [delta for delta in Candidate(base, patch).deltas if not is_test_path(delta.path) and not _is_link(delta)]
+    sources = [source for source in _sources(deltas) if source.old is not None and source.new is not None]
+    found = _ask("additions", sources, known=[])
+    if found and found["inherited"]:
+        known = _found(base, _MEMBER, found["inherited"], sources)
+        found = _ask("additions", sources, known=sorted(known))
+    made = found["contents"] if found else {}
+    contents = {path: content for path, text in made.items() if (content := decoded(text)) is not None}
+    created = {delta.path: delta.new for delta in deltas if delta.created and delta.new is not None}
+    if not contents and not any(kind_of(path) != "documentation" for path in created):
+        return None
+    return _patch(base, patch, contents | created)
+
+
+def _found(base: Tree, pattern: str, words: Collection[str], sources: Sequence[Source]) -> set[str]:
+    """Those of the words that stand in the base's sources, of the same languages, the way the pattern says."""
+    if not words:
+        return set()
+    languages = {source.language for source in sources}
+    paths = [
+        path
+        for path, entry in base.entries().items()
+        if language_of(path) in languages
+        and entry.size <= _MAX_SOURCE
+        and entry.mode != "120000"
+        and not is_test_path(path)
+    ]
+    compiled = re.compile(pattern.format("|".join(map(re.escape, sorted(words)))).encode("utf-8", "replace"))
+    contents = base.read_many(paths[:_MAX_SEARCHED]).values()
+    return {match.decode("utf-8", "replace") for content in contents for match in compiled.findall(content)}
+
+
 def changed_lines(base: Tree, patch: Patch) -> dict[str, set[int]]:
     """By source file of the head: the executable lines that the patch changed or added.
 
@@ -97,9 +142,24 @@ def watches_tests(base: Tree, patch: Patch) -> tuple[str, ...]:
 
 
 def literal_branches(base: Tree, patch: Patch, texts: Sequence[str]) -> tuple[str, ...]:
-    """`path:line: entered only for …` of each added branch that is entered only for literals of these texts."""
-    found = _ask("special_cases", _sources(Candidate(base, patch).deltas), texts=list(texts))
-    return (_REFUSED,) if found is None else tuple(found)
+    """`path:line: entered only for …` of each added branch that is entered only for literals of these texts.
+
+    Literals that the sources of the base have too are the program's own vocabulary.
+    """
+    sources = _sources(Candidate(base, patch).deltas)
+    found = _ask("special_cases", sources, texts=list(texts))
+    if found is None:
+        return (_REFUSED,)
+    cases = [(path, line, [Literal(*each) for each in literals]) for path, line, literals in found]
+    numbers, words = (
+        {each.text for *_, found in cases for each in found if each.number is kind} for kind in (True, False)
+    )
+    known = _found(base, _QUOTED, words, sources) | _found(base, _NUMBER, numbers, sources)
+    return tuple(
+        f"{path}:{line}: entered only for {', '.join(each.text for each in literals)}"
+        for path, line, literals in cases
+        if telling(literals, known)
+    )
 
 
 def _ask(question: str, sources: Iterable[Source], **options: Any) -> Any:
@@ -159,9 +219,11 @@ def _versions(base: Tree, patch: Patch, noisy: dict[str, bytes]) -> dict[str, by
 
 
 def _patch(base: Tree, patch: Patch, contents: dict[str, bytes]) -> Patch:
-    entries = base.entries()
+    modes = {path: entry.mode for path, entry in base.entries().items()} | {
+        each.path: each.mode for each in patch.changes
+    }
     changes = [
-        FileChange(path=path, mode="100755" if entries[path].mode == "100755" else "100644", content=content)
+        FileChange(path=path, mode="100755" if modes[path] == "100755" else "100644", content=content)
         for path, content in sorted(contents.items())
     ]
     return Patch(base=patch.base, changes=tuple(changes))

@@ -1,7 +1,7 @@
 """Branches that a patch adds only for the literals that an issue or a test names: special cases instead of a fix."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from tree_sitter import Node, Tree
@@ -40,33 +40,37 @@ _PATTERNS = frozenset(
 _BODIES = re.compile(r"statement|block|then|body|expression_statement|clause")
 
 
-class _Literal(NamedTuple):
+class Literal(NamedTuple):
     text: str
     number: bool
 
 
 def literal_conditions(
-    language: str, old: bytes | None, new: bytes, texts: Sequence[str], known: str
-) -> list[tuple[int, str]]:
-    """(line, literals) of each added condition that only literals fulfil of which the texts have all.
-
-    Literals that stand in `known`, the sources as they were, are the program's own vocabulary.
-    """
+    language: str, old: bytes | None, new: bytes, texts: Sequence[str]
+) -> list[tuple[int, list[Literal]]]:
+    """(line, literals) of each added condition that only literals fulfil of which the texts have all."""
     rows = added_rows(old or b"", new)
 
-    def examine(tree: Tree) -> list[tuple[int, str]]:
-        found: dict[int, str] = {}
+    def examine(tree: Tree) -> list[tuple[int, list[Literal]]]:
+        found: dict[int, list[Literal]] = {}
         for node in _conditions(tree.root_node):
             literals = _pattern(node, new) if node.type in _PATTERNS else _admitted(node, new)
             last = node.start_point[0] if node.type in _PATTERNS else node.end_point[0]
             if not literals or rows.isdisjoint(range(node.start_point[0], last + 1)):
                 continue
-            if _telling(literals, known) and all(_mentioned(each, texts) for each in literals):
-                told = ", ".join(sorted({each.text for each in literals}))
-                found.setdefault(node.start_point[0] + 1, told)
+            if all(_mentioned(each, texts) for each in literals):
+                found.setdefault(node.start_point[0] + 1, sorted(set(literals)))
         return sorted(found.items())
 
     return grammars.with_tree(language, new, examine, max_bytes=MAX_BYTES, seconds=SECONDS) or []
+
+
+def telling(literals: Sequence[Literal], known: Collection[str]) -> bool:
+    """Whether one of them is none of the program's own vocabulary, or several numbers have to come together."""
+    strange = [each for each in literals if each.text not in known]
+    if any(each.text not in _ORDINARY if each.number else len(each.text.strip()) >= _MIN_STRING for each in strange):
+        return True
+    return len({each.text for each in strange if each.number} - {"0", "1", "-1"}) > 1
 
 
 def _conditions(root: Node) -> Iterator[Node]:
@@ -84,7 +88,7 @@ def _operator(node: Node) -> str:
     return " ".join(between)
 
 
-def _admitted(node: Node, content: bytes) -> list[_Literal] | None:
+def _admitted(node: Node, content: bytes) -> list[Literal] | None:
     """The literals without which the condition is not fulfilled; None where it can be without any."""
     if node.type == "parenthesized_expression" and node.named_child_count == 1:
         return _admitted(node.named_children[0], content)
@@ -93,7 +97,7 @@ def _admitted(node: Node, content: bytes) -> list[_Literal] | None:
     return _compared(node, content) if node.type in _COMPARISONS and node.named_child_count == 2 else None
 
 
-def _compared(node: Node, content: bytes) -> list[_Literal] | None:
+def _compared(node: Node, content: bytes) -> list[Literal] | None:
     operator, sides = _operator(node), node.named_children
     if operator in _ALL:
         found = [_admitted(side, content) for side in sides]
@@ -104,7 +108,7 @@ def _compared(node: Node, content: bytes) -> list[_Literal] | None:
     return right if left is None else left if right is None else None
 
 
-def _asked(call: Node, content: bytes) -> list[_Literal] | None:
+def _asked(call: Node, content: bytes) -> list[Literal] | None:
     """The literals of `x.startswith("a")`, `["a"].includes(x)`, `strings.HasPrefix(x, "a")`."""
     arguments = call.child_by_field_name("arguments")
     if arguments is None or not _ASKING.search(content[call.start_byte : arguments.start_byte].rstrip()):
@@ -120,29 +124,29 @@ def _asked(call: Node, content: bytes) -> list[_Literal] | None:
     return [literal for value in values if value for literal in value] or None
 
 
-def _literals(node: Node, content: bytes) -> list[_Literal] | None:
+def _literals(node: Node, content: bytes) -> list[Literal] | None:
     """What a literal, or a collection of nothing but literals, consists of; None for everything else."""
     text = content[node.start_byte : node.end_byte].decode("utf-8", "replace")
     if node.type in _NOTHING:
         return []
     if node.type in _NUMBERS:
-        return [_Literal(text, number=True)]
+        return [Literal(text, number=True)]
     if node.type in _STRINGS and not any("interpolation" in child.type for child in node.children):
-        return [_Literal(text.lstrip("rbuRBU").strip("\"'`"), number=False)]
+        return [Literal(text.lstrip("rbuRBU").strip("\"'`"), number=False)]
     if node.type in _WRAPPED and node.named_child_count:
         parts = [_literals(child, content) for child in node.named_children]
         sign = "-" if text.startswith("-") else ""
         return (
             None
             if None in parts
-            else [_Literal(sign + each.text, each.number) for part in parts if part for each in part]
+            else [Literal(sign + each.text, each.number) for part in parts if part for each in part]
         )
     return None
 
 
-def _pattern(node: Node, content: bytes) -> list[_Literal]:
+def _pattern(node: Node, content: bytes) -> list[Literal]:
     """The literals of a pattern that has nothing else: no name, no wildcard."""
-    found: list[_Literal] = []
+    found: list[Literal] = []
     waiting = [child for child in node.named_children if not _BODIES.search(child.type)]
     while waiting:
         child = waiting.pop()
@@ -156,23 +160,7 @@ def _pattern(node: Node, content: bytes) -> list[_Literal]:
     return found
 
 
-def _telling(literals: Sequence[_Literal], known: str) -> bool:
-    """Whether one of them is not just vocabulary, or several numbers have to come together."""
-    strange = [each for each in literals if not _is_known(each, known)]
-    if any(each.text not in _ORDINARY if each.number else len(each.text.strip()) >= _MIN_STRING for each in strange):
-        return True
-    return len({each.text for each in literals if each.number} - {"0", "1", "-1"}) > 1
-
-
-def _is_known(literal: _Literal, known: str) -> bool:
-    return (
-        _mentioned(literal, [known])
-        if literal.number
-        else any(f"{quote}{literal.text}{quote}" in known for quote in "\"'`")
-    )
-
-
-def _mentioned(literal: _Literal, texts: Sequence[str]) -> bool:
+def _mentioned(literal: Literal, texts: Sequence[str]) -> bool:
     if not literal.text:
         return False
     if not literal.number:

@@ -8,7 +8,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from app.syntax_process import answer_requests
-from app.verify.twins import lines, literals, python, trees, watching
+from app.verify.twins import additions as tree_additions
+from app.verify.twins import lines, literals, python, python_additions, trees, watching
 
 _DEPTH = 20_000
 """Of Python's own recursion; the stack of the process is made for it."""
@@ -74,6 +75,22 @@ def reprint(sources: Sequence[Source], options: Mapping[str, Any]) -> dict[str, 
     return made
 
 
+def additions(sources: Sequence[Source], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Each old version with what is new in it; and the new members that something may already use by their names."""
+    made: dict[str, str | None] = {}
+    inherited: set[str] = set()
+    known = frozenset(options["known"])
+    for source in sources:
+        if source.old is not None and source.new is not None:
+            if source.language == "python":
+                content, members = python_additions.with_additions(source.path, source.old, source.new, known)
+            else:
+                content, members = tree_additions.with_additions(source.language, source.old, source.new, known)
+            inherited |= members
+            made |= {source.path: encoded(content)} if content is not None else {}
+    return {"contents": made, "inherited": sorted(inherited)}
+
+
 def changed(sources: Sequence[Source], _options: Mapping[str, Any]) -> dict[str, list[int]]:
     """Executable lines of each new version that differ; those of an import only where there are no others."""
     found = {
@@ -98,19 +115,18 @@ def watches(sources: Sequence[Source], _options: Mapping[str, Any]) -> list[str]
     return [*found[: watching.MAX_FINDINGS], *([f"and {left} more"] if left > 0 else [])]
 
 
-def special_cases(sources: Sequence[Source], options: Mapping[str, Any]) -> list[str]:
-    """`path:line: entered only for …` for every added condition that only literals of the texts fulfil."""
-    known = "\n".join((source.old or b"").decode("utf-8", "replace") for source in sources)
+def special_cases(sources: Sequence[Source], options: Mapping[str, Any]) -> list[Any]:
+    """(path, line, literals) of every added condition that only literals of the texts fulfil."""
     return [
-        f"{source.path}:{line}: entered only for {told}"
+        (source.path, line, found)
         for source in sources
         if source.new is not None
-        for line, told in literals.literal_conditions(source.language, source.old, source.new, options["texts"], known)
+        for line, found in literals.literal_conditions(source.language, source.old, source.new, options["texts"])
     ]
 
 
 QUESTIONS: Mapping[str, Callable[[Sequence[Source], Mapping[str, Any]], Any]] = {
-    function.__name__: function for function in (unchanged, noise, reprint, changed, watches, special_cases)
+    function.__name__: function for function in (unchanged, noise, reprint, additions, changed, watches, special_cases)
 }
 
 
