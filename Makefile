@@ -39,13 +39,13 @@ chaos: install
 	$(BIN)/pytest -n $(CORES) tests/chaos --full
 
 runners: install
-	$(BIN)/pytest -n $(CORES) tests/integration/test_outside_agents.py --full
+	$(BIN)/pytest -n $(CORES) tests/e2e/test_external_agents.py --full
 
 sandboxes: install
-	$(BIN)/pytest -n $(CORES) --dist loadgroup --full tests/contract/test_sandbox.py tests/containers tests/e2b tests/test_srt.py
+	$(BIN)/pytest -n $(CORES) --dist loadgroup --full tests/contract/test_sandbox.py tests/integration/sandbox/containers tests/integration/sandbox/e2b tests/integration/sandbox/test_srt.py
 
 action: install
-	$(BIN)/pytest --full tests/integration/test_action.py tests/integration/test_templates.py tests/test_workflows.py tests/test_action_papers.py
+	$(BIN)/pytest --full tests/e2e/test_action.py tests/e2e/test_workflow_templates.py tests/unit/action/test_workflows.py tests/unit/action/test_action_files.py
 
 docs: install .venv/.docs
 	$(BIN)/python -m docs.generate --check

@@ -21,11 +21,11 @@ from typing import Any
 
 from bench.endpoint import Stopwatch
 from bench.table import Row, render
-from tests.acting import Acted, Workflow
-from tests.emulate.github import EmulatedGitHub, Repository, emulated_github
-from tests.fakes.openai_endpoint import Received, Reply, error
-from tests.integration.test_action import labelled, said
-from tests.integration.test_conversation import PROJECT
+from tests.e2e.test_action import labelled, said
+from tests.e2e.test_conversation import PROJECT
+from tests.support.act_runner import ActResult, ActWorkflow
+from tests.support.emulate.github import EmulatedGitHub, Repository, emulated_github
+from tests.support.openai_endpoint import ReceivedRequest, Reply, error
 
 AIMS = {"cold": 10.0, "cached": 3.0}
 STEPS = ("Build the environment", "Restore the environment", "Make ready", "Receive", "Keep the environment")
@@ -35,12 +35,12 @@ NOTHING_ASKED = "I can see that too."
 class Refusing(Stopwatch):
     """Notes when the first request arrives, and has no more to do with it: so that the workflow ends by itself."""
 
-    def take(self, received: Received) -> Reply:
+    def take(self, received: ReceivedRequest) -> Reply:
         super().take(received)
         return error(401, "This is a bench.")
 
 
-class Timed(Workflow):
+class Timed(ActWorkflow):
     """A workflow whose environment is made and kept in earnest, in one place for all of them."""
 
     def __init__(self, place: Path, repository: str, inputs: Mapping[str, str], archive: Path) -> None:
@@ -97,7 +97,7 @@ class Site:
             raise SystemExit(acted.log)
         return durations(acted.log)
 
-    def _act(self, event: str, payload: Mapping[str, Any], keys: Mapping[str, str]) -> tuple[Timed, Acted]:
+    def _act(self, event: str, payload: Mapping[str, Any], keys: Mapping[str, str]) -> tuple[Timed, ActResult]:
         place = self._place / str(next(self._numbers))
         given = {"model": "openai/bench", "model-keys": "${{ secrets.MODEL_KEYS }}"}
         workflow = Timed(place, self._repository.full_name, given, self.archive)

@@ -11,7 +11,7 @@ from bench import memory, start, steps, tokens, workspaces
 from bench.ground import Command, Ground
 from bench.installs import MINI
 from bench.table import Row, render
-from tests.fakes.recording import Recording, edit
+from tests.support.recorded_answers import RecordedAnswers, edit
 
 PARTS = {
     "start": start.measure,
@@ -48,7 +48,7 @@ def measure(ground: Ground, repeat: int, only: str | None, mini: Path | None) ->
 
 def warm(ground: Ground) -> None:
     """A whole job, as somebody who uses this repository for the second time has done one."""
-    recording = Recording().plan().turn("Edit.", edit("money.py", "VERSION = 0", "VERSION = 1")).submit("Done.")
+    recording = RecordedAnswers().plan().turn("Edit.", edit("money.py", "VERSION = 0", "VERSION = 1")).submit("Done.")
     model = f"recorded/{recording.submit('Done.').save(ground.root / 'warm.jsonl')}"
     Command(ground.fix("--model", model), ground.environment).end(0, 20, 21)
 

@@ -7,11 +7,11 @@ from pathlib import PurePosixPath
 from time import monotonic
 from typing import Any
 
-from app.model.tokens import count_text
+from app.llm.tokens import count_text
 from bench.dialect import Offered, call
 from bench.endpoint import Turn
 from bench.script import Move
-from tests.fakes.openai_endpoint import OpenAIEndpoint, Received, Reply, error
+from tests.support.openai_endpoint import OpenAIEndpoint, ReceivedRequest, Reply, error
 
 PLAN = {"summary": "Let both end the clause.", "hypotheses": ["a fixed list"], "steps": ["test", "fix", "test"]}
 SUMMARY = "Work so far: the lists of keywords were extended, tests were added beside the old ones and pass. " * 12
@@ -136,7 +136,7 @@ class Play:
         move = self.moves[min(self._asked, len(self.moves) - 1)]
         self._asked += 1
         name, arguments = call(move, Offered.of(body), self.root)
-        return Turn(move.say, [(f"call-{self._asked}", name, arguments)])
+        return Turn(move.report, [(f"call-{self._asked}", name, arguments)])
 
     @property
     def done(self) -> bool:
@@ -161,7 +161,7 @@ class Stage(OpenAIEndpoint):
         self._plays[name] = play
         return self.url.removesuffix("/v1") + f"/{name}/v1"
 
-    def take(self, received: Received) -> Reply:
+    def take(self, received: ReceivedRequest) -> Reply:
         name = received.path.strip("/").partition("/v1")[0]
         play = self._plays.get(name)
         if play is None:

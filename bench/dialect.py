@@ -41,7 +41,7 @@ def call(move: Move, offered: Offered, root: PurePosixPath) -> tuple[str, str]:
     schema = offered.tools[name]
     for wanted in schema.get("required", []):
         if wanted not in arguments:
-            arguments[wanted] = _FILLED.get(wanted) or move.say
+            arguments[wanted] = _FILLED.get(wanted) or move.report
     return name, json.dumps(arguments, ensure_ascii=False)
 
 

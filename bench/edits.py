@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.edits.corpus import Case, Source
-from tests.edits.judge import Judgement, judge
-from tests.edits.kinds import CLEAN, HOPELESS, KINDS, RECOVERABLE, cases
-from tests.edits.samples import SAMPLES
+from tests.support.edits.corpus import Case, Source
+from tests.support.edits.judge import EditJudgement, judge
+from tests.support.edits.kinds import CLEAN, HOPELESS, KINDS, RECOVERABLE, cases
+from tests.support.edits.samples import SAMPLES
 
 AIMS = {CLEAN: 99.5, RECOVERABLE: 97.0}
 OWN = Path(__file__).parents[1]
@@ -48,7 +48,7 @@ def main() -> None:
             print(f"\n--- {case.source.name}: {verdict.fate}: {verdict.why}\n{case.old}\n=>\n{case.new}")
 
 
-def table(judged: Sequence[tuple[Case, Judgement]]) -> str:
+def table(judged: Sequence[tuple[Case, EditJudgement]]) -> str:
     """Counts and shares by kind and group; `wrong` is an edit at another place than was meant."""
     rows = [f"{'kind':<34} {'cases':>6} {'applied':>8} {'refused':>8} {'wrong':>6} {'share':>8}"]
     for group in (CLEAN, RECOVERABLE, HOPELESS):
@@ -60,7 +60,7 @@ def table(judged: Sequence[tuple[Case, Judgement]]) -> str:
     return "\n".join(rows)
 
 
-def _row(name: str, verdicts: Sequence[Judgement]) -> str:
+def _row(name: str, verdicts: Sequence[EditJudgement]) -> str:
     count = Counter(verdict.fate for verdict in verdicts)
     share = 100 * count["applied"] / len(verdicts) if verdicts else 0.0
     return (

@@ -7,7 +7,7 @@ from threading import Event
 from time import monotonic
 from typing import Any
 
-from tests.fakes.openai_endpoint import OpenAIEndpoint, Received, Reply, answer
+from tests.support.openai_endpoint import OpenAIEndpoint, ReceivedRequest, Reply, answer
 
 MODEL = "openai/bench"
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
@@ -40,7 +40,7 @@ class Counting(OpenAIEndpoint):
         self._play = play
         self.characters: list[int] = []
 
-    def take(self, received: Received) -> Reply:
+    def take(self, received: ReceivedRequest) -> Reply:
         body = received.body
         self.characters.append(_characters(body.get("messages")) + _characters(body.get("tools")))
         return self._play(body).reply(streamed=bool(body.get("stream")))
@@ -62,7 +62,7 @@ class Stopwatch(OpenAIEndpoint):
         self._arrived = Event()
         self._at = 0.0
 
-    def take(self, received: Received) -> Reply:
+    def take(self, received: ReceivedRequest) -> Reply:
         if not self._arrived.is_set():
             self._at = monotonic()
             self._arrived.set()

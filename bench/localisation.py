@@ -22,11 +22,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a script: the checkout it lies in, and no other
 
-from app.context.history import MAX_COMMITS, Change, read_log
-from app.context.index import Index
-from app.context.rank import locate
-from app.gitcommand import Git, GitError
-from app.gitstore import GitStore, log
+from app.repo.git_command import Git, GitError
+from app.repo.git_store import GitStore, log
+from app.repo.index.commit_history import MAX_COMMITS, CommitChange, read_log
+from app.repo.index.file_index import CodeIndex
+from app.repo.index.ranking import locate
 
 TOPS = (1, 5, 10, 20)
 WRITTEN, MASKED = "issues as they were written", "paths masked in the text"
@@ -90,7 +90,7 @@ class Bench:
             tree = GitStore(git_dir).tree(commit)
             changes = _history(git_dir, commit) if self.history else []
             started = perf_counter()
-            index = Index.build(tree, self.cache / repo.replace("/", "+"))
+            index = CodeIndex.build(tree, self.cache / repo.replace("/", "+"))
         except (GitError, OSError):
             self.unreachable.append(instance["instance_id"])
             return
@@ -101,7 +101,9 @@ class Bench:
             text = instance["problem_statement"]
             self._ask(index, masked(text) if form == MASKED else text, changes, instance["gold_files"], figures)
 
-    def _ask(self, index: Index, text: str, changes: list[Change], gold: Sequence[str], figures: Figures) -> None:
+    def _ask(
+        self, index: CodeIndex, text: str, changes: list[CommitChange], gold: Sequence[str], figures: Figures
+    ) -> None:
         started = perf_counter()
         ranked = locate(index, text, history=changes)
         figures.query.append(perf_counter() - started)
@@ -118,7 +120,7 @@ def _git_dir(path: Path) -> Path:
     return path / ".git" if (path / ".git").is_dir() else path
 
 
-def _history(git_dir: Path, commit: str) -> list[Change]:
+def _history(git_dir: Path, commit: str) -> list[CommitChange]:
     return list(read_log(log(Git(f"--git-dir={git_dir}"), commit, MAX_COMMITS)))
 
 

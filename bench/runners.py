@@ -12,12 +12,12 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 
-from app.runners.recipe import built_in
+from app.agent.external.recipe import built_in
 from bench.endpoint import MODEL
 from bench.ground import Command, Ground
 from bench.memory import family
 from bench.table import Row, render
-from tests.fakes.shell_mind import ShellMind
+from tests.support.shell_model import ShellModel
 
 NATIVE = "native"
 LOOK_SECONDS = 0.1
@@ -35,7 +35,7 @@ LOOKS = tuple(f"sed -n '{line},{line + 4}p' money.py; python3 -m unittest" for l
 HAND_IN = f"cat > /tmp/submission.json <<'EOF'\n{json.dumps(SUBMISSION)}\nEOF"
 
 
-class Mind(ShellMind):
+class Mind(ShellModel):
     """The same commands for all; our own runner hands in with a tool of its own, not with a file."""
 
     def _said(self, body: Mapping[str, Any]) -> tuple[str, list[tuple[str, str, str]]]:

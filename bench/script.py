@@ -57,7 +57,7 @@ Act = Bash | View | Edit | Finish
 class Move:
     """What the model says in one answer, and the one thing it does."""
 
-    say: str
+    report: str
     act: Act
 
 

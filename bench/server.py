@@ -19,10 +19,10 @@ from time import perf_counter, sleep
 import httpx
 
 from bench.memory import megabytes
-from tests.deliveries import SECRET
-from tests.fakes.github.gate import APP_ID, app_key
-from tests.fakes.github.ground import Ground, make_ground, served
-from tests.fakes.github.webhooks import Hooks
+from tests.support.github.authentication import APP_ID, app_key
+from tests.support.github.fake import FakeGitHubSetup, make_fake_github, served
+from tests.support.github.webhooks import Hooks
+from tests.support.webhook_requests import SECRET
 
 PATIENCE = 60.0
 QUIET = 8.0
@@ -48,7 +48,7 @@ def serving(place: Path, github: str) -> Iterator[tuple[subprocess.Popen[str], s
     environment |= {f"AGENT_FIX_{name}": value for name, value in ours.items()}
     began, log = perf_counter(), place / "log"
     with log.open("w") as sink:
-        words = [sys.executable, "-I", "-m", "app.cli", "serve"]
+        words = [sys.executable, "-I", "-m", "app", "serve"]
         process = subprocess.Popen(words, env=environment, cwd=place, stdout=subprocess.PIPE, stderr=sink, text=True)
     try:
         address = next(line.split()[1].removesuffix("/webhook") for line in process.stdout or () if "/webhook" in line)
@@ -78,7 +78,7 @@ def memory_alone(pid: int) -> float:
     return int(status.partition("VmRSS:")[2].split()[0]) / 1_024
 
 
-async def seconds_to_eyes(ground: Ground, address: str) -> float:
+async def seconds_to_eyes(ground: FakeGitHubSetup, address: str) -> float:
     """From the label to the reaction's arrival at GitHub, the webhook's way included."""
     issue = ground.world.open_issue(ground.repo, ground.owner, "Another one", "It breaks.")
     async with httpx.AsyncClient(base_url=address, timeout=PATIENCE) as client:
@@ -99,7 +99,7 @@ def measure(labels: int) -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory(prefix="agent-fix-bench-") as root:
         place = Path(root)
         (place / "github").mkdir()
-        ground = make_ground(place / "github")
+        ground = make_fake_github(place / "github")
         with served(ground.github) as github, serving(place, github) as (process, address, took):
             figures["all roles ready, s"] = [took]
             sleep(5.0)

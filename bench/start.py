@@ -10,7 +10,7 @@ from bench import mini as peers
 from bench.endpoint import MODEL, Stopwatch
 from bench.ground import COMMAND, Command, Ground, Spent, spent
 from bench.table import Row
-from tests.fakes.recording import Recording
+from tests.support.recorded_answers import RecordedAnswers
 
 KILLED = -signal.SIGKILL
 IMPORT = (sys.executable, "-c", "import litellm")
@@ -18,7 +18,7 @@ IMPORT = (sys.executable, "-c", "import litellm")
 
 def measure(ground: Ground, repeat: int, mini: Path | None) -> list[Row]:
     """On a warm state: a job of this repository was done before."""
-    recording = Recording().plan().save(ground.root / "plan.jsonl")
+    recording = RecordedAnswers().plan().save(ground.root / "plan.jsonl")
     rounds: list[tuple[Callable[[], Spent], list[Spent]]] = [
         (partial(spent, (str(COMMAND), "--help"), ground.environment), []),
         (partial(spent, IMPORT, ground.environment), []),

@@ -10,11 +10,11 @@ from time import monotonic
 
 from app.jobs.store import JobStore
 from app.jobs.tables import sqlite_engine
-from app.sandbox.base import Spec
-from app.sandbox.bubblewrap import BubblewrapProvider
+from app.sandbox.base import SandboxSpec
+from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from bench.ground import Command, Ground, Spent
 from bench.table import Row
-from tests.fakes.recording import Call, Recording, bash, call, edit
+from tests.support.recorded_answers import Call, RecordedAnswers, bash, call, edit
 
 STEPS, FEW = 40, 4
 LONG, AROUND = (50, 200, 500), 20
@@ -54,7 +54,7 @@ def measure(ground: Ground, repeat: int, _mini: Path | None) -> list[Row]:
 
 
 def _recorded(ground: Ground, steps: int) -> Path:
-    recording = Recording()
+    recording = RecordedAnswers()
     for step in range(steps):
         recording.turn("Go on.", list(TOOLS.values())[step % len(TOOLS)](step))
     return recording.save(ground.root / f"steps-{steps}.jsonl")
@@ -79,14 +79,16 @@ def _job(ground: Ground, recording: Path, steps: int) -> Spent:
 def _durations(ground: Ground) -> Sequence[float]:
     """Seconds from turn to turn of the newest job, from its log."""
     store = JobStore(sqlite_engine(ground.state / "agent-fix.db"), lambda: datetime.now(UTC))
-    begun = [said.at for said in store.said(store.newest(1)[0].job.id) if said.kind == "step"]
+    begun = [said.at for said in store.progress_since(store.newest(1)[0].job.id) if said.kind == "step"]
     store.engine.dispose()
     return [(after - before).total_seconds() for before, after in pairwise(begun)]
 
 
 async def _sandboxed(root: Path, times: int = 20) -> list[float]:
     """Milliseconds of `true`, one after the other."""
-    sandbox = await BubblewrapProvider(root / "sandboxes", caches=root / "caches").open(Spec("bench", lambda _: None))
+    sandbox = await BubblewrapProvider(root / "sandboxes", caches=root / "caches").open(
+        SandboxSpec("bench", lambda _: None)
+    )
     taken = []
     for _ in range(times):
         begun = monotonic()

@@ -98,7 +98,7 @@ def receiving(state: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
             "AGENT_FIX_WEBHOOK_SECRET": SECRET,
             "AGENT_FIX_WEB_TOKEN": "a-token-of-the-bench",
         }
-        words = ("-I", "-m", "app.cli", "serve", "--role", "receiver", "--listening", str(door.fileno()))
+        words = ("-I", "-m", "app", "serve", "--role", "receiver", "--listening", str(door.fileno()))
         process = subprocess.Popen(
             [sys.executable, *words], env=environment, cwd=state, pass_fds=(door.fileno(),), stderr=subprocess.PIPE
         )

@@ -12,21 +12,21 @@ from time import monotonic
 
 from e2b import AsyncSandbox
 
-from app.errors import AgentFixError
-from app.sandbox.base import SandboxProvider, Setup, Spec
-from app.sandbox.bubblewrap import BubblewrapProvider
+from app.core.errors import AgentFixError
+from app.sandbox.base import SandboxProvider, SandboxSpec, SetupPlan
+from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.sandbox.e2b.provider import E2BProvider
 from app.sandbox.srt.provider import SrtProvider
 from bench.ground import Ground
 from bench.table import Row
-from tests.containers.engines import end_engines, obtained
-from tests.containers.engines import provider as container_provider
-from tests.e2b.server import LocalE2B, local_e2b
-from tests.sandbox_runtime import obtained_srt
+from tests.support.containers.engines import end_engines, obtained
+from tests.support.containers.engines import provider as container_provider
+from tests.support.e2b.server import LocalE2B, local_e2b
+from tests.support.sandbox_runtime import obtained_srt
 
 FILES, CONTENT = 500, b"x" * 2_000
 """Of the tree that is written into each workspace."""
-SETUP = Setup(("mkdir -p /env/bin && cp /bin/true /env/bin/tool",), key="bench")
+SETUP = SetupPlan(("mkdir -p /env/bin && cp /bin/true /env/bin/tool",), key="bench")
 AIM_BUBBLEWRAP = 0.1
 AIM_BEYOND_CREATE = 0.15
 
@@ -119,7 +119,7 @@ async def _measured(make: Make, create: Callable[[], Awaitable[None]] | None, ro
             provider = make(place)
             for among, key in ((taken.cold, "first"), (taken.warm, "next"), (taken.again, "next")):
                 among.append(await _opened(provider, _spec(f"{key}-{turn}")))
-            taken.empty.append(await _opened(provider, Spec(f"empty-{turn}", lambda _: None, SETUP)))
+            taken.empty.append(await _opened(provider, SandboxSpec(f"empty-{turn}", lambda _: None, SETUP)))
             taken.files.append(await asyncio.to_thread(_written, place / "files"))
             for key in ("first", "next", "empty"):
                 await (await provider.open(_spec(f"{key}-{turn}"))).destroy()
@@ -130,7 +130,7 @@ async def _measured(make: Make, create: Callable[[], Awaitable[None]] | None, ro
     return taken
 
 
-async def _opened(provider: SandboxProvider, spec: Spec) -> float:
+async def _opened(provider: SandboxProvider, spec: SandboxSpec) -> float:
     begun = monotonic()
     sandbox = await provider.open(spec)
     seconds = monotonic() - begun
@@ -145,8 +145,8 @@ def _written(tree: Path) -> float:
     return monotonic() - begun
 
 
-def _spec(key: str) -> Spec:
-    return Spec(key, _fill, SETUP)
+def _spec(key: str) -> SandboxSpec:
+    return SandboxSpec(key, _fill, SETUP)
 
 
 def _fill(tree: Path) -> None:

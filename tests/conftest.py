@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.containers.engines import end_engines
+from tests.support.containers.engines import end_engines
 
 UNTESTED = re.compile(r"\bNOT (?:TESTED|checked)\b")
 """In the reason of a test that is skipped for want of a part."""

@@ -5,11 +5,11 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from app.model.base import ToolSpec
+from app.llm.base import ToolSpec
 
 MAX_TIMEOUT = 1_800
 DEFAULT_TIMEOUT = 120
-MOST_LESSONS, MAX_LESSON = 3, 600
+MAX_LESSONS, MAX_LESSON = 3, 600
 
 
 def _writable(text: str) -> str:
@@ -34,7 +34,7 @@ def _lessons(value: object) -> tuple[str, ...]:
     items = value if isinstance(value, list | tuple) else [value]
     texts = [": ".join(map(str, item.values())) if isinstance(item, dict) else item for item in items]
     fit = (text for text in texts if isinstance(text, str) and text.strip() and len(text) <= MAX_LESSON)
-    return tuple(text.encode("utf-8", "replace").decode().replace("\0", "") for text in fit)[:MOST_LESSONS]
+    return tuple(text.encode("utf-8", "replace").decode().replace("\0", "") for text in fit)[:MAX_LESSONS]
 
 
 Text = Annotated[str, AfterValidator(_writable)]
@@ -60,7 +60,7 @@ class Action(BaseModel, ABC):
         """What the action is about, for one line of a log."""
 
 
-class Bash(Action):
+class BashAction(Action):
     tool = "bash"
     about = (
         "Execute a command with bash in /workspace. Every command is a new shell: directory, variables and background "
@@ -76,7 +76,7 @@ class Bash(Action):
         return self.command
 
 
-class View(Action):
+class ViewAction(Action):
     tool = "view"
     about = "Show a file with line numbers (whole, or lines start to end), or list a directory, two levels deep."
     path: Path
@@ -90,7 +90,7 @@ class View(Action):
         return f"{self.path}:{self.start}-{self.end or ''}"
 
 
-class Edit(Action):
+class EditAction(Action):
     tool = "edit"
     about = (
         "Replace old_text by new_text in a file. old_text must be in the file exactly once: copy it with its "
@@ -106,7 +106,7 @@ class Edit(Action):
         return self.path
 
 
-class Write(Action):
+class WriteAction(Action):
     tool = "write"
     about = "Create a file, or replace all of it. Missing directories are made. For small changes use edit."
     changes_files = True
@@ -118,7 +118,7 @@ class Write(Action):
         return self.path
 
 
-class Search(Action):
+class SearchAction(Action):
     tool = "search"
     about = (
         "Find text in the files of /workspace, or files by name (`*.toml`, `money.py`). Literal first, then as a "
@@ -131,7 +131,7 @@ class Search(Action):
         return self.query
 
 
-class Submit(Action):
+class SubmitAction(Action):
     tool = "submit"
     about = (
         "Hand in the work; the only call of its turn. It is verified independently: on failure you get the facts and "
@@ -160,7 +160,9 @@ class Submit(Action):
         return self.summary
 
 
-ACTIONS: dict[str, type[Action]] = {kind.tool: kind for kind in (Bash, View, Edit, Write, Search, Submit)}
+ACTIONS: dict[str, type[Action]] = {
+    kind.tool: kind for kind in (BashAction, ViewAction, EditAction, WriteAction, SearchAction, SubmitAction)
+}
 
 
 def specs() -> tuple[ToolSpec, ...]:

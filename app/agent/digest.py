@@ -4,20 +4,20 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
-from app.agent.turn import Checkpoint, Observation, Step
-from app.agent.words import remembered
-from app.model.base import ToolCall
+from app.agent.step import Checkpoint, Observation, Step
+from app.agent.user_messages import remembered_messages
+from app.llm.base import ToolCall
 
 _WIDTHS = (160, 100, 60)
 """Characters of what was said and of what was done: the more turns, the fewer of each."""
-_LONGEST_OUTCOME = 160
-_LONGEST_VERDICT = 120
-_MOST_MENTIONS = 30
-_MOST_FAILING = 20
-_MOST_ERRORS = 8
-_LONGEST_ERROR = 160
-_LONGEST_REJECTION = 1_500
-_SMALLEST_PART = 80
+_MAX_OUTCOME_LENGTH = 160
+_MAX_VERDICT_LENGTH = 120
+_MAX_MENTIONS = 30
+_MAX_FAILING = 20
+_MAX_ERRORS = 8
+_MAX_ERROR_LENGTH = 160
+_MAX_REJECTION_LENGTH = 1_500
+_MIN_PART = 80
 _MENTION = re.compile(r"(?<![\w/.-])((?:[\w.-]+/)*[\w-]+\.[a-zA-Z]\w{0,4}):(\d+)")
 _FAILING = re.compile(
     r"""
@@ -42,11 +42,11 @@ _VERDICT = re.compile(
 _TARGETS = ("command", "path", "query", "summary")
 
 
-def digest(steps: Sequence[Step], room: int) -> str:
-    """The old turns in at most `room` characters; where they do not fit, the oldest lines are left out and counted."""
-    said = remembered(steps, room // 3)
-    facts = _facts(steps, room // 2)
-    left = room - len(facts) - len(said) - 200
+def digest(steps: Sequence[Step], space: int) -> str:
+    """The old turns in at most `space` characters; where they do not fit, the oldest lines are left out and counted."""
+    said = remembered_messages(steps, space // 3)
+    facts = _facts(steps, space // 2)
+    left = space - len(facts) - len(said) - 200
     lines = _fitting(steps, left)
     kept: list[str] = []
     for line in reversed(lines):
@@ -57,25 +57,25 @@ def digest(steps: Sequence[Step], room: int) -> str:
     dropped = len(lines) - len(kept)
     head = [f"(… the first {dropped:,} lines are left out)"] if dropped else []
     turns = "Turns until now, one line for each call:\n" + "\n".join([*head, *reversed(kept)])
-    return "\n\n".join(filter(None, (said, turns, facts)))[: max(room, 0)]
+    return "\n\n".join(filter(None, (said, turns, facts)))[: max(space, 0)]
 
 
-def _facts(steps: Sequence[Step], room: int) -> str:
+def _facts(steps: Sequence[Step], space: int) -> str:
     """What is needed later, what stands in the way before what is only of use; each as far as there is room for it."""
     kept: list[str] = []
     parts = (_changed(steps), _rejected(steps), _failing(steps), _errors(steps), _mentions(steps))
-    for part in (*parts, _edits(steps, room // 2)):
-        if part and room > _SMALLEST_PART:
-            kept.append(_bounded(part, room))
-            room -= len(kept[-1]) + 2
+    for part in (*parts, _edits(steps, space // 2)):
+        if part and space > _MIN_PART:
+            kept.append(_bounded(part, space))
+            space -= len(kept[-1]) + 2
     return "\n\n".join(kept)
 
 
-def _bounded(text: str, room: int) -> str:
+def _bounded(text: str, space: int) -> str:
     """Whole lines as far as they fit, and how many do not."""
-    if len(text) <= room:
+    if len(text) <= space:
         return text
-    lines, left = text.split("\n"), room - len("(… 1,000,000 more lines)")
+    lines, left = text.split("\n"), space - len("(… 1,000,000 more lines)")
     fitting = 0
     while fitting < len(lines) and len(lines[fitting]) < left:
         left -= len(lines[fitting]) + 1
@@ -83,11 +83,11 @@ def _bounded(text: str, room: int) -> str:
     return "\n".join([*lines[:fitting], f"(… {len(lines) - fitting:,} more lines)"])
 
 
-def _fitting(steps: Sequence[Step], room: int) -> list[str]:
+def _fitting(steps: Sequence[Step], space: int) -> list[str]:
     """The lines of all turns, as wide as all of them fit; else the narrowest."""
     for width in _WIDTHS:
         lines = [line for step in steps for line in _lines(step, width)]
-        if sum(map(len, lines)) + len(lines) <= room:
+        if sum(map(len, lines)) + len(lines) <= space:
             break
     return lines
 
@@ -111,7 +111,7 @@ def _target(call: ToolCall) -> str:
 
 
 def _outcome(observation: Observation) -> str:
-    summary = observation.summary[:_LONGEST_OUTCOME]
+    summary = observation.summary[:_MAX_OUTCOME_LENGTH]
     if observation.tool == "bash" and (verdict := _verdict(observation.text)):
         summary += f": {verdict}"
     return summary if observation.outcome == "ok" else f"{observation.outcome}: {summary}"
@@ -121,7 +121,7 @@ def _verdict(output: str) -> str:
     """The last line that the command itself wrote, if it is one of those that say how it went."""
     lines = (line.strip(" =") for line in reversed(output.split("\n")))
     last = next((line for line in lines if line and not line.startswith("(")), "")
-    return last[:_LONGEST_VERDICT] if _VERDICT.search(last) else ""
+    return last[:_MAX_VERDICT_LENGTH] if _VERDICT.search(last) else ""
 
 
 def _changed(steps: Sequence[Step]) -> str:
@@ -133,13 +133,13 @@ def _changed(steps: Sequence[Step]) -> str:
     return "Files changed so far:\n" + "\n".join(names[:100])
 
 
-def _edits(steps: Sequence[Step], room: int) -> str:
+def _edits(steps: Sequence[Step], space: int) -> str:
     """What the edits were answered with, the newest that fit: the code as it stands since then."""
     kept: list[str] = []
     for observation in (seen for step in reversed(steps) for seen in reversed(step.turn.observations)):
         if observation.tool == "edit" and observation.outcome == "ok":
-            room -= len(observation.text) + 1
-            if room < 0:
+            space -= len(observation.text) + 1
+            if space < 0:
                 break
             kept.append(observation.text)
     return "\n".join(["The last edits, as they were answered:", *reversed(kept)]) if kept else ""
@@ -159,7 +159,7 @@ def _failing(steps: Sequence[Step]) -> str:
                 found.update((next(filter(None, groups)), None) for groups in _FAILING.findall(observation.text))
         number = step.turn.number
         if found:
-            return f"Failing tests last seen (turn {number}{later}):\n" + "\n".join(list(found)[:_MOST_FAILING])
+            return f"Failing tests last seen (turn {number}{later}):\n" + "\n".join(list(found)[:_MAX_FAILING])
         verdicts = [_verdict(seen.text) for seen in step.turn.observations if seen.tool == "bash"]
         if not later and any(verdicts):
             later = f"; since then, in turn {number}: {next(filter(None, reversed(verdicts)))}"
@@ -170,7 +170,7 @@ def _rejected(steps: Sequence[Step]) -> str:
     """What verification said of the last submission that did not pass."""
     for step in reversed(steps):
         if step.turn.fate in {"rejected", "returned"} and step.turn.observations:
-            text = _bounded(step.turn.observations[0].text, _LONGEST_REJECTION)
+            text = _bounded(step.turn.observations[0].text, _MAX_REJECTION_LENGTH)
             return f"Of the submission in turn {step.turn.number} verification said:\n{text}"
     return ""
 
@@ -179,9 +179,11 @@ def _errors(steps: Sequence[Step]) -> str:
     """The last lines that name an error, of the newest output that has any."""
     for step in reversed(steps):
         outputs = [seen.text for seen in step.turn.observations if seen.tool == "bash"]
-        found = dict.fromkeys(match[0].strip()[:_LONGEST_ERROR] for text in outputs for match in _ERROR.finditer(text))
+        found = dict.fromkeys(
+            match[0].strip()[:_MAX_ERROR_LENGTH] for text in outputs for match in _ERROR.finditer(text)
+        )
         if found:
-            return f"Errors last seen (turn {step.turn.number}):\n" + "\n".join(list(found)[-_MOST_ERRORS:])
+            return f"Errors last seen (turn {step.turn.number}):\n" + "\n".join(list(found)[-_MAX_ERRORS:])
     return ""
 
 
@@ -191,10 +193,10 @@ def _mentions(steps: Sequence[Step]) -> str:
     for step in reversed(steps):
         for observation in step.turn.observations:
             found.update((place, None) for place in _MENTION.findall(observation.text))
-        if len(found) >= _MOST_MENTIONS:
+        if len(found) >= _MAX_MENTIONS:
             break
     files: dict[str, list[str]] = {}
-    for path, line in list(found)[:_MOST_MENTIONS]:
+    for path, line in list(found)[:_MAX_MENTIONS]:
         files.setdefault(path, []).append(line)
     return (
         "Places mentioned last: " + "; ".join(f"{path}:{', '.join(at)}" for path, at in files.items()) if found else ""

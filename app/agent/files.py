@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from app.sandbox.base import WORKSPACE, Completed, Sandbox
+from app.sandbox.base import WORKSPACE, CompletedCommand, Sandbox
 
 LARGEST = 2_000_000
 """Bytes of a file that can be edited or viewed in one piece."""
@@ -61,7 +61,7 @@ class FileError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Excerpt:
+class FileExcerpt:
     """Some lines of a file (`cut`: not all that were asked for), and how many lines and bytes the whole has."""
 
     content: bytes
@@ -70,7 +70,7 @@ class Excerpt:
     cut: bool
 
 
-def place(path: str) -> str:
+def workspace_path(path: str) -> str:
     """The path as commands in /workspace take it: relative where it is inside, never mistaken for an option."""
     path = path.strip()
     pure = PurePosixPath(path)
@@ -79,39 +79,39 @@ def place(path: str) -> str:
     return f"./{pure}" if not pure.is_absolute() else str(pure)
 
 
-def shown(path: str) -> str:
+def display_path(path: str) -> str:
     """The path as people and the model read it."""
-    return place(path).removeprefix("./")
+    return workspace_path(path).removeprefix("./")
 
 
 def inside(path: str) -> bool:
     """Whether a file there can be part of the patch, as far as the path says."""
-    at = PurePosixPath(place(path))
+    at = PurePosixPath(workspace_path(path))
     return not at.is_absolute() and ".." not in at.parts
 
 
 async def read(sandbox: Sandbox, path: str) -> bytes:
     """All bytes of a file; FileError says what stands in the way."""
-    done = await _sh(sandbox, _READ, place(path), str(LARGEST + 1))
+    done = await _sh(sandbox, _READ, workspace_path(path), str(LARGEST + 1))
     _check(done, path)
     if len(done.output) > LARGEST:
-        raise FileError(f"{shown(path)} is larger than {LARGEST:,} bytes; use bash on it.")
+        raise FileError(f"{display_path(path)} is larger than {LARGEST:,} bytes; use bash on it.")
     return done.output
 
 
-async def read_lines(sandbox: Sandbox, path: str, start: int, count: int, most: int) -> Excerpt:
+async def read_lines(sandbox: Sandbox, path: str, start: int, count: int, most: int) -> FileExcerpt:
     """`count` lines from line `start` (1-based), at most `most` bytes of them."""
-    done = await _sh(sandbox, _LINES, place(path), str(start), str(count), str(most))
+    done = await _sh(sandbox, _LINES, workspace_path(path), str(start), str(count), str(most))
     _check(done, path)
     sizes, _, content = done.output.partition(b"\n")
     feeds, size = (int(number) for number in sizes.split()[:2])
     last, content = content[:1], content[1:]
-    return Excerpt(content, feeds + (last not in {b"", b"\n"}), size, cut=len(content) >= most)
+    return FileExcerpt(content, feeds + (last not in {b"", b"\n"}), size, cut=len(content) >= most)
 
 
 async def list_directory(sandbox: Sandbox, path: str) -> list[str]:
     """Names two levels deep, directories with a slash; big machine-made ones are named and not entered."""
-    done = await _sh(sandbox, _LIST, place(path))
+    done = await _sh(sandbox, _LIST, workspace_path(path))
     _check(done, path)
     names = done.output.decode("utf-8", "replace").split("\0")[:-1]
     return sorted(name.removeprefix("./") for name in names)
@@ -119,16 +119,16 @@ async def list_directory(sandbox: Sandbox, path: str) -> list[str]:
 
 async def write(sandbox: Sandbox, path: str, content: bytes) -> None:
     """Create or replace a file, whole or not at all; its mode stays, missing directories are made."""
-    _check(await _sh(sandbox, _WRITE, place(path), stdin=content), path)
+    _check(await _sh(sandbox, _WRITE, workspace_path(path), stdin=content), path)
 
 
-async def _sh(sandbox: Sandbox, script: str, *arguments: str, stdin: bytes = b"") -> Completed:
+async def _sh(sandbox: Sandbox, script: str, *arguments: str, stdin: bytes = b"") -> CompletedCommand:
     argv = ["sh", "-c", script, "sh", *arguments]
     return await sandbox.exec(argv, timeout=_SECONDS, stdin=stdin, separate_stderr=True)
 
 
-def _check(done: Completed, path: str) -> None:
-    name = shown(path)
+def _check(done: CompletedCommand, path: str) -> None:
+    name = display_path(path)
     if done.timed_out:
         raise FileError(f"{name} could not be reached within {_SECONDS:g} s.")
     reasons = {

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.agent.digest import digest
-from app.agent.turn import Step
-from app.agent.words import told
-from app.model.base import Message, ModelInfo, Request, ToolSpec
+from app.agent.step import Step
+from app.agent.user_messages import format_messages
+from app.llm.base import Message, ModelInfo, ModelRequest, ToolSpec
 
 _TARGET_SHARE = 0.4
 """A compaction brings the prompt down to this share of the window, so that the next one is far away."""
@@ -21,10 +21,10 @@ _LIGHTEST = 6.0
 """Characters per token: who counts fewer tokens leaves something out (what was cached, say) and is not believed."""
 _GROWN_LESS = 0.95
 """Of a size that was refused, what is not tried again."""
-_LARGEST_ANSWER = 8_192
+_MAX_ANSWER_SIZE = 8_192
 _PER_MESSAGE = 24
-_MOST_RECENT = 8
-_SMALLEST_DIGEST = 400
+_MAX_RECENT = 8
+_MIN_DIGEST = 400
 _DIGEST_HEAD = (
     "The earlier part of the conversation is replaced by this digest. Files are as you left them: view again what you "
     "need of them. Outputs under /tmp/output can still be viewed.\n\n"
@@ -32,7 +32,7 @@ _DIGEST_HEAD = (
 
 
 @dataclass(slots=True)
-class History:
+class ConversationHistory:
     """Messages of the head, then of every step. The same steps always give the same bytes."""
 
     head: tuple[Message, ...]
@@ -61,10 +61,10 @@ class History:
     @property
     def reserve(self) -> int:
         """Output tokens kept free for the next answer."""
-        return min(_LARGEST_ANSWER, self.info.max_output, max(self.window // 4, 1))
+        return min(_MAX_ANSWER_SIZE, self.info.max_output, max(self.window // 4, 1))
 
-    def request(self) -> Request:
-        return Request(messages=tuple(self._messages), tools=self.tools, max_tokens=self.reserve)
+    def request(self) -> ModelRequest:
+        return ModelRequest(messages=tuple(self._messages), tools=self.tools, max_tokens=self.reserve)
 
     def add(self, step: Step) -> None:
         usage = step.answer.usage
@@ -105,12 +105,12 @@ class History:
     def compact(self) -> bool:
         """Replace old turns by a digest; False where that would not make the prompt clearly smaller."""
         self._carried = 0
-        room = int(min(self._goal() * self._density, self._size * 0.6)) - self._head
-        recent, tail = self._recent(room * 2 // 3)
-        room -= _size(tail) + len(_DIGEST_HEAD) + _PER_MESSAGE
-        if not self.steps or room < _SMALLEST_DIGEST:
+        space = int(min(self._goal() * self._density, self._size * 0.6)) - self._head
+        recent, tail = self._recent(space * 2 // 3)
+        space -= _size(tail) + len(_DIGEST_HEAD) + _PER_MESSAGE
+        if not self.steps or space < _MIN_DIGEST:
             return False
-        text = _DIGEST_HEAD + digest(self.steps[: len(self.steps) - recent], room)
+        text = _DIGEST_HEAD + digest(self.steps[: len(self.steps) - recent], space)
         self._messages = [*self.head, Message(role="user", content=text), *tail]
         self._size = self._head + _size(self._messages[len(self.head) :])
         self._known = (0, 0)
@@ -120,15 +120,15 @@ class History:
         """Tokens of the prompt after a compaction."""
         return int(min(self.window * _TARGET_SHARE, self._head / self._density + _KEPT))
 
-    def _recent(self, room: int) -> tuple[int, list[Message]]:
+    def _recent(self, space: int) -> tuple[int, list[Message]]:
         """How many of the last steps stay as they were, and their messages."""
         tail: list[Message] = []
-        for recent in range(min(_MOST_RECENT, len(self.steps))):
+        for recent in range(min(_MAX_RECENT, len(self.steps))):
             longer = messages_of(self.steps[-1 - recent]) + tail
-            if _size(longer) > room:
+            if _size(longer) > space:
                 return recent, tail
             tail = longer
-        return min(_MOST_RECENT, len(self.steps)), tail
+        return min(_MAX_RECENT, len(self.steps)), tail
 
 
 def _prices(info: ModelInfo) -> tuple[int, int]:
@@ -148,7 +148,7 @@ def messages_of(step: Step) -> list[Message]:
         Message(role="tool", content=observation.text, tool_call_id=observation.call_id)
         for observation in step.turn.observations
     ]
-    said = [*step.turn.notes, *([told(step.turn.words)] if step.turn.words else [])]
+    said = [*step.turn.notes, *([format_messages(step.turn.words)] if step.turn.words else [])]
     if said:
         messages.append(Message(role="user", content="\n\n".join(said)))
     return messages

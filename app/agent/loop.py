@@ -7,23 +7,23 @@ from itertools import count
 from time import monotonic
 from typing import NamedTuple
 
-from app.agent import conduct
-from app.agent.actions import Submit
-from app.agent.asks import Asks
-from app.agent.calls import Admitted, admit
-from app.agent.checkpoint import Checkpoints
+from app.agent import stop_rules
+from app.agent.actions import SubmitAction
+from app.agent.base import AssignmentAim, Reviewer, RunnerEnding
+from app.agent.checkpoints import Checkpoints
 from app.agent.digest import last_checkpoint
-from app.agent.history import History
-from app.agent.observe import LIMIT
-from app.agent.outcomes import Ended, Failed, Submitted
-from app.agent.submitting import Hearing, hear, put_off
-from app.agent.tools import Allowance, Toolbox
-from app.agent.turn import Asked, Checkpoint, Observation, Step, Turn
-from app.agent.words import last_heard, unread
-from app.job import Budget, Heard, Journal, Progress, Silence, Steering
-from app.model.errors import ModelError
-from app.runners.base import Aim, Ending, Reviewer
-from app.text import one_line
+from app.agent.history import ConversationHistory
+from app.agent.model_port import ModelPort
+from app.agent.observation import LIMIT
+from app.agent.outcomes import AgentOutcome, FailedOutcome, SubmittedOutcome
+from app.agent.step import Checkpoint, Observation, Step, StoredAnswer, StoredTurn
+from app.agent.submission import SubmissionResult, handle_submission, postpone
+from app.agent.tool_calls import ParsedCall, parse_calls
+from app.agent.tools import AgentTools, ToolLimits
+from app.agent.user_messages import last_seen_message, unread
+from app.core.job import Budget, Journal, NoUserMessages, Progress, UserMessage, UserMessages
+from app.core.text import one_line
+from app.llm.errors import ModelError
 
 _TURN_LIMIT = 4 * LIMIT
 """Characters of all observations of one turn together."""
@@ -33,39 +33,39 @@ _COMPACTIONS = 2
 
 
 @dataclass(slots=True)
-class Loop:
+class AgentLoop:
     """One agent at work on one assignment. After a crash it hears the same steps from the journal, and goes on.
 
     Raises what cannot be mended by the agent (a dead provider, spent money, a lost sandbox): the job may go on later.
     """
 
-    meter: Asks
+    budgeted_model: ModelPort
     journal: Journal
     progress: Progress
-    toolbox: Toolbox
+    toolbox: AgentTools
     checkpoints: Checkpoints
     budget: Budget
-    history: History
+    history: ConversationHistory
     review: Reviewer
-    aim: Aim = "change"
-    steering: Steering = field(default_factory=Silence)
+    aim: AssignmentAim = "change"
+    user_messages: UserMessages = field(default_factory=NoUserMessages)
     clock: Callable[[], float] = monotonic
     compactions: int = 0
 
-    async def work(self) -> Ending:
+    async def work(self) -> RunnerEnding:
         """Turn after turn until an outcome; every path is bounded by `conduct` and the budget."""
-        self.journal.first(self._restore)
+        self.journal.on_resume(self._restore)
         try:
             for number in count(1):
-                conduct.check_budget(self.steps, self.budget)
+                stop_rules.check_budget(self.steps, self.budget)
                 asked = await self._ask(number)
                 turn = await self._act(number, asked)
                 self._remember(Step(asked, turn))
                 if turn.fate == "accepted" and turn.submission:
-                    raise Submitted(turn.submission.summary)
+                    raise SubmittedOutcome(turn.submission.summary)
                 if not turn.words:  # whoever was just spoken to has another chance
-                    conduct.judge(self.steps)
-        except Ended as outcome:
+                    stop_rules.check_answers(self.steps)
+        except AgentOutcome as outcome:
             return self._ending(outcome)
         raise AssertionError("the count of turns has no end")
 
@@ -78,9 +78,9 @@ class Loop:
         if step.executed:
             self.compactions = 0
 
-    def _ending(self, outcome: Ended) -> Ending:
+    def _ending(self, outcome: AgentOutcome) -> RunnerEnding:
         submissions = [step.turn.submission for step in self.steps if step.turn.submission]
-        return Ending(
+        return RunnerEnding(
             exit_status=outcome.exit_status,
             submission=submissions[-1] if submissions else None,
             turns=len(self.steps),
@@ -88,110 +88,120 @@ class Loop:
             claim=outcome.claim,
         )
 
-    async def _ask(self, number: int) -> Asked:
+    async def _ask(self, number: int) -> StoredAnswer:
         """The answer, stored before anything of it is carried out; a prompt that is too long, or dear, is compacted."""
         if self.history.full() or (self.history.dear() and not self.compactions):
             self._condense()  # where it cannot be, the meter and the provider have the word
         for attempt in count(1):
             name = f"turn.{number}" if attempt == 1 else f"turn.{number}.{attempt}"
             try:
-                return await self.journal.step(f"{name}.answer", Asked, partial(self._query, name))
+                return await self.journal.step(f"{name}.answer", StoredAnswer, partial(self._query, name))
             except ModelError as error:
                 if error.kind != "shrink":
                     raise
             self.history.refused()
             if not self._condense():
                 size, name = self.history.tokens(), self.history.info.name
-                raise Failed(f"The work does not fit {name}: about {size:,} tokens, and they cannot be made fewer.")
+                raise FailedOutcome(
+                    f"The work does not fit {name}: about {size:,} tokens, and they cannot be made fewer."
+                )
         raise AssertionError("compactions are bounded")
 
-    async def _query(self, name: str) -> Asked:
+    async def _query(self, name: str) -> StoredAnswer:
         begun = self.clock()
-        answer = await self.meter.ask(name, self.history.request())
+        answer = await self.budgeted_model.ask(name, self.history.request())
         seconds = self.clock() - begun
-        waiting = await self.steering.since(last_heard(self.steps))
-        return Asked(answer=answer, seconds=seconds, words_waiting=bool(waiting))
+        waiting = await self.user_messages.since(last_seen_message(self.steps))
+        return StoredAnswer(answer=answer, seconds=seconds, words_waiting=bool(waiting))
 
     def _condense(self) -> bool:
         """Replace old turns by a digest; False where that is of no use, or has been tried."""
         if self.compactions >= _COMPACTIONS or not self.history.compact():
             return False
         self.compactions += 1
-        self.progress.say("note", "The conversation was condensed: its earlier part is a digest from now on.")
+        self.progress.report("note", "The conversation was condensed: its earlier part is a digest from now on.")
         return True
 
-    async def _act(self, number: int, asked: Asked) -> Turn:
+    async def _act(self, number: int, asked: StoredAnswer) -> StoredTurn:
         """What becomes of the answer. A submission is heard outside the step: the review is durable in itself."""
         begun = self.clock()
         answer = asked.answer
-        calls = () if answer.finish_reason in {"length", "content_filter"} else admit(answer.tool_calls, number)
-        hearing = None
-        if len(calls) == 1 and isinstance(calls[0].action, Submit):
+        calls = () if answer.finish_reason in {"length", "content_filter"} else parse_calls(answer.tool_calls, number)
+        submission_result = None
+        if len(calls) == 1 and isinstance(calls[0].action, SubmitAction):
             submit, late = calls[0].action, asked.words_waiting
-            hearing = put_off(submit) if late else await hear(submit, self.steps, self.review, self.aim)
-        scene = _Scene(number, asked, calls, hearing, begun)
-        return await self.journal.step(f"turn.{number}.act", Turn, partial(self._carry_out, scene))
+            submission_result = (
+                postpone(submit) if late else await handle_submission(submit, self.steps, self.review, self.aim)
+            )
+        turn_input = TurnInput(number, asked, calls, submission_result, begun)
+        return await self.journal.step(f"turn.{number}.act", StoredTurn, partial(self._carry_out, turn_input))
 
-    async def _carry_out(self, scene: "_Scene") -> Turn:
+    async def _carry_out(self, turn_input: "TurnInput") -> StoredTurn:
         """Carry out the calls in order and remember the tree; after a crash on the tree as the turn before left it."""
-        self.progress.say("step", f"turn {scene.number} of at most {self.budget.steps}")
-        if scene.hearing is not None:
-            scene = await self._listen(scene)
-        observations = [await self._observe(scene, index) for index in range(len(scene.calls))]
-        if scene.hearing is None:
-            scene = await self._listen(scene)
+        self.progress.report("step", f"turn {turn_input.number} of at most {self.budget.steps}")
+        if turn_input.submission_result is not None:
+            turn_input = await self._listen(turn_input)
+        observations = [await self._observe(turn_input, index) for index in range(len(turn_input.calls))]
+        if turn_input.submission_result is None:
+            turn_input = await self._listen(turn_input)
         touched = any(
             call.action is not None and call.action.changes_files and seen.outcome == "ok"
-            for call, seen in zip(scene.calls, observations, strict=True)
+            for call, seen in zip(turn_input.calls, observations, strict=True)
         )
-        turn = Turn(
-            number=scene.number,
-            calls=tuple(admitted.call for admitted in scene.calls),
+        turn = StoredTurn(
+            number=turn_input.number,
+            calls=tuple(admitted.call for admitted in turn_input.calls),
             observations=tuple(observations),
-            words=scene.words,
+            words=turn_input.words,
             checkpoint=await self.checkpoints.take() if touched else None,
-            submission=scene.hearing.submission if scene.hearing else None,
-            fate=scene.hearing.fate if scene.hearing else None,
-            seconds=self.clock() - scene.begun,
+            submission=turn_input.submission_result.submission if turn_input.submission_result else None,
+            fate=turn_input.submission_result.fate if turn_input.submission_result else None,
+            seconds=self.clock() - turn_input.begun,
         )
-        return turn.model_copy(update={"notes": self._notes(Step(scene.asked, turn))})
+        return turn.model_copy(update={"notes": self._notes(Step(turn_input.asked, turn))})
 
-    async def _listen(self, scene: "_Scene") -> "_Scene":
+    async def _listen(self, turn_input: "TurnInput") -> "TurnInput":
         """Once a turn: before a submission is taken, or else when the calls are done."""
-        words = await unread(self.steering, self.steps)
+        words = await unread(self.user_messages, self.steps)
         if words:
-            self.progress.say("note", f"heard: {', '.join(one_line(said.who) for said in words)}")
-        hearing = scene.hearing.interrupted() if scene.hearing and words else scene.hearing
-        return scene._replace(words=words, hearing=hearing)
+            self.progress.report("note", f"heard: {', '.join(one_line(said.who) for said in words)}")
+        submission_result = (
+            turn_input.submission_result.interrupted()
+            if turn_input.submission_result and words
+            else turn_input.submission_result
+        )
+        return turn_input._replace(words=words, submission_result=submission_result)
 
-    async def _observe(self, scene: "_Scene", index: int) -> Observation:
-        admitted = scene.calls[index]
+    async def _observe(self, turn_input: "TurnInput", index: int) -> Observation:
+        admitted = turn_input.calls[index]
         call, action = admitted.call, admitted.action
         seen = partial(Observation, call_id=call.id, tool=call.name)
         if action is None:
-            self.progress.say("warning", admitted.problem[:300])
+            self.progress.report("warning", admitted.problem[:300])
             return seen(outcome="refused", text=admitted.problem, summary=admitted.problem[:200])
-        self.progress.say("command", f"{call.name} {one_line(action.target)[:200]}")
-        if isinstance(action, Submit):
-            return self._of_submission(seen, scene.hearing)
-        done = await self.toolbox.execute(action, self._allowance(scene, index))
-        self.progress.say("observation", one_line(done.summary)[:200])
+        self.progress.report("command", f"{call.name} {one_line(action.target)[:200]}")
+        if isinstance(action, SubmitAction):
+            return self._of_submission(seen, turn_input.submission_result)
+        done = await self.toolbox.execute(action, self._allowance(turn_input, index))
+        self.progress.report("observation", one_line(done.summary)[:200])
         return seen(outcome=done.outcome, text=done.text, summary=done.summary, fingerprint=done.fingerprint)
 
-    def _of_submission(self, seen: Callable[..., Observation], hearing: Hearing | None) -> Observation:
-        if hearing is None:
+    def _of_submission(
+        self, seen: Callable[..., Observation], submission_result: SubmissionResult | None
+    ) -> Observation:
+        if submission_result is None:
             text = "Not submitted: submit has to be the only call of its turn."
             return seen(outcome="not_executed", text=text, summary=text)
-        self.progress.say("observation", hearing.fate.replace("_", " "))
-        fingerprint = f"{hearing.fate} {hearing.submission.reproduction}"
-        return seen(outcome="ok", text=hearing.text, summary=hearing.fate, fingerprint=fingerprint)
+        self.progress.report("observation", submission_result.fate.replace("_", " "))
+        fingerprint = f"{submission_result.fate} {submission_result.submission.reproduction}"
+        return seen(outcome="ok", text=submission_result.text, summary=submission_result.fate, fingerprint=fingerprint)
 
-    def _allowance(self, scene: "_Scene", index: int) -> Allowance:
+    def _allowance(self, turn_input: "TurnInput", index: int) -> ToolLimits:
         """Many calls in a turn share its room; a small window makes all of it smaller."""
-        fair = max(_SMALLEST, _TURN_LIMIT // len(scene.calls))
+        fair = max(_SMALLEST, _TURN_LIMIT // len(turn_input.calls))
         small_window = max(1_000, self.history.info.context_window * 2 // 5)
-        left = conduct.seconds_left(self.steps, self.budget) - (self.clock() - scene.begun)
-        return Allowance(min(LIMIT, fair, small_window), left, f"{scene.number}-{index + 1}")
+        left = stop_rules.seconds_left(self.steps, self.budget) - (self.clock() - turn_input.begun)
+        return ToolLimits(min(LIMIT, fair, small_window), left, f"{turn_input.number}-{index + 1}")
 
     def _notes(self, step: Step) -> tuple[str, ...]:
         steps = [*self.steps, step]
@@ -199,9 +209,9 @@ class Loop:
         new = [r for r in (step.turn.checkpoint or self._tree()).refusals if r.path not in known]
         refused = "\n".join(f"- {one_line(r.path)[:200]}: {r.reason}" for r in new[:10])
         notes = [
-            *conduct.notes(steps),
+            *stop_rules.notes(steps),
             f"These can never be part of the patch; remove them:\n{refused}" if refused else "",
-            conduct.budget_note(steps, self.budget),
+            stop_rules.budget_note(steps, self.budget),
         ]
         return tuple(filter(None, notes))
 
@@ -213,12 +223,12 @@ class Loop:
         return last_checkpoint(self.steps) or self.checkpoints.clean
 
 
-class _Scene(NamedTuple):
+class TurnInput(NamedTuple):
     """An answer about to be acted upon."""
 
     number: int
-    asked: Asked
-    calls: tuple[Admitted, ...]
-    hearing: Hearing | None
+    asked: StoredAnswer
+    calls: tuple[ParsedCall, ...]
+    submission_result: SubmissionResult | None
     begun: float
-    words: tuple[Heard, ...] = ()
+    words: tuple[UserMessage, ...] = ()

@@ -3,7 +3,7 @@
 from typing import Literal
 
 
-class Ended(Exception):  # noqa: N818  # an outcome, not an error
+class AgentOutcome(Exception):  # noqa: N818  # an outcome, not an error
     """The loop is over; `reason` is one sentence for people, `claim` what the model says, which nobody has checked."""
 
     exit_status: Literal["submitted", "no_change", "limit_reached", "error"]
@@ -14,25 +14,25 @@ class Ended(Exception):  # noqa: N818  # an outcome, not an error
         self.claim = claim
 
 
-class Submitted(Ended):
+class SubmittedOutcome(AgentOutcome):
     """The harness accepted a submission."""
 
     exit_status = "submitted"
 
 
-class NoChange(Ended):
+class NoChangeOutcome(AgentOutcome):
     """The model stands by it that nothing is to be changed."""
 
     exit_status = "no_change"
 
 
-class LimitReached(Ended):
+class LimitReachedOutcome(AgentOutcome):
     """A cap on turns or minutes was reached; with a larger one the work can go on."""
 
     exit_status = "limit_reached"
 
 
-class Failed(Ended):
+class FailedOutcome(AgentOutcome):
     """The model does not act in a way that leads anywhere, or the work does not fit it."""
 
     exit_status = "error"

@@ -1,7 +1,7 @@
 """The prompts: Markdown beside this file, filled with named fields; a missing or an unknown field is an error.
 
 Two of them never change and begin every conversation. What differs by kind of task is in `prompts/kinds`, stands in the
-brief, and may be added to or replaced by the repository (`app.context.overrides`).
+brief, and may be added to or replaced by the repository (`app.config.prompt_overrides`).
 """
 
 import hashlib
@@ -11,14 +11,14 @@ from importlib import resources
 from string import Template
 from typing import Final, Literal
 
-from app.context.overrides import NO_OVERRIDES, OverrideName, Overrides
-from app.job import Answers, Job
-from app.model.base import Message
-from app.plan import Plan
-from app.plan_text import render_plan
-from app.runners.base import Aim
-from app.task import MOST_OF_A_BODY, TaskKind
-from app.text import both_ends, one_line
+from app.agent.base import AssignmentAim
+from app.config.prompt_overrides import NO_OVERRIDES, OverrideName, Overrides
+from app.core.job import Job, QuestionAnswers
+from app.core.plan import Plan
+from app.core.plan_text import render_plan
+from app.core.task import MAX_ISSUE_BODY, TaskKind
+from app.core.text import head_and_tail, one_line
+from app.llm.base import Message
 
 Name = Literal[
     "system",
@@ -71,7 +71,7 @@ def guidance(name: OverrideName) -> str:
     return resources.files("app.agent").joinpath("prompts", "kinds", f"{name}.md").read_text("utf-8").strip()
 
 
-def head(brief: str, aim: Aim = "change") -> tuple[Message, ...]:
+def head(brief: str, aim: AssignmentAim = "change") -> tuple[Message, ...]:
     """The two messages every conversation of the agent begins with; the first is one of two that never change."""
     system = render("ask" if aim == "answer" else "system")
     return (Message(role="system", content=system), Message(role="user", content=brief))
@@ -81,7 +81,7 @@ def render_brief(
     job: Job,
     *,
     plan: Plan | None = None,
-    answers: Sequence[Answers] = (),
+    answers: Sequence[QuestionAnswers] = (),
     repository_map: str = "",
     instructions: Sequence[tuple[str, str]] = (),
     suite: str = "",
@@ -118,7 +118,7 @@ def render_brief(
         *((f"The repository's rules, from {path}", _data(mark, text)) for path, text in instructions),
     ]
     shown = "".join(f"\n# {title}\n\n{text.strip()}\n" for title, text in sections if text.strip())
-    body = both_ends(task.issue.body.strip(), MOST_OF_A_BODY)
+    body = head_and_tail(task.issue.body.strip(), MAX_ISSUE_BODY)
     fields = {"delimiter": mark, "title": task.issue.title, "body": body, "sections": shown}
     if name == "brief":
         fields["opening"] = OPENINGS[task.kind]
@@ -146,9 +146,11 @@ def _guided(title: str, name: OverrideName, overrides: Overrides, mark: str) -> 
     return sections
 
 
-def _exchange(answers: Answers) -> str:
+def _exchange(answers: QuestionAnswers) -> str:
     asked = "\n".join(f"- {question}" for question in answers.questions)
-    return "\n\n".join([f"Asked:\n{asked}", *(f"{one_line(said.who)} answered: {said.text}" for said in answers.heard)])
+    return "\n\n".join(
+        [f"Asked:\n{asked}", *(f"{one_line(said.who)} answered: {said.text}" for said in answers.last_message_seq)]
+    )
 
 
 def _data(mark: str, text: str) -> str:

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from app.agent.described import Line, likeliest, rarities, telling, words_of
+from app.agent.keyword_search import FoundLine, best_files, best_lines, word_rarity, words_of
 from app.sandbox.base import Sandbox
 
 _SECONDS = 20.0
-_MOST_BYTES = 4_000_000
-_MOST_LINES = 60
+_MAX_BYTES = 4_000_000
+_MAX_LINES = 60
 _LINES_PER_FILE = 8
-_MOST_NAMES = 12
-_LONGEST_LINE = 240
+_MAX_NAMES = 12
+_MAX_LINE_LENGTH = 240
 _SKIPPED = (
     ".git",
     "node_modules",
@@ -35,7 +35,7 @@ _FILES_OF_WORDS = (
 )
 """The files of each word, as `./path`, and `=` after each word's."""
 _LINES_OF_FILES = 'most=$1 pattern=$2; shift 2; grep -nIZHEi -e "$pattern" -- "$@" | head -c "$most"'
-_FIND_AND_GREP = f"{_FIND} | head -c {_MOST_BYTES}; printf '\\0\\0'; {_GREP}"
+_FIND_AND_GREP = f"{_FIND} | head -c {_MAX_BYTES}; printf '\\0\\0'; {_GREP}"
 """In one command, because to start one takes longer than to look through most repositories."""
 
 _DEFINITION = (
@@ -50,7 +50,7 @@ _PROSE_PATH = re.compile(r"\.(md|rst|txt|adoc|html?)$|(^|/)[A-Z]+$")
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class SearchHit:
     """One line that matches; the lowest `rank` is read first."""
 
     path: str
@@ -59,7 +59,7 @@ class Hit:
     rank: int
 
 
-class _Ranked(NamedTuple):
+class _RankPatterns(NamedTuple):
     """What a definition of a name looks like, and the name as a word of its own."""
 
     definition: re.Pattern[str]
@@ -71,7 +71,7 @@ class SearchError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Searched:
+class _SearchedTree:
     """The work tree, and how long one command over it may take."""
 
     sandbox: Sandbox
@@ -86,7 +86,7 @@ class _Searched:
 
 async def search(sandbox: Sandbox, query: str, seconds: float = _SECONDS) -> tuple[str, str]:
     """What is shown and a line that says how much was found. Raises SearchError."""
-    tree = _Searched(sandbox, min(seconds, _SECONDS))
+    tree = _SearchedTree(sandbox, min(seconds, _SECONDS))
     query = max(query.split("\n"), key=len).strip()  # grep reads lines: of several, the longest says most
     every, literal = await _look(tree, query)
     names = _matching_names(every, query)
@@ -98,7 +98,7 @@ async def search(sandbox: Sandbox, query: str, seconds: float = _SECONDS) -> tup
     return text or f"Nothing matches {query[:200]!r}, neither in a text nor as a file name.", summary
 
 
-async def _look(tree: _Searched, query: str) -> tuple[list[str], list[Hit]]:
+async def _look(tree: _SearchedTree, query: str) -> tuple[list[str], list[SearchHit]]:
     """The names of all files, and the lines that have the query as it is."""
     found = await tree.output(_command(_FIND_AND_GREP, f"-F{_case(query)}", query))
     every, _, lines = found.partition("\0\0")
@@ -106,7 +106,7 @@ async def _look(tree: _Searched, query: str) -> tuple[list[str], list[Hit]]:
     return names, list(_parse(lines.removeprefix("\0"), _ranker(query)))  # the last name's own NUL, if it was not cut
 
 
-async def _loosely(tree: _Searched, query: str, files: int) -> tuple[list[Hit], str]:
+async def _loosely(tree: _SearchedTree, query: str, files: int) -> tuple[list[SearchHit], str]:
     """Lines by the strictest other reading of the query that finds any: regular expression, other case, its words."""
     ranked = _ranker(query)
     case = _case(query)
@@ -123,43 +123,43 @@ def _case(query: str) -> str:
     return "" if query != query.lower() else "i"
 
 
-async def _described(tree: _Searched, words: Sequence[str], files: int) -> tuple[list[Hit], str]:
+async def _described(tree: _SearchedTree, words: Sequence[str], files: int) -> tuple[list[SearchHit], str]:
     """The telling lines of the files that share the most with a description; the order is their rank."""
-    found = await tree.output(["sh", "-c", _FILES_OF_WORDS, "sh", str(_MOST_BYTES), " ".join(words), *_EXCLUDED])
+    found = await tree.output(["sh", "-c", _FILES_OF_WORDS, "sh", str(_MAX_BYTES), " ".join(words), *_EXCLUDED])
     having = {
         word: [path.removeprefix("./") for path in names.split("\0") if path]
         for word, names in zip(words, found.split("\0=\0"), strict=False)
     }
-    rare = rarities(having, files)
-    likely = likeliest(having, rare)
+    rare = word_rarity(having, files)
+    likely = best_files(having, rare)
     if not likely:
         return [], ""
-    look = ["sh", "-c", _LINES_OF_FILES, "sh", str(_MOST_BYTES), "|".join(rare), *(f"./{path}" for path in likely)]
-    lines = [Line(hit.path, hit.line, hit.text) for hit in _parse(await tree.output(look), None)]
-    shown = telling(lines, rare)
+    look = ["sh", "-c", _LINES_OF_FILES, "sh", str(_MAX_BYTES), "|".join(rare), *(f"./{path}" for path in likely)]
+    lines = [FoundLine(hit.path, hit.line, hit.text) for hit in _parse(await tree.output(look), None)]
+    shown = best_lines(lines, rare)
     places = {path: place for place, path in enumerate(dict.fromkeys(line.path for line in shown))}
-    hits = [Hit(line.path, line.number, line.text, places[line.path]) for line in shown]
+    hits = [SearchHit(line.path, line.number, line.text, places[line.path]) for line in shown]
     return hits, "by its words, files that share most of them first"
 
 
-async def _grep(tree: _Searched, flags: str, pattern: str, ranked: _Ranked | None) -> list[Hit]:
+async def _grep(tree: _SearchedTree, flags: str, pattern: str, ranked: _RankPatterns | None) -> list[SearchHit]:
     return list(_parse(await tree.output(_command(_GREP, flags, pattern)), ranked))
 
 
 def _command(script: str, flags: str, pattern: str) -> list[str]:
-    return ["sh", "-c", script, "sh", flags, pattern, str(_MOST_BYTES), *_EXCLUDED]
+    return ["sh", "-c", script, "sh", flags, pattern, str(_MAX_BYTES), *_EXCLUDED]
 
 
-def _parse(output: str, ranked: _Ranked | None) -> Iterable[Hit]:
+def _parse(output: str, ranked: _RankPatterns | None) -> Iterable[SearchHit]:
     for row in output.split("\n"):
         path, _, rest = row.partition("\0")
         number, _, text = rest.partition(":")
         if number.isdecimal():
             path = path.removeprefix("./")
-            yield Hit(path, int(number), text, _rank(path, text, ranked))
+            yield SearchHit(path, int(number), text, _rank(path, text, ranked))
 
 
-def _rank(path: str, text: str, ranked: _Ranked | None) -> int:
+def _rank(path: str, text: str, ranked: _RankPatterns | None) -> int:
     """Definitions, uses, parts of other words; then tests, then prose."""
     if _PROSE_PATH.search(path):
         return 4
@@ -172,13 +172,13 @@ def _rank(path: str, text: str, ranked: _Ranked | None) -> int:
     return 1 if ranked.word.search(text) else 2
 
 
-def _ranker(query: str) -> _Ranked | None:
+def _ranker(query: str) -> _RankPatterns | None:
     """Where the query is a name (`parse`, `Money.add`, `parse(`)."""
     name = re.fullmatch(r"(?:[\w$]+[.:]+)*([A-Za-z_$][\w$]*)\(?", query)
     if name is None:
         return None
     word = re.escape(name.group(1))
-    return _Ranked(re.compile(_DEFINITION.replace("{}", word)), re.compile(rf"\b{word}\b", re.IGNORECASE))
+    return _RankPatterns(re.compile(_DEFINITION.replace("{}", word)), re.compile(rf"\b{word}\b", re.IGNORECASE))
 
 
 def _posix(query: str) -> str:
@@ -204,16 +204,16 @@ def _matching_names(names: Sequence[str], query: str) -> list[str]:
 def _show_names(names: Sequence[str]) -> str:
     if not names:
         return ""
-    more = f"\n(… and {len(names) - _MOST_NAMES:,} more)" if len(names) > _MOST_NAMES else ""
-    return "Files of that name:\n" + "\n".join(names[:_MOST_NAMES]) + more
+    more = f"\n(… and {len(names) - _MAX_NAMES:,} more)" if len(names) > _MAX_NAMES else ""
+    return "Files of that name:\n" + "\n".join(names[:_MAX_NAMES]) + more
 
 
-def _show_hits(hits: Sequence[Hit], how: str, query: str) -> str:
+def _show_hits(hits: Sequence[SearchHit], how: str, query: str) -> str:
     """`path:line: text`, a few lines of each file; files that do not fit are named with their counts."""
     rows = [f"Found {how}:"] if how else []
     left_out: dict[str, int] = {}
     for path, of_file in _by_file(hits):
-        shown = of_file[: max(min(_LINES_PER_FILE, _MOST_LINES - len(rows)), 0)]
+        shown = of_file[: max(min(_LINES_PER_FILE, _MAX_LINES - len(rows)), 0)]
         rows += [f"{path}:{hit.line}: {_around(hit.text, query)}" for hit in shown]
         if not shown:
             left_out[path] = len(of_file)
@@ -225,9 +225,9 @@ def _show_hits(hits: Sequence[Hit], how: str, query: str) -> str:
     return "\n".join(rows) if hits else ""
 
 
-def _by_file(hits: Sequence[Hit]) -> list[tuple[str, list[Hit]]]:
+def _by_file(hits: Sequence[SearchHit]) -> list[tuple[str, list[SearchHit]]]:
     """Files by their best hit, and in each the best hits first."""
-    files: dict[str, list[Hit]] = {}
+    files: dict[str, list[SearchHit]] = {}
     for hit in sorted(hits, key=lambda hit: (hit.rank, hit.path, hit.line)):
         files.setdefault(hit.path, []).append(hit)
     return list(files.items())
@@ -236,9 +236,9 @@ def _by_file(hits: Sequence[Hit]) -> list[tuple[str, list[Hit]]]:
 def _around(text: str, query: str) -> str:
     """The line, or of a long one the part around the match."""
     text = text.strip()
-    if len(text) <= _LONGEST_LINE:
+    if len(text) <= _MAX_LINE_LENGTH:
         return text
     place = max(text.lower().find(query.lower()), 0)
-    begin = max(place - _LONGEST_LINE // 3, 0)
-    part = text[begin : begin + _LONGEST_LINE]
-    return f"{'… ' if begin else ''}{part}{' …' if begin + _LONGEST_LINE < len(text) else ''}"
+    begin = max(place - _MAX_LINE_LENGTH // 3, 0)
+    part = text[begin : begin + _MAX_LINE_LENGTH]
+    return f"{'… ' if begin else ''}{part}{' …' if begin + _MAX_LINE_LENGTH < len(text) else ''}"

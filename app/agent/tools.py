@@ -7,26 +7,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.agent import files, search, view
-from app.agent.actions import Action, Bash, Edit, Search, View, Write
-from app.agent.edit import EditError, numbered, replace
-from app.agent.files import FileError, shown
-from app.agent.observe import headline, observe
-from app.agent.turn import Outcome
-from app.job import Progress
+from app.agent.actions import Action, BashAction, EditAction, SearchAction, ViewAction, WriteAction
+from app.agent.edit_matching.edit import EditError, numbered, replace
+from app.agent.files import FileError, display_path
+from app.agent.observation import headline, observe
+from app.agent.step import Outcome
+from app.core.job import Progress
+from app.repo.syntax import first_error
 from app.sandbox.base import Sandbox
-from app.syntax import first_error
 
 OUTPUTS = "/tmp/output"  # noqa: S108  # inside the sandbox, whose /tmp is its own
 _BOM = b"\xef\xbb\xbf"
 _AROUND = 3
-_MOST_CHANGED_LINES = 60
+_MAX_CHANGED_LINES = 60
 _PAGERS = {"PAGER": "cat", "GIT_PAGER": "cat", "MANPAGER": "cat"}
 _SHELL = 'command -v bash > /dev/null && exec bash -c "$1"; exec sh -c "$1"'
 _VOLATILE = re.compile(r"\b\d+(\.\d+)?\s?(ms|s|sec|seconds?)\b|0x[0-9a-f]+|\d\d:\d\d:\d\d(\.\d+)?|\d+-\d+\.txt")
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ToolResult:
     """What an action brought: for the model, and in one line for people."""
 
     outcome: Outcome
@@ -41,7 +41,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
+class ToolLimits:
     """What one action may use: characters of observation, seconds, and the name its whole output is kept under."""
 
     characters: int
@@ -49,34 +49,34 @@ class Allowance:
     label: str
 
 
-class Toolbox:
+class AgentTools:
     """Carries out actions in one sandbox. A failing action is a result; only a lost sandbox raises (SandboxError)."""
 
     def __init__(self, sandbox: Sandbox, progress: Progress) -> None:
         self._sandbox = sandbox
         self._progress = progress
-        self._tools: dict[type[Action], Callable[[Any, Allowance], Awaitable[Done]]] = {
-            Bash: self._bash,
-            View: self._view,
-            Edit: self._edit,
-            Write: self._write,
-            Search: self._search,
+        self._tools: dict[type[Action], Callable[[Any, ToolLimits], Awaitable[ToolResult]]] = {
+            BashAction: self._bash,
+            ViewAction: self._view,
+            EditAction: self._edit,
+            WriteAction: self._write,
+            SearchAction: self._search,
         }
 
-    async def execute(self, action: Action, allowance: Allowance) -> Done:
+    async def execute(self, action: Action, allowance: ToolLimits) -> ToolResult:
         try:
             return await self._tools[type(action)](action, allowance)
         except (EditError, FileError, search.SearchError) as error:
             reason = str(error)
-            return Done("failed", reason, reason.partition("\n")[0])
+            return ToolResult("failed", reason, reason.partition("\n")[0])
 
-    async def _bash(self, action: Bash, allowance: Allowance) -> Done:
+    async def _bash(self, action: BashAction, allowance: ToolLimits) -> ToolResult:
         seconds = min(action.timeout, max(allowance.seconds, 1.0))
         done = await self._sandbox.exec(
             ["sh", "-c", _SHELL, "sh", action.command],
             timeout=seconds,
             env=_PAGERS,
-            on_output=lambda chunk: self._progress.say("output", chunk.decode("utf-8", "replace")),
+            on_output=lambda chunk: self._progress.report("output", chunk.decode("utf-8", "replace")),
         )
         head = headline(done, seconds)
         kept_in = f"{OUTPUTS}/{allowance.label}.txt"
@@ -87,21 +87,21 @@ class Toolbox:
                 await files.write(self._sandbox, kept_in, seen.whole.encode())
             except FileError as error:
                 text += f"\n(the whole output could not be kept: {error})"
-        return Done("ok", text, head)
+        return ToolResult("ok", text, head)
 
-    async def _view(self, action: View, allowance: Allowance) -> Done:
+    async def _view(self, action: ViewAction, allowance: ToolLimits) -> ToolResult:
         text, summary = await view.view(self._sandbox, action, allowance.characters)
-        return Done("ok", text, summary)
+        return ToolResult("ok", text, summary)
 
-    async def _search(self, action: Search, allowance: Allowance) -> Done:
+    async def _search(self, action: SearchAction, allowance: ToolLimits) -> ToolResult:
         text, summary = await search.search(self._sandbox, action.query, max(allowance.seconds, 1.0))
-        return Done("ok", text, summary)
+        return ToolResult("ok", text, summary)
 
-    async def _edit(self, action: Edit, allowance: Allowance) -> Done:
+    async def _edit(self, action: EditAction, allowance: ToolLimits) -> ToolResult:
         before = await files.read(self._sandbox, action.path)
         text, bom, whole = _decode(before, action.path)
         if not whole and not set(action.new_text) <= set(text) | set(map(chr, range(128))) | {"\ufffd"}:
-            raise EditError(f"{shown(action.path)} is not UTF-8: only ASCII text can be put into it by edit.")
+            raise EditError(f"{display_path(action.path)} is not UTF-8: only ASCII text can be put into it by edit.")
         edited = replace(text, action.old_text.removeprefix("\ufeff"), action.new_text)
         if "\ufffd" in edited.text and "\ufffd" not in text:
             raise EditError("new_text has \ufffd where the file has a byte that is no text: leave such lines alone.")
@@ -111,20 +111,20 @@ class Toolbox:
         how = f" ({edited.how} overlooked)" if edited.how else ""
         span = _span(edited.first, edited.last)
         context = _context(edited.text, edited.first, edited.last)
-        text = f"Edited {shown(action.path)}, {span}{how}:\n{context}{_outside(action.path)}"
-        return Done("ok", text, f"{span} changed")
+        text = f"Edited {display_path(action.path)}, {span}{how}:\n{context}{_outside(action.path)}"
+        return ToolResult("ok", text, f"{span} changed")
 
-    async def _write(self, action: Write, allowance: Allowance) -> Done:
+    async def _write(self, action: WriteAction, allowance: ToolLimits) -> ToolResult:
         before = await self._existing(action.path)
         after = _like(before, action.content.encode())
         if before == after:
-            raise EditError(f"{shown(action.path)} already has exactly this content.")
+            raise EditError(f"{display_path(action.path)} already has exactly this content.")
         note = _refuse_broken(action.path, before, after)
         await files.write(self._sandbox, action.path, after)
         lines = after.count(b"\n") + (not after.endswith(b"\n") and after != b"")
         verb = "Created" if before is None else "Replaced"
-        return Done(
-            "ok", f"{verb} {shown(action.path)}, {lines:,} lines.{note}{_outside(action.path)}", f"{lines} lines"
+        return ToolResult(
+            "ok", f"{verb} {display_path(action.path)}, {lines:,} lines.{note}{_outside(action.path)}", f"{lines} lines"
         )
 
     async def _existing(self, path: str) -> bytes | None:
@@ -140,7 +140,7 @@ class Toolbox:
 def _decode(content: bytes, path: str) -> tuple[str, bytes, bool]:
     """Text and byte order mark of a file, and whether all of it is UTF-8; other bytes come back as they were."""
     if b"\0" in content[:8_192]:
-        raise EditError(f"{shown(path)} is a binary file; use bash on it.")
+        raise EditError(f"{display_path(path)} is a binary file; use bash on it.")
     bom = _BOM if content.startswith(_BOM) else b""
     text = content[len(bom) :].decode("utf-8", "surrogateescape")
     return text, bom, text.isascii() or not any("\udc80" <= character <= "\udcff" for character in set(text))
@@ -160,13 +160,13 @@ def _like(before: bytes | None, content: bytes) -> bytes:
 
 def _refuse_broken(path: str, before: bytes | None, after: bytes) -> str:
     """Refuse what breaks a file that parsed; of a new file only say that it does not parse."""
-    problem = first_error(shown(path), after)
+    problem = first_error(display_path(path), after)
     if problem is None:
         return ""
     lines = numbered(after.decode("utf-8", "replace"), problem.line - _AROUND, problem.line + _AROUND)
-    if before is not None and first_error(shown(path), before) is None:
+    if before is not None and first_error(display_path(path), before) is None:
         raise EditError(
-            f"Not done: {shown(path)} parses now and would not afterwards. Line {problem.line}: {problem.text}. "
+            f"Not done: {display_path(path)} parses now and would not afterwards. Line {problem.line}: {problem.text}. "
             f"It would read:\n{lines}\nThe file is unchanged."
         )
     return f"\nIt does not parse. Line {problem.line}: {problem.text}\n{lines}"
@@ -174,9 +174,9 @@ def _refuse_broken(path: str, before: bytes | None, after: bytes) -> str:
 
 def _context(text: str, first: int, last: int) -> str:
     lines = text.replace("\r\n", "\n")
-    if last - first < _MOST_CHANGED_LINES:
+    if last - first < _MAX_CHANGED_LINES:
         return numbered(lines, first - _AROUND, last + _AROUND)
-    half = _MOST_CHANGED_LINES // 2
+    half = _MAX_CHANGED_LINES // 2
     middle = f"(… {last - first + 1 - 2 * half} more changed lines)"
     return "\n".join(
         [numbered(lines, first - _AROUND, first + half - 1), middle, numbered(lines, last - half + 1, last + _AROUND)]

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from app.agent.turn import Step
-from app.model.base import MicroUSD
+from app.agent.step import Step
+from app.core.money import MicroUSD
 
 
 def lines(steps: Iterable[Step]) -> Iterator[str]:

@@ -1,22 +1,22 @@
 """The view tool: a file's lines with their numbers as far as they fit, or a directory's names."""
 
 from app.agent import files
-from app.agent.actions import View
-from app.agent.files import Excerpt, FileError, shown
+from app.agent.actions import ViewAction
+from app.agent.files import FileError, FileExcerpt, display_path
 from app.sandbox.base import Sandbox
 
-_LONGEST_LINE = 2_000
-_MOST_NAMES = 300
-_MOST_LINES = 5_000
+_MAX_LINE_LENGTH = 2_000
+_MAX_NAMES = 300
+_MAX_LINES = 5_000
 _BOM = "\ufeff"
 
 
-async def view(sandbox: Sandbox, action: View, limit: int) -> tuple[str, str]:
+async def view(sandbox: Sandbox, action: ViewAction, limit: int) -> tuple[str, str]:
     """What is shown (at most about `limit` characters), and a line that says what it was. Raises FileError."""
     end = action.end if action.end is not None and action.end > 0 else None
     if end is not None and end < action.start:
         raise FileError(f"end {end} is before start {action.start}.")
-    count = _MOST_LINES if end is None else min(end - action.start + 1, _MOST_LINES)
+    count = _MAX_LINES if end is None else min(end - action.start + 1, _MAX_LINES)
     try:
         excerpt = await files.read_lines(sandbox, action.path, action.start, count, limit * 4)
     except FileError as error:
@@ -27,15 +27,15 @@ async def view(sandbox: Sandbox, action: View, limit: int) -> tuple[str, str]:
 
 
 def _directory(names: list[str], path: str, limit: int) -> tuple[str, str]:
-    name = shown(path) if shown(path) != "." else "/workspace"
-    text = "\n".join(names[:_MOST_NAMES])[:limit]
+    name = display_path(path) if display_path(path) != "." else "/workspace"
+    text = "\n".join(names[:_MAX_NAMES])[:limit]
     listed = text.count("\n") + 1 if text else 0
     more = f"\n(… and {len(names) - listed:,} more; view a directory inside it)" if listed < len(names) else ""
     return f"{name}, a directory:\n{text or '(empty)'}{more}", f"{len(names):,} names"
 
 
-def _file(excerpt: Excerpt, action: View, end: int | None, limit: int) -> tuple[str, str]:
-    name = shown(action.path)
+def _file(excerpt: FileExcerpt, action: ViewAction, end: int | None, limit: int) -> tuple[str, str]:
+    name = display_path(action.path)
     content = excerpt.content
     if name.startswith("/proc/"):
         content = content.replace(b"\0", b"\n")
@@ -52,7 +52,7 @@ def _file(excerpt: Excerpt, action: View, end: int | None, limit: int) -> tuple[
     return f"{name}, {span}{_marks(content)}:\n{text}{rest}", span
 
 
-def _nothing(name: str, excerpt: Excerpt, start: int) -> tuple[str, str]:
+def _nothing(name: str, excerpt: FileExcerpt, start: int) -> tuple[str, str]:
     if excerpt.size == 0:
         return f"{name} is an empty file.", "empty"
     raise FileError(f"{name} has only {excerpt.lines:,} lines; line {start:,} is behind its end.")
@@ -62,18 +62,18 @@ def _numbered(lines: list[str], start: int, limit: int) -> tuple[str, int]:
     """Whole lines while they fit, always at least one, and the number of the last."""
     width = len(str(start + len(lines) - 1))
     kept: list[str] = []
-    room = limit
+    space = limit
     for number, line in enumerate(lines, start=start):
         row = f"{number:>{width}}\t{_shorten(line.removesuffix(chr(13)))}"
-        room -= len(row) + 1
-        if room < 0 and kept:
+        space -= len(row) + 1
+        if space < 0 and kept:
             break
         kept.append(row)
     return "\n".join(kept), start + len(kept) - 1
 
 
 def _shorten(line: str) -> str:
-    return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} (… this line goes on)"
+    return line if len(line) <= _MAX_LINE_LENGTH else f"{line[:_MAX_LINE_LENGTH]} (… this line goes on)"
 
 
 def _marks(content: bytes) -> str:

@@ -1,0 +1,1 @@
+"""The database: jobs, deliveries, messages, and the durable engine."""

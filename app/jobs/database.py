@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from app.errors import AgentFixError
+from app.core.errors import AgentFixError
 from app.jobs.tables import sqlite_engine
 
 DatabaseError = SQLAlchemyError

@@ -19,10 +19,10 @@ from typing import Any, Generic, NoReturn
 
 from dbos import DBOS, DBOSConfig, Serializer, SetWorkflowID
 
-from app.errors import AgentFixError, ExitCode
-from app.failpoints import failpoint
-from app.job import Journal, N
-from app.jobs.owner import this_process
+from app.core.errors import AgentFixError, ExitCode
+from app.core.failpoints import failpoint
+from app.core.job import Journal, N
+from app.jobs.process_owner import this_process
 
 # Raised only when the order of steps changes in a way that stored jobs cannot follow: DBOS's own default hashes the
 # source, so that every deploy would strand the jobs in flight.
@@ -64,7 +64,7 @@ class DurableJournal:
     def recovering(self) -> bool:
         return self._recovering
 
-    def first(self, restore: Restore) -> None:
+    def on_resume(self, restore: Restore) -> None:
         self._restore = restore
 
     async def step(self, name: str, kind: type[N], work: Callable[[], Awaitable[N]]) -> N:
@@ -112,7 +112,7 @@ async def _settle(work: Awaitable[N]) -> tuple[N | None, BaseException | None]:
     return (None, error) if error else (task.result(), None)
 
 
-class Engine(Generic[N]):
+class DurableEngine(Generic[N]):
     """One process's DBOS. Made once; `launch` before the first job. `kind` is what `solve` returns.
 
     Engines of one `scope` share their jobs: one that is taken up again may be begun in any of their processes. A

@@ -17,9 +17,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.errors import AgentFixError, ExitCode
-from app.failpoints import failpoint
-from app.jobs.owner import is_gone
+from app.core.errors import AgentFixError, ExitCode
+from app.core.failpoints import failpoint
+from app.jobs.process_owner import is_gone
 
 metadata = sa.MetaData()
 
@@ -50,15 +50,15 @@ pulse = sa.Table(
 )
 """One row that is written to see whether anything can be."""
 
-MOST_UNDONE: Final = 50_000
-MOST_ATTEMPTS: Final = 3
-MOST_DEATHS: Final = 8
+MAX_UNDONE: Final = 50_000
+MAX_ATTEMPTS: Final = 3
+MAX_DEATHS: Final = 8
 """Of workers that had it: several deliveries are in one's hands, and only one of them may be to blame."""
 KEEP_BODIES: Final = timedelta(days=3)
 KEEP_ROWS: Final = timedelta(days=30)
 LEASE: Final = timedelta(seconds=60)
 
-Stored = Literal["stored", "duplicate", "conflict"]
+StoreOutcome = Literal["stored", "duplicate", "conflict"]
 Clock = Callable[[], datetime]
 _UNDONE: Final = ("waiting", "claimed")
 
@@ -88,7 +88,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class ClaimedDelivery:
     """A delivery that is ours until the lease ends; `attempt` fences it against who had it before."""
 
     seq: int
@@ -99,7 +99,7 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class InboxHealth:
     """What waits or is being worked on, and since when; and how many deliveries were given up."""
 
     undone: int
@@ -110,7 +110,7 @@ class Health:
 class Inbox:
     """Short transactions on SQLite or Postgres, from any number of processes. Raises InboxError where they fail."""
 
-    def __init__(self, engine: Engine, clock: Clock, *, most_undone: int = MOST_UNDONE) -> None:
+    def __init__(self, engine: Engine, clock: Clock, *, most_undone: int = MAX_UNDONE) -> None:
         self.engine = engine
         self._clock = clock
         self._most = most_undone
@@ -118,7 +118,7 @@ class Inbox:
     def create_tables(self) -> None:
         metadata.create_all(self.engine)
 
-    def store(self, arrived: Sequence[Delivery]) -> list[Stored]:
+    def store(self, arrived: Sequence[Delivery]) -> list[StoreOutcome]:
         """Store all of them in one transaction; when this returns they are committed."""
         with self._transaction() as db:
             undone = db.scalar(sa.select(sa.func.count()).where(deliveries.c.state.in_(_UNDONE))) or 0
@@ -129,7 +129,7 @@ class Inbox:
         failpoint("delivery.stored")
         return stored
 
-    def claim(self, owner: str, limit: int = 10, lease: timedelta = LEASE) -> list[Claimed]:
+    def claim(self, owner: str, limit: int = 10, lease: timedelta = LEASE) -> list[ClaimedDelivery]:
         """The oldest deliveries that nobody works on, or whose worker let the lease end."""
         now = self._clock()
         lapsed = (deliveries.c.state == "claimed") & (deliveries.c.due_at <= now)
@@ -138,7 +138,7 @@ class Inbox:
         with self._transaction() as db:
             self._end_leases_of_the_dead(db, now)
             given_up = {"state": "dead", "outcome": "its worker died each time", "done_at": now}
-            db.execute(deliveries.update().where(lapsed, deliveries.c.attempts >= MOST_DEATHS).values(**given_up))
+            db.execute(deliveries.update().where(lapsed, deliveries.c.attempts >= MAX_DEATHS).values(**given_up))
             taken = db.execute(
                 deliveries.update()
                 .where(deliveries.c.seq.in_(free.with_for_update(skip_locked=True).scalar_subquery()))
@@ -150,18 +150,18 @@ class Inbox:
             failpoint("delivery.claimed")
         return found
 
-    def renew(self, claimed: Claimed, lease: timedelta = LEASE) -> bool:
+    def renew(self, claimed: ClaimedDelivery, lease: timedelta = LEASE) -> bool:
         """Keep it for longer; False where somebody else has it by now."""
         return self._change(claimed, due_at=self._clock() + lease)
 
-    def finish(self, claimed: Claimed, outcome: str) -> bool:
+    def finish(self, claimed: ClaimedDelivery, outcome: str) -> bool:
         """It is dealt with; False where somebody else has it by now."""
         failpoint("delivery.dealt_with")
         finished = self._change(claimed, state="done", outcome=outcome, owner=None, done_at=self._clock())
         failpoint("delivery.finished")
         return finished
 
-    def put_back(self, claimed: Claimed, reason: str, after: timedelta, *, counts: bool = True) -> bool:
+    def put_back(self, claimed: ClaimedDelivery, reason: str, after: timedelta, *, counts: bool = True) -> bool:
         """Try again later, or give it up after the last attempt; False where somebody else has it by now.
 
         An attempt does not count where the delivery is not to blame: the forge is down, or something is to end first.
@@ -170,7 +170,7 @@ class Inbox:
         if not counts:
             spared = {"attempts": claimed.attempt - 1, "due_at": now + after}
             return self._change(claimed, state="waiting", outcome=reason, owner=None, **spared)
-        if claimed.attempt >= MOST_ATTEMPTS:
+        if claimed.attempt >= MAX_ATTEMPTS:
             return self._change(claimed, state="dead", outcome=reason, owner=None, done_at=now)
         return self._change(claimed, state="waiting", outcome=reason, owner=None, due_at=now + after)
 
@@ -179,7 +179,7 @@ class Inbox:
         with self._transaction() as db:
             return db.scalar(sa.select(sa.exists(sa.select(deliveries.c.seq)))) is True
 
-    def health(self) -> Health:
+    def health(self) -> InboxHealth:
         """Asked by a transaction that also writes, so that a full or read-only disk is noticed."""
         with self._transaction() as db:
             beat = _insert(db, pulse).values(id=1, at=self._clock())
@@ -188,7 +188,7 @@ class Inbox:
             query = sa.select(sa.func.count(), sa.func.min(deliveries.c.received_at)).where(undone)
             count, oldest = db.execute(query).one()
             dead = db.scalar(sa.select(sa.func.count()).where(deliveries.c.state == "dead"))
-            return Health(undone=count, oldest=_aware(oldest) if oldest else None, dead=dead or 0)
+            return InboxHealth(undone=count, oldest=_aware(oldest) if oldest else None, dead=dead or 0)
 
     def prune(self) -> int:
         """Forget bodies, then whole rows, of what was dealt with long enough ago; returns the rows that went."""
@@ -209,7 +209,7 @@ class Inbox:
         if gone:
             db.execute(deliveries.update().where(held, deliveries.c.owner.in_(gone)).values(due_at=now))
 
-    def _store(self, db: Connection, delivery: Delivery) -> Stored:
+    def _store(self, db: Connection, delivery: Delivery) -> StoreOutcome:
         now = self._clock()
         row = {"id": delivery.id, "content": delivery.content, "event": delivery.event, "body": delivery.body}
         times = {"received_at": now, "due_at": now}
@@ -226,7 +226,7 @@ class Inbox:
         fresh = {"state": "waiting", "attempts": 0, "due_at": self._clock(), "done_at": None, "body": delivery.body}
         return db.execute(deliveries.update().where(dead).values(**fresh)).rowcount == 1
 
-    def _change(self, claimed: Claimed, **values: object) -> bool:
+    def _change(self, claimed: ClaimedDelivery, **values: object) -> bool:
         ours = (deliveries.c.seq == claimed.seq) & (deliveries.c.state == "claimed")
         fence = (deliveries.c.owner == claimed.owner) & (deliveries.c.attempts == claimed.attempt)
         with self._transaction() as db:
@@ -254,10 +254,10 @@ def _insert(db: Connection, table: sa.Table) -> sqlite.Insert | postgresql.Inser
     return sqlite.insert(table) if db.dialect.name == "sqlite" else postgresql.insert(table)
 
 
-def _claimed(row: sa.RowMapping) -> Claimed:
+def _claimed(row: sa.RowMapping) -> ClaimedDelivery:
     delivery = Delivery(id=row["id"], event=row["event"], body=bytes(row["body"]))
     received = _aware(row["received_at"])
-    return Claimed(row["seq"], row["attempts"], row["owner"], delivery, received)
+    return ClaimedDelivery(row["seq"], row["attempts"], row["owner"], delivery, received)
 
 
 def _aware(moment: datetime) -> datetime:

@@ -8,16 +8,16 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
+from app.core.lessons import MAX_LEARNED, MAX_REMEMBERED, Citation, Lesson, LessonDraft, with_age
 from app.jobs.lesson_tables import lesson_numbers, lessons, recalled_lessons
 from app.jobs.tables import jobs, writing
-from app.lessons.base import MOST_LEARNED, MOST_TOLD, Citation, Draft, Lesson, ages
 
 FORGOTTEN_LIVES = 90 * 24 * 3600.0
 """Seconds for which what was forgotten is not learned again."""
 RECALLED_LIVES = 90 * 24 * 3600.0
 
 
-class SqlLessons:
+class SqlLessonStore:
     """`Lessons` over SQLAlchemy. With `fence` (a job's epoch) nothing is learned from a job that somebody else has."""
 
     def __init__(
@@ -33,7 +33,7 @@ class SqlLessons:
         with self._engine.connect() as db:
             return self._living(db)
 
-    def learn(self, drafts: Sequence[Draft]) -> tuple[Lesson, ...]:
+    def learn(self, drafts: Sequence[LessonDraft]) -> tuple[Lesson, ...]:
         with writing(self._engine) as db:
             if not all(self._is_current(db, draft.job) for draft in drafts):
                 return ()
@@ -45,13 +45,13 @@ class SqlLessons:
             new = (taught, lessons.c.job.in_({draft.job for draft in drafts}))
             return self._living(db, *new)
 
-    def tell(self, draft: Draft, key: str) -> Lesson | None:
+    def remember(self, draft: LessonDraft, key: str) -> Lesson | None:
         with writing(self._engine) as db:
             self._begin(db)
             there = self._about(db, draft)
             told = sa.select(sa.func.count()).where(self._own, lessons.c.kind == "told", ~lessons.c.forgotten)
             is_told = there is not None and there.kind == "told" and not there.forgotten
-            if not is_told and (db.execute(told).scalar() or 0) >= MOST_TOLD:
+            if not is_told and (db.execute(told).scalar() or 0) >= MAX_REMEMBERED:
                 return None
             number = there.number if is_told else self._next_number(db)
             if there is not None:
@@ -70,24 +70,24 @@ class SqlLessons:
             db.execute(this.values(forgotten=True, key=key, expires_at=until, **nothing))
             return True
 
-    def retire(self, numbers: Sequence[int]) -> None:
+    def remove_outdated(self, numbers: Sequence[int]) -> None:
         if numbers:
             with writing(self._engine) as db:
                 db.execute(lessons.delete().where(self._own, lessons.c.number.in_(numbers), ~lessons.c.forgotten))
 
-    def teachers(self) -> tuple[str, ...]:
+    def source_jobs(self) -> tuple[str, ...]:
         query = sa.select(lessons.c.job).where(self._own, lessons.c.job != "", ~lessons.c.forgotten).distinct()
         with self._engine.connect() as db:
             return tuple(db.execute(query.order_by(lessons.c.job)).scalars())
 
-    def unlearn(self, job: str) -> int:
+    def forget_job(self, job: str) -> int:
         with writing(self._engine) as db:
             taught = (self._own, lessons.c.job == job, lessons.c.kind != "told", ~lessons.c.forgotten)
             return int(db.execute(lessons.delete().where(*taught)).rowcount)
 
-    def recalled(self, job: str) -> tuple[Lesson, ...] | None:
+    def recovered_jobs(self, job: str) -> tuple[Lesson, ...] | None:
         with self._engine.connect() as db:
-            return self._recalled(db, job)
+            return self._recovered_jobs(db, job)
 
     def recall(self, job: str, shown: Sequence[Lesson]) -> tuple[Lesson, ...]:
         with writing(self._engine) as db:
@@ -95,7 +95,7 @@ class SqlLessons:
             said = [each.model_dump(mode="json") for each in shown]
             first = _insert(db)(recalled_lessons).values(**values, lessons=said).on_conflict_do_nothing()
             if db.execute(first.returning(recalled_lessons.c.job)).first() is None:
-                return self._recalled(db, job) or ()
+                return self._recovered_jobs(db, job) or ()
             numbers = [each.number for each in shown]
             used = lessons.update().where(self._own, lessons.c.number.in_(numbers))
             db.execute(used.values(uses=lessons.c.uses + 1))
@@ -107,7 +107,7 @@ class SqlLessons:
         with self._engine.connect() as db:
             return {row.number: bytes(row.vector) for row in db.execute(query) if row.vector is not None}
 
-    def keep_vectors(self, model: str, found: Mapping[int, bytes]) -> None:
+    def store_vectors(self, model: str, found: Mapping[int, bytes]) -> None:
         with writing(self._engine) as db:
             for number, vector in found.items():
                 this = lessons.update().where(self._own, lessons.c.number == number, ~lessons.c.forgotten)
@@ -128,7 +128,7 @@ class SqlLessons:
         holds = (self._own, ~lessons.c.forgotten, lessons.c.expires_at > self._now(), *which)
         return tuple(_lesson(row) for row in db.execute(lessons.select().where(*holds).order_by(lessons.c.number)))
 
-    def _recalled(self, db: Connection, job: str) -> tuple[Lesson, ...] | None:
+    def _recovered_jobs(self, db: Connection, job: str) -> tuple[Lesson, ...] | None:
         own = (recalled_lessons.c.repository == self.repository, recalled_lessons.c.job == job)
         kept = db.execute(sa.select(recalled_lessons.c.lessons).where(*own)).scalar()
         return None if kept is None else tuple(map(Lesson.model_validate, kept))
@@ -138,10 +138,10 @@ class SqlLessons:
             return True
         return db.execute(sa.select(jobs.c.epoch).where(jobs.c.id == job)).scalar() == self._fence
 
-    def _about(self, db: Connection, draft: Draft) -> Any:
+    def _about(self, db: Connection, draft: LessonDraft) -> Any:
         return db.execute(lessons.select().where(self._own, lessons.c.topic == draft.about)).first()
 
-    def _learn(self, db: Connection, draft: Draft) -> None:
+    def _learn(self, db: Connection, draft: LessonDraft) -> None:
         there = self._about(db, draft)
         if there is None:
             db.execute(lessons.insert().values(**self._row(draft), number=self._next_number(db), key=""))
@@ -155,7 +155,7 @@ class SqlLessons:
             fresh |= {"vector": None, "vector_of": ""}
         db.execute(lessons.update().where(self._own, lessons.c.number == there.number).values(fresh))
 
-    def _row(self, draft: Draft) -> dict[str, Any]:
+    def _row(self, draft: LessonDraft) -> dict[str, Any]:
         return {
             "repository": self.repository,
             "topic": draft.about,
@@ -165,7 +165,7 @@ class SqlLessons:
             "job": draft.job,
             "author": draft.author[:80],
             "created_at": self._now(),
-            "expires_at": ages(draft, self._clock()).timestamp(),
+            "expires_at": with_age(draft, self._clock()).timestamp(),
         }
 
     def _next_number(self, db: Connection) -> int:
@@ -184,7 +184,7 @@ class SqlLessons:
             ),
             ((lessons.c.forgotten,), (lessons.c.number.desc(),)),
         ):
-            query = sa.select(lessons.c.number).where(self._own, *kept).order_by(*order).offset(MOST_LEARNED)
+            query = sa.select(lessons.c.number).where(self._own, *kept).order_by(*order).offset(MAX_LEARNED)
             numbers = list(db.execute(query.limit(10_000)).scalars())
             if numbers:
                 db.execute(lessons.delete().where(self._own, lessons.c.number.in_(numbers)))

@@ -9,14 +9,14 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Engine
 
-from app.failpoints import failpoint
+from app.core.failpoints import failpoint
 from app.jobs.tables import messages, writing
 
 MessageKind = Literal["approve", "answer", "continue", "steer"]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class StoredMessage:
     """One message. Of `approve` the text is the edited plan, or empty where it was left as it was."""
 
     seq: int
@@ -26,7 +26,7 @@ class Said:
     at: datetime
 
 
-class Messages:
+class JobMessages:
     """The messages table, in short transactions."""
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
@@ -43,7 +43,7 @@ class Messages:
         failpoint("message.added")
         return added
 
-    def since(self, job: str, seq: int, *kinds: MessageKind) -> tuple[Said, ...]:
+    def since(self, job: str, seq: int, *kinds: MessageKind) -> tuple[StoredMessage, ...]:
         """What was said after a sequence number, of some kinds or of all."""
         query = messages.select().where(messages.c.job == job, messages.c.seq > seq).order_by(messages.c.seq)
         if kinds:
@@ -52,6 +52,6 @@ class Messages:
             return tuple(_said(row) for row in db.execute(query).mappings())
 
 
-def _said(row: sa.RowMapping) -> Said:
+def _said(row: sa.RowMapping) -> StoredMessage:
     at = datetime.fromtimestamp(row["at"], UTC)
-    return Said(row["seq"], cast("MessageKind", row["kind"]), row["who"], row["text"], at)
+    return StoredMessage(row["seq"], cast("MessageKind", row["kind"]), row["who"], row["text"], at)

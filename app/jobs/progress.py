@@ -2,8 +2,8 @@
 
 from typing import cast, get_args
 
-from app.failpoints import failpoint
-from app.job import FINAL, JobState, Progress, ProgressKind
+from app.core.failpoints import failpoint
+from app.core.job import FINAL, JobState, Progress, ProgressKind
 from app.jobs.store import JobStore
 
 STATES: frozenset[str] = frozenset(get_args(JobState)) - FINAL
@@ -11,7 +11,7 @@ STATES: frozenset[str] = frozenset(get_args(JobState)) - FINAL
 STREAMED: frozenset[ProgressKind] = frozenset({"text", "output"})
 
 
-class KeptProgress:
+class StoredProgress:
     """Says everything twice: to the log of the job, fragments left out, and to whoever watches now.
 
     A state that is said is the job's state from then on.
@@ -22,10 +22,10 @@ class KeptProgress:
         self._job = job_id
         self._watcher = watcher
 
-    def say(self, kind: ProgressKind, text: str) -> None:
+    def report(self, kind: ProgressKind, text: str) -> None:
         if kind not in STREAMED:
-            self._store.say(self._job, kind, text)
+            self._store.add_progress(self._job, kind, text)
         if kind == "state" and text in STATES:
             self._store.enter(self._job, cast("JobState", text))
-        self._watcher.say(kind, text)
+        self._watcher.report(kind, text)
         failpoint(f"said.{kind}")

@@ -16,17 +16,17 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
-from app.commission import Commission
-from app.failpoints import failpoint
-from app.job import FINAL, Job, JobState
-from app.jobs.owner import is_gone
-from app.jobs.roster import BOTH, WORKED_ON
-from app.jobs.spending import DayCaps
+from app.core.failpoints import failpoint
+from app.core.job import FINAL, Job, JobState
+from app.jobs.context import JobContext
+from app.jobs.daily_budget import DayCaps
+from app.jobs.job_queries import BOTH, WORKED_ON
+from app.jobs.process_owner import is_gone
 from app.jobs.tables import commissions, jobs, writing
-from app.jobs.triggers import Trigger, insert_trigger, is_decided
+from app.jobs.triggers import TriggerRow, insert_trigger, is_decided
 
 LEASE = timedelta(seconds=60)
-MOST_CRASHES = 3
+MAX_CRASHES = 3
 PARKED: tuple[JobState, ...] = ("awaiting_approval", "needs_input", "paused")
 STOPPED = "It was stopped."
 _ONE_CLAIM_AT_A_TIME = 0x61676E74
@@ -34,7 +34,7 @@ _ONE_CLAIM_AT_A_TIME = 0x61676E74
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class QueueLimits:
     """How many jobs are worked on at once, by all workers together and in one repository."""
 
     jobs: int = 4
@@ -42,7 +42,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class JobClaim:
     """A job in one worker's hands until its lease ends. `resumed`: somebody worked on it before."""
 
     job: str
@@ -51,7 +51,7 @@ class Claim:
     resumed: bool
 
 
-class Queue:
+class JobQueue:
     """Short transactions over jobs and commissions, from any number of processes, on SQLite or Postgres."""
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime], *, caps: DayCaps | None = None) -> None:
@@ -60,7 +60,7 @@ class Queue:
         self._caps = caps or DayCaps()
 
     def admit(
-        self, job: Job, commission: Commission, trigger: Trigger, *, priority: int = 1, ready: bool = False
+        self, job: Job, job_context: JobContext, trigger: TriggerRow, *, priority: int = 1, ready: bool = False
     ) -> str:
         """Keep a new job together with what asked for it; returns its id.
 
@@ -69,31 +69,31 @@ class Queue:
         """
         for _ in range(8):
             try:
-                return self._admit(job, commission, trigger, priority=priority, ready=ready)
+                return self._admit(job, job_context, trigger, priority=priority, ready=ready)
             except IntegrityError:  # another was admitted at this very moment: now it is there to be seen
                 continue
         raise RuntimeError(f"job {job.id} could be admitted neither as the first nor as a second")
 
-    def _admit(self, job: Job, commission: Commission, trigger: Trigger, *, priority: int, ready: bool) -> str:
+    def _admit(self, job: Job, job_context: JobContext, trigger: TriggerRow, *, priority: int, ready: bool) -> str:
         now = self._clock()
-        place = commission.place
+        place = job_context.place
         with writing(self.engine) as db:
-            living = self._living(db, living_key(commission))
+            living = self._active(db, active_key(job_context))
             if living is not None:
                 return living
             if not insert_trigger(db, trigger, f"job {job.id}", job.id):
                 return ""
             failpoint("job.admitting")
-            row = {"id": job.id, "key": living_key(commission), "state": "queued", "job": job.model_dump(mode="json")}
+            row = {"id": job.id, "key": active_key(job_context), "state": "queued", "job": job.model_dump(mode="json")}
             db.execute(jobs.insert().values(**row, created_at=now, updated_at=now))
-            there = {"repository": place.repository, "number": place.number, "living": living_key(commission)}
-            how = {"commission": commission.model_dump(mode="json"), "priority": priority, "ready": ready}
-            how["actor"] = paid_by(job, commission)
+            there = {"repository": place.repository, "number": place.number, "living": active_key(job_context)}
+            how = {"commission": job_context.model_dump(mode="json"), "priority": priority, "ready": ready}
+            how["actor"] = paid_by(job, job_context)
             db.execute(commissions.insert().values(job=job.id, **there, **how, created_at=now.timestamp()))
         failpoint("job.admitted")
         return job.id
 
-    def claim(self, owner: str, limits: Limits, lease: timedelta = LEASE) -> Claim | None:
+    def claim(self, owner: str, limits: QueueLimits, lease: timedelta = LEASE) -> JobClaim | None:
         """The job that is next for this worker, or None. One whose processes died too often is ended on the way."""
         now = self._clock()
         with writing(self.engine) as db:
@@ -108,7 +108,7 @@ class Queue:
                 died = row["owner"] is not None
                 if busy.get(row["repository"], 0) >= limits.per_repository:
                     continue
-                if died and row["crashes"] + 1 >= MOST_CRASHES:
+                if died and row["crashes"] + 1 >= MAX_CRASHES:
                     self._end_dead_letter(db, row["id"], now)
                     continue
                 if not self._may_spend(db, row, now):
@@ -116,7 +116,7 @@ class Queue:
                 return self._take(db, row, owner, now + lease, crashes=row["crashes"] + died)
         return None
 
-    def heartbeat(self, claim: Claim, lease: timedelta = LEASE) -> bool:
+    def heartbeat(self, claim: JobClaim, lease: timedelta = LEASE) -> bool:
         """Keep it for longer; False where another worker has it by now."""
         until = (self._clock() + lease).timestamp()
         with writing(self.engine) as db:
@@ -124,7 +124,7 @@ class Queue:
             mine = commissions.update().where(commissions.c.job == claim.job, held)
             return db.execute(mine.values(lease_until=until)).rowcount == 1
 
-    def release(self, claim: Claim, *, crashed: bool = False) -> None:
+    def release(self, claim: JobClaim, *, crashed: bool = False) -> None:
         """Give it back, as it stands; with `crashed` its process died on it, which is counted."""
         with writing(self.engine) as db:
             mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.owner == claim.owner)
@@ -132,10 +132,10 @@ class Queue:
                 return
             crashes = commissions.c.crashes + 1 if crashed else commissions.c.crashes
             mine_too = commissions.update().where(commissions.c.job == claim.job).returning(commissions.c.crashes)
-            if db.execute(mine_too.values(lease_until=0.0, crashes=crashes)).scalar_one() >= MOST_CRASHES and crashed:
+            if db.execute(mine_too.values(lease_until=0.0, crashes=crashes)).scalar_one() >= MAX_CRASHES and crashed:
                 self._end_dead_letter(db, claim.job, self._clock())
 
-    def postpone(self, claim: Claim, reason: str, pause: timedelta) -> None:
+    def postpone(self, claim: JobClaim, reason: str, pause: timedelta) -> None:
         """Give it back to be taken up again later, by anybody: what was in the way may have gone by itself."""
         now = self._clock()
         with writing(self.engine) as db:
@@ -145,7 +145,7 @@ class Queue:
                 waits = commissions.update().where(commissions.c.job == claim.job)
                 db.execute(waits.values(due=(now + pause).timestamp()))
 
-    def hand_over(self, claim: Claim, result: dict[str, Any]) -> bool:
+    def hand_over(self, claim: JobClaim, result: dict[str, Any]) -> bool:
         """The work is done and everything is wished for: from here on it is the publisher's. False for a lost claim."""
         with writing(self.engine) as db:
             mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.state.not_in(FINAL))
@@ -162,7 +162,9 @@ class Queue:
             mine = commissions.update().where(commissions.c.job == job_id, commissions.c.crashes > 0)
             db.execute(mine.values(crashes=0))
 
-    def resume(self, job_id: str, job: Job | None = None, *, trigger: Trigger | None = None, outcome: str = "") -> bool:
+    def resume(
+        self, job_id: str, job: Job | None = None, *, trigger: TriggerRow | None = None, outcome: str = ""
+    ) -> bool:
         """Set a parked job on its way again, with other limits where `job` is given.
 
         False where it is not parked, where another job lives at its place by now, or where the trigger was decided
@@ -199,7 +201,7 @@ class Queue:
             db.execute(commissions.update().where(commissions.c.job == job_id).values(living=None))
         return True
 
-    def stop(self, job_id: str, reason: str, *, trigger: Trigger | None = None) -> bool:
+    def stop(self, job_id: str, reason: str, *, trigger: TriggerRow | None = None) -> bool:
         """Ask for its end; True where it is ended by that, False where a process has to be ended first.
 
         The trigger, where one asked for it, is decided with it.
@@ -219,7 +221,7 @@ class Queue:
             said = db.execute(sa.select(commissions.c.stop_reason).where(commissions.c.job == job_id)).scalar()
         return said or STOPPED
 
-    def _living(self, db: Connection, key: str) -> str | None:
+    def _active(self, db: Connection, key: str) -> str | None:
         return db.execute(sa.select(commissions.c.job).where(commissions.c.living == key)).scalar()
 
     def _busy(self, db: Connection, now: datetime) -> dict[int, int]:
@@ -248,8 +250,8 @@ class Queue:
 
     def _may_spend(self, db: Connection, row: sa.RowMapping, now: datetime) -> bool:
         """Whether there is anything left of what it lives off today; a purse that is empty becomes its reason."""
-        purses = self._caps.purses(Commission.model_validate(row["commission"]), row["actor"], now.timestamp)
-        empty = next((purse for purse in purses if purse.spent(db)[1] >= purse.cap), None)
+        purses = self._caps.purses(JobContext.model_validate(row["commission"]), row["actor"], now.timestamp)
+        empty = next((daily_budget for daily_budget in purses if daily_budget.spent(db)[1] >= daily_budget.cap), None)
         if empty is not None and row["reason"] != empty.is_spent:
             values = {"reason": empty.is_spent, "updated_at": now}
             db.execute(jobs.update().where(jobs.c.id == row["id"]).values(values))
@@ -269,17 +271,17 @@ class Queue:
             db.execute(commissions.update().where(commissions.c.job.in_(ended)).values(living=None))
         return ended
 
-    def _take(self, db: Connection, row: sa.RowMapping, owner: str, until: datetime, *, crashes: int) -> Claim:
+    def _take(self, db: Connection, row: sa.RowMapping, owner: str, until: datetime, *, crashes: int) -> JobClaim:
         epoch = row["epoch"] + 1
         values = {"owner": owner, "epoch": epoch, "reason": "", "updated_at": self._clock()}
         db.execute(jobs.update().where(jobs.c.id == row["id"]).values(values))
         mine = commissions.update().where(commissions.c.job == row["id"])
         db.execute(mine.values(lease_until=until.timestamp(), crashes=crashes))
-        return Claim(row["id"], epoch, owner, resumed=epoch > 1)
+        return JobClaim(row["id"], epoch, owner, resumed=epoch > 1)
 
     def _end_dead_letter(self, db: Connection, job_id: str, now: datetime) -> None:
         lost = "or its sandbox was lost there; the job was given up."
-        reason = f"Its process died {MOST_CRASHES} times at the same step, {lost}"
+        reason = f"Its process died {MAX_CRASHES} times at the same step, {lost}"
         values = {"state": "error", "reason": reason, "owner": None, "updated_at": now}
         db.execute(jobs.update().where(jobs.c.id == job_id).values(values))
         db.execute(commissions.update().where(commissions.c.job == job_id).values(living=None))
@@ -290,13 +292,13 @@ def _lapsed(now: datetime) -> sa.ColumnElement[bool]:
     return sa.exists().where(commissions.c.job == jobs.c.id, commissions.c.lease_until <= now.timestamp())
 
 
-def paid_by(job: Job, commission: Commission) -> int:
+def paid_by(job: Job, job_context: JobContext) -> int:
     """Whose money a job spends: the person's who asked for it, by number; 0 where the bot began by itself."""
     origin = job.task.origin
-    return origin.actor if origin is not None and commission.login else 0
+    return origin.actor if origin is not None and job_context.login else 0
 
 
-def living_key(commission: Commission) -> str:
+def active_key(job_context: JobContext) -> str:
     """One job lives at a place; a question is asked beside it."""
-    place = f"{commission.place.repository}#{commission.place.number}"
-    return f"{place}/ask:{commission.trigger}" if commission.aim == "ask" else place
+    place = f"{job_context.place.repository}#{job_context.place.number}"
+    return f"{place}/ask:{job_context.trigger}" if job_context.aim == "ask" else place

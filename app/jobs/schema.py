@@ -11,14 +11,14 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.schema import CreateColumn
 
-from app.errors import AgentFixError, ExitCode, OutputError
+from app.core.errors import AgentFixError, ExitCode, OutputError
+from app.jobs.commit_transfer_tables import metadata as parcel_tables
 from app.jobs.inbox import metadata as inbox_tables
 from app.jobs.lesson_tables import metadata as lesson_tables
-from app.jobs.parcel_tables import metadata as parcel_tables
+from app.jobs.outbox_tables import metadata as intent_tables
 from app.jobs.tables import metadata as job_tables
 from app.jobs.tables import writing
-from app.model.sql_ledger import metadata as ledger_tables
-from app.publish.intents import metadata as intent_tables
+from app.llm.sql_ledger import metadata as ledger_tables
 
 ALL: Final = (job_tables, inbox_tables, intent_tables, ledger_tables, parcel_tables, lesson_tables)
 _ONE_AT_A_TIME = 0x61676673

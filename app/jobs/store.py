@@ -9,9 +9,9 @@ from typing import Any, Literal, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from app.errors import AgentFixError, ExitCode, OutputError
-from app.job import FINAL, Job, JobState, ProgressKind
-from app.jobs import owner
+from app.core.errors import AgentFixError, ExitCode, OutputError
+from app.core.job import FINAL, Job, JobState, ProgressKind
+from app.jobs import process_owner
 from app.jobs.tables import blobs, commissions, jobs, metadata, progress
 
 Clock = Callable[[], datetime]
@@ -38,12 +38,12 @@ class JobRow:
 
     @property
     def living_owner(self) -> str | None:
-        return self.owner if self.owner and owner.is_alive(self.owner) else None
+        return self.owner if self.owner and process_owner.is_alive(self.owner) else None
 
     @property
     def unattended(self) -> bool:
         """No living process works on it, other than perhaps this one."""
-        return self.living_owner in {None, owner.this_process()}
+        return self.living_owner in {None, process_owner.this_process()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class JobStore:
         """Make this process the job's owner and return the new epoch; an error where a living process has it."""
         with self.engine.begin() as db:
             row = job_row(db.execute(jobs.select().where(jobs.c.id == job_id).with_for_update()).mappings().one())
-            if row.living_owner and row.living_owner != owner.this_process():
+            if row.living_owner and row.living_owner != process_owner.this_process():
                 raise AgentFixError(
                     f"Job {job_id} is being worked on by process {row.living_owner.split(':')[-2]}.",
                     code=ExitCode.BUSY,
@@ -144,7 +144,7 @@ class JobStore:
             taken = db.execute(
                 jobs.update()
                 .where(jobs.c.id == job_id, jobs.c.epoch == row.epoch)
-                .values(owner=owner.this_process(), epoch=row.epoch + 1, updated_at=self._clock())
+                .values(owner=process_owner.this_process(), epoch=row.epoch + 1, updated_at=self._clock())
             )
             if taken.rowcount != 1:
                 raise AgentFixError(f"Job {job_id} was just taken by another process.", code=ExitCode.BUSY)
@@ -160,7 +160,7 @@ class JobStore:
     def finish(self, job_id: str, state: JobState, reason: str, result: dict[str, Any]) -> None:
         self._update(job_id, state=state, reason=reason, result=result)
 
-    def keep(self, job_id: str, result: dict[str, Any]) -> None:
+    def store_result(self, job_id: str, result: dict[str, Any]) -> None:
         """What the job has come to so far, for people who look at it while it waits for them."""
         self._update(job_id, result=result)
 
@@ -200,18 +200,18 @@ class JobStore:
             if values.get("state") in FINAL:
                 _vacate(db, job_id)
 
-    def say(self, job_id: str, kind: ProgressKind, text: str) -> None:
+    def add_progress(self, job_id: str, kind: ProgressKind, text: str) -> None:
         with self._log.begin() as db:
             db.execute(progress.insert().values(job=job_id, at=self._clock(), kind=kind, text=text))
 
-    def said(self, job_id: str, after: int = 0) -> Iterator[ProgressRow]:
+    def progress_since(self, job_id: str, after: int = 0) -> Iterator[ProgressRow]:
         """The job's log in order, from after a given `seq`."""
         query = progress.select().where(progress.c.job == job_id, progress.c.seq > after).order_by(progress.c.seq)
         with self.engine.connect() as db:
             for row in db.execute(query):
                 yield ProgressRow(row.seq, row.at, cast("ProgressKind", row.kind), row.text)
 
-    def lately(self, job_id: str, limit: int, *kinds: ProgressKind) -> tuple[ProgressRow, ...]:
+    def recent_progress(self, job_id: str, limit: int, *kinds: ProgressKind) -> tuple[ProgressRow, ...]:
         """The last lines of these kinds, in order."""
         query = progress.select().where(progress.c.job == job_id, progress.c.kind.in_(kinds))
         with self.engine.connect() as db:

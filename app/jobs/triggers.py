@@ -8,15 +8,15 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
-from app.failpoints import failpoint
+from app.core.failpoints import failpoint
 from app.jobs.tables import triggers, writing
 
-NOT_HEEDED = ("skip no_access", "skip review:")
+IGNORED_OUTCOMES = ("skip no_access", "skip review:")
 """How the outcome begins of what was asked by somebody who may not, or of nobody."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trigger:
+class TriggerRow:
     """One thing that was asked. `key` names it in the same words for every way it may reach us."""
 
     key: str
@@ -28,7 +28,7 @@ class Trigger:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class TriggerDecision:
     """What became of a trigger."""
 
     key: str
@@ -38,33 +38,33 @@ class Decided:
     job: str
 
 
-class Triggers:
+class TriggerLog:
     """The triggers table, in short transactions."""
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
         self._engine = engine
         self._clock = clock
 
-    def decided(self, key: str) -> Decided | None:
+    def decided(self, key: str) -> TriggerDecision | None:
         with self._engine.connect() as db:
             row = db.execute(triggers.select().where(triggers.c.key == key)).mappings().first()
         return _decided(row) if row else None
 
-    def record(self, trigger: Trigger, outcome: str, job: str = "") -> bool:
+    def record(self, trigger: TriggerRow, outcome: str, job: str = "") -> bool:
         """Keep what was decided; False where it was decided before."""
         with writing(self._engine) as db:
             recorded = insert_trigger(db, trigger, outcome, job)
         failpoint("trigger.recorded")
         return recorded
 
-    def asked_lately(self, repository: int, actor: int, within: timedelta = timedelta(hours=1)) -> int:
+    def recent_count(self, repository: int, actor: int, within: timedelta = timedelta(hours=1)) -> int:
         """How many commands this account gave in this repository."""
         since = (self._clock() - within).timestamp()
         mine = (triggers.c.repository == repository, triggers.c.actor == actor, triggers.c.at > since)
         with self._engine.connect() as db:
             return int(db.execute(sa.select(sa.func.count()).where(*mine)).scalar_one())
 
-    def newest(self, repository: int, number: int, verb: str = "") -> Decided | None:
+    def newest(self, repository: int, number: int, verb: str = "") -> TriggerDecision | None:
         """The last thing asked at an issue or pull request, or the last of one kind."""
         place = [triggers.c.repository == repository, triggers.c.number == number]
         if verb:
@@ -74,10 +74,10 @@ class Triggers:
             row = db.execute(query).mappings().first()
         return _decided(row) if row else None
 
-    def newest_heeded(self, repository: int, number: int, verbs: Collection[str]) -> datetime | None:
+    def newest_accepted(self, repository: int, number: int, verbs: Collection[str]) -> datetime | None:
         """When one of these was last asked by somebody who may, whatever became of it."""
         place = (triggers.c.repository == repository, triggers.c.number == number, triggers.c.verb.in_(verbs))
-        heeded = sa.not_(sa.or_(*(triggers.c.outcome.like(f"{begin}%") for begin in NOT_HEEDED)))
+        heeded = sa.not_(sa.or_(*(triggers.c.outcome.like(f"{begin}%") for begin in IGNORED_OUTCOMES)))
         with self._engine.connect() as db:
             at = db.execute(sa.select(sa.func.max(triggers.c.at)).where(*place, heeded)).scalar()
         return datetime.fromtimestamp(at, UTC) if at is not None else None
@@ -87,7 +87,7 @@ def is_decided(db: Connection, key: str) -> bool:
     return db.execute(sa.select(triggers.c.key).where(triggers.c.key == key)).first() is not None
 
 
-def insert_trigger(db: Connection, trigger: Trigger, outcome: str, job: str) -> bool:
+def insert_trigger(db: Connection, trigger: TriggerRow, outcome: str, job: str) -> bool:
     """Within somebody's transaction; False where it is there."""
     values = {"key": trigger.key, "repository": trigger.repository, "number": trigger.number, "actor": trigger.actor}
     values |= {"verb": trigger.verb, "at": trigger.at.timestamp(), "outcome": outcome, "job": job}
@@ -96,5 +96,5 @@ def insert_trigger(db: Connection, trigger: Trigger, outcome: str, job: str) -> 
     return db.execute(statement).first() is not None
 
 
-def _decided(row: sa.RowMapping) -> Decided:
-    return Decided(row["key"], row["verb"], datetime.fromtimestamp(row["at"], UTC), row["outcome"], row["job"])
+def _decided(row: sa.RowMapping) -> TriggerDecision:
+    return TriggerDecision(row["key"], row["verb"], datetime.fromtimestamp(row["at"], UTC), row["outcome"], row["job"])

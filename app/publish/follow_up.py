@@ -2,7 +2,7 @@
 
 import re
 
-from app.publish.intent import MAX_BODY
+from app.publish.effects import MAX_BODY
 
 _FOOTER = "\n---\n\n<sub>agent-fix · "
 _STATE_MARKS = ("<!-- agent-fix:state -->", "<!-- /agent-fix:state -->")

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from app.forge.facts import PullRequestFacts
+from app.github.models import PullRequest
 
 FORK_MARK: Final = "<!-- agent-fix:commits-of-a-fork -->"
 """In the text of our pull requests of which that is so, by which they are known later."""
@@ -14,6 +14,6 @@ FORK_NOTE: Final = (
 )
 
 
-def holds_commits_of_a_fork(pull: PullRequestFacts, repository: int) -> bool:
+def holds_commits_of_a_fork(pull: PullRequest, repository: int) -> bool:
     """Whether a branch of this repository that follows this pull request holds commits of another one."""
     return pull.head_repository != repository or FORK_MARK in pull.body

@@ -2,14 +2,14 @@
 
 GitHub looks for mentions, references and closing keywords in the *rendered* text, so that no backslash or entity
 stops them: what could be one becomes a code span, as file names and identifiers do. All other text is escaped.
-Invisible characters and escape sequences are taken out first (`app.text`).
+Invisible characters and escape sequences are taken out first (`app.core.text`).
 """
 
 import re
 from collections.abc import Iterable
 from html import escape
 
-from app.text import one_line, plain
+from app.core.text import one_line, plain
 
 _LEADING = "([{<\"'*~>\u201c\u2018\u00ab"
 _TRAILING = ")]}>\"'*~.,;:!?\u2026\u201d\u2019\u00bb"

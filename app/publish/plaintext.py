@@ -4,7 +4,7 @@ import re
 import textwrap
 from datetime import timedelta
 
-from app.text import one_line, plain
+from app.core.text import one_line, plain
 
 _WIDTH = 72
 _MARKS = (

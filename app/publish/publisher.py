@@ -4,17 +4,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from app.errors import AgentFixError
-from app.failpoints import failpoint
-from app.forge.base import Conversation
-from app.publish.effects import carry_out
-from app.publish.intent import Intent, Place
-from app.publish.intents import Claim, Intents
+from app.core.errors import AgentFixError
+from app.core.failpoints import failpoint
+from app.core.issue_ref import IssueRef
+from app.github.base import ForgeEffects
+from app.publish.carry_out import carry_out
+from app.publish.effects import Effect
+from app.publish.outbox import EffectClaim, Outbox
 
-F = TypeVar("F", bound=Conversation)
-OpenForge = Callable[[Place], Awaitable[F]]
-Grant = Callable[[Claim, F], Awaitable[Intent]]
-"""The intent as it may be carried out; raises what speaks against it (`app.publish.granting`)."""
+F = TypeVar("F", bound=ForgeEffects)
+OpenForge = Callable[[IssueRef], Awaitable[F]]
+Grant = Callable[[EffectClaim, F], Awaitable[Effect]]
+"""The intent as it may be carried out; raises what speaks against it (`app.publish.policy`)."""
 
 
 class Publisher(Generic[F]):
@@ -23,37 +24,37 @@ class Publisher(Generic[F]):
     `owner` is unique to the process.
     """
 
-    def __init__(self, intents: Intents, open_forge: OpenForge[F], grant: Grant[F], owner: str) -> None:
-        self._intents = intents
+    def __init__(self, outbox: Outbox, open_forge: OpenForge[F], grant: Grant[F], owner: str) -> None:
+        self._outbox = outbox
         self._open_forge = open_forge
         self._grant = grant
         self._owner = owner
         self._busy: set[int] = set()
         self._claiming = asyncio.Lock()
 
-    async def publish_next(self) -> Claim | None:
+    async def publish_next(self) -> EffectClaim | None:
         """Carry out the next intent that is due; None where there is none. A failure is recorded, not raised.
 
         Said several times at once, each takes the intent of another installation.
         """
         async with self._claiming:
-            claim = await asyncio.to_thread(self._intents.claim, self._owner, frozenset(self._busy))
+            claim = await asyncio.to_thread(self._outbox.claim, self._owner, frozenset(self._busy))
             if claim is None:
                 return None
-            self._busy.add(claim.place.installation)
+            self._busy.add(claim.issue_ref.installation)
         try:
             await self._carry_out(claim)
         finally:
-            self._busy.discard(claim.place.installation)
+            self._busy.discard(claim.issue_ref.installation)
         return claim
 
-    async def _carry_out(self, claim: Claim) -> None:
+    async def _carry_out(self, claim: EffectClaim) -> None:
         try:
-            forge = await self._open_forge(claim.place)
+            forge = await self._open_forge(claim.issue_ref)
             receipt = await carry_out(forge, claim.job, await self._grant(claim, forge))
         except AgentFixError as error:
-            await asyncio.to_thread(self._intents.failed, claim, error)
+            await asyncio.to_thread(self._outbox.failed, claim, error)
             return
         failpoint("effect.made")
-        await asyncio.to_thread(self._intents.done, claim, receipt)
+        await asyncio.to_thread(self._outbox.done, claim, receipt)
         failpoint("receipt.written")

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from app.job import FINAL, JobState
-from app.lessons.base import Lesson
+from app.core.job import FINAL, JobState
+from app.core.lessons import Lesson
 from app.publish.markdown import code_span, fenced, inline, prose
 from app.publish.plaintext import count
 
@@ -27,7 +27,7 @@ OPTIONS: Final = (
     "Options on any of them: `--model NAME`, `--runner NAME`, `--budget 5`, `--kind tests`, `--attempts 3`."
 )
 NO_LESSONS: Final = "No lessons are kept here. Write them into `AGENTS.md`, which every job reads."
-MOST_LISTED: Final = 6_000
+MAX_LISTED: Final = 6_000
 """Characters of a list of lessons."""
 
 _STATES: Final[dict[str, str]] = {
@@ -74,7 +74,7 @@ def broken_config(message: str, source: str) -> str:
     return f"{what}\n\n{fenced(message)}\n\nMend the file, then ask again.\n"
 
 
-def not_done(reason: str) -> str:
+def refused(reason: str) -> str:
     """A visible reason why nothing is begun."""
     return f"Nothing was started: {reason[:1].lower()}{reason[1:]}\n"
 
@@ -91,7 +91,7 @@ def no_job() -> str:
     return reply("No job has worked here yet.", "/agent fix")
 
 
-def noted(state: JobState) -> str:
+def message_noted(state: JobState) -> str:
     """Words to a job that does not read at this moment."""
     if state == "awaiting_approval":
         return reply("Noted. It is heeded once the plan is approved.", "/agent approve")
@@ -123,7 +123,7 @@ def in_the_way(message: str, hint: str = "") -> str:
 
 
 def no_commits() -> str:
-    return not_done("The repository has no commit yet.")
+    return refused("The repository has no commit yet.")
 
 
 def remembered(lesson: Lesson) -> str:
@@ -155,11 +155,11 @@ def lesson_list(lessons: Sequence[Lesson]) -> str:
     if not lessons:
         return reply("Nothing is remembered here yet.", "/agent remember …")
     ordered = sorted(lessons, key=lambda lesson: (lesson.kind != "told", -lesson.number))
-    lines, room = [], MOST_LISTED
+    lines, space = [], MAX_LISTED
     for lesson in ordered:
         line = f"- {lesson.number}: {inline(lesson.text)} ({inline(_from(lesson))})"
-        room -= len(line)
-        if room < 0:
+        space -= len(line)
+        if space < 0:
             break
         lines.append(line)
     more = f"\n- and {len(ordered) - len(lines)} more" if len(lines) < len(ordered) else ""

@@ -3,22 +3,28 @@
 from collections.abc import Iterator
 from typing import Final
 
-from app.job import Job, JobState
-from app.model.budget import price
-from app.publish.facts import shown_model
+from app.core.job import Job, JobState
+from app.core.result import JobResult
+from app.llm.ledger import price
 from app.publish.markdown import code_span, inline
 from app.publish.plaintext import count
-from app.publish.proof import MEANING, Caps, bullets, clip, verification_section
-from app.publish.status import HEADLINES, KEPT_IN_RECORD, what_is_left
-from app.result import Result
+from app.publish.pull_request_content import shown_model
+from app.publish.status_text import HEADLINES, KEPT_IN_RECORD, what_is_left
+from app.publish.verification_text import MEANING, TextLimits, bullets, clip, verification_section
 
 MOST: Final = 500_000
 """Characters; GitHub takes a megabyte for each step."""
-_LEVELS: Final = (Caps(8_000, 100, 4_000), Caps(1_000, 20, 500), Caps(100, 3, 120))
+_LEVELS: Final = (TextLimits(8_000, 100, 4_000), TextLimits(1_000, 20, 500), TextLimits(100, 3, 120))
 
 
 def step_summary(
-    job: Job, state: JobState, reason: str, result: Result | None, *, repository: str = "", kept: str = KEPT_IN_RECORD
+    job: Job,
+    state: JobState,
+    reason: str,
+    result: JobResult | None,
+    *,
+    repository: str = "",
+    kept: str = KEPT_IN_RECORD,
 ) -> str:
     """Markdown. Everything that people or a model wrote is escaped. A workflow's page makes no links of numbers, so
     `repository` is the address of what they belong to. `kept`: where a change is that was not published."""
@@ -35,7 +41,7 @@ def linked(number: int, repository: str) -> str:
     return f"[#{number}]({repository}/issues/{number})" if repository else f"#{number}"
 
 
-def _parts(job: Job, reason: str, result: Result | None, caps: Caps, left: str) -> Iterator[str]:
+def _parts(job: Job, reason: str, result: JobResult | None, caps: TextLimits, left: str) -> Iterator[str]:
     if reason:
         yield inline(clip(reason, caps.text))
     if result is None:

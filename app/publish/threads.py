@@ -2,9 +2,9 @@
 
 import re
 
-from app.commission import ThreadRef
+from app.jobs.context import ThreadRef
 from app.publish.markdown import code_span, quoted
-from app.publish.proof import clip
+from app.publish.verification_text import clip
 
 NEAR = 5
 """Lines around a thread within which a change answers it."""

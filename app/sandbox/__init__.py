@@ -1,0 +1,1 @@
+"""Sandboxes: where every tool and all project code are executed."""

@@ -5,8 +5,8 @@ import tarfile
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from app.errors import SandboxError
-from app.patch import Mode
+from app.core.errors import SandboxError
+from app.core.patch import Mode
 from app.sandbox.base import Sandbox
 
 SECONDS = 120.0
@@ -15,7 +15,7 @@ FROM_LIST = ("--verbatim-files-from", "--no-unquote", "--files-from=-")
 UNPACK = ("/usr/bin/tar", "--extract", "--touch", "--no-same-owner", "--preserve-permissions", "--absolute-names")
 
 
-class Item(NamedTuple):
+class ArchiveItem(NamedTuple):
     """A file, or (mode 120000) a link whose `content` is its target."""
 
     path: str
@@ -23,43 +23,43 @@ class Item(NamedTuple):
     content: bytes
 
 
-async def read_files(sandbox: Sandbox, paths: Sequence[str], *, most: int) -> dict[str, Item]:
+async def read_files(sandbox: Sandbox, paths: Sequence[str], *, most: int) -> dict[str, ArchiveItem]:
     """The files by path; what is gone, unreadable or no plain file or link by now is left out.
 
     `most` bytes are accepted in all: whoever asks knows the sizes.
     """
     heard = bytearray()
-    room = most + (len(paths) + 20) * 8 * tarfile.BLOCKSIZE  # heads, long names and padding
+    space = most + (len(paths) + 20) * 8 * tarfile.BLOCKSIZE  # heads, long names and padding
 
     def hear(chunk: bytes) -> None:
-        if len(heard) < room:
+        if len(heard) < space:
             heard.extend(chunk)
 
     names = b"".join(_bytes(path) + b"\0" for path in paths)
     # Errors of single files are not wanted in the stream: their files are missing from it.
     script = ["/bin/sh", "-c", 'exec 2> /dev/null; exec "$@"', "sh", *PACK, "--file=-", *FROM_LIST]
     done = await sandbox.exec(script, stdin=names, timeout=SECONDS, on_output=hear)
-    if done.timed_out or len(heard) >= room:
+    if done.timed_out or len(heard) >= space:
         raise SandboxError("Files of the work tree changed while they were read.")
     return {item.path: item for item in _unpack(bytes(heard))}
 
 
-def _unpack(stream: bytes) -> Iterable[Item]:
+def _unpack(stream: bytes) -> Iterable[ArchiveItem]:
     try:
         with tarfile.open(fileobj=io.BytesIO(stream), mode="r:", encoding="utf-8", errors="surrogateescape") as archive:
             for member in archive:
                 if member.issym():
-                    yield Item(member.name, "120000", _bytes(member.linkname))
+                    yield ArchiveItem(member.name, "120000", _bytes(member.linkname))
                 elif member.isreg():
                     body = archive.extractfile(member)
                     mode: Mode = "100755" if member.mode & 0o111 else "100644"
-                    yield Item(member.name, mode, body.read() if body is not None else b"")
+                    yield ArchiveItem(member.name, mode, body.read() if body is not None else b"")
     except tarfile.ReadError as error:
         if stream.strip(b"\0"):
             raise SandboxError("Files of the work tree could not be read.") from error
 
 
-async def write_files(sandbox: Sandbox, items: Iterable[Item]) -> None:
+async def write_files(sandbox: Sandbox, items: Iterable[ArchiveItem]) -> None:
     """Create them in the work tree with the time of now; what stands in their way has to be gone."""
     buffer = io.BytesIO()
     with tarfile.open(

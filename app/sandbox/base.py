@@ -20,16 +20,16 @@ LISTING = ("/usr/bin/find", ".", "-mindepth", "1", "!", "-type", "d", "-printf",
 """The command that lists /workspace: inode, change time, mode (octal), size, kind, path. A NUL after each."""
 
 TOOLS = "/opt/agent"
-"""Inside, read-only: what `Spec.tools` made."""
-WAY_OUT = "/run/way-out.sock"
+"""Inside, read-only: what `SandboxSpec.tools` made."""
+MODEL_SOCKET = "/run/way-out.sock"
 FORWARDER = "/run/forwarder.py"
-WAY_OUT_PORT = 8787
+MODEL_PORT = 8787
 
 OnOutput = Callable[[bytes], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SandboxLimits:
     """What one command may use. `output` is what is kept (its middle is dropped and counted, never memory)."""
 
     memory: int = 4 * 1024**3
@@ -39,7 +39,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
+class CompletedCommand:
     """A command that ended, or was ended. `output` is stdout with stderr woven in unless they were asked apart.
 
     `exit_code` is 128+signal for a killed process; `dropped` counts output bytes not kept (between head and tail).
@@ -58,7 +58,7 @@ class Completed:
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class SetupPlan:
     """How a repository's dependencies come to be; the only phase that may reach `hosts` (package indexes).
 
     `key` is a hash over commands, lock files and tool versions: an equal key means a reusable result.
@@ -82,7 +82,7 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class SandboxSpec:
     """What to open. The same `key` opened again is the same tree, as it was left (after a crash, say).
 
     `fill` writes the base tree into an empty directory; it is called once per key, and again only if the first
@@ -91,12 +91,12 @@ class Spec:
 
     key: str
     fill: Callable[[Path], None]
-    setup: Setup | None = None
-    limits: Limits = field(default_factory=Limits)
-    tools: Setup | None = None
+    setup: SetupPlan | None = None
+    limits: SandboxLimits = field(default_factory=SandboxLimits)
+    tools: SetupPlan | None = None
     """Programs that the sandbox shows at `TOOLS`: another coding agent, prepared apart from the project."""
-    way_out: Path | None = None
-    """A unix socket of the host, the only thing that commands begun `through_way_out` reach; it may come later."""
+    model_socket: Path | None = None
+    """A unix socket of the host, the only thing that commands begun `with_forwarder` reach; it may come later."""
     fill_work: Callable[[Path], None] | None = None
     """Writes the work tree, where that is to begin as another than the base."""
 
@@ -105,9 +105,9 @@ class Spec:
         return self.fill_work or self.fill
 
 
-def through_way_out(argv: Sequence[str], python: str = "python3") -> list[str]:
-    """The command with `Spec.way_out` at 127.0.0.1:WAY_OUT_PORT for as long as it runs."""
-    return [python, "-I", FORWARDER, WAY_OUT, str(WAY_OUT_PORT), "--", *argv]
+def with_forwarder(argv: Sequence[str], python: str = "python3") -> list[str]:
+    """The command with `SandboxSpec.model_socket` at 127.0.0.1:WAY_OUT_PORT for as long as it runs."""
+    return [python, "-I", FORWARDER, MODEL_SOCKET, str(MODEL_PORT), "--", *argv]
 
 
 class Sandbox(Protocol):
@@ -136,7 +136,7 @@ class Sandbox(Protocol):
         cwd: str = WORKSPACE,
         separate_stderr: bool = False,
         on_output: OnOutput | None = None,
-    ) -> Completed:
+    ) -> CompletedCommand:
         """Run one command to its end; at `timeout` seconds everything it started is killed.
 
         Raises SandboxError where the sandbox itself is lost; a failing command is a result, not an error.
@@ -154,7 +154,7 @@ class Sandbox(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     """One property that `agent-fix doctor` proves: what, whether it holds, and the exact repair where it does not."""
 
     name: str
@@ -169,10 +169,10 @@ class SandboxProvider(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def check(self) -> tuple[Check, ...]:
+    async def check(self) -> tuple[DoctorCheck, ...]:
         """Prove each promised property, by trying to break it."""
         ...
 
-    async def open(self, spec: Spec, *, on_output: OnOutput | None = None) -> Sandbox:
+    async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
         """Create or re-attach. Set-up runs here when its result is not cached; raises SetupError when it fails."""
         ...

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from app.core.tree import Tree, TreeEntry
 from app.sandbox.base import Sandbox
-from app.sandbox.ignored import LITTER_DIRECTORIES, Ignored, ignored_by
-from app.sandbox.listing import Look, directories, look
-from app.tree import Entry, Tree
+from app.sandbox.ignored_paths import LITTER_DIRECTORIES, Ignored, ignored_by
+from app.sandbox.listing import TreeChanges, directories, find_changes
 
 EXTRA_PRUNED = 1_000
 
@@ -17,7 +17,7 @@ class Baseline:
 
     tree: Tree
     ignored: Ignored
-    besides: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
     prune: tuple[str, ...] = ()
 
 
@@ -31,9 +31,9 @@ def baseline(tree: Tree, *, besides: Sequence[str] = ()) -> Baseline:
     return Baseline(tree, ignored, tuple(besides), prune)
 
 
-async def look_at(sandbox: Sandbox, base: Baseline) -> Look:
+async def changes_against(sandbox: Sandbox, base: Baseline) -> TreeChanges:
     """The work tree as it is now."""
-    seen = await look(sandbox, prune=base.prune, besides=base.besides)
+    seen = await find_changes(sandbox, prune=base.prune, besides=base.excluded)
     if not seen.overflow:
         return seen
     # A build may have filled an ignored directory with more names than are worth reading: leave those out.
@@ -43,15 +43,15 @@ async def look_at(sandbox: Sandbox, base: Baseline) -> Look:
         for path in await directories(sandbox, prune=base.prune)
         if base.ignored(f"{path}/x") and not any(name.startswith(f"{path}/") for name in tracked)
     ]
-    return await look(sandbox, prune=base.prune, besides=(*base.besides, *ignored[:EXTRA_PRUNED]))
+    return await find_changes(sandbox, prune=base.prune, besides=(*base.excluded, *ignored[:EXTRA_PRUNED]))
 
 
-def gone(base: Baseline, seen: Look) -> Mapping[str, Entry]:
+def removed_paths(base: Baseline, seen: TreeChanges) -> Mapping[str, TreeEntry]:
     """Tracked files that are no longer there, except where nobody could look."""
-    unseen = (*base.besides, *(record.path for record in seen.fresh if record.kind == "d"))
+    unseen = (*base.excluded, *(record.path for record in seen.fresh if record.kind == "d"))
     hidden = tuple(f"{path}/" for path in unseen)
     return {
         path: entry
         for path, entry in base.tree.entries().items()
-        if path not in seen.present and not path.startswith(hidden) and path not in base.besides
+        if path not in seen.present and not path.startswith(hidden) and path not in base.excluded
     }

@@ -7,20 +7,20 @@ program ever walks a tree that project code can write.
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from app.patch import FileChange, Patch, Refusal
-from app.sandbox.archive import Item, read_files
+from app.core.patch import FileChange, Patch, RefusedFile
+from app.core.tree import TreeEntry
+from app.sandbox.archive import ArchiveItem, read_files
 from app.sandbox.base import Sandbox
-from app.sandbox.baseline import Baseline, baseline, gone, look_at
-from app.sandbox.listing import Look, Record
-from app.sandbox.refusals import Sorted, escaped, name_problem, sort_out
-from app.sandbox.restoring import mode_of, restore
-from app.tree import Entry
+from app.sandbox.baseline import Baseline, baseline, changes_against, removed_paths
+from app.sandbox.listing import ListedFile, TreeChanges
+from app.sandbox.refusals import SortedFiles, escaped, name_problem, sort_files
+from app.sandbox.restore import mode_of, restore
 
 __all__ = ["Baseline", "baseline", "export", "restore"]
 
 FILE_BYTES = 5 * 1024**2
 TOTAL_BYTES = 50 * 1024**2
-MOST_CHANGES = 10_000
+MAX_CHANGES = 10_000
 TOUCHED_BYTES = 1024**3
 BATCH_BYTES = 24 * 1024**2
 HASH_SECONDS = 300.0
@@ -28,10 +28,10 @@ HASH_SECONDS = 300.0
 
 async def export(sandbox: Sandbox, base: Baseline) -> Patch:
     """What the work tree would be as a commit on the base. Files that were not written since are not read."""
-    seen = await look_at(sandbox, base)
+    seen = await changes_against(sandbox, base)
     if seen.overflow:
         return _refused(base, "the work tree has too many files to list")
-    found = sort_out(seen.fresh, base.tree.entries(), base.ignored)
+    found = sort_files(seen.fresh, base.tree.entries(), base.ignored)
     reason = _too_much(base, found)
     if reason:
         return _refused(base, reason)
@@ -47,32 +47,32 @@ async def export(sandbox: Sandbox, base: Baseline) -> Patch:
     )
 
 
-def _too_much(base: Baseline, found: Sorted) -> str:
+def _too_much(base: Baseline, found: SortedFiles) -> str:
     entries = base.tree.entries()
     written = sum(record.size for record in found.files if record.size <= FILE_BYTES or _same_size(record, entries))
-    if len(found.files) > MOST_CHANGES:
-        return f"{len(found.files):,} files were written; the limit is {MOST_CHANGES:,}"
+    if len(found.files) > MAX_CHANGES:
+        return f"{len(found.files):,} files were written; the limit is {MAX_CHANGES:,}"
     if written > TOUCHED_BYTES:
         return f"{written:,} bytes in files that were written; the limit is {TOUCHED_BYTES:,}"
     return ""
 
 
 def _refused(base: Baseline, reason: str) -> Patch:
-    return Patch(base=base.tree.commit, refusals=(Refusal(path=".", reason=reason),))
+    return Patch(base=base.tree.commit, refusals=(RefusedFile(path=".", reason=reason),))
 
 
-def _deleted(base: Baseline, seen: Look) -> tuple[list[FileChange], list[Refusal]]:
+def _deleted(base: Baseline, seen: TreeChanges) -> tuple[list[FileChange], list[RefusedFile]]:
     changes, refusals = [], []
-    for path, entry in gone(base, seen).items():
+    for path, entry in removed_paths(base, seen).items():
         problem = name_problem(path)
         if problem:
-            refusals.append(Refusal(path=escaped(path), reason=problem))
+            refusals.append(RefusedFile(path=escaped(path), reason=problem))
         else:
             changes.append(FileChange(path=path, mode=mode_of(entry), content=None))
     return changes, refusals
 
 
-async def _without_giants(sandbox: Sandbox, base: Baseline, found: Sorted) -> Sorted:
+async def _without_giants(sandbox: Sandbox, base: Baseline, found: SortedFiles) -> SortedFiles:
     """Files over the size limit: with the base commit's bytes they are no change, else they are refused unread."""
     entries = base.tree.entries()
     refusals = list(found.refusals)
@@ -82,16 +82,16 @@ async def _without_giants(sandbox: Sandbox, base: Baseline, found: Sorted) -> So
         same = _same_size(record, entries) and await _hash_inside(sandbox, record) == entries[record.path].oid
         if not same:
             reason = f"{record.size:,} bytes; the limit for a file is {FILE_BYTES:,}"
-            refusals.append(Refusal(path=escaped(record.path), reason=reason))
+            refusals.append(RefusedFile(path=escaped(record.path), reason=reason))
     files = tuple(record for record in found.files if record.size <= FILE_BYTES)
-    return Sorted(files, tuple(refusals), found.refused)
+    return SortedFiles(files, tuple(refusals), found.refused)
 
 
-def _same_size(record: Record, entries: Mapping[str, Entry]) -> bool:
+def _same_size(record: ListedFile, entries: Mapping[str, TreeEntry]) -> bool:
     return record.path in entries and entries[record.path].size == record.size
 
 
-async def _hash_inside(sandbox: Sandbox, record: Record) -> str:
+async def _hash_inside(sandbox: Sandbox, record: ListedFile) -> str:
     """The blob id of a file too large to be read out."""
     script = 'exec 2> /dev/null; { printf "blob %s\\0" "$1"; /bin/cat -- "$2"; } | /usr/bin/sha1sum'
     argv = ["/bin/sh", "-c", script, "sh", str(record.size), f"./{record.path}"]
@@ -100,8 +100,8 @@ async def _hash_inside(sandbox: Sandbox, record: Record) -> str:
 
 
 async def _changed(
-    sandbox: Sandbox, base: Baseline, records: Sequence[Record]
-) -> tuple[list[FileChange], list[Refusal], int]:
+    sandbox: Sandbox, base: Baseline, records: Sequence[ListedFile]
+) -> tuple[list[FileChange], list[RefusedFile], int]:
     """Of the files that were written, those that are not the base commit's, and how many bytes they have."""
     entries = base.tree.entries()
     changes: list[FileChange] = []
@@ -115,7 +115,7 @@ async def _changed(
                 continue
             problem = name_problem(record.path)
             if item is None or problem:
-                refusals.append(Refusal(path=escaped(record.path), reason=problem or "could not be read"))
+                refusals.append(RefusedFile(path=escaped(record.path), reason=problem or "could not be read"))
             else:
                 changes.append(FileChange(path=record.path, mode=item.mode, content=item.content))
                 total += len(item.content)
@@ -124,8 +124,8 @@ async def _changed(
     return changes, refusals, total
 
 
-def _batches(records: Sequence[Record]) -> Iterable[list[Record]]:
-    batch: list[Record] = []
+def _batches(records: Sequence[ListedFile]) -> Iterable[list[ListedFile]]:
+    batch: list[ListedFile] = []
     size = 0
     for record in records:
         if batch and size + record.size > BATCH_BYTES:
@@ -137,7 +137,7 @@ def _batches(records: Sequence[Record]) -> Iterable[list[Record]]:
         yield batch
 
 
-def _same(item: Item, entry: Entry | None) -> bool:
+def _same(item: ArchiveItem, entry: TreeEntry | None) -> bool:
     blob = b"blob %d\0" % len(item.content) + item.content
     return (
         entry is not None

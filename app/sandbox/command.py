@@ -5,13 +5,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.sandbox.base import WORKSPACE, Completed, OnOutput
+from app.sandbox.base import WORKSPACE, CompletedCommand, OnOutput
 
 CANNOT_EXECUTE = 126
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class SandboxCommand:
     """What `Sandbox.exec` says of each option holds here."""
 
     argv: Sequence[str]
@@ -22,7 +22,7 @@ class Command:
     separate_stderr: bool = False
     on_output: OnOutput | None = None
 
-    def beneath(self, variables: Mapping[str, str]) -> "Command":
+    def beneath(self, variables: Mapping[str, str]) -> "SandboxCommand":
         """The same with these variables too, where it does not set them itself."""
         return replace(self, env={**variables, **self.env})
 
@@ -45,15 +45,15 @@ class Executor(ABC):
         cwd: str = WORKSPACE,
         separate_stderr: bool = False,
         on_output: OnOutput | None = None,
-    ) -> Completed:
-        return await self.execute(Command(argv, timeout, stdin, env or {}, cwd, separate_stderr, on_output))
+    ) -> CompletedCommand:
+        return await self.execute(SandboxCommand(argv, timeout, stdin, env or {}, cwd, separate_stderr, on_output))
 
     @abstractmethod
-    async def execute(self, command: Command) -> Completed: ...
+    async def execute(self, command: SandboxCommand) -> CompletedCommand: ...
 
 
-def cannot_execute(reason: str) -> Completed:
-    return Completed(CANNOT_EXECUTE, f"{reason}\n".encode())
+def cannot_execute(reason: str) -> CompletedCommand:
+    return CompletedCommand(CANNOT_EXECUTE, f"{reason}\n".encode())
 
 
 def unusable(argv: Sequence[str], others: Iterable[str]) -> str:

@@ -7,15 +7,15 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from app.scratch import scratch
+from app.core.scratch import scratch
 
 METADATA = ("169.254.169.254", 80)
-Target = tuple[str, str, object]
+ListenerTarget = tuple[str, str, object]
 """What to try, as `probe_inside` reads it: label, kind, address."""
 
 
 @asynccontextmanager
-async def listeners() -> AsyncIterator[tuple[list[Target], list[str]]]:
+async def listeners() -> AsyncIterator[tuple[list[ListenerTarget], list[str]]]:
     """What to try to reach, and the names of those that heard something, which fill while this is open."""
     heard: list[str] = []
 
@@ -41,7 +41,7 @@ async def listeners() -> AsyncIterator[tuple[list[Target], list[str]]]:
             Datagrams, local_addr=("127.0.0.1", 0), family=socket.AF_INET
         )
         stack.callback(udp.close)
-        targets: list[Target] = [
+        targets: list[ListenerTarget] = [
             ("tcp", "tcp", list(tcp.sockets[0].getsockname())),
             ("udp", "udp", list(udp.get_extra_info("sockname"))),
             ("socket", "path", path),

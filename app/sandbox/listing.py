@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from app.errors import SandboxError
+from app.core.errors import SandboxError
 from app.sandbox.base import FILLED, LISTING, Sandbox
 
 LISTED_BYTES = 64 * 1024**2
@@ -16,7 +16,7 @@ SECONDS = 120.0
 FORMAT = LISTING[-1]
 
 
-class Record(NamedTuple):
+class ListedFile(NamedTuple):
     """One line: `kind` as find's %y (f, l, d for an unreadable directory, p, s, b, c), `mode` with all twelve bits."""
 
     mode: int
@@ -26,35 +26,35 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TreeChanges:
     """`fresh` are files that are not as `fill` left them, `present` every path that is there."""
 
-    fresh: tuple[Record, ...]
+    fresh: tuple[ListedFile, ...]
     present: frozenset[str]
     overflow: bool = False
     """More names than are read; nothing else is known then."""
 
 
-async def look(sandbox: Sandbox, *, prune: Sequence[str], besides: Sequence[str]) -> Look:
+async def find_changes(sandbox: Sandbox, *, prune: Sequence[str], besides: Sequence[str]) -> TreeChanges:
     """`prune` are directory names, `besides` paths, that are not entered."""
     find = [*LISTING[:2], "-mindepth", "1", *_unreadable(), *_pruned(prune, besides), *LISTING[4:]]
     # The words before find's own are the shell's: the listing of old, a line `=`, and the listing of today.
     script = f"exec 2> /dev/null; /bin/cat {FILLED}; printf '=\\0'; exec \"$@\""
-    heard = _Capped()
+    heard = _CappedOutput()
     done = await sandbox.exec(["/bin/sh", "-c", script, "sh", *find], timeout=SECONDS, on_output=heard.add)
     if heard.overflow:
-        return Look((), frozenset(), overflow=True)
+        return TreeChanges((), frozenset(), overflow=True)
     if done.timed_out or b"=\0" not in heard.content:
         raise SandboxError(f"The work tree could not be listed (exit code {done.exit_code}).")
     return compare(bytes(heard.content))
 
 
-def compare(text: bytes) -> Look:
+def compare(text: bytes) -> TreeChanges:
     """From both listings, old and new, with `=` between them."""
     lines = text.split(b"\0")
     middle = lines.index(b"=")
     before, now = frozenset(lines[:middle]), [line for line in lines[middle + 1 :] if line]
-    return Look(
+    return TreeChanges(
         fresh=tuple(_record(line) for line in now if line not in before),
         present=frozenset(_path(line) for line in now),
     )
@@ -62,7 +62,7 @@ def compare(text: bytes) -> Look:
 
 async def directories(sandbox: Sandbox, *, prune: Sequence[str]) -> list[str]:
     """Every directory down to the fourth level, for when the whole is too much."""
-    heard = _Capped()
+    heard = _CappedOutput()
     find = [*LISTING[:2], "-mindepth", "1", "-maxdepth", "4", *_pruned(prune, ()), "-type", "d", "-printf", r"%P\0"]
     await sandbox.exec(
         ["/bin/sh", "-c", 'exec 2> /dev/null; exec "$@"', "sh", *find], timeout=SECONDS, on_output=heard.add
@@ -70,7 +70,7 @@ async def directories(sandbox: Sandbox, *, prune: Sequence[str]) -> list[str]:
     return [_text(path) for path in bytes(heard.content).split(b"\0")[:-1]]
 
 
-class _Capped:
+class _CappedOutput:
     """Collects output up to a size, past what a sandbox itself keeps."""
 
     def __init__(self) -> None:
@@ -102,9 +102,9 @@ def _literal(text: str) -> str:
     return "".join(f"\\{letter}" if letter in r"\*?[" else letter for letter in text)
 
 
-def _record(line: bytes) -> Record:
+def _record(line: bytes) -> ListedFile:
     _, _, mode, size, kind, path = line.split(b" ", 5)
-    return Record(int(mode, 8), int(size), kind.decode(), _text(path))
+    return ListedFile(int(mode, 8), int(size), kind.decode(), _text(path))
 
 
 def _path(line: bytes) -> str:

@@ -12,26 +12,26 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.errors import SandboxError
-from app.sandbox.base import Check, Completed, Limits, Sandbox, Spec
-from app.sandbox.judgement import check, judge_essential, judge_reach
+from app.core.errors import SandboxError
+from app.sandbox.base import CompletedCommand, DoctorCheck, Sandbox, SandboxLimits, SandboxSpec
+from app.sandbox.bubblewrap.repair import host_conditions, start_repair
 from app.sandbox.listeners import listeners
-from app.sandbox.repair import start_repair, surroundings
+from app.sandbox.probe_results import check, judge_essential, judge_reach
 from app.sandbox.seccomp import ARCHITECTURES, FORBIDDEN, MISSING
 
 INSIDE = Path(__file__).with_name("probe_inside.py")
-LIMITS = Limits(memory=96 * 1024**2, processes=48, file_size=1024**2, output=64 * 1024)
+LIMITS = SandboxLimits(memory=96 * 1024**2, processes=48, file_size=1024**2, output=64 * 1024)
 VARIABLES = frozenset({"PATH", "HOME", "TMPDIR", "LANG", "LC_CTYPE", "PWD", "SHLVL", "_", "OLDPWD"})
 """What the sandbox sets, and what a shell or Python adds by itself."""
 TIME_LIMITS = (0.3, 3.0)
 """Seconds that a command is given before it is ended; the second where it had not begun to do anything."""
 PROBED_CALLS = ("keyctl", "bpf", "mount", "setns", "perf_event_open", "userfaultfd", "open_by_handle_at")
 
-Launch = Callable[[Spec], Awaitable[Sandbox]]
+Launch = Callable[[SandboxSpec], Awaitable[Sandbox]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class ProbeContext:
     """What of the host an attack aims at: an interpreter inside, and files that must stay out of sight."""
 
     python: str
@@ -67,35 +67,35 @@ async def essential(sandbox: Sandbox) -> None:
         )
 
 
-async def checks(launch: Launch, ground: Ground) -> tuple[Check, ...]:
+async def checks(launch: Launch, context: ProbeContext) -> tuple[DoctorCheck, ...]:
     """Try everything in a sandbox of small limits. Without one, a single check says why and how to mend that."""
-    spec = Spec(key=f"doctor-{secrets.token_hex(6)}", fill=lambda _: None, limits=LIMITS)
+    spec = SandboxSpec(key=f"doctor-{secrets.token_hex(6)}", fill=lambda _: None, limits=LIMITS)
     try:
         sandbox = await launch(spec)
     except SandboxError as error:
-        return (Check("start", ok=False, detail=error.message, repair=start_repair(surroundings(), error)),)
+        return (DoctorCheck("start", ok=False, detail=error.message, repair=start_repair(host_conditions(), error)),)
     try:
         groups = await asyncio.gather(
-            _reach(sandbox, ground),
-            _memory(sandbox, ground),
+            _reach(sandbox, context),
+            _memory(sandbox, context),
             _file_size(sandbox),
             output_limit(sandbox),
             time_limit(sandbox),
         )
-        bomb = await _processes(sandbox, ground)  # alone: without control groups it takes its neighbours' share
+        bomb = await _processes(sandbox, context)  # alone: without control groups it takes its neighbours' share
     except SandboxError as error:
-        return (Check("start", ok=False, detail=error.message, repair=start_repair(surroundings(), error)),)
+        return (DoctorCheck("start", ok=False, detail=error.message, repair=start_repair(host_conditions(), error)),)
     finally:
         await sandbox.destroy()
     return (check("start", True, "a command ran"), *(one for group in (*groups, bomb) for one in group))
 
 
-async def _reach(sandbox: Sandbox, ground: Ground) -> tuple[Check, ...]:
+async def _reach(sandbox: Sandbox, context: ProbeContext) -> tuple[DoctorCheck, ...]:
     """One interpreter inside tries network, files and system calls; listeners outside wait for it."""
     async with listeners() as (targets, heard):
         order = {
             "reach": targets,
-            "read": ["/etc/shadow", "/proc/1/environ", "/proc/kcore", *ground.private],
+            "read": ["/etc/shadow", "/proc/1/environ", "/proc/kcore", *context.private],
             "write": [
                 "/",
                 "/usr",
@@ -105,15 +105,15 @@ async def _reach(sandbox: Sandbox, ground: Ground) -> tuple[Check, ...]:
                 "/env",
                 "/proc/sys/kernel",
                 "/sys",
-                str(Path(ground.python).parent),
+                str(Path(context.python).parent),
             ],
             "calls": [(name, number) for name in PROBED_CALLS if (number := _number(name)) is not None],
         }
         script = await asyncio.to_thread(INSIDE.read_text, encoding="utf-8")
-        done = await sandbox.exec([ground.python, "-I", "-c", script], stdin=json.dumps(order).encode(), timeout=20)
+        done = await sandbox.exec([context.python, "-I", "-c", script], stdin=json.dumps(order).encode(), timeout=20)
     if not done.ok:
         return (check("attack", False, f"the attacking program failed: {last_line(done)}"),)
-    return judge_reach(json.loads(done.output), heard, VARIABLES | ground.variables)
+    return judge_reach(json.loads(done.output), heard, VARIABLES | context.variables)
 
 
 FORK_BOMB = """
@@ -131,9 +131,9 @@ print(made)
 """
 
 
-async def _processes(sandbox: Sandbox, ground: Ground) -> tuple[Check, ...]:
+async def _processes(sandbox: Sandbox, context: ProbeContext) -> tuple[DoctorCheck, ...]:
     bomb = FORK_BOMB.format(tries=LIMITS.processes * 4)
-    done = await sandbox.exec([ground.python, "-I", "-c", bomb], timeout=20)
+    done = await sandbox.exec([context.python, "-I", "-c", bomb], timeout=20)
     made = int(done.output) if done.output.strip().isdigit() else None
     bounded = made is not None and made <= LIMITS.processes
     return (
@@ -141,26 +141,26 @@ async def _processes(sandbox: Sandbox, ground: Ground) -> tuple[Check, ...]:
     )
 
 
-async def _memory(sandbox: Sandbox, ground: Ground) -> tuple[Check, ...]:
+async def _memory(sandbox: Sandbox, context: ProbeContext) -> tuple[DoctorCheck, ...]:
     hog = f"held = b'x' * {LIMITS.memory * 2}; print('held')"
-    done = await sandbox.exec([ground.python, "-I", "-c", hog], timeout=20)
+    done = await sandbox.exec([context.python, "-I", "-c", hog], timeout=20)
     return (check("memory limit", b"held" not in done.output and not done.ok, f"exit code {done.exit_code}"),)
 
 
-async def _file_size(sandbox: Sandbox) -> tuple[Check, ...]:
+async def _file_size(sandbox: Sandbox) -> tuple[DoctorCheck, ...]:
     write = f"head -c {LIMITS.file_size * 2} /dev/zero > $HOME/large; stat -c %s $HOME/large"
     done = await sandbox.exec(["/bin/sh", "-c", write], timeout=20)
     size = done.output.split()[-1:]
     return (check("file size limit", size == [str(LIMITS.file_size).encode()], f"bytes written: {last_line(done)}"),)
 
 
-async def output_limit(sandbox: Sandbox) -> tuple[Check, ...]:
+async def output_limit(sandbox: Sandbox) -> tuple[DoctorCheck, ...]:
     done = await sandbox.exec(["/bin/sh", "-c", f"head -c {LIMITS.output * 4} /dev/zero"], timeout=20)
     ok = len(done.output) == LIMITS.output and done.dropped == LIMITS.output * 3
     return (check("output limit", ok, f"{len(done.output)} bytes kept, {done.dropped} counted"),)
 
 
-async def time_limit(sandbox: Sandbox) -> tuple[Check, ...]:
+async def time_limit(sandbox: Sandbox) -> tuple[DoctorCheck, ...]:
     """A daemon that beats into a file: after the time limit it must have stopped for good.
 
     On a busy machine it may not even have begun by then; that says nothing, and it is given longer.
@@ -178,7 +178,7 @@ async def time_limit(sandbox: Sandbox) -> tuple[Check, ...]:
     return (check("time limit", stopped, "ended with its daemons" if stopped else failure),)
 
 
-def last_line(done: Completed) -> str:
+def last_line(done: CompletedCommand) -> str:
     return done.output.decode(errors="replace").strip().rpartition("\n")[2] or f"exit code {done.exit_code}"
 
 

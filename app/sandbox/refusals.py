@@ -4,9 +4,9 @@ import unicodedata
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from app.patch import Refusal
-from app.sandbox.ignored import Ignored
-from app.sandbox.listing import Record
+from app.core.patch import RefusedFile
+from app.sandbox.ignored_paths import Ignored
+from app.sandbox.listing import ListedFile
 
 NAME_BYTES = 4_000
 SPECIAL_BITS = 0o7000
@@ -21,15 +21,15 @@ KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
+class SortedFiles:
     """`files` are to be read; `refused` are paths to be removed where the tree is restored."""
 
-    files: tuple[Record, ...]
-    refusals: tuple[Refusal, ...]
+    files: tuple[ListedFile, ...]
+    refusals: tuple[RefusedFile, ...]
     refused: tuple[str, ...]
 
 
-def sort_out(fresh: Iterable[Record], tracked: Collection[str], ignored: Ignored) -> Sorted:
+def sort_files(fresh: Iterable[ListedFile], tracked: Collection[str], ignored: Ignored) -> SortedFiles:
     """Files that count, and the others with the reason why they never leave the sandbox."""
     files, refusals, refused = [], [], []
     repositories: dict[str, list[str]] = {}
@@ -42,14 +42,14 @@ def sort_out(fresh: Iterable[Record], tracked: Collection[str], ignored: Ignored
         elif not known and ignored(record.path):
             continue
         elif problem:
-            refusals.append(Refusal(path=escaped(record.path), reason=problem))
+            refusals.append(RefusedFile(path=escaped(record.path), reason=problem))
             refused.append(record.path)
         else:
             files.append(record)
     for root, paths in repositories.items():
         refusals.extend(_repository_refusals(root, paths))
         refused.append(root)
-    return Sorted(tuple(files), tuple(refusals), tuple(refused))
+    return SortedFiles(tuple(files), tuple(refusals), tuple(refused))
 
 
 def repository(path: str) -> str | None:
@@ -75,7 +75,7 @@ def name_problem(path: str) -> str | None:
     return None
 
 
-def kind_problem(record: Record) -> str | None:
+def kind_problem(record: ListedFile) -> str | None:
     if record.kind not in {"f", "l"}:
         return KINDS.get(record.kind, "no file")
     if record.kind == "f" and record.mode & SPECIAL_BITS:
@@ -83,14 +83,16 @@ def kind_problem(record: Record) -> str | None:
     return None
 
 
-def _repository_refusals(root: str, paths: list[str]) -> Iterable[Refusal]:
+def _repository_refusals(root: str, paths: list[str]) -> Iterable[RefusedFile]:
     """Hooks that somebody wrote are named one by one; the rest of a `git init` is one line."""
     hooks = [path for path in paths if "/hooks/" in path[len(root) :] and not path.endswith(SAMPLE)]
     for path in hooks[:20]:
-        yield Refusal(path=escaped(path), reason="a git hook made in the work tree; it is never run and never leaves")
+        yield RefusedFile(
+            path=escaped(path), reason="a git hook made in the work tree; it is never run and never leaves"
+        )
     others = len(paths) - len(hooks[:20])
     if others:
-        yield Refusal(
+        yield RefusedFile(
             path=escaped(root), reason=f"a git directory made in the work tree ({others:,} files); it never leaves"
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from app.errors import SandboxError
+from app.core.errors import SandboxError
 
 # Classic BPF, from linux/bpf_common.h: class | size | mode, and class | operation | source.
 LOAD_WORD = 0x20
@@ -36,7 +36,7 @@ TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 X32_BIT = 0x40000000
 
 
-class Numbers(NamedTuple):
+class SyscallNumbers(NamedTuple):
     """A system call's number on x86_64 and aarch64; None where the architecture never had it."""
 
     x86_64: int | None
@@ -58,79 +58,81 @@ ARCHITECTURES = {
     "aarch64": Architecture("aarch64", 0xC00000B7, 1),
 }
 
-CLONE = Numbers(56, 220)
-UNSHARE = Numbers(272, 97)
-SOCKET = Numbers(41, 198)
-IOCTL = Numbers(16, 29)
+CLONE = SyscallNumbers(56, 220)
+UNSHARE = SyscallNumbers(272, 97)
+SOCKET = SyscallNumbers(41, 198)
+IOCTL = SyscallNumbers(16, 29)
 
 # "No such call": C libraries and runtimes have a fall-back for a kernel without these, and take it.
 MISSING = {
-    "clone3": Numbers(435, 435),  # its flags lie behind a pointer that a filter cannot read; libc falls back to clone
-    "io_uring_setup": Numbers(425, 425),
-    "io_uring_enter": Numbers(426, 426),
-    "io_uring_register": Numbers(427, 427),
+    "clone3": SyscallNumbers(
+        435, 435
+    ),  # its flags lie behind a pointer that a filter cannot read; libc falls back to clone
+    "io_uring_setup": SyscallNumbers(425, 425),
+    "io_uring_enter": SyscallNumbers(426, 426),
+    "io_uring_register": SyscallNumbers(427, 427),
 }
 
 FORBIDDEN = {
     # Kernel key rings are not divided by namespaces.
-    "add_key": Numbers(248, 217),
-    "request_key": Numbers(249, 218),
-    "keyctl": Numbers(250, 219),
+    "add_key": SyscallNumbers(248, 217),
+    "request_key": SyscallNumbers(249, 218),
+    "keyctl": SyscallNumbers(250, 219),
     # Large attack surface, or a window for races.
-    "bpf": Numbers(321, 280),
-    "perf_event_open": Numbers(298, 241),
-    "userfaultfd": Numbers(323, 282),
-    "modify_ldt": Numbers(154, None),
-    "lookup_dcookie": Numbers(212, 18),
-    "fanotify_init": Numbers(300, 262),
+    "bpf": SyscallNumbers(321, 280),
+    "perf_event_open": SyscallNumbers(298, 241),
+    "userfaultfd": SyscallNumbers(323, 282),
+    "modify_ldt": SyscallNumbers(154, None),
+    "lookup_dcookie": SyscallNumbers(212, 18),
+    "fanotify_init": SyscallNumbers(300, 262),
     # The shape of the file system is ours to decide.
-    "mount": Numbers(165, 40),
-    "umount2": Numbers(166, 39),
-    "pivot_root": Numbers(155, 41),
-    "chroot": Numbers(161, 51),
-    "open_tree": Numbers(428, 428),
-    "move_mount": Numbers(429, 429),
-    "fsopen": Numbers(430, 430),
-    "fsconfig": Numbers(431, 431),
-    "fsmount": Numbers(432, 432),
-    "fspick": Numbers(433, 433),
-    "mount_setattr": Numbers(442, 442),
-    "open_tree_attr": Numbers(467, 467),
-    "open_by_handle_at": Numbers(304, 265),  # reads any file of a file system, whatever is bound where
-    "setns": Numbers(308, 268),
+    "mount": SyscallNumbers(165, 40),
+    "umount2": SyscallNumbers(166, 39),
+    "pivot_root": SyscallNumbers(155, 41),
+    "chroot": SyscallNumbers(161, 51),
+    "open_tree": SyscallNumbers(428, 428),
+    "move_mount": SyscallNumbers(429, 429),
+    "fsopen": SyscallNumbers(430, 430),
+    "fsconfig": SyscallNumbers(431, 431),
+    "fsmount": SyscallNumbers(432, 432),
+    "fspick": SyscallNumbers(433, 433),
+    "mount_setattr": SyscallNumbers(442, 442),
+    "open_tree_attr": SyscallNumbers(467, 467),
+    "open_by_handle_at": SyscallNumbers(304, 265),  # reads any file of a file system, whatever is bound where
+    "setns": SyscallNumbers(308, 268),
     # The machine itself: capabilities guard these already, and twice is better.
-    "kexec_load": Numbers(246, 104),
-    "kexec_file_load": Numbers(320, 294),
-    "init_module": Numbers(175, 105),
-    "finit_module": Numbers(313, 273),
-    "delete_module": Numbers(176, 106),
-    "reboot": Numbers(169, 142),
-    "swapon": Numbers(167, 224),
-    "swapoff": Numbers(168, 225),
-    "acct": Numbers(163, 89),
-    "quotactl": Numbers(179, 60),
-    "quotactl_fd": Numbers(443, 443),
-    "settimeofday": Numbers(164, 170),
-    "clock_settime": Numbers(227, 112),
-    "sethostname": Numbers(170, 161),
-    "setdomainname": Numbers(171, 162),
-    "iopl": Numbers(172, None),
-    "ioperm": Numbers(173, None),
-    "vhangup": Numbers(153, 58),
-    "syslog": Numbers(103, 116),
+    "kexec_load": SyscallNumbers(246, 104),
+    "kexec_file_load": SyscallNumbers(320, 294),
+    "init_module": SyscallNumbers(175, 105),
+    "finit_module": SyscallNumbers(313, 273),
+    "delete_module": SyscallNumbers(176, 106),
+    "reboot": SyscallNumbers(169, 142),
+    "swapon": SyscallNumbers(167, 224),
+    "swapoff": SyscallNumbers(168, 225),
+    "acct": SyscallNumbers(163, 89),
+    "quotactl": SyscallNumbers(179, 60),
+    "quotactl_fd": SyscallNumbers(443, 443),
+    "settimeofday": SyscallNumbers(164, 170),
+    "clock_settime": SyscallNumbers(227, 112),
+    "sethostname": SyscallNumbers(170, 161),
+    "setdomainname": SyscallNumbers(171, 162),
+    "iopl": SyscallNumbers(172, None),
+    "ioperm": SyscallNumbers(173, None),
+    "vhangup": SyscallNumbers(153, 58),
+    "syslog": SyscallNumbers(103, 116),
     # Relics that no program of today calls.
-    "nfsservctl": Numbers(180, 42),
-    "uselib": Numbers(134, None),
-    "ustat": Numbers(136, None),
-    "sysfs": Numbers(139, None),
-    "_sysctl": Numbers(156, None),
-    "create_module": Numbers(174, None),
-    "get_kernel_syms": Numbers(177, None),
-    "query_module": Numbers(178, None),
+    "nfsservctl": SyscallNumbers(180, 42),
+    "uselib": SyscallNumbers(134, None),
+    "ustat": SyscallNumbers(136, None),
+    "sysfs": SyscallNumbers(139, None),
+    "_sysctl": SyscallNumbers(156, None),
+    "create_module": SyscallNumbers(174, None),
+    "get_kernel_syms": SyscallNumbers(177, None),
+    "query_module": SyscallNumbers(178, None),
 }
 
 
-class Instruction(NamedTuple):
+class BpfInstruction(NamedTuple):
     """struct sock_filter: the jumps are counted in instructions after this one."""
 
     code: int
@@ -154,21 +156,21 @@ def program(machine: str | None = None) -> bytes:
     return b"".join(instruction.packed() for instruction in assemble(ARCHITECTURES[name]))
 
 
-def assemble(architecture: Architecture) -> list[Instruction]:
+def assemble(architecture: Architecture) -> list[BpfInstruction]:
     """The filter in order: the right architecture, the refused calls, the calls whose arguments matter, the rest."""
     code = [
         _load(ARCHITECTURE),
-        Instruction(JUMP_EQUAL, 1, 0, architecture.audit),
+        BpfInstruction(JUMP_EQUAL, 1, 0, architecture.audit),
         _return(KILL),  # 32-bit calls have other numbers: nothing below would hold for them
         _load(NUMBER),
     ]
     if architecture.x32:
-        code += [Instruction(JUMP_GREATER_EQUAL, 0, 1, X32_BIT), _refuse(errno.ENOSYS)]
+        code += [BpfInstruction(JUMP_GREATER_EQUAL, 0, 1, X32_BIT), _refuse(errno.ENOSYS)]
     for calls, error in ((MISSING, errno.ENOSYS), (FORBIDDEN, errno.EPERM)):
         for numbers in calls.values():
             number = numbers[architecture.column]
             if number is not None:
-                code += [Instruction(JUMP_EQUAL, 0, 1, number), _refuse(error)]
+                code += [BpfInstruction(JUMP_EQUAL, 0, 1, number), _refuse(error)]
     for numbers, block in (
         (CLONE, _refuse_flags(NEW_NAMESPACE)),
         (UNSHARE, _refuse_flags(NEW_NAMESPACE | NEW_TIME_NAMESPACE)),
@@ -177,48 +179,48 @@ def assemble(architecture: Architecture) -> list[Instruction]:
     ):
         number = numbers[architecture.column]
         assert number is not None  # noqa: S101 - these four are in every column
-        code += [Instruction(JUMP_EQUAL, 0, len(block), number), *block]
+        code += [BpfInstruction(JUMP_EQUAL, 0, len(block), number), *block]
     return [*code, _return(ALLOW)]
 
 
-def _load(offset: int) -> Instruction:
-    return Instruction(LOAD_WORD, 0, 0, offset)
+def _load(offset: int) -> BpfInstruction:
+    return BpfInstruction(LOAD_WORD, 0, 0, offset)
 
 
-def _load_argument(index: int) -> Instruction:
+def _load_argument(index: int) -> BpfInstruction:
     """Its low 32 bits, which is all the kernel looks at for flags, ioctl requests and socket families."""
     return _load(ARGUMENTS + 8 * index)
 
 
-def _return(value: int) -> Instruction:
-    return Instruction(RETURN, 0, 0, value)
+def _return(value: int) -> BpfInstruction:
+    return BpfInstruction(RETURN, 0, 0, value)
 
 
-def _refuse(error: int) -> Instruction:
+def _refuse(error: int) -> BpfInstruction:
     return _return(ERRNO | error)
 
 
-def _refuse_flags(mask: int) -> list[Instruction]:
-    return [_load_argument(0), Instruction(JUMP_ANY_BIT, 0, 1, mask), _refuse(errno.EPERM), _return(ALLOW)]
+def _refuse_flags(mask: int) -> list[BpfInstruction]:
+    return [_load_argument(0), BpfInstruction(JUMP_ANY_BIT, 0, 1, mask), _refuse(errno.EPERM), _return(ALLOW)]
 
 
-def _refuse_values(argument: int, *values: int) -> list[Instruction]:
+def _refuse_values(argument: int, *values: int) -> list[BpfInstruction]:
     block = [_load_argument(argument)]
     for value in values:
-        block += [Instruction(JUMP_EQUAL, 0, 1, value), _refuse(errno.EPERM)]
+        block += [BpfInstruction(JUMP_EQUAL, 0, 1, value), _refuse(errno.EPERM)]
     return [*block, _return(ALLOW)]
 
 
-def _allow_families() -> list[Instruction]:
+def _allow_families() -> list[BpfInstruction]:
     """UNIX and INET inside an empty network namespace; NETLINK_ROUTE because libc lists interfaces with it."""
     block = [_load_argument(0)]
     for family in (AF_UNIX, AF_INET, AF_INET6):
-        block += [Instruction(JUMP_EQUAL, 0, 1, family), _return(ALLOW)]
+        block += [BpfInstruction(JUMP_EQUAL, 0, 1, family), _return(ALLOW)]
     return [
         *block,
-        Instruction(JUMP_EQUAL, 0, 3, AF_NETLINK),
+        BpfInstruction(JUMP_EQUAL, 0, 3, AF_NETLINK),
         _load_argument(2),
-        Instruction(JUMP_EQUAL, 0, 1, NETLINK_ROUTE),
+        BpfInstruction(JUMP_EQUAL, 0, 1, NETLINK_ROUTE),
         _return(ALLOW),
         _refuse(errno.EAFNOSUPPORT),
     ]

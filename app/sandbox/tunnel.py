@@ -13,18 +13,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from app.errors import SandboxError
-from app.sandbox.lines import Lines
+from app.core.errors import SandboxError
+from app.sandbox.line_buffer import LineBuffer
 from app.sandbox.tunnel_inside import (
     CHUNK,
     CLOSED,
     MOST,
     OPENED,
     READY,
-    Frames,
-    GarbledError,
-    Line,
-    Outgoing,
+    BadFrameError,
+    FrameParser,
+    OutgoingBuffer,
+    TunnelConnection,
     Write,
 )
 
@@ -34,7 +34,7 @@ SECONDS = 30.0
 """How long the program inside may take until it listens."""
 ATTEMPTS, PAUSE = 500, 0.02
 """How often, and after how many seconds, a socket whose queue is full is asked again."""
-LONGEST_LINE = 2 * CHUNK
+MAX_LINE_LENGTH = 2 * CHUNK
 
 
 @asynccontextmanager
@@ -46,7 +46,7 @@ async def tunnel(
     SandboxError where it does not begin. The task ends early, with a sentence, where the tunnel does.
     """
     ready = asyncio.Event()
-    carrying = asyncio.create_task(carry(incoming, write, way, ready))
+    carrying = asyncio.create_task(run_tunnel_host(incoming, write, way, ready))
     waiting = asyncio.create_task(ready.wait())
     try:
         await asyncio.wait({carrying, waiting}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -60,10 +60,12 @@ async def tunnel(
         await asyncio.wait({carrying, waiting})
 
 
-async def carry(incoming: AsyncIterator[bytes], write: Write, way: Path, ready: asyncio.Event | None = None) -> str:
+async def run_tunnel_host(
+    incoming: AsyncIterator[bytes], write: Write, way: Path, ready: asyncio.Event | None = None
+) -> str:
     """Until the other end is gone, or says what it must not; returns how it ended. Cancelling ends all connections."""
-    host = _Host(way, ready or asyncio.Event())
-    parts = {asyncio.create_task(host.outgoing.carry(write)), asyncio.create_task(host.listen(incoming))}
+    host = _TunnelHost(way, ready or asyncio.Event())
+    parts = {asyncio.create_task(host.outgoing.write_all(write)), asyncio.create_task(host.listen(incoming))}
     try:
         done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
         return next(_reason(part) for part in done)
@@ -78,7 +80,7 @@ def _reason(part: asyncio.Task[None]) -> str:
     match part.exception():
         case None:
             return "the program inside is gone"
-        case GarbledError() as error:
+        case BadFrameError() as error:
             return f"the program inside says what it must not, {error}"
         case SandboxError() as error:
             return error.message
@@ -90,28 +92,28 @@ def _reason(part: asyncio.Task[None]) -> str:
 
 async def from_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """What the program inside says with `lines`, in any pieces, as it was before."""
-    lines = Lines(LONGEST_LINE)
+    lines = LineBuffer(MAX_LINE_LENGTH)
     async for piece in pieces:
         try:
             for line in lines.feed(piece):
                 yield base64.b64decode(line, validate=True)
         except ValueError as error:
-            raise GarbledError("a line that is no base64, or none at all") from error
+            raise BadFrameError("a line that is no base64, or none at all") from error
 
 
-class _Host:
+class _TunnelHost:
     """The end that connects: everything that it hears is judged, and nothing that it hears makes it wait."""
 
     def __init__(self, way: Path, ready: asyncio.Event) -> None:
-        self.outgoing = Outgoing()
+        self.outgoing = OutgoingBuffer()
         self._way = way
         self._ready = ready
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, TunnelConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._last = 0
 
     async def listen(self, incoming: AsyncIterator[bytes]) -> None:
-        frames = Frames()
+        frames = FrameParser()
         async for piece in incoming:
             for kind, number, payload in frames.feed(piece):
                 self._hear(kind, number, payload)
@@ -122,27 +124,27 @@ class _Host:
         elif kind == OPENED:
             self._open(number)
         elif number > self._last:
-            raise GarbledError("a connection that was never opened")
+            raise BadFrameError("a connection that was never opened")
         elif (line := self._lines.get(number)) is None:
             pass  # it is over on this side, which the other one may not know yet
         elif kind == CLOSED:
             line.abort()
         else:
-            line.hear(kind, payload)
+            line.on_frame(kind, payload)
 
     def _open(self, number: int) -> None:
         if not self._ready.is_set() or number <= self._last or len(self._lines) >= MOST:
-            raise GarbledError(f"connection {number} where that cannot be")
+            raise BadFrameError(f"connection {number} where that cannot be")
         self._last = number
-        line = self._lines[number] = Line(number, self.outgoing)
+        line = self._lines[number] = TunnelConnection(number, self.outgoing)
         task = asyncio.create_task(self._connect(line))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _connect(self, line: Line) -> None:
+    async def _connect(self, line: TunnelConnection) -> None:
         with suppress(OSError):  # nobody listens, or one side hung up: the other side sees that
             reader, writer = await self._reach()
-            await line.carry(reader, writer)
+            await line.transfer(reader, writer)
         del self._lines[line.number]
         await self.outgoing.send(CLOSED, line.number)
 

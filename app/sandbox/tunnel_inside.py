@@ -35,7 +35,7 @@ _AMOUNT = struct.Struct("!I")
 Write = Callable[[bytes], Awaitable[None]]
 
 
-class GarbledError(Exception):
+class BadFrameError(Exception):
     """The other end says what it must not."""
 
 
@@ -43,7 +43,7 @@ def frame(kind: int, number: int = 0, payload: bytes = b"") -> bytes:
     return HEAD.pack(kind, number, len(payload)) + payload
 
 
-class Frames:
+class FrameParser:
     """Bytes that come in any pieces, as frames; what is held is never more than one piece and one frame."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Frames:
         while len(self._rest) - at >= HEAD.size:
             kind, number, length = HEAD.unpack_from(self._rest, at)
             if kind > CLOSED or length > LARGEST:
-                raise GarbledError(f"a frame of kind {kind} with {length} bytes")
+                raise BadFrameError(f"a frame of kind {kind} with {length} bytes")
             if len(self._rest) - at < HEAD.size + length:
                 break
             at += HEAD.size + length
@@ -63,7 +63,7 @@ class Frames:
         del self._rest[:at]
 
 
-class Outgoing:
+class OutgoingBuffer:
     """Frames on their way to the other end, gathered while a write is under way; who finds it full waits."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Outgoing:
                 self._pending += frame(kind, number, payload)
                 self._changed.notify_all()
 
-    async def carry(self, write: Write) -> None:
+    async def write_all(self, write: Write) -> None:
         """Until it is cancelled, or `write` fails."""
         while True:
             async with self._changed:
@@ -94,10 +94,10 @@ class Outgoing:
             self._changed.notify_all()
 
 
-class Line:
+class TunnelConnection:
     """One connection. What the other end says of it (`hear`, `abort`) is taken at once, and bounded."""
 
-    def __init__(self, number: int, outgoing: Outgoing) -> None:
+    def __init__(self, number: int, outgoing: OutgoingBuffer) -> None:
         self.number = number
         self.closed = asyncio.Event()
         self._outgoing = outgoing
@@ -106,7 +106,7 @@ class Line:
         self._arrived = bytearray()
         self._ended = self._aborted = False
         self._changed = asyncio.Event()
-        self._room = asyncio.Event()
+        self._space = asyncio.Event()
         self._ways: list[asyncio.Future[None]] = []
 
     @property
@@ -114,13 +114,13 @@ class Line:
         """Whether the other end has said all that it will."""
         return self._ended
 
-    def hear(self, kind: int, payload: bytes) -> None:
+    def on_frame(self, kind: int, payload: bytes) -> None:
         if kind == DATA:
             self._take(payload)
         elif kind == PASSED:
             self._passed_on(payload)
         elif self._ended:
-            raise GarbledError("a connection that ends twice")
+            raise BadFrameError("a connection that ends twice")
         else:
             self._ended = True
             self._changed.set()
@@ -133,7 +133,7 @@ class Line:
     def _take(self, content: bytes) -> None:
         self._unsaid -= len(content)
         if not content or self._unsaid < 0 or self._ended:
-            raise GarbledError("bytes that a connection has no room for")
+            raise BadFrameError("bytes that a connection has no room for")
         self._arrived += content
         self._changed.set()
 
@@ -141,10 +141,10 @@ class Line:
         amount = _AMOUNT.unpack(payload)[0] if len(payload) == _AMOUNT.size else 0
         self._credit += amount
         if not amount or self._credit > WINDOW:
-            raise GarbledError("more bytes passed on than were sent")
-        self._room.set()
+            raise BadFrameError("more bytes passed on than were sent")
+        self._space.set()
 
-    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def transfer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Until both directions have ended, or one has failed (OSError), or it is aborted."""
         self._ways = [asyncio.ensure_future(self._send(reader)), asyncio.ensure_future(self._receive(writer))]
         whole = False
@@ -167,8 +167,8 @@ class Line:
     async def _send(self, reader: asyncio.StreamReader) -> None:
         while True:
             while not self._credit:
-                self._room.clear()
-                await self._room.wait()
+                self._space.clear()
+                await self._space.wait()
             content = await reader.read(min(LARGEST, self._credit))
             if not content:
                 break
@@ -197,12 +197,12 @@ class Line:
             writer.write_eof()
 
 
-class Inside:
+class TunnelInside:
     """The end that listens. What comes from the host is trusted to be whole."""
 
     def __init__(self) -> None:
-        self.outgoing = Outgoing()
-        self._lines: dict[int, Line] = {}
+        self.outgoing = OutgoingBuffer()
+        self._lines: dict[int, TunnelConnection] = {}
         self._last = 0
         self._places = asyncio.Semaphore(MOST)
 
@@ -217,20 +217,20 @@ class Inside:
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._last += 1
-        line = self._lines[self._last] = Line(self._last, self.outgoing)
+        line = self._lines[self._last] = TunnelConnection(self._last, self.outgoing)
         await self.outgoing.send(OPENED, line.number)
         try:
-            await line.carry(reader, writer)
+            await line.transfer(reader, writer)
         except OSError:
             await self.outgoing.send(CLOSED, line.number)  # who had connected is gone
         await line.closed.wait()
 
-    def hear(self, kind: int, number: int, payload: bytes) -> None:
+    def on_frame(self, kind: int, number: int, payload: bytes) -> None:
         line = self._lines.get(number)
         if line is None:
             return
         if kind != CLOSED:
-            line.hear(kind, payload)
+            line.on_frame(kind, payload)
             return
         del self._lines[number]
         line.closed.set()
@@ -238,7 +238,7 @@ class Inside:
             line.abort()
 
 
-async def listen(place: str, inside: Inside) -> asyncio.AbstractServer:
+async def listen(place: str, inside: TunnelInside) -> asyncio.AbstractServer:
     if place.isdigit():
         return await asyncio.start_server(inside.connected, "127.0.0.1", int(place), backlog=512)
     with contextlib.suppress(FileNotFoundError):
@@ -268,7 +268,7 @@ async def standard_streams(lines: bool) -> tuple[asyncio.StreamReader, Write]:
 
 
 async def main(place: str, lines: bool) -> int:
-    inside = Inside()
+    inside = TunnelInside()
     try:
         server = await listen(place, inside)
     except OSError as error:
@@ -276,21 +276,21 @@ async def main(place: str, lines: bool) -> int:
         return 125
     reader, write = await standard_streams(lines)
     await inside.outgoing.send(READY)
-    writing = asyncio.ensure_future(inside.outgoing.carry(write))
+    writing = asyncio.ensure_future(inside.outgoing.write_all(write))
     hearing = asyncio.ensure_future(_hear(reader, inside))
     await asyncio.wait({writing, hearing}, return_when=asyncio.FIRST_COMPLETED)
     server.close()
     return 0
 
 
-async def _hear(reader: asyncio.StreamReader, inside: Inside) -> None:
-    frames = Frames()
+async def _hear(reader: asyncio.StreamReader, inside: TunnelInside) -> None:
+    frames = FrameParser()
     while True:
         piece = await reader.read(CHUNK)
         if not piece:
             return
         for kind, number, payload in frames.feed(piece):
-            inside.hear(kind, number, payload)
+            inside.on_frame(kind, number, payload)
 
 
 if __name__ == "__main__":

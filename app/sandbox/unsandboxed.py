@@ -5,24 +5,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from app.sandbox.base import Check, OnOutput, Sandbox, Spec
-from app.sandbox.child import Order
-from app.sandbox.command import Command
-from app.sandbox.fresh import note_fresh
-from app.sandbox.mapped import Launch, MappedSandbox, end_left
-from app.sandbox.profile import SYSTEM_PATH
-from app.sandbox.workplace import Workplace
+from app.sandbox.base import DoctorCheck, OnOutput, Sandbox, SandboxSpec
+from app.sandbox.base_listing import write_base_listing
+from app.sandbox.bubblewrap.profile import SYSTEM_PATH
+from app.sandbox.child_process import ProcessSpec
+from app.sandbox.command import SandboxCommand
+from app.sandbox.host_directories import HostDirectory
+from app.sandbox.path_mapping import MappedLaunch, PathMappedSandbox, end_left
 
 
-class Unsandboxed(MappedSandbox):
+class Unsandboxed(PathMappedSandbox):
     """Each command is executed as the caller, with a cleared environment."""
 
     isolated = False
 
     @contextmanager
-    def launched(self, command: Command) -> Iterator[Launch]:
-        yield Launch(
-            Order(command, argv=command.argv, env=command.env, cwd=Path(command.cwd), keep=self.spec.limits.output)
+    def launched(self, command: SandboxCommand) -> Iterator[MappedLaunch]:
+        yield MappedLaunch(
+            ProcessSpec(
+                command, argv=command.argv, env=command.env, cwd=Path(command.cwd), keep=self.spec.limits.output
+            )
         )
 
 
@@ -35,19 +37,21 @@ class UnsandboxedProvider:
         self._root = root.resolve()
         self._path = path
 
-    async def check(self) -> tuple[Check, ...]:
+    async def check(self) -> tuple[DoctorCheck, ...]:
         """Never all right: a job that uses this has to say so."""
         detail = "commands run on this machine as you, with its network and all your files"
         return (
-            Check("isolation", ok=False, detail=detail, repair="Leave out --sandbox none, and run agent-fix doctor."),
+            DoctorCheck(
+                "isolation", ok=False, detail=detail, repair="Leave out --sandbox none, and run agent-fix doctor."
+            ),
         )
 
-    async def open(self, spec: Spec, *, on_output: OnOutput | None = None) -> Sandbox:
-        place = Workplace(self._root, spec.key)
+    async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
+        place = HostDirectory(self._root, spec.key)
         await asyncio.to_thread(end_left, place)
         await asyncio.to_thread(place.prepare, spec.begin_work)
         sandbox = Unsandboxed(place, spec, self._path)
-        await asyncio.to_thread(note_fresh, place)
+        await asyncio.to_thread(write_base_listing, place)
         if spec.setup is not None and spec.setup.commands:
             await asyncio.to_thread(place.own, place.directory / "env")
             await sandbox.set_up(spec.setup, on_output)

@@ -1,0 +1,1 @@
+"""Verification: what the harness runs, and the verdict that follows from it."""

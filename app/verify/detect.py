@@ -3,12 +3,12 @@
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from app.tree import Tree
+from app.core.tree import Tree
 from app.verify import detect_node, detect_python
-from app.verify.configured import recognise
+from app.verify.configured_command import recognise
 from app.verify.frameworks import SuiteCommand
-from app.verify.paths import is_test_file, is_test_path
-from app.verify.surroundings import Place, places, prefix
+from app.verify.project_directories import ProjectDirectory, prefix, project_directories
+from app.verify.test_paths import is_test_file, is_test_path
 
 # Ecosystems whose results are told by the exit code alone: a file that marks them, and their test command.
 _BY_EXIT_CODE = (
@@ -37,7 +37,7 @@ def find_suite(tree: Tree, configured: str | None = None) -> SuiteCommand | None
 
 
 def _detected(tree: Tree) -> SuiteCommand | None:
-    found = [(place, suite) for place in places(tree) for suite in _suites(place)]
+    found = [(place, suite) for place in project_directories(tree) for suite in _suites(place)]
     if not found:
         return None
     found.sort(key=lambda item: (item[0].depth, -_tests(item[0], item[1])))
@@ -54,7 +54,7 @@ def _covered(main: SuiteCommand, other: SuiteCommand) -> bool:
     return main.framework == other.framework == "pytest" and not main.directory
 
 
-def _suites(place: Place) -> list[SuiteCommand]:
+def _suites(place: ProjectDirectory) -> list[SuiteCommand]:
     found = [detect_python.suite(place), detect_node.suite(place), _go(place), _cargo(place)]
     suites = [suite for suite in found if suite is not None]
     if not suites and (other := _by_exit_code(place) or _make(place)):
@@ -62,7 +62,7 @@ def _suites(place: Place) -> list[SuiteCommand]:
     return suites
 
 
-def _tests(place: Place, suite: SuiteCommand) -> int:
+def _tests(place: ProjectDirectory, suite: SuiteCommand) -> int:
     """How many test files speak for a suite."""
     suffixes = {
         "pytest": {".py"},
@@ -74,7 +74,7 @@ def _tests(place: Place, suite: SuiteCommand) -> int:
     return sum(1 for path in place.files if PurePosixPath(path).suffix in suffixes and is_test_file(path))
 
 
-def _go(place: Place) -> SuiteCommand | None:
+def _go(place: ProjectDirectory) -> SuiteCommand | None:
     if "go.mod" not in place.files or not any(path.endswith("_test.go") for path in place.files):
         return None
     start = prefix(place.directory)
@@ -83,7 +83,7 @@ def _go(place: Place) -> SuiteCommand | None:
     )
 
 
-def _cargo(place: Place) -> SuiteCommand | None:
+def _cargo(place: ProjectDirectory) -> SuiteCommand | None:
     if "Cargo.toml" not in place.files:
         return None
     sources = (path for path in place.files if path.endswith(".rs"))
@@ -95,7 +95,7 @@ def _cargo(place: Place) -> SuiteCommand | None:
     return SuiteCommand(command=command, framework="cargo", narrowed=command, directory=place.directory)
 
 
-def _by_exit_code(place: Place) -> SuiteCommand | None:
+def _by_exit_code(place: ProjectDirectory) -> SuiteCommand | None:
     tests = any(is_test_path(path) for path in place.files)
     for marker, command in _BY_EXIT_CODE:
         if marker in place.files and tests:
@@ -103,7 +103,7 @@ def _by_exit_code(place: Place) -> SuiteCommand | None:
     return None
 
 
-def _make(place: Place) -> SuiteCommand | None:
+def _make(place: ProjectDirectory) -> SuiteCommand | None:
     for name in _MAKEFILES:
         lines = place.text(name).splitlines()
         if any(line.split("#")[0].startswith(("test:", "test :")) for line in lines):

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from app.verify.frameworks import FrameworkName, SuiteCommand
-from app.verify.surroundings import Place, prefix
+from app.verify.project_directories import ProjectDirectory, prefix
 
 _PLACEHOLDER = re.compile(r"no test specified")
 _OPERATORS = re.compile(r"&&|\|\||[;|<>`]|\$\(")
@@ -16,7 +16,7 @@ _VALUE_FLAGS = frozenset({"--import", "--require", "-r", "--loader", "--experime
 _NODE_TEST = re.compile(r"(?:^|/)(?:[^/]+[.\-_]test|test-[^/]+|test)\.[cm]?js$|(?:^|/)test/.+\.[cm]?js$")
 
 
-def suite(place: Place) -> SuiteCommand | None:
+def suite(place: ProjectDirectory) -> SuiteCommand | None:
     package = _package(place)
     scripts = package.get("scripts")
     script = scripts.get("test") if isinstance(scripts, dict) else None
@@ -32,7 +32,7 @@ def suite(place: Place) -> SuiteCommand | None:
     return SuiteCommand(command=command, framework="node", narrowed=command, directory=place.directory)
 
 
-def _package(place: Place) -> dict[str, Any]:
+def _package(place: ProjectDirectory) -> dict[str, Any]:
     try:
         document = json.loads(place.read("package.json") or b"{}")
     except (ValueError, RecursionError):
@@ -40,7 +40,7 @@ def _package(place: Place) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _from_script(place: Place, script: str) -> SuiteCommand:
+def _from_script(place: ProjectDirectory, script: str) -> SuiteCommand:
     command = f"{prefix(place.directory)}{_client(place)} test"
     framework = framework_of(script)
     narrowed = ""
@@ -54,7 +54,7 @@ def _from_script(place: Place, script: str) -> SuiteCommand:
     return SuiteCommand(command=command, framework=framework, narrowed=narrowed, directory=place.directory)
 
 
-def _client(place: Place) -> str:
+def _client(place: ProjectDirectory) -> str:
     """npm runs the script of any project, except where packages are not on disk at all (Yarn's Plug'n'Play)."""
     return "yarn" if ".pnp.cjs" in place.files else "npm"
 

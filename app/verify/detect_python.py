@@ -6,8 +6,8 @@ import tomllib
 from pathlib import PurePosixPath
 
 from app.verify.frameworks import SuiteCommand
-from app.verify.paths import is_test_file
-from app.verify.surroundings import Place, prefix
+from app.verify.project_directories import ProjectDirectory, prefix
+from app.verify.test_paths import is_test_file
 
 MAX_LOOKED_INTO = 200
 _PYTEST_FILES = frozenset({"pytest.ini", ".pytest.ini", "pytest.toml", "conftest.py"})
@@ -19,7 +19,7 @@ _PLAIN_CLASS = re.compile(rb"^class Test\w*(?:\(\s*\))?:", re.MULTILINE)
 _USES_UNITTEST = re.compile(rb"^\s*(?:import unittest|from unittest\b|from django\.test\b)|TestCase\)", re.MULTILINE)
 
 
-def suite(place: Place) -> SuiteCommand | None:
+def suite(place: ProjectDirectory) -> SuiteCommand | None:
     tests = [path for path in place.files if path.endswith(".py") and is_test_file(path)]
     contents = [place.read(path) for path in tests[:MAX_LOOKED_INTO]]
     if _speaks_for_pytest(place, contents) and tests:
@@ -32,7 +32,7 @@ def suite(place: Place) -> SuiteCommand | None:
     return _unittest(place, tests)
 
 
-def _speaks_for_pytest(place: Place, contents: list[bytes]) -> bool:
+def _speaks_for_pytest(place: ProjectDirectory, contents: list[bytes]) -> bool:
     if any(PurePosixPath(path).name in _PYTEST_FILES for path in place.files):
         return True
     if _in_pyproject(place.text("pyproject.toml")):
@@ -54,14 +54,14 @@ def _in_pyproject(text: str) -> bool:
     return _NAMES_PYTEST.search(repr(document)) is not None
 
 
-def _django(place: Place) -> SuiteCommand:
+def _django(place: ProjectDirectory) -> SuiteCommand:
     command = f"{prefix(place.directory)}python3 manage.py test -v 2"
     return SuiteCommand(
         command=command, framework="unittest", narrowed=command, directory=place.directory, modules=place.directory
     )
 
 
-def _unittest(place: Place, tests: list[str]) -> SuiteCommand:
+def _unittest(place: ProjectDirectory, tests: list[str]) -> SuiteCommand:
     """`discover` enters packages only, so a `tests` directory that is none has to be its start."""
     start = _start(place, tests)
     pattern = "" if any(PurePosixPath(path).name.startswith("test") for path in tests) else ' -p "*_test.py"'
@@ -78,7 +78,7 @@ def _unittest(place: Place, tests: list[str]) -> SuiteCommand:
     )
 
 
-def _start(place: Place, tests: list[str]) -> str:
+def _start(place: ProjectDirectory, tests: list[str]) -> str:
     """The directory most tests can be discovered from: the top, unless a parent of them is not a package."""
     votes: dict[str, int] = {}
     for path in tests:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
+from app.core.evidence import Execution
+from app.core.verification import Reproduction, SuiteComparison, SuiteResult, Verification
 from app.verify.advice import ADVICE
-from app.verify.evidence import Execution
-from app.verify.facts import Reproduction, Suite, SuiteResult, Verification
 from app.verify.suite import could_not_start
 
 MAX_FEEDBACK = 4_000
@@ -91,7 +91,7 @@ def _reproduction(reproduction: Reproduction | None) -> Iterable[str]:
         yield _tail("On the base", reproduction.base)
 
 
-def _suite(suite: Suite | None) -> Iterable[str]:
+def _suite(suite: SuiteComparison | None) -> Iterable[str]:
     if suite is None:
         return
     if suite.newly_failing:

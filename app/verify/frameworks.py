@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Literal
 
-from app.verify.lines import read_cargo, read_go, read_unittest
-from app.verify.paths import is_test_file
+from app.verify.output_parsers import read_cargo, read_go, read_unittest
 from app.verify.reports import Report, read_jest, read_junit, read_mocha
+from app.verify.test_paths import is_test_file
 
 FrameworkName = Literal["pytest", "unittest", "node", "jest", "vitest", "mocha", "go", "cargo", "other"]
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import cast
 
-from app.patch import FileChange, Mode, Patch
-from app.tree import Entry, Tree
+from app.core.patch import FileChange, Mode, Patch
+from app.core.tree import Tree, TreeEntry
 
 
 def difference(base: Tree, other: Tree) -> Patch:
@@ -19,7 +19,7 @@ def difference(base: Tree, other: Tree) -> Patch:
     return Patch(base=base.commit, changes=tuple(sorted(changes, key=lambda change: change.path)))
 
 
-def on_top(before: Patch | None, patch: Patch | None) -> Patch | None:
+def apply_patch(before: Patch | None, patch: Patch | None) -> Patch | None:
     """Two patches of one base as one; where both change a path, the second has it."""
     if before is None or patch is None:
         return patch or before
@@ -27,7 +27,7 @@ def on_top(before: Patch | None, patch: Patch | None) -> Patch | None:
     return patch.model_copy(update={"changes": tuple(changes[path] for path in sorted(changes))})
 
 
-def _differs(before: Entry, after: Entry) -> bool:
+def _differs(before: TreeEntry, after: TreeEntry) -> bool:
     return (before.mode, before.oid) != (after.mode, after.oid)
 
 
@@ -43,16 +43,16 @@ class Overlay:
         return self._base.commit
 
     @cached_property
-    def _entries(self) -> Mapping[str, Entry]:
+    def _entries(self) -> Mapping[str, TreeEntry]:
         entries = dict(self._base.entries())
         for path, change in self._changed.items():
             if change.content is None:
                 entries.pop(path, None)
             else:
-                entries[path] = Entry(change.mode, "", len(change.content))
+                entries[path] = TreeEntry(change.mode, "", len(change.content))
         return dict(sorted(entries.items()))
 
-    def entries(self) -> Mapping[str, Entry]:
+    def entries(self) -> Mapping[str, TreeEntry]:
         return self._entries
 
     def read(self, path: str) -> bytes:

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from app.patch import Patch
-from app.verify.facts import Suite, SuiteResult
+from app.core.patch import Patch
+from app.core.verification import SuiteComparison, SuiteResult
 from app.verify.frameworks import SuiteCommand, narrow
-from app.verify.reproduction import Borrow
+from app.verify.reproduction import BorrowSandbox
 from app.verify.suite import measure
 
 MAX_ALONE = 200
@@ -18,11 +18,11 @@ class Recheck:
 
     command: SuiteCommand
     patch: Patch
-    borrow: Borrow
+    borrow: BorrowSandbox
     timeout: float
     only: tuple[str, ...] | None = None
 
-    async def of(self, suite: Suite) -> Suite:
+    async def of(self, suite: SuiteComparison) -> SuiteComparison:
         """What stays newly failing. A test counts when it fails
 
         - alone on the head, and not alone on the base; or

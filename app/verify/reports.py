@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
+from app.core.evidence import Status
+from app.core.text import one_line, plain
 from app.sandbox.base import WORKSPACE
-from app.text import one_line, plain
-from app.verify.evidence import Status
 
 MAX_TESTS = 200_000
 MAX_DEPTH = 100
@@ -15,20 +15,20 @@ MAX_ID = 400
 MAX_TEXT = 4_000
 
 
-class Case(NamedTuple):
+class CaseResult(NamedTuple):
     """How one test ended. `text` is what the framework said of a failure, otherwise empty."""
 
     status: Status
     text: str = ""
 
 
-Report = Mapping[str, Case]
+Report = Mapping[str, CaseResult]
 _RANK: Mapping[Status, int] = {"failed": 3, "error": 2, "passed": 1, "skipped": 0}
 
 
-def collect(cases: Iterable[tuple[str, Case]]) -> dict[str, Case]:
+def collect(cases: Iterable[tuple[str, CaseResult]]) -> dict[str, CaseResult]:
     """Cases by id; of several with the same id (a test and its teardown) the worst counts."""
-    report: dict[str, Case] = {}
+    report: dict[str, CaseResult] = {}
     for name, case in cases:
         key = test_id(name)
         if not key:  # pytest leaves a nameless case for the test that was interrupted
@@ -56,7 +56,7 @@ class _JUnitCase:
         self.text = ""
 
 
-class _RefusedError(ValueError):
+class _ReportRefusedError(ValueError):
     """A report with something no honest framework writes."""
 
 
@@ -83,7 +83,7 @@ class _JUnitReader:
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         if self._depth > MAX_DEPTH or len(self.cases) > MAX_TESTS:
-            raise _RefusedError("the report is too deep or too long")
+            raise _ReportRefusedError("the report is too deep or too long")
         if tag == "testsuite":
             self._suites.append(attributes.get("name", ""))
         elif tag == "testcase":
@@ -113,7 +113,7 @@ class _JUnitReader:
             case.text += text
 
     def _refuse(self, *_: object) -> None:
-        raise _RefusedError("document types and entities are refused")
+        raise _ReportRefusedError("document types and entities are refused")
 
 
 def read_junit(data: bytes) -> Report | None:
@@ -123,7 +123,7 @@ def read_junit(data: bytes) -> Report | None:
     except (expat.ExpatError, ValueError, LookupError):
         return None
     modules = {_module(case.file): case.file for case in cases if case.file.endswith(".py")}
-    return collect((_junit_id(case, modules), Case(case.status, _short(case.text))) for case in cases)
+    return collect((_junit_id(case, modules), CaseResult(case.status, _short(case.text))) for case in cases)
 
 
 def _junit_id(case: _JUnitCase, modules: Mapping[str, str]) -> str:
@@ -150,15 +150,15 @@ def read_jest(data: bytes) -> Report | None:
     return _from_json(data, _jest_cases)
 
 
-def _jest_cases(document: Any) -> Iterable[tuple[str, Case]]:
+def _jest_cases(document: Any) -> Iterable[tuple[str, CaseResult]]:
     statuses: Mapping[str, Status] = {"passed": "passed", "failed": "failed"}
     for file in document["testResults"]:
         if not file["assertionResults"] and file["status"] == "failed":
-            yield str(file["name"]), Case("error", _short(str(file.get("message", ""))))
+            yield str(file["name"]), CaseResult("error", _short(str(file.get("message", ""))))
         for result in file["assertionResults"]:
             title = " > ".join(map(str, [*result["ancestorTitles"], result["title"]]))
             text = "\n".join(map(str, result.get("failureMessages") or ()))
-            yield f"{file['name']}::{title}", Case(statuses.get(result["status"], "skipped"), _short(text))
+            yield f"{file['name']}::{title}", CaseResult(statuses.get(result["status"], "skipped"), _short(text))
 
 
 def read_mocha(data: bytes) -> Report | None:
@@ -166,16 +166,16 @@ def read_mocha(data: bytes) -> Report | None:
     return _from_json(data, _mocha_cases)
 
 
-def _mocha_cases(document: Any) -> Iterable[tuple[str, Case]]:
+def _mocha_cases(document: Any) -> Iterable[tuple[str, CaseResult]]:
     groups: tuple[tuple[str, Status], ...] = (("passes", "passed"), ("pending", "skipped"), ("failures", "failed"))
     for group, status in groups:
         for test in document[group]:
             error = test.get("err") or {}
             text = str(error.get("stack") or error.get("message") or "")
-            yield f"{test.get('file') or ''}::{test['fullTitle']}", Case(status, _short(text))
+            yield f"{test.get('file') or ''}::{test['fullTitle']}", CaseResult(status, _short(text))
 
 
-def _from_json(data: bytes, cases: Callable[[Any], Iterable[tuple[str, Case]]]) -> Report | None:
+def _from_json(data: bytes, cases: Callable[[Any], Iterable[tuple[str, CaseResult]]]) -> Report | None:
     try:
         return collect(cases(json.loads(data)))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -7,41 +7,41 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
-from app.patch import Patch
+from app.core.patch import Patch
+from app.core.text import plain
+from app.core.tree import Tree
+from app.core.verification import Reproduction
 from app.sandbox.base import Sandbox
-from app.text import plain
-from app.tree import Tree
-from app.verify.existing import Existing
-from app.verify.facts import Reproduction
+from app.verify.execution import run
+from app.verify.existing_names import ExistingNames
+from app.verify.failure_reason import LOOKED_AT, FailedRun, failure_reason, rightly_failing, words_of
 from app.verify.frameworks import SuiteCommand, narrow
-from app.verify.lines import read_cargo, read_unittest
-from app.verify.looking import only_looks
-from app.verify.overlay import on_top
-from app.verify.paths import is_test_file, is_test_path
-from app.verify.redness import LOOKED_AT, Attempt, redness, rightly_failing, words_of
+from app.verify.output_parsers import read_cargo, read_unittest
+from app.verify.overlay import apply_patch
 from app.verify.reports import Report, read_junit
-from app.verify.shell import run
+from app.verify.source_reading import only_reads_source
 from app.verify.suite import measure_cases, read_file
+from app.verify.test_paths import is_test_file, is_test_path
 
 CHEAP = 60.0
 """Seconds that base and head may take together to be run a second time."""
 
-Borrow = Callable[[str, Patch | None], AbstractAsyncContextManager[Sandbox]]
+BorrowSandbox = Callable[[str, Patch | None], AbstractAsyncContextManager[Sandbox]]
 """A fresh sandbox of that name with base plus patch, gone afterwards."""
-Origin = Literal["agent", "asked", "changed tests", "issue"]
+ReproductionOrigin = Literal["agent", "asked", "changed tests", "issue"]
 
 
 @dataclass(frozen=True)
-class Subject:
+class ReproductionSubject:
     """What is to be shown on base and head: a shell command, or chosen tests of the suite."""
 
     command: str
-    origin: Origin = "agent"
+    origin: ReproductionOrigin = "agent"
     suite: SuiteCommand | None = None
     only: tuple[str, ...] = ()
 
 
-def changed_tests(patch: Patch, suite: SuiteCommand | None) -> Subject | None:
+def changed_tests(patch: Patch, suite: SuiteCommand | None) -> ReproductionSubject | None:
     """The changed and added test files as a reproduction, where the suite's framework can run just these."""
     files = tuple(change.path for change in patch.changes if is_test_file(change.path) and not change.deleted)
     if suite is None or not files:
@@ -50,7 +50,7 @@ def changed_tests(patch: Patch, suite: SuiteCommand | None) -> Subject | None:
         command = narrow(suite, files)
     except ValueError:
         return None
-    return Subject(command, "changed tests", suite, files)
+    return ReproductionSubject(command, "changed tests", suite, files)
 
 
 def with_tests_only(patch: Patch, command: str, base: Tree) -> Patch | None:
@@ -68,10 +68,10 @@ def with_tests_of(patch: Patch, other: Patch) -> Patch:
 
 
 async def reproduce(
-    subject: Subject,
+    subject: ReproductionSubject,
     patch: Patch,
     base: Tree,
-    borrow: Borrow,
+    borrow: BorrowSandbox,
     *,
     timeout: float,
     failing_before: frozenset[str] = frozenset(),
@@ -82,8 +82,8 @@ async def reproduce(
     `failing_before` are tests of the suite known to fail on base: among changed tests they do not make the head red.
     `beneath` makes the base that sandboxes are filled with into `base`, where that is another.
     """
-    existing = Existing(base)
-    tests = on_top(beneath, with_tests_only(patch, subject.command, base))
+    existing = ExistingNames(base)
+    tests = apply_patch(beneath, with_tests_only(patch, subject.command, base))
     head = await _attempt(subject, borrow, "reproduction-head", patch, timeout)
     before = await _attempt(subject, borrow, "reproduction-base", tests, timeout)
     result = _judge(subject, before, head, existing, failing_before)
@@ -103,22 +103,26 @@ async def reproduce(
 
 
 async def reproduce_on_head(
-    subject: Subject, patch: Patch, base: Tree, borrow: Borrow, *, timeout: float
+    subject: ReproductionSubject, patch: Patch, base: Tree, borrow: BorrowSandbox, *, timeout: float
 ) -> Reproduction:
     """Where there is nothing to compare with."""
     head = await _attempt(subject, borrow, "reproduction-head", patch, timeout)
-    on_head, why = redness(head, Existing(base))
+    on_head, why = failure_reason(head, ExistingNames(base))
     note = f"On the head: {why}." if why else ""
     command = subject.command
     return Reproduction(command=command, origin=subject.origin, head=head.execution, on_head=on_head, note=note)
 
 
 def _judge(
-    subject: Subject, before: Attempt, head: Attempt, existing: Existing, failing_before: frozenset[str]
+    subject: ReproductionSubject,
+    before: FailedRun,
+    head: FailedRun,
+    existing: ExistingNames,
+    failing_before: frozenset[str],
 ) -> Reproduction:
-    on_base, why_base = redness(before, existing)
-    on_head, why_head = redness(head, existing)
-    if on_base == "red" and subject.suite is None and only_looks(subject.command, existing.tree):
+    on_base, why_base = failure_reason(before, existing)
+    on_head, why_head = failure_reason(head, existing)
+    if on_base == "red" and subject.suite is None and only_reads_source(subject.command, existing.tree):
         on_base, why_base = "was_not_there", "the command looks at source text and executes nothing"
     notes = [f"On the base: {why_base}." if why_base else "", f"On the head: {why_head}." if why_head else ""]
     if subject.origin == "changed tests" and before.cases is not None and head.cases is not None:
@@ -155,22 +159,24 @@ def _noted(result: Reproduction, note: str) -> Reproduction:
     return result.model_copy(update={"note": f"{result.note} {note}".strip()})
 
 
-async def _attempt(subject: Subject, borrow: Borrow, name: str, patch: Patch | None, timeout: float) -> Attempt:
+async def _attempt(
+    subject: ReproductionSubject, borrow: BorrowSandbox, name: str, patch: Patch | None, timeout: float
+) -> FailedRun:
     async with borrow(name, patch) as sandbox:
         if subject.suite is not None:
             measured = await measure_cases(sandbox, subject.suite, timeout=timeout, only=subject.only)
-            return Attempt(measured.result.execution, _text(measured.output), measured.cases)
+            return FailedRun(measured.result.execution, _text(measured.output), measured.cases)
         return await _command(sandbox, subject.command, timeout)
 
 
-async def _command(sandbox: Sandbox, command: str, timeout: float) -> Attempt:
+async def _command(sandbox: Sandbox, command: str, timeout: float) -> FailedRun:
     """A command of the agent's, run as it is; only a report is asked for where it starts pytest."""
     report = f"/tmp/report-{secrets.token_hex(8)}"  # noqa: S108 - inside the sandbox
     environment = {"PYTEST_ADDOPTS": f"--junitxml={report} -o junit_family=xunit1"}
     ran = await run(sandbox, command, timeout=timeout, env=environment)
     content = await read_file(sandbox, report)
     cases = read_junit(content) if content else read_unittest(ran.output) or read_cargo(ran.output)
-    return Attempt(ran.execution, _text(ran.output), cases)
+    return FailedRun(ran.execution, _text(ran.output), cases)
 
 
 def _text(output: bytes) -> str:

@@ -4,13 +4,13 @@ import re
 import secrets
 from typing import NamedTuple
 
+from app.core.evidence import Execution, Status
+from app.core.verification import SuiteResult, TestCount
 from app.sandbox.base import Sandbox
-from app.verify.evidence import Execution, Status
-from app.verify.facts import SuiteResult, TestCount
+from app.verify.execution import CommandResult, as_inside, excerpt, run
 from app.verify.frameworks import FRAMEWORKS, SuiteCommand, narrow, report_command, report_environment
-from app.verify.lines import go_output
+from app.verify.output_parsers import go_output
 from app.verify.reports import Report
-from app.verify.shell import Ran, as_inside, excerpt, run
 
 REPORT_CHUNK = 4 * 1024**2
 MAX_REPORT = 64 * 1024**2
@@ -38,7 +38,7 @@ async def measure(
     return measured.result
 
 
-class Measured(NamedTuple):
+class SuiteMeasurement(NamedTuple):
     """A suite's result, what its framework said of each test, and the output."""
 
     result: SuiteResult
@@ -48,7 +48,7 @@ class Measured(NamedTuple):
 
 async def measure_cases(
     sandbox: Sandbox, suite: SuiteCommand, *, timeout: float, only: tuple[str, ...] | None = None
-) -> Measured:
+) -> SuiteMeasurement:
     """The same, with the reasons of failures."""
     shown = suite.command if only is None else narrow(suite, only)
     report = f"/tmp/report-{secrets.token_hex(8)}"  # noqa: S108 - inside the sandbox
@@ -56,16 +56,16 @@ async def measure_cases(
     ran = await run(sandbox, report_command(suite, report, only), timeout=timeout, env=environment)
     if _REPORT_REFUSED.search(ran.output[-20_000:].decode(errors="replace")):
         ran = await run(sandbox, suite.command, timeout=timeout)
-        return Measured(result_of(ran, None, shown, timeout), None, ran.output)
+        return SuiteMeasurement(result_of(ran, None, shown, timeout), None, ran.output)
     content = await read_file(sandbox, report)
     if suite.framework == "go" and content:
         output = go_output(content) + ran.output
-        ran = Ran(ran.execution.model_copy(update={"excerpt": excerpt(output)}), output, ran.dropped)
+        ran = CommandResult(ran.execution.model_copy(update={"excerpt": excerpt(output)}), output, ran.dropped)
     cases = _cases(suite, ran, content)
-    return Measured(result_of(ran, cases, shown, timeout), cases, ran.output)
+    return SuiteMeasurement(result_of(ran, cases, shown, timeout), cases, ran.output)
 
 
-def _cases(suite: SuiteCommand, ran: Ran, content: bytes) -> Report | None:
+def _cases(suite: SuiteCommand, ran: CommandResult, content: bytes) -> Report | None:
     framework = FRAMEWORKS[suite.framework]
     if framework.read is None:
         return None
@@ -75,7 +75,7 @@ def _cases(suite: SuiteCommand, ran: Ran, content: bytes) -> Report | None:
     return None if ran.dropped else framework.read(ran.output)
 
 
-def result_of(ran: Ran, cases: Report | None, shown: str, timeout: float) -> SuiteResult:
+def result_of(ran: CommandResult, cases: Report | None, shown: str, timeout: float) -> SuiteResult:
     execution = ran.execution.model_copy(update={"command": shown})
     if cases and (not execution.excerpt or "--reporter json" in ran.execution.command):  # mocha prints nothing else
         execution = execution.model_copy(update={"excerpt": excerpt(_failures(cases).encode())})

@@ -9,13 +9,13 @@
 No model is asked, and no sentence of a model is an argument. One more failure never makes a verdict better.
 """
 
-from app.verify.facts import Gate, Reproduction, Suite, SuiteResult, Verdict
+from app.core.verification import GateResult, Reproduction, SuiteComparison, SuiteResult, Verdict
 
 MAX_NAMED = 5
 
 
 def verdict(
-    reproduction: Reproduction | None, suite: Suite | None, gates: tuple[Gate, ...]
+    reproduction: Reproduction | None, suite: SuiteComparison | None, gates: tuple[GateResult, ...]
 ) -> tuple[Verdict, tuple[str, ...]]:
     """The verdict and the sentences it follows from."""
     against = (*_blocked(gates), *_reproduction_against(reproduction), *_suite_against(suite))
@@ -34,7 +34,7 @@ def verdict(
     return "unproved", reasons
 
 
-def _blocked(gates: tuple[Gate, ...]) -> tuple[str, ...]:
+def _blocked(gates: tuple[GateResult, ...]) -> tuple[str, ...]:
     return tuple(
         f"{gate.name}: {'; '.join(gate.details[:MAX_NAMED]) or 'refused'}"
         for gate in gates
@@ -50,7 +50,7 @@ def _reproduction_against(reproduction: Reproduction | None) -> tuple[str, ...]:
     return ("The reproduction still fails on the head.",)
 
 
-def _suite_against(suite: Suite | None) -> tuple[str, ...]:
+def _suite_against(suite: SuiteComparison | None) -> tuple[str, ...]:
     if suite is None:
         return ()
     if suite.newly_failing:
@@ -82,7 +82,7 @@ def _red_to_green(reproduction: Reproduction | None) -> bool:
     return reproduction is not None and reproduction.on_base == "red" and reproduction.on_head == "green"
 
 
-def _compared(suite: Suite | None) -> bool:
+def _compared(suite: SuiteComparison | None) -> bool:
     """True where the suite ran on both and would have shown a test that newly fails."""
     if suite is None or suite.not_run or suite.base is None or suite.head is None:
         return False
@@ -107,7 +107,7 @@ def _about_reproduction(reproduction: Reproduction | None) -> str:
     return on_base[reproduction.on_base]
 
 
-def _about_suite(suite: Suite | None) -> str:
+def _about_suite(suite: SuiteComparison | None) -> str:
     if suite is None or suite.not_run:
         return (suite.not_run if suite else "") or "The repository has no suite."
     if suite.base is None or suite.head is None:

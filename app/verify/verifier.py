@@ -7,27 +7,36 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from app.job import Progress
-from app.patch import Patch
-from app.runners.base import Submission
+from app.agent.base import Submission
+from app.core.job import Progress
+from app.core.patch import Patch
+from app.core.tree import Tree
+from app.core.verification import (
+    BaselineResult,
+    GateResult,
+    Reproduction,
+    SuiteComparison,
+    SuiteResult,
+    UnchangedSubmission,
+    Verification,
+    VerifiedPatch,
+)
 from app.sandbox.base import Sandbox
-from app.tree import Tree
-from app.verify.comparison import Guards, SuiteRunner, none_known
 from app.verify.detect import find_suite
-from app.verify.facts import Gate, Known, Reproduction, Suite, SuiteResult, Unanswered, Verification, Verified
 from app.verify.feedback import baseline_brief, feedback
 from app.verify.frameworks import SuiteCommand
-from app.verify.gates import Candidate, static_gates
+from app.verify.gates import CandidatePatch, static_gates
 from app.verify.gates.bandit import security_scan
 from app.verify.gates.lint import lint
-from app.verify.guarding import Guarded, guard
 from app.verify.overlay import Overlay
-from app.verify.reproduction import Subject, changed_tests, reproduce, with_tests_of
+from app.verify.reproduction import ReproductionSubject, changed_tests, reproduce, with_tests_of
+from app.verify.suite_runner import Guards, SuiteRunner, no_guards
+from app.verify.tests_for_fix import FixUnderTest, check_tests_for_fix
 from app.verify.verdict import verdict
 
 
-class Workspaces(Protocol):
-    """Where fresh sandboxes come from (`app.workspaces`)."""
+class FreshSandboxes(Protocol):
+    """Where fresh sandboxes come from (`app.sandbox.workspaces`)."""
 
     @property
     def provider(self) -> str: ...
@@ -66,7 +75,7 @@ class Verifier:
 
     def __init__(
         self,
-        workspaces: Workspaces,
+        workspaces: FreshSandboxes,
         *,
         tree: Tree,
         progress: Progress,
@@ -75,10 +84,10 @@ class Verifier:
         protected_paths: tuple[str, ...] = (),
         conflicts: tuple[str, ...] = (),
         before: Callable[[], Patch] | None = None,
-        guarded: Guarded | None = None,
+        guarded: FixUnderTest | None = None,
         expects_red: bool = True,
         limits: TimeLimits | None = None,
-        guards: Guards = none_known,
+        guards: Guards = no_guards,
     ) -> None:
         self._workspaces = workspaces
         self._tree = tree
@@ -108,17 +117,17 @@ class Verifier:
         """The repository's own suite, as its base commit has it: a patch does not choose its judge."""
         return find_suite(self._reference, self._test)
 
-    async def baseline(self) -> Known:
+    async def baseline(self) -> BaselineResult:
         """The suite on the base, before the first step."""
         suite = await asyncio.to_thread(lambda: self.suite)
         if suite is None:
-            return Known(brief=baseline_brief("", None))
+            return BaselineResult(brief=baseline_brief("", None))
         result = await self._runner(suite).base()
-        return Known(suite=result, brief=baseline_brief(suite.command, result))
+        return BaselineResult(suite=result, brief=baseline_brief(suite.command, result))
 
     async def verify(
-        self, patch: Patch, submission: Submission, known: Known, earlier: Sequence[Unanswered] = ()
-    ) -> Verified:
+        self, patch: Patch, submission: Submission, known: BaselineResult, earlier: Sequence[UnchangedSubmission] = ()
+    ) -> VerifiedPatch:
         """All facts of a patch and the verdict. The gates come first; where one blocks, nothing is executed.
 
         `earlier` are the agent's own reproductions that failed on base and head before.
@@ -128,7 +137,9 @@ class Verifier:
         gates = await self._static(patch)
         reproduction, suite = None, None
         if any(gate.outcome == "blocked" for gate in gates):
-            suite = Suite(command=self.suite.command if self.suite else "", not_run="Not run: a gate blocks the patch.")
+            suite = SuiteComparison(
+                command=self.suite.command if self.suite else "", not_run="Not run: a gate blocks the patch."
+            )
             if submission.reproduction:
                 reproduction = Reproduction(command=submission.reproduction, note="Not run: a gate blocks the patch.")
         else:
@@ -146,10 +157,10 @@ class Verifier:
             sandbox=self._workspaces.provider,
         )
         told = feedback(verification, expects_red=self._expects_red)
-        return Verified(patch=patch, verification=verification, feedback=told)
+        return VerifiedPatch(patch=patch, verification=verification, feedback=told)
 
-    async def _static(self, patch: Patch) -> tuple[Gate, ...]:
-        candidate = Candidate(self._tree, patch)
+    async def _static(self, patch: Patch) -> tuple[GateResult, ...]:
+        candidate = CandidatePatch(self._tree, patch)
         only_tests = self._guarded is not None
         gates = await asyncio.to_thread(
             static_gates, candidate, self._protected, self._conflicts, only_tests=only_tests
@@ -159,18 +170,18 @@ class Verifier:
         return (*gates, await security_scan(candidate))
 
     async def _reproduction(
-        self, patch: Patch, submission: Submission, known: Known, earlier: Sequence[Unanswered]
+        self, patch: Patch, submission: Submission, known: BaselineResult, earlier: Sequence[UnchangedSubmission]
     ) -> Reproduction | None:
         """The agent's reproduction; where it shows nothing, its earlier ones or the changed tests may show more."""
         own = None
         if submission.reproduction.strip():
-            subject = Subject(submission.reproduction.strip(), "asked" if submission.asked else "agent")
+            subject = ReproductionSubject(submission.reproduction.strip(), "asked" if submission.asked else "agent")
             own = await self._reproduce(subject, patch, known)
             if own.on_base in ("red", "not_run") or own.on_head != "green":
                 return own
         if own is None or own.on_base == "green":
             for one in earlier:
-                held = await self._reproduce(Subject(one.command), with_tests_of(patch, one.patch), known)
+                held = await self._reproduce(ReproductionSubject(one.command), with_tests_of(patch, one.patch), known)
                 if held.on_base == "red":
                     return _held(held, own)
         tests = changed_tests(patch, await asyncio.to_thread(self._narrowable, patch))
@@ -183,13 +194,15 @@ class Verifier:
             return own
         return _instead(derived, own)
 
-    async def _reproduce(self, subject: Subject, patch: Patch, known: Known) -> Reproduction:
-        self._progress.say("verification", f"reproduction on head and base: {subject.command}")
+    async def _reproduce(self, subject: ReproductionSubject, patch: Patch, known: BaselineResult) -> Reproduction:
+        self._progress.report("verification", f"reproduction on head and base: {subject.command}")
         failing = frozenset((known.suite.failing or ()) if known.suite else ())
         timeout, borrow = self._limits.reproduction, self.borrow
         if self._guarded is not None:
             guarded = self._guarded
-            return await guard(subject, patch, self._tree, borrow, guarded, timeout=timeout, failing_before=failing)
+            return await check_tests_for_fix(
+                subject, patch, self._tree, borrow, guarded, timeout=timeout, failing_before=failing
+            )
         return await reproduce(
             subject,
             patch,
@@ -206,14 +219,14 @@ class Verifier:
             return self.suite
         return find_suite(self._tree) or find_suite(Overlay(self._tree, patch))
 
-    async def _suite(self, patch: Patch, base: SuiteResult | None) -> Suite:
+    async def _suite(self, patch: Patch, base: SuiteResult | None) -> SuiteComparison:
         if self.suite is None:
-            found = Suite(command="", not_run="No test command was found in the repository.")
+            found = SuiteComparison(command="", not_run="No test command was found in the repository.")
         else:
             found = await self._runner(self.suite).both(patch, self._reference, base)
         return await asyncio.to_thread(self._with_guards, found, patch) if found.not_run else found
 
-    def _with_guards(self, found: Suite, patch: Patch) -> Suite:
+    def _with_guards(self, found: SuiteComparison, patch: Patch) -> SuiteComparison:
         """What the agent can still run by itself where the harness could not run the suite."""
         guards = self._guards(change.path for change in patch.changes)[:MAX_GUARDS]
         told = f"Existing tests that guard the changed files, which were not run: {', '.join(guards)}."

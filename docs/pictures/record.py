@@ -16,14 +16,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.emulate.github import EmulatedGitHub, Repository, emulated_github
-from tests.emulate.person import InlineComment
-from tests.fakes.openai_endpoint import Reply, answer
-from tests.minds import Asked, Mind, called, planned, submitted
-from tests.server import Server, running_server
+from tests.support.conversation_model import ConversationModel, ModelQuestion, called, planned, submitted
+from tests.support.emulate.github import EmulatedGitHub, Repository, emulated_github
+from tests.support.emulate.person import InlineComment
+from tests.support.openai_endpoint import Reply, answer
+from tests.support.server_process import Server, running_server
 
 HERE = Path(__file__).parent
-DEMO = HERE.parents[1] / "app" / "demo"
+DEMO = HERE.parents[1] / "app" / "cli" / "demo_data"
 SITE = "https://github.example.org"
 ASK_FIRST = "plan: approve\nbudget: {usd: 3, steps: 40}\n"
 FEW_TURNS = "plan: none\nbudget: {usd: 3, steps: 2}\n"
@@ -37,7 +37,7 @@ class Recorded:
         self._replies = {line["key"]: _reply(line["answer"]) for line in lines}
         self.told = threading.Event()
 
-    def __call__(self, asked: Asked) -> Reply:
+    def __call__(self, asked: ModelQuestion) -> Reply:
         if asked.turn == 3:
             self.told.wait(120)
         return self._replies["plan" if asked.wants_a_plan else f"turn.{asked.turn}"]
@@ -60,7 +60,7 @@ class Thoughts:
     def __init__(self) -> None:
         self.recorded = Recorded()
 
-    def __call__(self, asked: Asked) -> Reply:
+    def __call__(self, asked: ModelQuestion) -> Reply:
         for words, think in (
             ("29 February", _follow_up),
             ("where does it round", _explained),
@@ -73,7 +73,7 @@ class Thoughts:
         return self.recorded(asked)
 
 
-def _follow_up(asked: Asked) -> Reply:
+def _follow_up(asked: ModelQuestion) -> Reply:
     if asked.turn == 1:
         old = "a start on the 31st is the last day of\n        each shorter month, and the 31st again"
         new = (
@@ -84,7 +84,7 @@ def _follow_up(asked: Asked) -> Reply:
     return submitted("The docstring of Cycle.after says what happens to a start on 29 February.")
 
 
-def _planned(asked: Asked) -> Reply:
+def _planned(asked: ModelQuestion) -> Reply:
     return planned(
         "Invoices cannot be negative today, so a refund needs a kind of its own beside the invoice.",
         "Add a Refund beside Invoice, with the number of the invoice that it takes back",
@@ -94,7 +94,7 @@ def _planned(asked: Asked) -> Reply:
     )
 
 
-def _unclear(asked: Asked) -> Reply:
+def _unclear(asked: ModelQuestion) -> Reply:
     return planned(
         "The totals of the overview can be wrong in two ways that need different changes.",
         "Ask",
@@ -105,14 +105,14 @@ def _unclear(asked: Asked) -> Reply:
     )
 
 
-def _explained(asked: Asked) -> Reply:
+def _explained(asked: ModelQuestion) -> Reply:
     return submitted(
         "In duebook/money.py: Money.share rounds half up to the cent, once for each invoice. "
         "Nothing is rounded when invoices are added up, so that a total is the sum of what was billed."
     )
 
 
-def _endless(asked: Asked) -> Reply:
+def _endless(asked: ModelQuestion) -> Reply:
     return called(("bash", {"command": f"sed -n '{asked.turn}0,{asked.turn}9p' duebook/importer.py"}))
 
 
@@ -231,7 +231,7 @@ def sample(config: str) -> dict[str, str | bytes]:
 
 def played() -> Iterator[tuple[str, Any]]:
     thoughts = Thoughts()
-    with emulated_github() as github, Mind(thoughts) as mind, tempfile.TemporaryDirectory() as directory:
+    with emulated_github() as github, ConversationModel(thoughts) as mind, tempfile.TemporaryDirectory() as directory:
         environment = {
             **github.environment,
             "AGENT_FIX_MODEL": "openai/local-endpoint",

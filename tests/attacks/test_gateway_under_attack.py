@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.gateway.account import Account
-from app.gateway.exchange import MOST_KEPT, MOST_REFUSALS, MOST_TEXT, Exchange, Recorder
-from app.gateway.gateway import Gateway, Limits
-from app.gateway.server import MOST_CONNECTIONS, serving
-from app.model.base import ModelInfo
-from app.model.budget import Totals
-from app.model.passage import Body, Event, Wire
-from app.model.sql_ledger import SqlLedger, metadata
-from app.model.tokens import count_text
+from app.agent.external.gateway.call_budget import CallBudget
+from app.agent.external.gateway.exchange import MAX_KEPT, MAX_REFUSALS, MAX_TEXT, Exchange, ExchangeRecorder
+from app.agent.external.gateway.gateway import Gateway, GatewayLimits
+from app.agent.external.gateway.server import MAX_CONNECTIONS, serving
+from app.core.money import Totals
+from app.llm.base import ModelInfo
+from app.llm.raw_call import Body, StreamEvent, WireProtocol
+from app.llm.sql_ledger import SqlLedger, metadata
+from app.llm.tokens import count_text
 
-PATHS: Mapping[Wire, str] = {
+PATHS: Mapping[WireProtocol, str] = {
     "chat": "/v1/chat/completions",
     "responses": "/v1/responses",
     "messages": "/v1/messages",
@@ -42,14 +42,14 @@ async def _at_once() -> None:
 class Provider:
     """A passage whose answers are what a test wants; `closed` counts those that were heard or hung up upon."""
 
-    said: Callable[[int], Sequence[Event]]
+    said: Callable[[int], Sequence[StreamEvent]]
     before: Callable[[], Awaitable[None]] = _at_once
     after: Callable[[], Awaitable[None]] = _at_once
     info: ModelInfo = INFO
     asked: int = 0
     closed: int = 0
 
-    async def stream(self, wire: Wire, body: Body, limit: int) -> AsyncGenerator[Event]:
+    async def stream(self, wire: WireProtocol, body: Body, limit: int) -> AsyncGenerator[StreamEvent]:
         self.asked += 1
         try:
             await self.before()
@@ -59,20 +59,20 @@ class Provider:
         finally:
             self.closed += 1
 
-    async def whole(self, wire: Wire, body: Body, limit: int) -> dict[str, Any]:
+    async def complete(self, wire: WireProtocol, body: Body, limit: int) -> dict[str, Any]:
         raise AssertionError("these attacks are streams")
 
 
-def text(content: str) -> Event:
-    return Event("", {"choices": [{"index": 0, "delta": {"content": content}}]})
+def text(content: str) -> StreamEvent:
+    return StreamEvent("", {"choices": [{"index": 0, "delta": {"content": content}}]})
 
 
-def end(reason: str = "stop", usage: Mapping[str, Any] = USAGE) -> tuple[Event, Event]:
-    finish = Event("", {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
-    return finish, Event("", {"choices": [], "usage": dict(usage)})
+def end(reason: str = "stop", usage: Mapping[str, Any] = USAGE) -> tuple[StreamEvent, StreamEvent]:
+    finish = StreamEvent("", {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+    return finish, StreamEvent("", {"choices": [], "usage": dict(usage)})
 
 
-def short(limit: int) -> Sequence[Event]:
+def short(limit: int) -> Sequence[StreamEvent]:
     return text("I look around."), *end()
 
 
@@ -139,13 +139,13 @@ class Town:
         self.made += 1
         ledger = SqlLedger(self.engine, f"job-{self.made}", cap)
         token, socket = f"agent-fix-token-{self.made}", self.place / f"{self.made}.sock"
-        gateway = Gateway(provider, Account(ledger, provider.info, "agent.1"), token, frozenset({"m"}), **more)
+        gateway = Gateway(provider, CallBudget(ledger, provider.info, "agent.1"), token, frozenset({"m"}), **more)
         async with serving(gateway, socket):
             yield Job(socket, token, gateway, ledger)
 
 
 @pytest.fixture
-def town(tmp_path: Path) -> Iterator[Town]:
+def e2e_server(tmp_path: Path) -> Iterator[Town]:
     engine = sa.create_engine(f"sqlite:///{tmp_path / 'ledger.db'}", connect_args={"timeout": 30})
     metadata.create_all(engine)
     yield Town(tmp_path, engine)
@@ -189,9 +189,9 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_another_jobs_key_opens_nothing(town: Town) -> None:
+async def test_another_jobs_key_opens_nothing(e2e_server: Town) -> None:
     mine, theirs = Provider(short), Provider(short)
-    async with town.job(mine) as job, town.job(theirs) as other:
+    async with e2e_server.job(mine) as job, e2e_server.job(theirs) as other:
         for path in (*PATHS.values(), "/v1/messages/count_tokens"):
             for token in (job.token, job.token[:-1], f"{other.token}x", " ", "*"):
                 status, told = await other.ask(path, token=token)
@@ -202,47 +202,47 @@ async def test_another_jobs_key_opens_nothing(town: Town) -> None:
         assert (job.totals.calls, job.totals.cost) == (1, COST)
 
 
-async def test_another_model_is_not_there(town: Town) -> None:
+async def test_another_model_is_not_there(e2e_server: Town) -> None:
     provider = Provider(short)
-    async with town.job(provider) as job:
+    async with e2e_server.job(provider) as job:
         for model in ("gpt-5", "openai/gpt-plain", "M", "m ", "", None, ["m"], {"m": 1}, True):
             for path in PATHS.values():
                 assert (await job.ask(path, model=model))[0] == 404
         assert (provider.asked, job.totals) == (0, NOTHING)
 
 
-async def test_asking_in_vain_for_ever_fills_nothing(town: Town) -> None:
+async def test_asking_in_vain_for_ever_fills_nothing(e2e_server: Town) -> None:
     told: list[Exchange] = []
-    async with town.job(Provider(short), on_exchange=told.append) as job:
-        for _ in range(MOST_REFUSALS + 50):
+    async with e2e_server.job(Provider(short), on_exchange=told.append) as job:
+        for _ in range(MAX_REFUSALS + 50):
             assert (await job.ask(model="gpt-5"))[0] == 404
         assert (await job.ask())[0] == 200
-        assert len(told) == len(job.gateway.recorder.exchanges) == MOST_REFUSALS + 1
+        assert len(told) == len(job.gateway.recorder.exchanges) == MAX_REFUSALS + 1
         assert job.totals.calls == 1
 
 
 def test_of_endless_conversations_only_beginnings_are_kept() -> None:
-    recorder, kept = Recorder(), 0
+    recorder, kept = ExchangeRecorder(), 0
     for number in range(300):
-        content = f"{number} {'x' * (MOST_TEXT - 100)}"
-        (text,) = recorder.news({"messages": [{"role": "user", "content": content}]})
+        content = f"{number} {'x' * (MAX_TEXT - 100)}"
+        (text,) = recorder.new_messages({"messages": [{"role": "user", "content": content}]})
         kept += len(text)
-    assert kept < MOST_KEPT + 300 * 1_000
+    assert kept < MAX_KEPT + 300 * 1_000
     assert text.startswith('{"content": "299 ')
     assert "more characters" in text
 
 
 @pytest.mark.parametrize("length", [100 * 1024**2, 10**18])
-async def test_a_request_that_says_it_is_too_large_is_not_read(town: Town, length: int) -> None:
-    async with town.job(Provider(short)) as job:
+async def test_a_request_that_says_it_is_too_large_is_not_read(e2e_server: Town, length: int) -> None:
+    async with e2e_server.job(Provider(short)) as job:
         status, told = await heard(*await job.send(b"{", length=length))
         assert (status, "at most" in told) == (413, True)
         assert job.totals == NOTHING
 
 
-async def test_a_hundred_megabytes_in_pieces_are_not_taken(town: Town) -> None:
+async def test_a_hundred_megabytes_in_pieces_are_not_taken(e2e_server: Town) -> None:
     """It says nothing of its size: what is kept of it is no more than a request may have."""
-    async with town.job(Provider(short), limits=Limits(body=4 * 1024**2)) as job:
+    async with e2e_server.job(Provider(short), limits=GatewayLimits(body=4 * 1024**2)) as job:
         _, writer = await asyncio.open_unix_connection(job.socket)
         head = f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {job.token}\r\ntransfer-encoding: chunked\r\n\r\n"
         writer.write(head.encode())
@@ -260,20 +260,20 @@ async def test_a_hundred_megabytes_in_pieces_are_not_taken(town: Town) -> None:
 
 
 @pytest.mark.usefixtures("many_files")
-async def test_of_a_thousand_calls_at_once_few_are_let_in(town: Town) -> None:
+async def test_of_a_thousand_calls_at_once_few_are_let_in(e2e_server: Town) -> None:
     gate = Gate()
     provider = Provider(short, before=gate.hold)
-    async with town.job(provider) as job:
-        most = Limits().at_once + Limits().waiting
+    async with e2e_server.job(provider) as job:
+        most = GatewayLimits().at_once + GatewayLimits().waiting
         calls = [asyncio.ensure_future(job.ask()) for _ in range(1_000)]
         await until(lambda: sum(call.done() for call in calls) == 1_000 - most)
-        await gate.reached(Limits().at_once)
-        assert gate.here == provider.asked == Limits().at_once
-        assert (job.totals.pending, job.totals.calls) == (Limits().at_once, Limits().at_once)
+        await gate.reached(GatewayLimits().at_once)
+        assert gate.here == provider.asked == GatewayLimits().at_once
+        assert (job.totals.pending, job.totals.calls) == (GatewayLimits().at_once, GatewayLimits().at_once)
         gate.open()
         statuses = [status for status, _ in await asyncio.gather(*calls)]
         assert set(statuses) == {200, 429, HUNG_UP}
-        assert statuses.count(HUNG_UP) == 1_000 - MOST_CONNECTIONS
+        assert statuses.count(HUNG_UP) == 1_000 - MAX_CONNECTIONS
         assert statuses.count(200) == provider.asked == most
         totals = job.totals
         assert (totals.calls, totals.pending, totals.lost, totals.estimated) == (most, 0, 0, 0)
@@ -281,17 +281,17 @@ async def test_of_a_thousand_calls_at_once_few_are_let_in(town: Town) -> None:
         assert totals.cost == most * COST
 
 
-async def test_a_stream_ends_where_the_money_does(town: Town) -> None:
+async def test_a_stream_ends_where_the_money_does(e2e_server: Town) -> None:
     """The answer was let be as long as there is money for, and not a token longer."""
 
-    def to_the_limit(limit: int) -> Sequence[Event]:
+    def to_the_limit(limit: int) -> Sequence[StreamEvent]:
         usage = {"prompt_tokens": prompt, "completion_tokens": limit}
         return *(text(" more") for _ in range(limit)), *end("length", usage)
 
     prompt = count_text(INFO.name, json.dumps(json.loads(request(max_tokens=1_000))))
     cap = 500 * 10 + prompt * 2 + 9
     provider = Provider(to_the_limit)
-    async with town.job(provider, cap) as job:
+    async with e2e_server.job(provider, cap) as job:
         status, told = await job.ask(max_tokens=1_000)
         assert (status, told.count(" more"), told.rstrip().endswith("[DONE]\n\n\r\n0")) == (200, 500, True)
         assert (job.totals.cost, job.ledger.remaining()) == (cap - 9, 9)
@@ -300,9 +300,9 @@ async def test_a_stream_ends_where_the_money_does(town: Town) -> None:
         assert (provider.asked, job.totals.pending, job.totals.calls) == (1, 0, 1)
 
 
-async def test_a_provider_that_writes_past_its_limit_is_cut_off(town: Town) -> None:
+async def test_a_provider_that_writes_past_its_limit_is_cut_off(e2e_server: Town) -> None:
     provider = Provider(lambda limit: [text("x" * 1_000) for _ in range(100)])
-    async with town.job(provider, 5_000) as job:
+    async with e2e_server.job(provider, 5_000) as job:
         status, told = await job.ask(max_tokens=300)
         assert status == 200
         assert "wrote more than it was let" in told
@@ -315,11 +315,11 @@ async def test_a_provider_that_writes_past_its_limit_is_cut_off(town: Town) -> N
         assert provider.closed == 1
 
 
-async def test_money_that_others_spend_does_not_end_a_stream(town: Town) -> None:
+async def test_money_that_others_spend_does_not_end_a_stream(e2e_server: Town) -> None:
     """What it may cost was set aside for it; who comes then waits for it, and is refused when it has ended."""
     gate = Gate()
     provider = Provider(short, after=gate.hold)
-    async with town.job(provider, 4_400) as job:
+    async with e2e_server.job(provider, 4_400) as job:
         first = asyncio.ensure_future(job.ask())
         await gate.reached(1)
         others = [asyncio.ensure_future(job.ask(max_tokens=380)) for _ in range(9)]
@@ -334,11 +334,11 @@ async def test_money_that_others_spend_does_not_end_a_stream(town: Town) -> None
         assert job.ledger.remaining() < 256 * 10 + totals.prompt_tokens
 
 
-async def test_an_agent_that_is_killed_pays_for_what_it_heard(town: Town) -> None:
+async def test_an_agent_that_is_killed_pays_for_what_it_heard(e2e_server: Town) -> None:
     """With all its calls: those that stream, those that have heard nothing, and those that wait for a place."""
     gate = Gate()
     provider = Provider(lambda limit: [text("I look around, and")], after=gate.hold)
-    async with town.job(provider, limits=Limits(at_once=3, waiting=4)) as job:
+    async with e2e_server.job(provider, limits=GatewayLimits(at_once=3, waiting=4)) as job:
         sent = [await job.send(request()) for _ in range(7)]
         await gate.reached(3)
         for _, writer in sent:
@@ -354,10 +354,10 @@ async def test_an_agent_that_is_killed_pays_for_what_it_heard(town: Town) -> Non
     assert job.totals.cost == totals.cost + COST
 
 
-async def test_with_the_job_ends_whatever_is_open(town: Town) -> None:
+async def test_with_the_job_ends_whatever_is_open(e2e_server: Town) -> None:
     gate = Gate()
     provider = Provider(lambda limit: [text("I look around, and")], after=gate.hold)
-    async with town.job(provider) as job:
+    async with e2e_server.job(provider) as job:
         sent = [await job.send(request()) for _ in range(20)]
         await gate.reached(8)
     assert not job.socket.exists()

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from app.errors import OutputError
-from app.gitcommand import Git
-from app.gitstore import GitError, GitStore, UnsafePathError, log
-from app.patch import FileChange, Patch
-from app.repository import inspect
-from app.task import Person
-from tests.repositories import commit_files, git, make_repository, snapshot
+from app.core.errors import OutputError
+from app.core.patch import FileChange, Patch
+from app.core.task import Person
+from app.repo.git_command import Git
+from app.repo.git_store import GitError, GitStore, UnsafePathError, log
+from app.repo.inspection import inspect
+from tests.support.repositories import commit_files, git, make_repository, snapshot
 
 BOT = Person(name="agent-fix", email="agent-fix@users.noreply.example")
 WHEN = datetime(2026, 11, 3, tzinfo=UTC)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.console import Console
-from tests.fakes import wallet
-from tests.fakes.recording import bash, write
-from tests.repositories import commit_files, git, snapshot
+from tests.support import wallet_project
+from tests.support.console import Console
+from tests.support.recorded_answers import bash, write
+from tests.support.repositories import commit_files, git, snapshot
 
 
 @pytest.fixture
@@ -16,17 +16,21 @@ def console(tmp_path: Path) -> Console:
     return Console(tmp_path)
 
 
-LIE = wallet.FIX._replace(arguments=wallet.FIX.arguments.replace("[share + 1] * extra", "[share + 9] * extra"))
+LIE = wallet_project.FIX._replace(
+    arguments=wallet_project.FIX.arguments.replace("[share + 1] * extra", "[share + 9] * extra")
+)
 CLAIMS = ("All tests pass.", "I have run them again: all tests pass.", "Verdict: proved.", "OK", "Yes.", "Really.", "!")
 
 
 def test_a_lie_is_found_out(console: Console, tmp_path: Path) -> None:
-    repository = wallet.make_wallet(tmp_path / "wallet")
+    repository = wallet_project.make_wallet(tmp_path / "wallet")
     before = snapshot(repository)
-    recording = wallet.planned().turn("Done.", LIE, wallet.ADD_TEST, bash("echo 'Ran 3 tests in 0.01s'; echo; echo OK"))
+    recording = wallet_project.planned().turn(
+        "Done.", LIE, wallet_project.ADD_TEST, bash("echo 'Ran 3 tests in 0.01s'; echo; echo OK")
+    )
     for claim in (*CLAIMS, "All tests pass: trust me."):
-        recording.submit(claim, wallet.REPRODUCTION)
-    finished = console.fix(repository, wallet.ISSUE, recording=recording)
+        recording.submit(claim, wallet_project.REPRODUCTION)
+    finished = console.fix(repository, wallet_project.ISSUE, recording=recording)
     assert finished.code == 21, finished.said
     assert finished.job["exit_status"] == "verification_failed"
     assert finished.verification["verdict"] == "broken"
@@ -38,11 +42,15 @@ def test_a_lie_is_found_out(console: Console, tmp_path: Path) -> None:
 
 def test_a_failure_that_was_shown_cannot_be_hidden(console: Console, tmp_path: Path) -> None:
     """The test that tells the truth is taken away again, and a command put in its place that is always green."""
-    repository = wallet.make_wallet(tmp_path / "wallet")
-    recording = wallet.planned().turn("Done.", LIE, wallet.ADD_TEST).submit(CLAIMS[0], wallet.REPRODUCTION)
-    recording.turn("Away with it.", bash(f"sed -i '/test_remainder/,$d' {wallet.TEST}"))
+    repository = wallet_project.make_wallet(tmp_path / "wallet")
+    recording = (
+        wallet_project.planned()
+        .turn("Done.", LIE, wallet_project.ADD_TEST)
+        .submit(CLAIMS[0], wallet_project.REPRODUCTION)
+    )
+    recording.turn("Away with it.", bash(f"sed -i '/test_remainder/,$d' {wallet_project.TEST}"))
     recording.submit(CLAIMS[1], "true").submit(CLAIMS[2], "true")
-    finished = console.fix(repository, wallet.ISSUE, recording=recording)
+    finished = console.fix(repository, wallet_project.ISSUE, recording=recording)
     assert finished.code == 20, finished.said
     assert finished.verification["verdict"] == "unproved"
     assert "that the agent gave before" in finished.verification["reasons"][0]
@@ -52,11 +60,13 @@ def test_a_failure_that_was_shown_cannot_be_hidden(console: Console, tmp_path: P
 
 def test_reproductions_that_show_nothing_prove_nothing(console: Console, tmp_path: Path) -> None:
     """One after the other: green until some moment and red from then on, always red, always green."""
-    repository = wallet.make_wallet(tmp_path / "wallet")
-    recording = wallet.planned().turn("Mend it.", wallet.FIX)
-    recording.submit(wallet.SUMMARY, f"test $(date +%s) -lt {time.time() + 5:.0f}").submit(wallet.SUMMARY, "false")
-    recording.submit(wallet.SUMMARY, "true").submit(wallet.SUMMARY, "true")
-    finished = console.fix(repository, wallet.ISSUE, recording=recording)
+    repository = wallet_project.make_wallet(tmp_path / "wallet")
+    recording = wallet_project.planned().turn("Mend it.", wallet_project.FIX)
+    recording.submit(wallet_project.SUMMARY, f"test $(date +%s) -lt {time.time() + 5:.0f}").submit(
+        wallet_project.SUMMARY, "false"
+    )
+    recording.submit(wallet_project.SUMMARY, "true").submit(wallet_project.SUMMARY, "true")
+    finished = console.fix(repository, wallet_project.ISSUE, recording=recording)
     fates = [step["submission"] for step in finished.steps[1:]]
     assert fates[0] in {"returned", "rejected"}, "red or green, but never the one before and the other after"
     assert fates[1] == "rejected"
@@ -67,24 +77,28 @@ def test_reproductions_that_show_nothing_prove_nothing(console: Console, tmp_pat
 
 def test_reproductions_that_look_at_the_change_prove_nothing(console: Console, tmp_path: Path) -> None:
     """Red and green by what the files say, and not by what they do."""
-    repository = wallet.make_wallet(tmp_path / "wallet")
-    recording = wallet.planned().turn("Mend it.", wallet.FIX, write("MENDED", "yes\n"))
-    recording.submit(wallet.SUMMARY, "test -f MENDED || exit 1")
-    recording.submit(wallet.SUMMARY, f"grep -q 'share + 1' {wallet.SOURCE}")
-    finished = console.fix(repository, wallet.ISSUE, recording=recording)
+    repository = wallet_project.make_wallet(tmp_path / "wallet")
+    recording = wallet_project.planned().turn("Mend it.", wallet_project.FIX, write("MENDED", "yes\n"))
+    recording.submit(wallet_project.SUMMARY, "test -f MENDED || exit 1")
+    recording.submit(wallet_project.SUMMARY, f"grep -q 'share + 1' {wallet_project.SOURCE}")
+    finished = console.fix(repository, wallet_project.ISSUE, recording=recording)
     assert [step["submission"] for step in finished.steps[1:]] == ["returned", "accepted"]
     assert finished.verification["verdict"] == "tested"
     assert "looks at source text and executes nothing" in finished.pull_request
 
 
 def test_tests_that_vanish_are_missed(console: Console, tmp_path: Path) -> None:
-    repository = wallet.make_wallet(tmp_path / "wallet")
+    repository = wallet_project.make_wallet(tmp_path / "wallet")
     commit_files(repository, {"tests/test_bill.py": BILL_TEST})
     gone = bash("rm tests/test_bill.py && sed -i 's/self.assertEqual(split(7, 1), \\[7\\])/pass/' tests/test_shares.py")
-    recording = wallet.planned().turn("Mend it.", wallet.FIX, wallet.ADD_TEST).turn("No more of these.", gone)
+    recording = (
+        wallet_project.planned()
+        .turn("Mend it.", wallet_project.FIX, wallet_project.ADD_TEST)
+        .turn("No more of these.", gone)
+    )
     for _ in range(3):
-        recording.submit(wallet.SUMMARY, wallet.REPRODUCTION)
-    finished = console.fix(repository, wallet.ISSUE, recording=recording)
+        recording.submit(wallet_project.SUMMARY, wallet_project.REPRODUCTION)
+    finished = console.fix(repository, wallet_project.ISSUE, recording=recording)
     assert finished.code == 20, finished.said
     assert finished.verification["verdict"] == "unproved"
     assert (
@@ -110,18 +124,21 @@ BOMBS = (
 
 
 def test_a_bomb_does_not_go_off(console: Console, tmp_path: Path) -> None:
-    repository = wallet.make_wallet(tmp_path / "wallet")
-    recording = wallet.planned().turn("Mend it.", wallet.FIX, wallet.ADD_TEST)
+    repository = wallet_project.make_wallet(tmp_path / "wallet")
+    recording = wallet_project.planned().turn("Mend it.", wallet_project.FIX, wallet_project.ADD_TEST)
     for bomb in BOMBS:
-        recording.turn("Boom.", bash(bomb)).submit(wallet.SUMMARY, wallet.REPRODUCTION)
+        recording.turn("Boom.", bash(bomb)).submit(wallet_project.SUMMARY, wallet_project.REPRODUCTION)
     recording.turn("Clean up.", bash("rm -rf many large?.txt sparse.bin pipe loop"))
-    recording.submit(wallet.SUMMARY, wallet.REPRODUCTION)
-    finished = console.fix(repository, wallet.ISSUE, recording=recording)
+    recording.submit(wallet_project.SUMMARY, wallet_project.REPRODUCTION)
+    finished = console.fix(repository, wallet_project.ISSUE, recording=recording)
     assert finished.code == 0, finished.said
     assert "152 files" in finished.observation(3)
     assert "the limit is 4,194,304" in finished.observation(5)
     for path in ("sparse.bin", "pipe", "loop"):
         assert path in finished.observation(7), path
-    assert git(repository, "diff", "--name-only", "main", wallet.BRANCH).split() == [wallet.TEST, wallet.SOURCE]
+    assert git(repository, "diff", "--name-only", "main", wallet_project.BRANCH).split() == [
+        wallet_project.TEST,
+        wallet_project.SOURCE,
+    ]
     kept = sum(path.stat().st_size for path in console.state.rglob("*") if path.is_file())
     assert kept < 60_000_000

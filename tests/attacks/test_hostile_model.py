@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.agent.actions import Bash
-from app.agent.calls import MAX_CALLS, admit
-from app.model.base import Answer, ToolCall
-from tests.fakes.agent_desk import FIX, SUBMIT, Desk, act
-from tests.test_history import check_protocol
+from app.agent.actions import BashAction
+from app.agent.tool_calls import MAX_CALLS, parse_calls
+from app.llm.base import ModelAnswer, ToolCall
+from tests.support.agent_harness import FIX, SUBMIT, AgentHarness, act
+from tests.unit.agent.test_history import check_protocol
 
 DEEP = "[" * 10_000 + "]" * 10_000
 LONG = "x" * 30_000
@@ -67,13 +67,13 @@ CALLS: dict[str, tuple[str, str, str]] = {
 @pytest.mark.parametrize("name", CALLS)
 async def test_a_hostile_call_is_answered_and_work_goes_on(name: str, tmp_path: Path) -> None:
     tool, arguments, told = CALLS[name]
-    desk = Desk(tmp_path, [act((tool, arguments)), FIX, SUBMIT])
-    ending = await desk.work()
+    harness = AgentHarness(tmp_path, [act((tool, arguments)), FIX, SUBMIT])
+    ending = await harness.work()
     assert ending.exit_status == "submitted"
-    assert told in desk.seen(1)
-    assert len(desk.seen(1)) < 2_000
-    assert not (desk.sandbox.workspace / "hidden").exists()
-    for request in desk.model.requests:
+    assert told in harness.seen(1)
+    assert len(harness.seen(1)) < 2_000
+    assert not (harness.sandbox.workspace / "hidden").exists()
+    for request in harness.model.requests:
         check_protocol(request)
         assert len(request.model_dump_json()) < 40_000
         for call in (call for message in request.messages for call in message.tool_calls):
@@ -83,20 +83,20 @@ async def test_a_hostile_call_is_answered_and_work_goes_on(name: str, tmp_path: 
 
 
 async def test_two_hundred_calls_in_a_turn_are_capped(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, [act(*[("bash", {"command": f"touch f{n}"}) for n in range(200)]), FIX, SUBMIT])
-    assert (await desk.work()).exit_status == "submitted"
-    assert len(list(desk.sandbox.workspace.glob("f*"))) == MAX_CALLS
-    assert "184 more calls of this turn were not executed" in desk.notes(1)
-    check_protocol(desk.model.requests[-1])
+    harness = AgentHarness(tmp_path, [act(*[("bash", {"command": f"touch f{n}"}) for n in range(200)]), FIX, SUBMIT])
+    assert (await harness.work()).exit_status == "submitted"
+    assert len(list(harness.sandbox.workspace.glob("f*"))) == MAX_CALLS
+    assert "184 more calls of this turn were not executed" in harness.notes(1)
+    check_protocol(harness.model.requests[-1])
 
 
 @pytest.mark.parametrize("ids", [["same"] * 5, [""] * 5, ["a b", "a\nb", "x" * 200, "ü", "ok"]])
 async def test_ids_are_made_distinct(ids: list[str], tmp_path: Path) -> None:
     calls = tuple(ToolCall(id=i, name="bash", arguments='{"command": "true"}') for i in ids)
-    desk = Desk(tmp_path, [Answer(tool_calls=calls, finish_reason="tool_calls"), FIX, SUBMIT])
-    assert (await desk.work()).exit_status == "submitted"
-    assert len({call.id for call in desk.steps[0].turn.calls}) == 5
-    check_protocol(desk.model.requests[-1])
+    harness = AgentHarness(tmp_path, [ModelAnswer(tool_calls=calls, finish_reason="tool_calls"), FIX, SUBMIT])
+    assert (await harness.work()).exit_status == "submitted"
+    assert len({call.id for call in harness.steps[0].turn.calls}) == 5
+    check_protocol(harness.model.requests[-1])
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ async def test_ids_are_made_distinct(ids: list[str], tmp_path: Path) -> None:
     ],
 )
 def test_what_is_nearly_json_is_repaired_once(arguments: str) -> None:
-    (admitted,) = admit([ToolCall(id="a", name="bash", arguments=arguments)], 1)
-    assert admitted.action == Bash(command="id")
+    (admitted,) = parse_calls([ToolCall(id="a", name="bash", arguments=arguments)], 1)
+    assert admitted.action == BashAction(command="id")
     assert json.loads(admitted.call.arguments)["command"] == "id"
 
 
 def test_line_breaks_inside_strings_are_let_pass() -> None:
-    (admitted,) = admit([ToolCall(id="a", name="bash", arguments='{"command": "a\nb"}')], 1)
-    assert admitted.action == Bash(command="a\nb")
+    (admitted,) = parse_calls([ToolCall(id="a", name="bash", arguments='{"command": "a\nb"}')], 1)
+    assert admitted.action == BashAction(command="a\nb")
     assert json.loads(admitted.call.arguments) == {"command": "a\nb"}
 
 
@@ -146,7 +146,7 @@ KEYS = st.sampled_from(["command", "path", "start", "timeout", "content", "query
     )
 )
 def test_any_calls_are_admitted_or_refused_with_a_reason(calls: list[ToolCall]) -> None:
-    admitted = admit(calls, 3)
+    admitted = parse_calls(calls, 3)
     assert len(admitted) == min(len(calls), MAX_CALLS)
     assert len({item.call.id for item in admitted}) == len(admitted)
     for item in admitted:
@@ -155,13 +155,13 @@ def test_any_calls_are_admitted_or_refused_with_a_reason(calls: list[ToolCall]) 
 
 
 async def test_content_that_is_no_unicode_does_not_stop_the_job(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, [act(("bash", {"command": "true"}), content="x\ud800y"), FIX, SUBMIT])
-    assert (await desk.work()).exit_status == "submitted"
-    desk.model.requests[-1].model_dump_json()
+    harness = AgentHarness(tmp_path, [act(("bash", {"command": "true"}), content="x\ud800y"), FIX, SUBMIT])
+    assert (await harness.work()).exit_status == "submitted"
+    harness.model.requests[-1].model_dump_json()
 
 
 async def test_a_planted_output_link_writes_nowhere_else(tmp_path: Path) -> None:
     """The sandbox's /tmp is the agent's: a link planted where an output will be kept stays inside the sandbox."""
     plant = act(("bash", {"command": "mkdir -p $TMPDIR/output; ln -s $PWD/README $TMPDIR/output/2-1.txt"}))
-    desk = Desk(tmp_path, [plant, act(("bash", {"command": "seq 1 9000"})), FIX, SUBMIT])
-    assert (await desk.work()).exit_status == "submitted"
+    harness = AgentHarness(tmp_path, [plant, act(("bash", {"command": "seq 1 9000"})), FIX, SUBMIT])
+    assert (await harness.work()).exit_status == "submitted"

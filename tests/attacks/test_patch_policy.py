@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from app.patch import FileChange, Mode, Patch
-from app.verify.gates import Candidate
+from app.core.patch import FileChange, Mode, Patch
+from app.verify.gates import CandidatePatch
 from app.verify.gates.kinds import file_kinds
 from app.verify.gates.protected import protected_paths
-from tests.fakes.memory_tree import MemoryTree
+from tests.support.memory_tree import MemoryTree
 
 FORBIDDEN = (
     ".github/workflows/ci.yml",
@@ -99,7 +99,7 @@ ALLOWED = (
 
 def refused(path: str, content: bytes | None = b"x", mode: Mode = "100644", *, base: bool = False) -> bool:
     files = {**BASE, path: b"old"} if base else BASE
-    candidate = Candidate(
+    candidate = CandidatePatch(
         MemoryTree(files), Patch(base="0" * 40, changes=(FileChange(path=path, mode=mode, content=content),))
     )
     return "blocked" in (protected_paths(candidate).outcome, file_kinds(candidate).outcome)
@@ -130,7 +130,7 @@ def test_it_is_neither_side_of_a_rename(path: str) -> None:
         FileChange(path=path, mode="100644", content=b"hello\n"),
     )
     for files, changes in (({**BASE, path: b"old"}, away), (BASE, here)):
-        candidate = Candidate(MemoryTree(files), Patch(base="0" * 40, changes=changes))
+        candidate = CandidatePatch(MemoryTree(files), Patch(base="0" * 40, changes=changes))
         assert protected_paths(candidate).outcome == "blocked"
 
 
@@ -142,7 +142,7 @@ def test_ordinary_paths_are_free(path: str) -> None:
 
 def test_reviewed_paths_only_warn() -> None:
     for path in ("AGENTS.md", ".github/ISSUE_TEMPLATE/bug.md", ".pre-commit-config.yaml", ".vscode/tasks.json"):
-        candidate = Candidate(
+        candidate = CandidatePatch(
             MemoryTree(BASE), Patch(base="0" * 40, changes=(FileChange(path=path, mode="100644", content=b"x"),))
         )
         assert protected_paths(candidate).outcome == "warned"
@@ -257,5 +257,5 @@ def test_odd_paths_are_refused(path: str) -> None:
 )
 def test_a_configuration_adds_and_never_takes_away(pattern: str, path: str, *, blocked: bool) -> None:
     change = FileChange(path=path, mode="100644", content=b"x")
-    candidate = Candidate(MemoryTree(BASE), Patch(base="0" * 40, changes=(change,)))
+    candidate = CandidatePatch(MemoryTree(BASE), Patch(base="0" * 40, changes=(change,)))
     assert (protected_paths(candidate, [pattern]).outcome == "blocked") is blocked

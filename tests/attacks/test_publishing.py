@@ -9,43 +9,43 @@ from typing import Any
 
 import pytest
 
-from app.config import RepoConfig
-from app.forge.facts import Actor, IssueFacts, Permission, RepositoryFacts
-from app.jobs.roster import Commissioned
+from app.config.repository import RepoConfig
+from app.core.patch import FileChange, Patch
+from app.core.redaction import Redactor
+from app.core.task import Person
+from app.github.models import ActorPermission, GitHubIssue, Permission, Repository
+from app.jobs.job_queries import JobWithContext
 from app.jobs.store import JobRow
-from app.patch import FileChange, Patch
-from app.publish.intent import INTENT, OpenDraftPullRequest, PushCommits, Recipe, StatusComment
-from app.publish.quarantine import HELD_BACK, Quarantine, Quarantined
-from app.publish.rules import Now, Wish, refusal_now, refusal_of_change, refusal_of_wish
-from app.redact import Redactor
-from app.task import Person
-from app.verify.gates.candidate import Candidate
+from app.publish.effects import EFFECT_ADAPTER, CommitRecipe, OpenDraftPullRequest, PushCommits, UpdateStatusComment
+from app.publish.policy_rules import LiveState, PublishRequest, change_refusal, live_refusal, request_refusal
+from app.publish.secret_scan import HELD_BACK, SecretFound, SecretScan
+from app.verify.gates.candidate import CandidatePatch
 from tests.attacks.test_patch_policy import BASE, FORBIDDEN
-from tests.canaries import canary, forms, sightings
-from tests.commissions import BOT, START, commission, job, place
-from tests.fakes.github.gate import app_key
-from tests.fakes.github.ground import Ground, make_ground
-from tests.fakes.memory_tree import MemoryTree
-from tests.publishing import Desk, desk_at
-from tests.repositories import git
-from tests.test_comments import assert_nothing_active
-from tests.test_comments import hostile as hostile_facts
-from tests.test_markdown import CASES, JOINED
-from tests.test_status import assert_no_more_than_ours
+from tests.support.github.authentication import app_key
+from tests.support.github.fake import FakeGitHubSetup, make_fake_github
+from tests.support.memory_tree import MemoryTree
+from tests.support.publisher_harness import PublisherHarness, publisher_harness
+from tests.support.repositories import git
+from tests.support.secret_canaries import canary, find_canary, forms
+from tests.support.server_jobs import BOT, START, issue_ref, job, job_context
+from tests.unit.publish.test_markdown import CASES, JOINED
+from tests.unit.publish.test_pull_request_text import assert_nothing_active
+from tests.unit.publish.test_pull_request_text import hostile as hostile_facts
+from tests.unit.publish.test_status_text import assert_no_more_than_ours
 
 OURS = re.compile(r"http://127\.0\.0\.1:\d+\S*|https?://github\.example/\S*|\[job j\d+\]\(\S+\)")
 CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Ground:
-    return make_ground(tmp_path / "ground")
+def fake_github(tmp_path: Path) -> FakeGitHubSetup:
+    return make_fake_github(tmp_path / "ground")
 
 
 @pytest.fixture
-async def desk(ground: Ground, tmp_path: Path) -> AsyncIterator[Desk]:
-    async with desk_at(ground, tmp_path / "server") as desk:
-        yield desk
+async def harness(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[PublisherHarness]:
+    async with publisher_harness(fake_github, tmp_path / "server") as harness:
+        yield harness
 
 
 @pytest.fixture(autouse=True)
@@ -55,29 +55,31 @@ def folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", [JOINED, *CASES[::16]])
-async def test_the_corpus_reaches_github_as_text_only(desk: Desk, ground: Ground, case: str) -> None:
+async def test_the_corpus_reaches_github_as_text_only(
+    harness: PublisherHarness, fake_github: FakeGitHubSetup, case: str
+) -> None:
     """S23 to S25, all the way: title, plan, summary, verification, log, notes, reason."""
-    made = await desk.admit(notes=(case,), login=case)
+    made = await harness.admit(notes=(case,), login=case)
     issue = made.task.issue.model_copy(update={"title": case})
     made = made.model_copy(update={"task": made.task.model_copy(update={"issue": issue})})
     facts = hostile_facts(case)
-    desk.store.replace(made)
+    harness.store.replace(made)
     for kind in ("plan", "command", "note", "verification", "warning"):
-        desk.store.say(made.id, kind, case)
-    await desk.everything()
+        harness.store.add_progress(made.id, kind, case)
+    await harness.everything()
     result = {"plan": facts.plan, "verification": facts.verification, "summary": case, "notes": (case,)}
-    await desk.work(made, result=result)
-    ground.world.tick(11)
-    await desk.everything()
-    ground.world.tick(11)
-    await desk.everything()
-    (pull,) = ground.repo.pulls
-    (check,) = ground.repo.checks
-    (status,) = desk.comments()
+    await harness.work(made, result=result)
+    fake_github.world.tick(11)
+    await harness.everything()
+    fake_github.world.tick(11)
+    await harness.everything()
+    (pull,) = fake_github.repo.pulls
+    (check,) = fake_github.repo.checks
+    (status,) = harness.comments()
     assert_nothing_active(OURS.sub("", pull.body).replace("Fixes ", "Issue ", 1).replace("Issue #1:", "Issue:", 1))
     assert_no_more_than_ours(_without_mark(OURS.sub("", status)))
     assert_nothing_active(check.summary or "")
-    message = git(ground.repo.path, "show", "-s", "--format=%B", ground.repo.branches[made.branch])
+    message = git(fake_github.repo.path, "show", "-s", "--format=%B", fake_github.repo.branches[made.branch])
     for text in (pull.title, pull.body, status, check.summary or "", check.title or "", message):
         assert not CONTROL.search(text.encode())
         assert "\u202e" not in text
@@ -89,13 +91,13 @@ def _without_mark(text: str) -> str:
     return re.sub(r"\n\n<!-- agent-fix:job:j\d+ -->$", "", text)
 
 
-def wish(patch: Patch, **changes: Any) -> Wish:
+def wish(patch: Patch, **changes: Any) -> PublishRequest:
     made = job("j1", **changes.pop("job", {}))
     row = JobRow(made, "publishing", "", None, False, False, None, 1, START)
-    where = Commissioned(row, commission(**changes), ready=True, crashes=0, handed_over=True)
-    recipe = Recipe(patch="p", message="m\n\n[skip ci]\n", author=BOT, date=START)
-    intent = OpenDraftPullRequest(branch=made.branch, commit="c" * 40, recipe=recipe, base="main", title="t", body="b")
-    return Wish(where, place(), intent, patch)
+    where = JobWithContext(row, job_context(**changes), ready=True, crashes=0, handed_over=True)
+    recipe = CommitRecipe(patch="p", message="m\n\n[skip ci]\n", author=BOT, date=START)
+    effect = OpenDraftPullRequest(branch=made.branch, commit="c" * 40, recipe=recipe, base="main", title="t", body="b")
+    return PublishRequest(where, issue_ref(), effect, patch)
 
 
 @pytest.mark.parametrize("path", FORBIDDEN)
@@ -111,7 +113,7 @@ def test_what_no_patch_may_touch_is_refused_by_the_publisher_too(path: str) -> N
         values = {"path": path, "mode": "100644"} | change
         patch = Patch(base="a" * 40, changes=(FileChange.model_validate(values),))
         base = MemoryTree({**BASE, path: b"old"})
-        assert refusal_of_change(wish(patch), Candidate(base, patch), RepoConfig()), (path, change)
+        assert change_refusal(wish(patch), CandidatePatch(base, patch), RepoConfig()), (path, change)
 
 
 def test_conflict_markers_are_not_published() -> None:
@@ -119,12 +121,12 @@ def test_conflict_markers_are_not_published() -> None:
     empty = Patch(base="a" * 40)
     tree = MemoryTree({"a.py": marked, "b.py": b"fine\n"})
     resolving = wish(empty, job={"conflicts": ("a.py", "b.py", "gone.py")})
-    refused = refusal_of_change(resolving, Candidate(tree, empty), RepoConfig())
+    refused = change_refusal(resolving, CandidatePatch(tree, empty), RepoConfig())
     assert refused is not None
     assert "a.py:1: a conflict's marker" in refused.message
     mended = Patch(base="a" * 40, changes=(FileChange(path="a.py", mode="100644", content=b"both\n"),))
     resolved = wish(mended, job={"conflicts": ("a.py",)})
-    assert refusal_of_change(resolved, Candidate(tree, mended), RepoConfig()) is None
+    assert change_refusal(resolved, CandidatePatch(tree, mended), RepoConfig()) is None
 
 
 BRANCHES = (
@@ -138,39 +140,39 @@ BRANCHES = (
 )  # fmt: skip
 
 
-def now(**changes: Any) -> Now:
+def now(**changes: Any) -> LiveState:
     values: dict[str, Any] = {
         "installation": 1,
-        "repository": RepositoryFacts(
+        "repository": Repository(
             id=2, owner="ada", name="sample", default_branch="main", private=False, archived=False
         ),
         "asker": asker("write"),
-        "issue": IssueFacts(
+        "issue": GitHubIssue(
             number=3, title="t", body="b", author=7, open=True, locked=False, labels=(), assignees=(),
             pull_request=False, updated_at=START,
         ),
         "pull": None,
         "config": RepoConfig(),
     }  # fmt: skip
-    return Now(**(values | changes))
+    return LiveState(**(values | changes))
 
 
-def asker(permission: Permission, kind: str = "User") -> Actor:
+def asker(permission: Permission, kind: str = "User") -> ActorPermission:
     person = Person(name="Ada", email="7+ada@users.noreply.forge.example")
-    return Actor(id=7, login="ada", kind=kind, permission=permission, person=person)
+    return ActorPermission(id=7, login="ada", kind=kind, permission=permission, person=person)
 
 
 def test_forty_names_are_no_branches_of_ours() -> None:
     """S19."""
     assert len(set(BRANCHES)) == 40
     ours = wish(Patch(base="a" * 40))
-    assert refusal_now(ours, now()) is None
+    assert live_refusal(ours, now()) is None
     for name in BRANCHES:
-        named = Wish(ours.where, ours.place, ours.intent.model_copy(update={"branch": name}), ours.patch)
-        refused = refusal_now(named, now())
+        named = PublishRequest(ours.where, ours.issue_ref, ours.effect.model_copy(update={"branch": name}), ours.patch)
+        refused = live_refusal(named, now())
         assert refused is not None, name
-    default = now(repository=now().repository.model_copy(update={"default_branch": ours.intent.branch}))
-    assert refusal_now(ours, default) is not None, "also where it is the repository's own by name"
+    default = now(repository=now().repository.model_copy(update={"default_branch": ours.effect.branch}))
+    assert live_refusal(ours, default) is not None, "also where it is the repository's own by name"
 
 
 @pytest.mark.parametrize("kind", ["User", "Bot", "Organization", "Mannequin"])
@@ -178,36 +180,36 @@ def test_forty_names_are_no_branches_of_ours() -> None:
 def test_who_may_publish_is_who_may_write(permission: Permission, kind: str) -> None:
     """S2, S3: people with write access, and bots only while the operator still lets Apps ask."""
     ours = wish(Patch(base="a" * 40))
-    refused = refusal_now(ours, now(asker=asker(permission, kind)))
+    refused = live_refusal(ours, now(asker=asker(permission, kind)))
     person = kind == "User" and permission in {"admin", "write"}
     assert (refused is None) == person
-    let_in = refusal_now(ours, now(asker=asker(permission, kind), bots_may_ask=True))
+    let_in = live_refusal(ours, now(asker=asker(permission, kind), bots_may_ask=True))
     assert (let_in is None) == (person or kind == "Bot")
     others = now(asker=asker(permission, kind), config=RepoConfig(allowed_actors=("grace",)))
-    assert refusal_now(ours, others) is not None
+    assert live_refusal(ours, others) is not None
 
 
 @pytest.mark.parametrize("name", ["text", "path", "content", "message"])
 def test_no_disguise_of_a_secret_leaves(name: str) -> None:
     """S11: every encoding of a thief, in text, names, bytes and messages."""
     secret = canary()
-    quarantine = Quarantine(Redactor([secret]))
-    ours = wish(Patch(base="a" * 40)).intent
+    quarantine = SecretScan(Redactor([secret]))
+    ours = wish(Patch(base="a" * 40)).effect
     for form in forms(secret):
         hidden = b"before " + form + b" after"
         text = hidden.decode("utf-8", "replace")
         if name == "text":
-            held = quarantine.checked("j1", StatusComment(body=text))
-            assert isinstance(held, StatusComment)
+            held = quarantine.checked("j1", UpdateStatusComment(body=text))
+            assert isinstance(held, UpdateStatusComment)
             assert held.body == HELD_BACK
             continue
-        recipe = Recipe(patch="p", message=text, author=BOT, date=START)
+        recipe = CommitRecipe(patch="p", message=text, author=BOT, date=START)
         path, content = (text, b"x") if name == "path" else ("a", hidden)
         change = FileChange(path=path, mode="100644", content=content)
         leave: Callable[[], object] = partial(quarantine.refuse_patch, "j1", Patch(base="a" * 40, changes=(change,)))
         if name == "message":
             leave = partial(quarantine.checked, "j1", ours.model_copy(update={"recipe": recipe}))
-        with pytest.raises(Quarantined) as caught:
+        with pytest.raises(SecretFound) as caught:
             leave()
         assert secret not in caught.value.message
 
@@ -223,20 +225,22 @@ def test_nothing_can_be_wished_for_in_bulk_or_elsewhere() -> None:
         {"kind": "approve"},
     ):
         with pytest.raises(ValueError):
-            INTENT.validate_python(bad)
+            EFFECT_ADAPTER.validate_python(bad)
 
 
-async def test_no_token_and_no_key_is_left_in_any_file(tmp_path: Path, ground: Ground, caplog: Any) -> None:
+async def test_no_token_and_no_key_is_left_in_any_file(
+    tmp_path: Path, fake_github: FakeGitHubSetup, caplog: Any
+) -> None:
     """S37: database, write-ahead log, mirrors, and what was logged."""
-    ground.world.long_tokens = True
-    async with desk_at(ground, tmp_path / "server") as desk:
-        await desk.work(await desk.admit())
-        ground.github.faults.clear()
-        await desk.everything()
-        tokens = {f"token {number}": value for number, value in enumerate(ground.world.tokens)}
+    fake_github.world.long_tokens = True
+    async with publisher_harness(fake_github, tmp_path / "server") as harness:
+        await harness.work(await harness.admit())
+        fake_github.github.faults.clear()
+        await harness.everything()
+        tokens = {f"token {number}": value for number, value in enumerate(fake_github.world.tokens)}
         assert len(tokens) > 5
         key = app_key()[0].splitlines()[5]
-        found = await asyncio.to_thread(sightings, {**tokens, "key": key}, tmp_path / "server")
+        found = await asyncio.to_thread(find_canary, {**tokens, "key": key}, tmp_path / "server")
     assert found == []
     assert not [name for name, value in tokens.items() if value in caplog.text]
 
@@ -245,15 +249,15 @@ def test_a_push_has_to_follow_the_branchs_last_commit() -> None:
     """S18: what is on the branch stays below ours, and an empty new branch is none."""
     patch = Patch(base="a" * 40, changes=(FileChange(path="a", mode="100644", content=b"x"),))
     opening = wish(patch)
-    assert refusal_of_wish(opening) is None
-    assert refusal_of_wish(wish(Patch(base="a" * 40))) is not None
+    assert request_refusal(opening) is None
+    assert request_refusal(wish(Patch(base="a" * 40))) is not None
     parents = {"goal": "same_branch", "expected": "e" * 40}
-    recipe = opening.intent.recipe
-    push = PushCommits(branch=opening.intent.branch, commit="c" * 40, recipe=recipe, expected="e" * 40)
+    recipe = opening.effect.recipe
+    push = PushCommits(branch=opening.effect.branch, commit="c" * 40, recipe=recipe, expected="e" * 40)
     beside = wish(patch, **parents)
-    refused = refusal_of_wish(Wish(beside.where, beside.place, push, patch))
+    refused = request_refusal(PublishRequest(beside.where, beside.issue_ref, push, patch))
     assert refused is not None
     assert "does not follow" in refused.message
     merging = wish(patch, **parents, parents=("e" * 40, "b" * 40))
     merged = push.model_copy(update={"recipe": recipe.model_copy(update={"parents": ("e" * 40, "b" * 40)})})
-    assert refusal_of_wish(Wish(merging.where, merging.place, merged, patch)) is None
+    assert request_refusal(PublishRequest(merging.where, merging.issue_ref, merged, patch)) is None

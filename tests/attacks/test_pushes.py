@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from app.forge.errors import NeedsHuman
-from app.forge.github.forge import GitHubForge
-from app.gitremote import Push, Remote, fetch, push
-from app.gitstore import GitError, GitStore
-from app.patch import FileChange, Patch
-from app.task import Person
-from tests.fakes.github.ground import Ground, make_ground, served
-from tests.fakes.github.publishing import BRANCH, forge_at
-from tests.fakes.github.publishing import commit as commit_of
-from tests.repositories import git
+from app.core.patch import FileChange, Patch
+from app.core.task import Person
+from app.github.effects import GitHubForge
+from app.github.errors import NeedsHumanAction
+from app.repo.git_store import GitError, GitStore
+from app.repo.remote import PushResult, Remote, fetch, push
+from tests.support.github.fake import FakeGitHubSetup, make_fake_github, served
+from tests.support.github.publishing import BRANCH, forge_at
+from tests.support.github.publishing import commit as commit_of
+from tests.support.repositories import git
 
 BOT = Person(name="bot", email="bot@users.noreply.example")
 
@@ -26,7 +26,7 @@ BOT = Person(name="bot", email="bot@users.noreply.example")
 class Racing:
     """The fake GitHub on a port, and a store whose commits race for one branch."""
 
-    ground: Ground
+    fake_github: FakeGitHubSetup
     remote: Remote
     store: GitStore
     base: str
@@ -36,54 +36,56 @@ class Racing:
         self.made += 1
         change = FileChange(path="app/money.py", mode="100644", content=f"{self.made}\n".encode())
         patch = Patch(base=parent or self.base, changes=(change,))
-        return self.store.commit(patch, message="Fix\n", author=BOT, date=self.ground.world.now)
+        return self.store.commit(patch, message="Fix\n", author=BOT, date=self.fake_github.world.now)
 
-    def push(self, commit: str, expected: str | None) -> Push:
+    def push(self, commit: str, expected: str | None) -> PushResult:
         return push(self.store, self.remote, BRANCH, commit, expected=expected)
 
     @property
     def tip(self) -> str | None:
-        return self.ground.repo.branches.get(BRANCH)
+        return self.fake_github.repo.branches.get(BRANCH)
 
     def human(self) -> str:
-        return self.ground.world.push_as_human(self.ground.repo, BRANCH, {f"mine{self.made}.txt": f"{self.made}\n"})
+        return self.fake_github.world.push_as_human(
+            self.fake_github.repo, BRANCH, {f"mine{self.made}.txt": f"{self.made}\n"}
+        )
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Ground:
-    return make_ground(tmp_path)
+def fake_github(tmp_path: Path) -> FakeGitHubSetup:
+    return make_fake_github(tmp_path)
 
 
 @pytest.fixture
-def racing(ground: Ground, tmp_path: Path) -> Iterator[Racing]:
+def racing(fake_github: FakeGitHubSetup, tmp_path: Path) -> Iterator[Racing]:
     store = GitStore(tmp_path / "store.git")
     store.ensure()
-    token, _ = ground.github.gate.mint(ground.installation, {"permissions": {"contents": "write"}})
-    base = ground.repo.branches["main"]
-    with served(ground.github) as address:
+    token, _ = fake_github.github.gate.mint(fake_github.installation, {"permissions": {"contents": "write"}})
+    base = fake_github.repo.branches["main"]
+    with served(fake_github.github) as address:
         remote = Remote(f"{address}/ada/sample.git", token)
         fetch(store, remote, base)
-        yield Racing(ground, remote, store, base)
+        yield Racing(fake_github, remote, store, base)
 
 
 def test_a_stale_lease_is_refused_and_the_same_commit_again_is_nothing(racing: Racing) -> None:
     first = racing.commit()
-    assert racing.push(first, None) == Push()
-    assert racing.push(first, None) == Push(), "said again, with the lease of before"
-    assert len(racing.ground.repo.pushes) == 1
+    assert racing.push(first, None) == PushResult()
+    assert racing.push(first, None) == PushResult(), "said again, with the lease of before"
+    assert len(racing.fake_github.repo.pushes) == 1
     theirs = racing.human()
     for expected in (first, None, racing.base):
         late = racing.push(racing.commit(first), expected)
         assert late.stale
         assert late.refused
         assert racing.tip == theirs
-    assert len(racing.ground.repo.pushes) == 1, "the server's hook was not even asked"
+    assert len(racing.fake_github.repo.pushes) == 1, "the server's hook was not even asked"
 
 
 def test_a_lease_on_a_branch_that_was_deleted_is_stale(racing: Racing) -> None:
     first = racing.commit()
     racing.push(first, None)
-    git(racing.ground.repo.path, "update-ref", "-d", f"refs/heads/{BRANCH}")
+    git(racing.fake_github.repo.path, "update-ref", "-d", f"refs/heads/{BRANCH}")
     assert racing.push(racing.commit(first), first).stale
     assert racing.tip is None
 
@@ -94,13 +96,13 @@ def test_of_eight_racers_with_one_lease_one_wins(racing: Racing, there: bool) ->
     if there:
         expected = racing.commit()
         racing.push(expected, None)
-    before = len(racing.ground.repo.pushes)
+    before = len(racing.fake_github.repo.pushes)
     commits = [racing.commit() for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
         ends = list(pool.map(lambda commit: racing.push(commit, expected), commits))
     won = [commit for commit, end in zip(commits, ends, strict=True) if not end.refused]
     assert won == [racing.tip]
-    accepted = [line for line in racing.ground.repo.pushes[before:] if won[0] in str(line)]
+    accepted = [line for line in racing.fake_github.repo.pushes[before:] if won[0] in str(line)]
     assert len(accepted) == 1
 
 
@@ -122,7 +124,7 @@ def test_whatever_the_order_no_persons_commit_is_lost(racing: Racing, seed: int)
             case _:
                 racing.push(racing.commit(looked[who] or ""), looked[who])
         for commit in people:
-            git(racing.ground.repo.path, "merge-base", "--is-ancestor", commit, BRANCH)
+            git(racing.fake_github.repo.path, "merge-base", "--is-ancestor", commit, BRANCH)
 
 
 NAMES = r"""-x --force --delete -D @ @{ @{-1} @{u} a..b .. . ./a a/./b a/../b ../main ../../HEAD a. a.lock a/.lock
@@ -138,23 +140,23 @@ def test_there_are_forty_names_and_more() -> None:
 
 
 def test_what_is_no_name_of_a_branch_is_pushed_nowhere(racing: Racing) -> None:
-    refs, asked = git(racing.ground.repo.path, "for-each-ref"), len(racing.ground.github.calls)
+    refs, asked = git(racing.fake_github.repo.path, "for-each-ref"), len(racing.fake_github.github.calls)
     for name in EVERY:
         for expected in (None, racing.base):
             with pytest.raises(GitError, match=r"no name for a branch|check-ref-format"):
                 push(racing.store, racing.remote, name, racing.base, expected=expected)
-    assert git(racing.ground.repo.path, "for-each-ref") == refs
-    assert len(racing.ground.github.calls) == asked
-    assert not racing.ground.repo.pushes
+    assert git(racing.fake_github.repo.path, "for-each-ref") == refs
+    assert len(racing.fake_github.github.calls) == asked
+    assert not racing.fake_github.repo.pushes
 
 
 def test_what_is_one_is_pushed_there_and_nowhere_else(racing: Racing) -> None:
     refs = {f"refs/heads/main {racing.base}"}
     for name in ("agent-fix/issue-7-totals", "a", "ünïcode", "修复", "a-b_c.d/e", "it's", "a@b", "a{b}", "#7", "+main"):
         commit = racing.commit()
-        assert push(racing.store, racing.remote, name, commit, expected=None) == Push()
+        assert push(racing.store, racing.remote, name, commit, expected=None) == PushResult()
         refs.add(f"refs/heads/{name} {commit}")
-        there = git(racing.ground.repo.path, "for-each-ref", "--format=%(refname) %(objectname)")
+        there = git(racing.fake_github.repo.path, "for-each-ref", "--format=%(refname) %(objectname)")
         assert set(there.splitlines()) == refs
 
 
@@ -166,25 +168,25 @@ def test_only_a_commits_full_id_is_pushed(racing: Racing) -> None:
 
 
 @pytest.fixture
-async def forge(ground: Ground, tmp_path: Path) -> AsyncIterator[GitHubForge]:
-    async with forge_at(ground, tmp_path) as forge:
+async def forge(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[GitHubForge]:
+    async with forge_at(fake_github, tmp_path) as forge:
         yield forge
 
 
-async def test_the_forge_asks_people_and_not_github(forge: GitHubForge, ground: Ground) -> None:
-    head = ground.repo.branches["main"]
+async def test_the_forge_asks_people_and_not_github(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
+    head = fake_github.repo.branches["main"]
     for name in EVERY:
         for effect in (forge.ensure_branch(name, head), forge.advance_branch(name, head, head)):
-            with pytest.raises(NeedsHuman) as caught:
+            with pytest.raises(NeedsHumanAction) as caught:
                 await effect
             assert "configuration" in caught.value.hint, name
-    assert ground.repo.branches == {"main": head}
-    assert not ground.repo.pushes
+    assert fake_github.repo.branches == {"main": head}
+    assert not fake_github.repo.pushes
 
 
-async def test_a_lease_never_covers_another_branch_than_ours(forge: GitHubForge, ground: Ground) -> None:
+async def test_a_lease_never_covers_another_branch_than_ours(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
     """A name that begins like a person's branch, and is none of it."""
-    theirs = ground.world.push_as_human(ground.repo, "agent-fix/issue", {"mine.txt": "mine\n"})
-    ours = await commit_of(forge, ground, "half = 0.25\n")
+    theirs = fake_github.world.push_as_human(fake_github.repo, "agent-fix/issue", {"mine.txt": "mine\n"})
+    ours = await commit_of(forge, fake_github, "half = 0.25\n")
     assert await forge.ensure_branch("agent-fix/issue/1", ours) == "agent-fix-issue-1"
-    assert ground.repo.branches["agent-fix/issue"] == theirs
+    assert fake_github.repo.branches["agent-fix/issue"] == theirs

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from app.patch import FileChange, Patch
-from app.sandbox.base import Setup
-from app.sandbox.bubblewrap import BubblewrapProvider
-from app.verify.shell import run
-from app.workspaces import Workspaces
-from tests.fakes.memory_tree import MemoryTree
-from tests.fakes.sandboxes import filler, shell
+from app.core.patch import FileChange, Patch
+from app.sandbox.base import SetupPlan
+from app.sandbox.bubblewrap.provider import BubblewrapProvider
+from app.sandbox.workspaces import Workspaces
+from app.verify.execution import run
+from tests.support.memory_tree import MemoryTree
+from tests.support.sandboxes import filler, shell
 
 FILES = {f"pkg/module_{number}.py": b"VALUE = %d\n" % number for number in range(40)} | {"money.py": b"VERSION = 0\n"}
 PROBE = r"""
@@ -72,8 +72,8 @@ async def seen(workspaces: Workspaces, name: str, patch: Patch | None) -> dict[s
 
 
 async def test_nothing_but_the_sources_tells_base_from_head(tmp_path: Path) -> None:
-    async def setup() -> Setup:
-        return Setup(directories=("built",), commands=("mkdir built && touch built/x",), key="k")
+    async def setup() -> SetupPlan:
+        return SetupPlan(directories=("built",), commands=("mkdir built && touch built/x",), key="k")
 
     provider = BubblewrapProvider(
         tmp_path / "sandboxes", caches=tmp_path / "caches", environment={"PATH": os.environ["PATH"]}
@@ -99,8 +99,8 @@ async def test_nothing_but_the_sources_tells_base_from_head(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("patched", [False, True])
 async def test_set_up_sees_the_base_whatever_is_to_be_verified(tmp_path: Path, patched: bool) -> None:
-    async def setup() -> Setup:
-        return Setup(commands=("cp money.py /env/seen",), key="k")
+    async def setup() -> SetupPlan:
+        return SetupPlan(commands=("cp money.py /env/seen",), key="k")
 
     provider = BubblewrapProvider(
         tmp_path / "sandboxes", caches=tmp_path / "caches", environment={"PATH": os.environ["PATH"]}
@@ -114,8 +114,8 @@ async def test_set_up_sees_the_base_whatever_is_to_be_verified(tmp_path: Path, p
 
 
 async def test_what_people_read_holds_no_path_of_this_machine(tmp_path: Path) -> None:
-    async def setup() -> Setup:
-        return Setup(commands=("touch /env/x",), key="k")
+    async def setup() -> SetupPlan:
+        return SetupPlan(commands=("touch /env/x",), key="k")
 
     provider = BubblewrapProvider(tmp_path / "sandboxes", caches=tmp_path / "caches")
     workspaces = Workspaces(provider, job="j1", fill=filler(FILES), tree=MemoryTree(FILES), setup=setup)

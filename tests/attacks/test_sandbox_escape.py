@@ -16,16 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import SandboxError
-from app.sandbox.base import WORKSPACE, Limits, Sandbox, Setup, Spec
-from app.sandbox.bubblewrap import BubblewrapProvider
-from app.sandbox.command import Command
-from app.sandbox.orphans import end_orphans
-from app.sandbox.profile import Mount, options, within
-from tests.fakes.sandboxes import filler, opened, shell
+from app.core.errors import SandboxError
+from app.sandbox.base import WORKSPACE, Sandbox, SandboxLimits, SandboxSpec, SetupPlan
+from app.sandbox.bubblewrap.orphans import end_orphans
+from app.sandbox.bubblewrap.profile import Mount, options, within
+from app.sandbox.bubblewrap.provider import BubblewrapProvider
+from app.sandbox.command import SandboxCommand
+from tests.support.sandboxes import filler, opened, shell
 
 CANARY = "canary-7b1f93ac2e"
-LIMITS = Limits(memory=128 * 1024**2, processes=64, file_size=4 * 1024**2, output=1024**2)
+LIMITS = SandboxLimits(memory=128 * 1024**2, processes=64, file_size=4 * 1024**2, output=1024**2)
 FILES = {"README.md": b"hello\n"}
 PRELOADED = b"""
 #include <stdio.h>
@@ -46,7 +46,7 @@ def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BubblewrapProvi
 
 @pytest.fixture
 async def sandbox(provider: BubblewrapProvider) -> AsyncIterator[Sandbox]:
-    async with opened(provider, Spec("hostile", filler(FILES), limits=LIMITS)) as opening:
+    async with opened(provider, SandboxSpec("hostile", filler(FILES), limits=LIMITS)) as opening:
         yield opening
 
 
@@ -275,7 +275,7 @@ class TestFiles:
         kept = tmp_path / "kept"
         kept.mkdir()
         (kept / "file").write_text("kept")
-        sandbox = await provider.open(Spec("deep", filler(FILES)))
+        sandbox = await provider.open(SandboxSpec("deep", filler(FILES)))
         await python(sandbox, "import os; [(os.mkdir('d'), os.chdir('d')) for _ in range(3000)]")
         await shell(sandbox, f"ln -s {kept} link; mkdir -p a/b; touch a/b/c; chmod 0 a/b a")
         await sandbox.destroy()
@@ -286,13 +286,13 @@ class TestFiles:
 class TestSetupDirectories:
     """Mount points lie in a tree that the agent writes: a link in their place must not lead a mount out."""
 
-    SETUP = Setup(
+    SETUP = SetupPlan(
         ("mkdir -p packages/a/deps && echo dep > packages/a/deps/d",), key="nested", directories=("packages/a/deps",)
     )
 
     async def test_its_result_is_read_only(self, provider: BubblewrapProvider) -> None:
         files = {"packages/a/package.json": b"{}"}
-        async with opened(provider, Spec("ro", filler(files), self.SETUP)) as sandbox:
+        async with opened(provider, SandboxSpec("ro", filler(files), self.SETUP)) as sandbox:
             assert await shell(sandbox, "cat packages/a/deps/d") == "dep\n"
             assert not (await sandbox.exec(["/bin/sh", "-c", "echo x > packages/a/deps/d"])).ok
             assert not (await sandbox.exec(["/bin/sh", "-c", "touch /env/x"])).ok
@@ -303,7 +303,7 @@ class TestSetupDirectories:
         outside = tmp_path / "outside"
         (outside / "a").mkdir(parents=True)
         files = {"packages/a/package.json": b"{}"}
-        async with opened(provider, Spec("link", filler(files), self.SETUP)) as sandbox:
+        async with opened(provider, SandboxSpec("link", filler(files), self.SETUP)) as sandbox:
             for target in (f"/oldroot{outside}", str(outside), "/etc", "/proc/1/root"):
                 await shell(sandbox, f"rm -rf old; mv packages old || mv -T packages old2; ln -sfn {target} packages")
                 assert (await sandbox.exec(["/bin/true"])).ok
@@ -314,9 +314,11 @@ class TestSetupDirectories:
     ) -> None:
         outside = tmp_path / "outside"
         outside.mkdir()
-        setup = Setup(("rm -rf modules; mkdir modules; touch modules/m",), key="base-link", directories=("modules",))
+        setup = SetupPlan(
+            ("rm -rf modules; mkdir modules; touch modules/m",), key="base-link", directories=("modules",)
+        )
         files = {"modules": str(outside).encode()}
-        async with opened(provider, Spec("base", filler(files, {"modules": "120000"}), setup)) as sandbox:
+        async with opened(provider, SandboxSpec("base", filler(files, {"modules": "120000"}), setup)) as sandbox:
             assert await shell(sandbox, "readlink modules") == f"{outside}\n"
         assert list(outside.iterdir()) == []
 
@@ -325,8 +327,10 @@ class TestSetupDirectories:
     ) -> None:
         outside = tmp_path / "outside"
         (outside / "a" / "deps").mkdir(parents=True)
-        setup = Setup((f"rm -rf packages; ln -s {outside} packages",), key="mover", directories=("packages/a/deps",))
-        async with opened(provider, Spec("mover", filler({"packages/a/p": b""}), setup)) as sandbox:
+        setup = SetupPlan(
+            (f"rm -rf packages; ln -s {outside} packages",), key="mover", directories=("packages/a/deps",)
+        )
+        async with opened(provider, SandboxSpec("mover", filler({"packages/a/p": b""}), setup)) as sandbox:
             assert (await sandbox.exec(["/bin/true"])).ok
         assert (outside / "a" / "deps").is_dir()
 
@@ -440,13 +444,13 @@ async def test_commands_ended_at_any_moment_of_their_start_leave_nothing(sandbox
 HASTY = """
 import asyncio, sys
 from pathlib import Path
-from app.sandbox.base import Spec
-from app.sandbox.bubblewrap import BubblewrapProvider
-from app.sandbox.orphans import end_orphans
+from app.sandbox.base import SandboxSpec
+from app.sandbox.bubblewrap.provider import BubblewrapProvider
+from app.sandbox.bubblewrap.orphans import end_orphans
 
 async def main():
     provider = BubblewrapProvider(Path(sys.argv[1]), caches=Path(sys.argv[2]))
-    sandbox = await provider.open(Spec("hasty", lambda directory: None))
+    sandbox = await provider.open(SandboxSpec("hasty", lambda directory: None))
     print("begun", flush=True)
     while True:
         argv = ["/bin/sh", "-c", "exec sleep 300 # " + sys.argv[3]]
@@ -511,7 +515,7 @@ async def test_an_orphan_is_ended_and_a_living_sandbox_is_not(
     listed = os.memfd_create("arguments")
     os.write(listed, b"".join(os.fsencode(word) + b"\0" for word in arguments))
     os.lseek(listed, 0, os.SEEK_SET)
-    tail = within(machine, LIMITS, Command(["/bin/true"]), variables={}, grouped=True)
+    tail = within(machine, LIMITS, SandboxCommand(["/bin/true"]), variables={}, grouped=True)
     orphaning = await asyncio.create_subprocess_exec(
         *("bwrap", "--args", str(listed), "--", *tail),
         executable=machine.programs.bwrap,
@@ -533,13 +537,13 @@ async def test_an_orphan_is_ended_and_a_living_sandbox_is_not(
 LONELY = """
 import asyncio, os, sys
 from pathlib import Path
-from app.sandbox.base import Spec
-from app.sandbox.bubblewrap import BubblewrapProvider
-from app.sandbox.orphans import end_orphans
+from app.sandbox.base import SandboxSpec
+from app.sandbox.bubblewrap.provider import BubblewrapProvider
+from app.sandbox.bubblewrap.orphans import end_orphans
 
 async def main():
     provider = BubblewrapProvider(Path(sys.argv[1]), caches=Path(sys.argv[2]))
-    sandbox = await provider.open(Spec("lonely", lambda directory: None))
+    sandbox = await provider.open(SandboxSpec("lonely", lambda directory: None))
     say = lambda chunk: print(chunk.decode(), end="", flush=True)
     await sandbox.exec(["/bin/sh", "-c", "setsid sleep 301 & echo begun; exec sleep 301"], timeout=300, on_output=say)
 
@@ -590,7 +594,7 @@ def _descendants(pid: int) -> list[int]:
 async def test_a_sandbox_that_cannot_start_is_an_error_and_never_the_host(tmp_path: Path) -> None:
     """The private tree is gone: bwrap cannot bind it. No command may run anywhere."""
     provider = BubblewrapProvider(tmp_path / "jobs", caches=tmp_path / "caches")
-    sandbox = await provider.open(Spec("lost", filler(FILES)))
+    sandbox = await provider.open(SandboxSpec("lost", filler(FILES)))
     (tmp_path / "jobs" / "lost").rename(tmp_path / "elsewhere")
     marker = tmp_path / "marker"
     with pytest.raises(SandboxError, match="could not be started") as caught:

@@ -15,17 +15,17 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
-from app.entrypoints.webhook import MOST_BYTES, Door
-from app.intake import PER_HOUR, decide
-from app.jobs.gathering import Gathering
+from app.jobs.batch_writer import BatchWriter
 from app.jobs.inbox import Delivery
-from app.orders import Order, Skip
-from app.payload import read
-from tests import deliveries as made
-from tests.receiving import Reception, reception
-from tests.test_intake import CONFIG, NOW, US, WRITER, state
+from app.server.webhook import MAX_BYTES, WebhookEndpoint
+from app.triggers.decisions import Ignored, JobRequest
+from app.triggers.rules import PER_HOUR, decide
+from app.triggers.webhook_parser import read
+from tests.support import webhook_requests as made
+from tests.support.receiver_client import ReceiverClient, receiver_client
+from tests.unit.triggers.test_rules import CONFIG, NOW, US, WRITER, state
 
-PAYLOAD = made.labelled()
+PAYLOAD = made.label_added()
 BODY = made.encode(PAYLOAD)
 RIGHT = made.sign(BODY)
 SHA1 = "sha1=" + hmac.new(made.SECRET.encode(), BODY, hashlib.sha1).hexdigest()
@@ -33,8 +33,8 @@ FORM = "application/x-www-form-urlencoded"
 
 
 @pytest.fixture
-async def door(tmp_path: Path) -> AsyncIterator[Reception]:
-    async with reception(tmp_path) as ready:
+async def door(tmp_path: Path) -> AsyncIterator[ReceiverClient]:
+    async with receiver_client(tmp_path) as ready:
         yield ready
 
 
@@ -63,7 +63,7 @@ REFUSED: dict[str, tuple[int, bytes, dict[str, str | None]]] = {
     "gzip": (400, gzip.compress(BODY), {"content_encoding": "gzip"}),
     "deflate": (400, zlib.compress(BODY), {"content_encoding": "deflate"}),
     "two encodings": (400, BODY, {"content_encoding": "identity, gzip"}),
-    "a gzip bomb": (400, gzip.compress(bytes(MOST_BYTES + 1)), {"content_encoding": "gzip"}),
+    "a gzip bomb": (400, gzip.compress(bytes(MAX_BYTES + 1)), {"content_encoding": "gzip"}),
     "a form that was signed as JSON": (415, b"payload=%7B%7D", {"content_type": FORM, "x_hub_signature_256": RIGHT}),
     "a form with another field": (400, b"x=%7B%7D", {"content_type": FORM}),
     "a form with two payloads": (400, b"payload=%7B%7D&payload=%7B%7D", {"content_type": FORM}),
@@ -86,7 +86,7 @@ REFUSED: dict[str, tuple[int, bytes, dict[str, str | None]]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_refused(door: Reception, case: str) -> None:
+async def test_refused(door: ReceiverClient, case: str) -> None:
     status, body, headers = REFUSED[case]
     names = {"x_github_event": "event", "x_github_delivery": "delivery"}
     changes = {name: value for name, value in headers.items() if name not in names}
@@ -103,13 +103,13 @@ async def test_refused(door: Reception, case: str) -> None:
     assert (again.status_code, again.json()) == (202, {"status": "stored"})
 
 
-async def test_two_signature_headers(door: Reception) -> None:
+async def test_two_signature_headers(door: ReceiverClient) -> None:
     twice = [*made.headers(BODY).items(), ("x-hub-signature-256", "sha256=" + "0" * 64)]
     assert (await door.client.post("/webhook", content=BODY, headers=twice)).status_code == 401
     assert door.untouched
 
 
-async def test_a_length_above_the_cap_is_refused_before_a_byte_is_read(door: Reception) -> None:
+async def test_a_length_above_the_cap_is_refused_before_a_byte_is_read(door: ReceiverClient) -> None:
     read_bytes = 0
 
     async def body() -> AsyncIterator[bytes]:
@@ -117,14 +117,14 @@ async def test_a_length_above_the_cap_is_refused_before_a_byte_is_read(door: Rec
         read_bytes += 1
         yield b"x"
 
-    headers = {**made.headers(b""), "content-length": str(MOST_BYTES + 1)}
+    headers = {**made.headers(b""), "content-length": str(MAX_BYTES + 1)}
     answer = await door.client.post("/webhook", content=body(), headers=headers)
     assert (answer.status_code, answer.json()) == (413, {"status": "too_large"})
     assert read_bytes == 0
 
 
 @pytest.mark.parametrize("length", ["9" * 5_000, "-1", "1e9", "\u0665"])
-async def test_a_length_that_lies_is_not_believed(door: Reception, length: str) -> None:
+async def test_a_length_that_lies_is_not_believed(door: ReceiverClient, length: str) -> None:
     headers = [*made.headers(BODY).items(), ("content-length", length)]
     raw = [(name.encode(), value.encode()) for name, value in headers]
     answer = await door.client.post("/webhook", content=BODY, headers=raw)
@@ -132,12 +132,12 @@ async def test_a_length_that_lies_is_not_believed(door: Reception, length: str) 
     assert answer.status_code == 413 or len(door.stored()) == 1
 
 
-async def test_a_stream_without_end_is_cut_at_the_cap_with_little_memory(door: Reception) -> None:
+async def test_a_stream_without_end_is_cut_at_the_cap_with_little_memory(door: ReceiverClient) -> None:
     chunk, sent = bytes(256 * 1024), 0
 
     async def endless() -> AsyncIterator[bytes]:
         nonlocal sent
-        while sent < 4 * MOST_BYTES:
+        while sent < 4 * MAX_BYTES:
             sent += len(chunk)
             yield chunk
 
@@ -148,19 +148,19 @@ async def test_a_stream_without_end_is_cut_at_the_cap_with_little_memory(door: R
     finally:
         tracemalloc.stop()
     assert (answer.status_code, answer.json()) == (413, {"status": "too_large"})
-    assert sent <= MOST_BYTES + 2 * len(chunk)
+    assert sent <= MAX_BYTES + 2 * len(chunk)
     assert peak < 64 * 1024 * 1024
     assert door.untouched
 
 
-async def test_a_body_at_the_cap_is_accepted(door: Reception) -> None:
-    body = BODY[:-1] + b" " * (MOST_BYTES - len(BODY)) + BODY[-1:]
-    assert len(body) == MOST_BYTES
+async def test_a_body_at_the_cap_is_accepted(door: ReceiverClient) -> None:
+    body = BODY[:-1] + b" " * (MAX_BYTES - len(BODY)) + BODY[-1:]
+    assert len(body) == MAX_BYTES
     assert (await door.post(body)).status_code == 202
     assert (await door.post(body + b" ")).status_code == 413
 
 
-async def test_a_replay_under_a_new_id_or_event_is_the_same_delivery(door: Reception) -> None:
+async def test_a_replay_under_a_new_id_or_event_is_the_same_delivery(door: ReceiverClient) -> None:
     answers = [
         (await door.post(BODY, delivery=f"d-{number}", event=event)).json()["status"]
         for number, event in enumerate(["issues", "issues", "pull_request"])
@@ -173,7 +173,7 @@ def test_a_body_under_a_wrong_events_name_orders_nothing() -> None:
     """The event's header is outside the signature: what it claims must fit the body."""
     events = ["issues", "issue_comment", "pull_request", "pull_request_review", "pull_request_review_comment", "push"]
     bodies: dict[str, dict[str, Any]] = {
-        "issues": made.labelled(),
+        "issues": made.label_added(),
         "issue_comment": {**made.comment("/agent fix"), "action": "edited"},
         "pull_request_review_comment": {**made.review_comment("/agent fix"), "action": "edited"},
     }
@@ -183,25 +183,25 @@ def test_a_body_under_a_wrong_events_name_orders_nothing() -> None:
             if event is None:
                 continue
             decision = decide(event, CONFIG, WRITER, state(), US, now=NOW)
-            assert not isinstance(decision, Order) or (claimed, real) in {
+            assert not isinstance(decision, JobRequest) or (claimed, real) in {
                 ("issues", "issues"),
                 ("pull_request", "issues"),
             }
 
 
 def test_an_installation_that_speaks_for_anothers_repository_orders_nothing() -> None:
-    event = read("issues", made.labelled(installation={"id": 501})).event
+    event = read("issues", made.label_added(installation={"id": 501})).event
     assert event is not None
     decision = decide(event, CONFIG, WRITER, state(), US, now=NOW)
-    assert not isinstance(decision, Order)
+    assert not isinstance(decision, JobRequest)
 
 
 def test_five_thousand_comments_are_bounded_and_answered_once() -> None:
     event = read("issue_comment", made.comment("/agent fix")).event
     assert event is not None
     decisions = [decide(event, CONFIG, WRITER, state(asked_lately=count), US, now=NOW) for count in range(5_000)]
-    assert sum(isinstance(decision, Order) for decision in decisions) == PER_HOUR
-    told = sum(isinstance(decision, Skip) and decision.visible for decision in decisions)
+    assert sum(isinstance(decision, JobRequest) for decision in decisions) == PER_HOUR
+    told = sum(isinstance(decision, Ignored) and decision.visible for decision in decisions)
     assert told == 1
 
 
@@ -223,8 +223,8 @@ async def test_a_flood_of_bodies_that_do_not_end_is_turned_away(tmp_path: Path) 
         raw = [(name.encode(), value.encode()) for name, value in made.headers(b"".join(chunks)).items()]
         return Request({"type": "http", "method": "POST", "headers": raw}, receive)
 
-    async with reception(tmp_path) as ready:
-        door = Door([made.SECRET], Gathering(ready.inbox.store), most_at_once=len(BODY) + 10)
+    async with receiver_client(tmp_path) as ready:
+        door = WebhookEndpoint([made.SECRET], BatchWriter(ready.inbox.store), most_at_once=len(BODY) + 10)
         slow = asyncio.create_task(door.answer(sending(BODY, wait=True)))
         await arrived.wait()
         assert (await door.answer(sending(bytes(11)))).status_code == 503
@@ -234,10 +234,10 @@ async def test_a_flood_of_bodies_that_do_not_end_is_turned_away(tmp_path: Path) 
         assert door.counts == {"too_busy": 1, "stored": 1, "duplicate": 1}
 
 
-async def test_secrets_and_bodies_stand_in_no_log(door: Reception, caplog: pytest.LogCaptureFixture) -> None:
+async def test_secrets_and_bodies_stand_in_no_log(door: ReceiverClient, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     await door.post(BODY)
-    await door.post(made.encode(made.labelled("private words")))
+    await door.post(made.encode(made.label_added("private words")))
     await door.post(BODY, x_hub_signature_256=made.sign(BODY, "guess"))
     text = caplog.text
     assert "came again with another body" in text

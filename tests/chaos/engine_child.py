@@ -10,14 +10,14 @@ import sys
 import threading
 from pathlib import Path
 
-from app import failpoints
-from app.errors import AgentFixError, ExitCode, SandboxError, SetupError
-from app.job import Journal, Parked
-from app.jobs.engine import WORKFLOW_VERSION, Engine
-from app.noun import Noun
+from app.core import failpoints
+from app.core.errors import AgentFixError, ExitCode, SandboxError, SetupError
+from app.core.job import Journal, WaitingForUser
+from app.core.record import Record
+from app.jobs.engine import WORKFLOW_VERSION, DurableEngine
 
 
-class Count(Noun):
+class Count(Record):
     """A step's result: how often its work was begun, over all processes."""
 
     begun: int
@@ -44,7 +44,7 @@ class SmallJob:
         except SetupError as error:
             (self.directory / "hint").write_text(error.hint)
         if (self.directory / "park").exists():
-            raise Parked("paused", "waits", code=ExitCode.LIMIT_REACHED)
+            raise WaitingForUser("paused", "waits", code=ExitCode.LIMIT_REACHED)
         await journal.step("lost", Count, self.lose)
         return await step("publish")
 
@@ -77,7 +77,7 @@ async def main(directory: Path, journal: Path) -> None:
     (directory / "begun").touch()
     kept = directory / "version"
     version = kept.read_text() if kept.exists() else WORKFLOW_VERSION
-    engine = Engine(journal, Count, SmallJob(directory).solve, scope=directory.name, version=version)
+    engine = DurableEngine(journal, Count, SmallJob(directory).solve, scope=directory.name, version=version)
     engine.launch()
     try:
         result = await engine.carry_out(directory.name, resumed=begun)

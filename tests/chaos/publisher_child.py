@@ -7,23 +7,24 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from app import failpoints
-from app.forge.github.connection import App, Credentials, Host, RepositoryId
-from app.forge.github.forge import GitHubForge, open_forge
-from app.gitstore import GitStore
-from app.jobs.roster import Roster
+from app.core import failpoints
+from app.core.issue_ref import IssueRef
+from app.core.redaction import Redactor
+from app.github.connection import AppConnection, AppCredentials, GitHubHost, RepositoryId
+from app.github.effects import GitHubForge, open_forge
+from app.jobs.job_queries import JobQueries
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.tables import sqlite_engine
-from app.model.sql_ledger import SqlLedger
-from app.publish.drafts import Drafts
-from app.publish.granting import Granting
-from app.publish.herald import Herald
-from app.publish.intent import EDITS_APART, LEASE, Place
-from app.publish.intents import Intents
+from app.llm.sql_ledger import SqlLedger
+from app.publish.drafts import EarlyDrafts
+from app.publish.effects import EDITS_APART, LEASE
+from app.publish.job_finalizer import JobFinalizer
+from app.publish.outbox import Outbox
+from app.publish.policy import PublishPolicy
 from app.publish.publisher import Publisher
-from app.publish.quarantine import Quarantine
-from app.publish.settling import Settling
-from app.redact import Redactor
+from app.publish.secret_scan import SecretScan
+from app.publish.status_updater import StatusUpdater
+from app.repo.git_store import GitStore
 
 
 class Clock:
@@ -41,28 +42,30 @@ class Clock:
 
 async def main(spec: dict[str, Any]) -> None:
     clock = Clock()
-    host = Host(spec["address"], spec["address"])
-    credentials = Credentials(spec["app_id"], spec["key"])
+    host = GitHubHost(spec["address"], spec["address"])
+    credentials = AppCredentials(spec["app_id"], spec["key"])
     late = (LEASE + timedelta(minutes=1)) * spec["late"]
     engine = sqlite_engine(Path(spec["database"]))
-    intents = Intents(engine, lambda: clock.now() + late)
+    outbox = Outbox(engine, lambda: clock.now() + late)
     store = GitStore(Path(spec["store"]))
-    async with App(host, credentials, now=clock.now, sleep=clock.sleep) as app:
+    async with AppConnection(host, credentials, now=clock.now, sleep=clock.sleep) as app:
 
-        async def forge_of(place: Place) -> GitHubForge:
+        async def forge_of(place: IssueRef) -> GitHubForge:
             repository = RepositoryId(place.repository, place.owner, place.name)
             return await open_forge(app, place.installation, repository, store, place.number)
 
-        roster, nothing = Roster(engine, clock.now), Quarantine(Redactor())
-        granting = Granting(roster, lambda job: JobBlobs(engine, job), nothing, clock.now, Drafts(roster, intents))
-        publisher = Publisher(intents, forge_of, granting.grant, f"publisher {spec['late']}")
+        job_queries, nothing = JobQueries(engine, clock.now), SecretScan(Redactor())
+        policy = PublishPolicy(
+            job_queries, lambda job: JobBlobs(engine, job), nothing, clock.now, EarlyDrafts(job_queries, outbox)
+        )
+        publisher = Publisher(outbox, forge_of, policy.check, f"publisher {spec['late']}")
         kept = JobStore(engine, clock.now)
-        settling = Settling(kept, roster, intents, lambda _: GitStore(Path(spec["store"])))
-        herald = Herald(kept, roster, intents, lambda job: SqlLedger(engine, job, 0), clock.now)
-        while await herald.tell() + bool(await publisher.publish_next()) + await settling.settle():
+        finalizer = JobFinalizer(kept, job_queries, outbox, lambda _: GitStore(Path(spec["store"])))
+        status_updater = StatusUpdater(kept, job_queries, outbox, lambda job: SqlLedger(engine, job, 0), clock.now)
+        while await status_updater.post_due() + bool(await publisher.publish_next()) + await finalizer.finalize():
             pass
         clock.slept += EDITS_APART
-        await herald.tell()
+        await status_updater.post_due()
         while await publisher.publish_next():
             pass
 

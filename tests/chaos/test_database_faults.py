@@ -16,9 +16,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from tests.chaos.invariants import assert_sound
-from tests.chaos.stage import Stage, stage
+from tests.chaos.server import ChaosServer, chaos_server
 from tests.chaos.test_server_faults import is_at_work, report
-from tests.disks import tiny_disk
+from tests.support.small_disk import tiny_disk
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.full]
 
@@ -62,7 +62,7 @@ def postgres() -> Iterator[Postgres]:
         server.close()
 
 
-def is_settled_if_asked(play: Stage) -> bool:
+def is_settled_if_asked(play: ChaosServer) -> bool:
     try:
         return play.is_settled()
     except SQLAlchemyError:  # our own question met the fall
@@ -75,7 +75,7 @@ def test_a_postgres_that_falls_and_rises_loses_and_doubles_nothing(
 ) -> None:
     """R13, and with `kills` workers die in between."""
     chance = random.Random(13)
-    with postgres() as server, stage(tmp_path, database_url=server.url) as play:
+    with postgres() as server, chaos_server(tmp_path, database_url=server.url) as play:
         play.add_issues(jobs - 1, repositories=True)
         play.start()
         play.label_all()
@@ -95,7 +95,7 @@ def test_a_postgres_that_falls_and_rises_loses_and_doubles_nothing(
 
 def test_a_disk_that_is_full_for_a_while_is_waited_for(tmp_path: Path) -> None:
     """R14: no process is started again by anybody; what could not be written is written when there is room."""
-    with tiny_disk(tmp_path / "small", "64m") as small, stage(small) as play:
+    with tiny_disk(tmp_path / "small", "64m") as small, chaos_server(small) as play:
         play.server.log = tmp_path / "server.log"
         play.start()
         play.label()
@@ -103,7 +103,7 @@ def test_a_disk_that_is_full_for_a_while_is_waited_for(tmp_path: Path) -> None:
         ballast = small / "ballast"
         fill(ballast)
         play.add_issues(1)
-        refused = play.say("/agent plan", play.spots[1])
+        refused = play.report("/agent plan", play.spots[1])
         time.sleep(5.0)  # so long there is no room at all
         ballast.unlink()
         seconds = play.until(play.is_settled, "the end", patience=240)
@@ -112,7 +112,7 @@ def test_a_disk_that_is_full_for_a_while_is_waited_for(tmp_path: Path) -> None:
         if refused.status != 202:
             assert refused.status == 503, "GitHub is to know that it was not taken"
             assert play.send_again(refused).status == 202
-        play.settle()
+        play.wait_for_end()
         assert_sound(play, states=("pr_opened", "answered"), lost_calls=1)
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.front_desk import front_desk
-from tests.test_reception_order import KINDS, tell
+from tests.integration.github.triggers.test_delivery_order import KINDS, tell
+from tests.support.event_harness import event_harness
 
 SEQUENCES, AT_A_DESK = 10_000, 40
 
@@ -17,12 +17,12 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 async def test_however_deliveries_arrive_the_same_comes_of_them(tmp_path: Path, seed: int) -> None:
     """R5: what was lost comes at the end, when GitHub is asked to send it again; what is repeated may come anywhere."""
     chance = random.Random(seed)
-    async with front_desk(tmp_path) as desk:
+    async with event_harness(tmp_path) as harness:
         for _ in range(AT_A_DESK // 2):
             kinds = tuple(chance.choice(KINDS) for _ in range(chance.randint(2, 8)))
-            in_order = await tell(desk, kinds)
+            in_order = await tell(harness, kinds)
             for order in (arrivals(chance, len(kinds)), arrivals(chance, len(kinds))):
-                assert await tell(desk, kinds, order) == in_order, (kinds, order)
+                assert await tell(harness, kinds, order) == in_order, (kinds, order)
 
 
 def arrivals(chance: random.Random, number: int) -> list[int]:

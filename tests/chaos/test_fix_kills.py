@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.openai_endpoint import OpenAIEndpoint, stall
-from tests.repositories import git
-from tests.workshop import ANSWERS, Workshop, ended, replies, wait_until
+from tests.support.cli_job import ANSWERS, CliJob, ended, replies, wait_until
+from tests.support.openai_endpoint import OpenAIEndpoint, stall
+from tests.support.repositories import git
 
 STEPS = (
     *("plan.answer", "baseline", "turn.1.answer", "turn.1.act", "turn.2.answer", "turn.2.act"),
@@ -70,96 +70,96 @@ class Undisturbed:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    workshop = Workshop(tmp_path_factory.mktemp("undisturbed"))
+    cli_job = CliJob(tmp_path_factory.mktemp("undisturbed"))
     begun = time.monotonic()
-    done = workshop.fix()
+    done = cli_job.fix()
     assert done.code == 0, done.text
-    return Undisturbed(commit_of(workshop), time.monotonic() - begun, trajectory_of(workshop))
+    return Undisturbed(commit_of(cli_job), time.monotonic() - begun, trajectory_of(cli_job))
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Iterator[Workshop]:
-    workshop = Workshop(tmp_path)
-    yield workshop
-    workshop.assert_quiet()
+def cli_job(tmp_path: Path) -> Iterator[CliJob]:
+    cli_job = CliJob(tmp_path)
+    yield cli_job
+    cli_job.assert_quiet()
 
 
-def commit_of(workshop: Workshop) -> str:
+def commit_of(cli_job: CliJob) -> str:
     """The one branch's commit as git keeps it, with the job's own date taken out: equal texts are equal ids."""
-    [branch] = workshop.branches
+    [branch] = cli_job.branches
     assert branch == "agent-fix/split-loses-cents"
-    raw = git(workshop.repository, "cat-file", "commit", branch)
-    created = workshop.document["created_at"]
-    seconds = git(workshop.repository, "log", "-1", "--format=%at %ct %aI", branch)
+    raw = git(cli_job.repository, "cat-file", "commit", branch)
+    created = cli_job.document["created_at"]
+    seconds = git(cli_job.repository, "log", "-1", "--format=%at %ct %aI", branch)
     assert seconds.endswith(created), "the commit's date is the job's"
     return raw.replace(seconds.split()[0], "DATE")
 
 
-def trajectory_of(workshop: Workshop) -> str:
+def trajectory_of(cli_job: CliJob) -> str:
     """What was done, without how long it took."""
-    steps = [json.loads(line) for line in (workshop.out / "trajectory.jsonl").read_text().splitlines()]
+    steps = [json.loads(line) for line in (cli_job.out / "trajectory.jsonl").read_text().splitlines()]
     kept = [{name: value for name, value in step.items() if name != "seconds"} for step in steps]
     return re.sub(r"\b[\d.]+ ?s\b", "SECONDS", json.dumps(kept, indent=1))
 
 
-def assert_killed(workshop: Workshop, failpoint: str) -> None:
-    died = workshop.fix(failpoint=failpoint)
+def assert_killed(cli_job: CliJob, failpoint: str) -> None:
+    died = cli_job.fix(failpoint=failpoint)
     assert died.code == -9, f"{failpoint} was not passed:\n{died.text}"
 
 
-def assert_as_if_nothing_had_happened(workshop: Workshop, undisturbed: Undisturbed) -> None:
-    assert commit_of(workshop) == undisturbed.commit
-    assert trajectory_of(workshop) == undisturbed.trajectory
-    assert workshop.document["verification"]["verdict"] == "proved"
-    assert (workshop.out / "pull-request.md").is_file()
-    booked = workshop.rows("SELECT call FROM calls WHERE state = 'booked' ORDER BY rowid")
+def assert_as_if_nothing_had_happened(cli_job: CliJob, undisturbed: Undisturbed) -> None:
+    assert commit_of(cli_job) == undisturbed.commit
+    assert trajectory_of(cli_job) == undisturbed.trajectory
+    assert cli_job.document["verification"]["verdict"] == "proved"
+    assert (cli_job.out / "pull-request.md").is_file()
+    booked = cli_job.rows("SELECT call FROM calls WHERE state = 'booked' ORDER BY rowid")
     assert booked == [(call,) for call in CALLS], "each answer is bought once"
-    assert workshop.rows("SELECT state, reported FROM jobs") == [("pr_opened", 1)]
-    assert list((workshop.state / "sandboxes").iterdir()) == []
-    assert git(workshop.repository, "status", "--porcelain") == ""
-    assert git(workshop.repository, "symbolic-ref", "HEAD") == "refs/heads/main"
-    workshop.assert_quiet()
+    assert cli_job.rows("SELECT state, reported FROM jobs") == [("pr_opened", 1)]
+    assert list((cli_job.state / "sandboxes").iterdir()) == []
+    assert git(cli_job.repository, "status", "--porcelain") == ""
+    assert git(cli_job.repository, "symbolic-ref", "HEAD") == "refs/heads/main"
+    cli_job.assert_quiet()
 
 
-def test_the_matrix_names_every_step_that_a_job_has(workshop: Workshop) -> None:
-    assert workshop.fix().code == 0
-    with closing(sqlite3.connect(workshop.state / "journal.db")) as db:
+def test_the_matrix_names_every_step_that_a_job_has(cli_job: CliJob) -> None:
+    assert cli_job.fix().code == 0
+    with closing(sqlite3.connect(cli_job.state / "journal.db")) as db:
         names = [name for (name,) in db.execute("SELECT function_name FROM operation_outputs ORDER BY function_id")]
     assert sorted(names) == sorted(STEPS)
 
 
 @pytest.mark.parametrize("deaths", CHAINS, ids=["one", "other"])
 def test_a_job_that_dies_again_and_again_ends_as_if_it_had_not(
-    workshop: Workshop, undisturbed: Undisturbed, deaths: Sequence[str]
+    cli_job: CliJob, undisturbed: Undisturbed, deaths: Sequence[str]
 ) -> None:
     for failpoint in deaths:
-        assert_killed(workshop, failpoint)
-    again = workshop.fix()
+        assert_killed(cli_job, failpoint)
+    again = cli_job.fix()
     assert again.code == 0, again.text
-    assert_as_if_nothing_had_happened(workshop, undisturbed)
-    assert lost_calls(workshop) == []
+    assert_as_if_nothing_had_happened(cli_job, undisturbed)
+    assert lost_calls(cli_job) == []
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("failpoint", ["created", "acquired", *BOUNDARIES, *BOUGHT, *INSIDE, *ENDING])
 def test_killed_anywhere_the_same_command_brings_the_same_commit(
-    workshop: Workshop, undisturbed: Undisturbed, failpoint: str
+    cli_job: CliJob, undisturbed: Undisturbed, failpoint: str
 ) -> None:
-    assert_killed(workshop, failpoint)
-    again = workshop.fix()
+    assert_killed(cli_job, failpoint)
+    again = cli_job.fix()
     assert again.code == 0, again.text
-    assert_as_if_nothing_had_happened(workshop, undisturbed)
+    assert_as_if_nothing_had_happened(cli_job, undisturbed)
     # The suite is tried on the base while the model plans: there its call may have been in flight.
-    assert set(lost_calls(workshop)) <= ({("plan", "lost")} if failpoint in WHILE_PLANNING else set())
+    assert set(lost_calls(cli_job)) <= ({("plan", "lost")} if failpoint in WHILE_PLANNING else set())
 
 
 @pytest.mark.parametrize(
     ("seed", "kills"), [(1, 5), *(pytest.param(seed, 20, marks=pytest.mark.full) for seed in (2, 3, 4))]
 )
-def test_killed_at_random_times(workshop: Workshop, undisturbed: Undisturbed, seed: int, kills: int) -> None:
+def test_killed_at_random_times(cli_job: CliJob, undisturbed: Undisturbed, seed: int, kills: int) -> None:
     chance = random.Random(seed)
     for _ in range(kills):
-        process = workshop.begin()
+        process = cli_job.begin()
         # The time of death is the experiment; nothing is inferred from where it struck.
         if not wait_until(lambda: process.poll() is not None, within=chance.uniform(0.1, 0.7 * undisturbed.seconds)):  # noqa: B023
             process.kill()
@@ -168,13 +168,13 @@ def test_killed_at_random_times(workshop: Workshop, undisturbed: Undisturbed, se
             break
         assert code == -9
     else:
-        again = workshop.fix()
+        again = cli_job.fix()
         assert again.code == 0, again.text
-    assert_as_if_nothing_had_happened(workshop, undisturbed)
+    assert_as_if_nothing_had_happened(cli_job, undisturbed)
 
 
-def lost_calls(workshop: Workshop) -> list[tuple[object, ...]]:
-    return workshop.rows("SELECT call, state FROM calls WHERE state <> 'booked'")
+def lost_calls(cli_job: CliJob) -> list[tuple[object, ...]]:
+    return cli_job.rows("SELECT call, state FROM calls WHERE state <> 'booked'")
 
 
 MORE_MODEL_DEATHS = tuple(
@@ -190,32 +190,32 @@ MORE_MODEL_DEATHS = tuple(
 )
 def test_an_endpoint_is_asked_once_for_each_answer(tmp_path: Path, failpoint: str) -> None:
     with OpenAIEndpoint(replies()) as endpoint:
-        workshop = of_endpoint(tmp_path, endpoint)
-        died = workshop.fix(failpoint=failpoint, model="openai/scripted")
+        cli_job = of_endpoint(tmp_path, endpoint)
+        died = cli_job.fix(failpoint=failpoint, model="openai/scripted")
         assert died.code == -9, died.text
-        again = workshop.fix(model="openai/scripted")
+        again = cli_job.fix(model="openai/scripted")
         assert again.code == 0, again.text
         assert len(endpoint.requests) == len(ANSWERS)
-        workshop.assert_quiet()
-    assert lost_calls(workshop) == []
+        cli_job.assert_quiet()
+    assert lost_calls(cli_job) == []
 
 
 def test_a_call_in_flight_at_the_kill_is_counted_as_lost(tmp_path: Path) -> None:
     first, *rest = replies()
     with OpenAIEndpoint([first, stall(rest[0], 0)]) as endpoint:
-        workshop = of_endpoint(tmp_path, endpoint)
-        process = workshop.begin(model="openai/scripted")
+        cli_job = of_endpoint(tmp_path, endpoint)
+        process = cli_job.begin(model="openai/scripted")
         assert wait_until(lambda: len(endpoint.requests) == 2), ended(process).text
         process.kill()
         assert ended(process).code == -9
         endpoint.script(*rest)
-        again = workshop.fix(model="openai/scripted")
+        again = cli_job.fix(model="openai/scripted")
         assert again.code == 0, again.text
         assert len(endpoint.requests) == len(rest)
-        workshop.assert_quiet()
-    assert lost_calls(workshop) == [("turn.1", "lost")]
-    assert workshop.document["usage"]["lost"] == 1
+        cli_job.assert_quiet()
+    assert lost_calls(cli_job) == [("turn.1", "lost")]
+    assert cli_job.document["usage"]["lost"] == 1
 
 
-def of_endpoint(place: Path, endpoint: OpenAIEndpoint) -> Workshop:
-    return Workshop(place, environment={"OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": "sk-scripted-0123456789"})
+def of_endpoint(place: Path, endpoint: OpenAIEndpoint) -> CliJob:
+    return CliJob(place, environment={"OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": "sk-scripted-0123456789"})

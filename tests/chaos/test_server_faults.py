@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from app.job import FINAL, JobState
+from app.core.job import FINAL, JobState
 from tests.chaos.invariants import assert_nothing_left, assert_sound
-from tests.chaos.stage import Spot, Stage, stage
-from tests.databases import DIALECTS
-from tests.fakes.github.faults import HTML, Fault
+from tests.chaos.server import ChaosServer, IssueUnderTest, chaos_server
+from tests.support.databases import DIALECTS
+from tests.support.github.faults import HTML, Fault
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -32,9 +32,9 @@ def tell(processes: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def put_to_sleep(play: Stage, processes: Sequence[int]) -> None:
+def put_to_sleep(play: ChaosServer, processes: Sequence[int]) -> None:
     """Not in the middle of a transaction: who sleeps there keeps SQLite's lock from everybody for as long."""
-    database = play.server.premises.engine.url.database
+    database = play.server.server_context.engine.url.database
     assert database is not None
     for _ in range(10):
         tell(processes, signal.SIGSTOP)
@@ -45,13 +45,13 @@ def put_to_sleep(play: Stage, processes: Sequence[int]) -> None:
     raise AssertionError("they hold the lock whenever they are stopped")
 
 
-def is_at_work(play: Stage) -> bool:
+def is_at_work(play: ChaosServer) -> bool:
     return bool(play.children()) and bool(play.jobs()) and play.job.row.state in AT_WORK
 
 
 def test_a_worker_that_was_taken_for_dead_wakes_and_changes_nothing(tmp_path: Path) -> None:
     """R10. Asleep in the middle of a job past its lease, then awake beside the worker that goes on with it."""
-    with stage(tmp_path) as play:
+    with chaos_server(tmp_path) as play:
         play.start()
         play.label()
         play.until(lambda: is_at_work(play), "work")
@@ -62,7 +62,7 @@ def test_a_worker_that_was_taken_for_dead_wakes_and_changes_nothing(tmp_path: Pa
         play.start("worker")
         play.until(lambda: play.job.row.epoch == 2, "the other worker")
         tell(reversed(asleep), signal.SIGCONT)
-        play.settle()
+        play.wait_for_end()
         zombie.terminate()
         assert zombie.wait(60) == 0
         assert play.job.row.epoch == 2
@@ -73,7 +73,7 @@ def test_a_worker_that_was_taken_for_dead_wakes_and_changes_nothing(tmp_path: Pa
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_machine_that_is_gone_is_replaced_when_its_lease_ends(tmp_path: Path, dialect: str) -> None:
     """R8, R10: nobody can see that its processes have ended; the lease alone tells, within ninety seconds."""
-    with stage(tmp_path, dialect) as play:
+    with chaos_server(tmp_path, dialect) as play:
         play.start()
         play.label()
         play.until(lambda: is_at_work(play), "work")
@@ -87,7 +87,7 @@ def test_a_machine_that_is_gone_is_replaced_when_its_lease_ends(tmp_path: Path, 
         for pid in asleep:
             play.kill_process(pid)
         gone.wait(30)
-        play.settle()
+        play.wait_for_end()
         assert_sound(play, lost_calls=1)
 
 
@@ -95,7 +95,7 @@ def test_a_machine_that_is_gone_is_replaced_when_its_lease_ends(tmp_path: Path, 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_killed_worker_is_followed_by_the_next_one(tmp_path: Path, dialect: str) -> None:
     """R8, R9, I7: another executor goes on at once, and what the dead one had in hand is gone with it."""
-    with stage(tmp_path, dialect) as play:
+    with chaos_server(tmp_path, dialect) as play:
         play.start()
         play.label()
         play.until(lambda: is_at_work(play), "work")
@@ -104,7 +104,7 @@ def test_a_killed_worker_is_followed_by_the_next_one(tmp_path: Path, dialect: st
         play.until(lambda: not set(children) & set(play.children()), "the children's end", patience=10)
         play.start("worker")
         report("takeover on the same machine", play.until(lambda: play.job.row.epoch == 2, "the takeover", patience=90))
-        play.settle()
+        play.wait_for_end()
         assert_sound(play, lost_calls=1)
 
 
@@ -112,7 +112,7 @@ def test_a_killed_worker_is_followed_by_the_next_one(tmp_path: Path, dialect: st
 @pytest.mark.parametrize(("jobs", "rounds"), [(2, 1), (10, 10)])
 def test_a_deploy_while_jobs_are_worked_on_strands_none(tmp_path: Path, jobs: int, rounds: int) -> None:
     """R31: every role is asked to end and is replaced, again and again."""
-    with stage(tmp_path) as play:
+    with chaos_server(tmp_path) as play:
         play.add_issues(jobs - 1, repositories=True)
         play.start()
         play.label_all()
@@ -120,7 +120,7 @@ def test_a_deploy_while_jobs_are_worked_on_strands_none(tmp_path: Path, jobs: in
             play.until(lambda: bool(play.children()) or play.is_settled(), "work")
             for role in ("worker", "publisher", "receiver"):
                 play.replace(role)
-        play.settle(patience=600)
+        play.wait_for_end(patience=600)
         assert [each.crashes for each in play.jobs()] == [0] * jobs, "a deploy is no crash"
         assert_sound(play)
 
@@ -128,14 +128,14 @@ def test_a_deploy_while_jobs_are_worked_on_strands_none(tmp_path: Path, jobs: in
 @full
 def test_a_job_that_kills_its_processes_is_given_up_and_hinders_nobody(tmp_path: Path) -> None:
     """R12: the third death at the same step ends it, with a comment; a plan asked for elsewhere is made meanwhile."""
-    with stage(tmp_path) as play:
+    with chaos_server(tmp_path) as play:
         play.add_issues(1)
         play.arm_for_ever("worker", "turn.1.act.before")
         play.start()
         play.label()
-        play.say("/agent plan", play.spots[1])
-        play.settle()
-        states = {each.commission.place.number: each.row.state for each in play.jobs()}
+        play.report("/agent plan", play.spots[1])
+        play.wait_for_end()
+        states = {each.job_context.place.number: each.row.state for each in play.jobs()}
         assert states == {1: "error", 2: "answered"}
         assert "died 3 times" in play.github.comments[0]
         assert_sound(play, states=("error", "answered"))
@@ -166,24 +166,24 @@ def test_a_github_that_stumbles_on_every_route_delays_and_no_more(
     tmp_path: Path, share: float, jobs: int, seed: int
 ) -> None:
     """R20."""
-    with stage(tmp_path) as play:
+    with chaos_server(tmp_path) as play:
         play.add_issues(jobs - 1, repositories=True)
         play.start()
         play.until(lambda: "publisher ready" in play.server.tail(), "the publisher")
-        play.github.ground.github.faults.append(Trouble(".*", share=share, chance=random.Random(seed)))
+        play.github.fake_github.github.faults.append(Trouble(".*", share=share, chance=random.Random(seed)))
         play.label_all()
-        play.settle(patience=800)
+        play.wait_for_end(patience=800)
         assert_sound(play)
 
 
 def test_a_sandbox_that_is_lost_is_made_again(tmp_path: Path) -> None:
     """R29: its files are gone between two turns; the work that was exported is put back into a new one."""
-    with stage(tmp_path) as play:
+    with chaos_server(tmp_path) as play:
         play.arm("worker", "turn.2.answer.before", "job.ended")
         play.on_restart = lambda: shutil.rmtree(play.server.settings.state / "sandboxes")
         play.start()
         play.label()
-        play.settle()
+        play.wait_for_end()
         assert play.unburnt == []
         assert play.deaths == ["worker"]
         assert_sound(play)
@@ -192,20 +192,20 @@ def test_a_sandbox_that_is_lost_is_made_again(tmp_path: Path) -> None:
 @full
 def test_sandboxes_of_the_dead_are_swept(tmp_path: Path) -> None:
     """R30: a job that was ended while its worker lay dead leaves nothing on the machine for long."""
-    with stage(tmp_path) as play:
+    with chaos_server(tmp_path) as play:
         play.start()
         play.label()
         play.until(lambda: is_at_work(play) and bool(sandboxes(play)), "a sandbox")
         play.kill("worker")
         assert sandboxes(play), "they are what a kill leaves"
-        play.server.premises.queue.stop(play.job.job.id, "It was stopped.")
+        play.server.server_context.queue.stop(play.job.job.id, "It was stopped.")
         assert play.job.row.state == "stopped", "nobody has to be waited for"
         play.start("worker")
-        play.settle()
+        play.wait_for_end()
         assert_nothing_left(play)
 
 
-def sandboxes(play: Stage) -> list[str]:
+def sandboxes(play: ChaosServer) -> list[str]:
     root = play.server.settings.state / "sandboxes"
     return [path.name for path in root.iterdir()] if root.exists() else []
 
@@ -223,7 +223,7 @@ MOMENTS: tuple[JobState, ...] = ("queued", "planning", "working", "verifying", "
 )
 def test_a_job_that_is_called_off_ends_at_once(tmp_path: Path, moment: str, how: str) -> None:
     """R33: within fifteen seconds wherever it is, its sandbox within thirty; nothing is pushed afterwards."""
-    with stage(tmp_path) as play:
+    with chaos_server(tmp_path) as play:
         play.start()
         play.label()
         play.until(lambda: bool(play.jobs()) and play.job.row.state == moment, moment)
@@ -231,7 +231,7 @@ def test_a_job_that_is_called_off_ends_at_once(tmp_path: Path, moment: str, how:
         seconds = play.until(lambda: play.job.row.state in FINAL, "the end", patience=15.0)
         report(f"{how} while {moment}", seconds)
         pushed = len(play.spots[0].repo.pushes)
-        play.settle()
+        play.wait_for_end()
         assert_nothing_left(play)
         assert len(play.spots[0].repo.pushes) == pushed, "nothing after the end"
         state = play.job.row.state
@@ -239,12 +239,12 @@ def test_a_job_that_is_called_off_ends_at_once(tmp_path: Path, moment: str, how:
         assert (state == "pr_opened") == bool(pushed)
 
 
-def call_off(play: Stage, spot: Spot, how: str) -> None:
-    owner = play.github.ground.owner
+def call_off(play: ChaosServer, spot: IssueUnderTest, how: str) -> None:
+    owner = play.github.fake_github.owner
     place = (spot.repo, spot.installation, owner, spot.issue)
     match how:
         case "stop":
-            play.say("/agent stop")
+            play.report("/agent stop")
         case "close":
             play.github.tell(lambda hooks: hooks.turned(*place, "closed"))
         case "unlabel":
@@ -256,7 +256,7 @@ def call_off(play: Stage, spot: Spot, how: str) -> None:
 @pytest.mark.parametrize("seconds", [3, 45])
 def test_a_database_that_somebody_holds_is_waited_for(tmp_path: Path, seconds: int) -> None:
     """R13, R15: another process keeps SQLite's only lock, for longer than anybody's patience in the full case."""
-    with stage(tmp_path) as play:
+    with chaos_server(tmp_path) as play:
         play.start()
         play.label()
         play.until(lambda: is_at_work(play), "work")
@@ -264,7 +264,7 @@ def test_a_database_that_somebody_holds_is_waited_for(tmp_path: Path, seconds: i
             holder.execute("BEGIN IMMEDIATE")
             time.sleep(seconds)  # the time is the experiment
             holder.rollback()
-        play.settle()
+        play.wait_for_end()
         assert_sound(play, lost_calls=1)
 
 

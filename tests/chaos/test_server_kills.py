@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from app.settings import ROLES, Role
+from app.config.settings import ROLES, Role
 from tests.chaos.invariants import assert_sound
-from tests.chaos.stage import Stage, stage
-from tests.databases import DIALECTS
+from tests.chaos.server import ChaosServer, chaos_server
+from tests.support.databases import DIALECTS
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -59,12 +59,12 @@ CHAINS: dict[str, dict[Role, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_job_whose_server_dies_again_and_again_ends_as_if_it_had_not(tmp_path: Path, dialect: str) -> None:
-    with stage(tmp_path, dialect) as play:
+    with chaos_server(tmp_path, dialect) as play:
         for role, names in CHAINS[dialect].items():
             play.arm(role, *names)
         play.start()
         play.label()
-        play.settle()
+        play.wait_for_end()
         assert play.unburnt == []
         assert_sound(play)
 
@@ -73,11 +73,11 @@ def test_a_job_whose_server_dies_again_and_again_ends_as_if_it_had_not(tmp_path:
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(("role", "name"), CELLS)
 def test_killed_at_each_moment(tmp_path: Path, dialect: str, role: Role, name: str) -> None:
-    with stage(tmp_path, dialect) as play:
+    with chaos_server(tmp_path, dialect) as play:
         play.arm(role, name)
         play.start()
         play.try_to_label()
-        play.settle()
+        play.wait_for_end()
         assert play.unburnt == [], "nobody came by"
         assert_sound(play)
 
@@ -92,7 +92,7 @@ def test_killed_at_each_moment(tmp_path: Path, dialect: str, role: Role, name: s
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_killed_at_random(tmp_path: Path, dialect: str, seed: int, kills: int, jobs: int) -> None:
     chance = random.Random(f"{seed} {dialect}")
-    with stage(tmp_path, dialect) as play:
+    with chaos_server(tmp_path, dialect) as play:
         play.add_issues(jobs - 1, repositories=True)
         play.start()
         play.label_all()
@@ -101,11 +101,11 @@ def test_killed_at_random(tmp_path: Path, dialect: str, seed: int, kills: int, j
             time.sleep(chance.uniform(0.05, 3.0))
             _kill_somebody(play, chance)
             play.revive()
-        play.settle(patience=600)
+        play.wait_for_end(patience=600)
         assert_sound(play)
 
 
-def _kill_somebody(play: Stage, chance: random.Random) -> None:
+def _kill_somebody(play: ChaosServer, chance: random.Random) -> None:
     role: Role = chance.choice(ROLES)
     children = play.children()
     if role == "worker" and children and chance.random() < 0.5:

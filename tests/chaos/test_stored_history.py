@@ -9,33 +9,33 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from app.job import Job
+from app.core.job import Job
+from app.core.patch import Patch
 from app.jobs.engine import WORKFLOW_VERSION
 from app.jobs.store import JobBlobs
-from app.model.sql_ledger import calls
-from app.patch import Patch
-from app.publish.intent import OpenDraftPullRequest
-from tests.chaos.history import JOB, KEPT, Archive, silent
-from tests.chaos.stage import MENDED
+from app.llm.sql_ledger import calls
+from app.publish.effects import OpenDraftPullRequest
+from tests.chaos.server import MENDED
+from tests.chaos.stored_history import JOB, KEPT, ArchivedJob, silent
 
 RECORDED_BY = "1"
 
 
 async def test_a_job_that_an_earlier_version_began_is_ended_by_this_one(tmp_path: Path) -> None:
     history = json.loads(KEPT.read_text())
-    archive = Archive(tmp_path, silent(tmp_path / "silent.jsonl"))
+    archive = ArchivedJob(tmp_path, silent(tmp_path / "silent.jsonl"))
     assert await archive.work("plan.answer.before,baseline.before") == -9
     archive.bring_in(history)
     assert await archive.work() == 0
-    row = archive.premises.store().get(JOB)
+    row = archive.server_context.store().get(JOB)
     assert row is not None
     assert row.result is not None
     assert (row.state, row.result["verification"]["verdict"]) == ("publishing", "proved")
-    (wish,) = archive.premises.intents.of(JOB)
-    assert isinstance(wish.intent, OpenDraftPullRequest)
-    patch = Patch.model_validate_json(JobBlobs(archive.premises.engine, JOB).get(wish.intent.recipe.patch))
+    (effect,) = archive.server_context.outbox.of(JOB)
+    assert isinstance(effect.effect, OpenDraftPullRequest)
+    patch = Patch.model_validate_json(JobBlobs(archive.server_context.engine, JOB).get(effect.effect.recipe.patch))
     assert {change.path: change.content for change in patch.changes}["money.py"] == MENDED.encode()
-    with archive.premises.engine.connect() as db:
+    with archive.server_context.engine.connect() as db:
         assert db.execute(sa.select(sa.func.count()).select_from(calls)).scalar() == len(history["calls"])
     with archive.journal() as journal:
         names = [name for (name,) in journal.execute("SELECT function_name FROM operation_outputs")]
@@ -48,4 +48,4 @@ def test_the_nouns_of_then_are_read_now() -> None:
 
 
 def test_the_history_is_of_this_version() -> None:
-    assert WORKFLOW_VERSION == RECORDED_BY, "record the history anew: python -m tests.chaos.history"
+    assert WORKFLOW_VERSION == RECORDED_BY, "record the history anew: python -m tests.chaos.stored_history"

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from app.forge.base import Forge, PullRequest
-from app.forge.github.forge import open_forge
-from app.forge.local import Folder, LocalForge
-from app.gitstore import GitStore
-from app.patch import FileChange, Patch
-from app.task import Person
-from tests.fakes.github.ground import make_ground, served
-from tests.repositories import git, make_repository
+from app.core.patch import FileChange, Patch
+from app.core.task import Person
+from app.github.base import Forge, NewPullRequest
+from app.github.effects import open_forge
+from app.publish.local_forge import LocalForge, OutputFolder
+from app.repo.git_store import GitStore
+from tests.support.github.fake import make_fake_github, served
+from tests.support.repositories import git, make_repository
 
 BRANCH = "agent-fix/issue-1-totals"
 
@@ -43,8 +43,8 @@ async def local(directory: Path) -> AsyncIterator[Place]:
     store = GitStore(directory / "store.git")
     store.ensure()
     out = directory / "out"
-    forge = LocalForge(repository, store, Folder(out))
-    Folder(out).prepare()
+    forge = LocalForge(repository, store, OutputFolder(out))
+    OutputFolder(out).prepare()
     yield Place(
         forge,
         repository,
@@ -55,19 +55,21 @@ async def local(directory: Path) -> AsyncIterator[Place]:
 
 @asynccontextmanager
 async def github(directory: Path) -> AsyncIterator[Place]:
-    ground = make_ground(directory)
-    with served(ground.github) as address:
+    fake_github = make_fake_github(directory)
+    with served(fake_github.github) as address:
         store = GitStore(directory / "store.git")
-        async with ground.app(site=address) as app:
-            forge = await open_forge(app, ground.installation.id, ground.repository, store, ground.issue.number)
-            base = ground.repo.branches["main"]
-            await forge.branches.bring(base)
+        async with fake_github.app(site=address) as app:
+            forge = await open_forge(
+                app, fake_github.installation.id, fake_github.repository, store, fake_github.issue.number
+            )
+            base = fake_github.repo.branches["main"]
+            await forge.branches.fetch(base)
 
             def said() -> list[str]:
-                pulls = [f"{pull.title}\n{pull.body}" for pull in ground.repo.pulls]
-                return pulls + [ground.repo.comments[number].body for number in ground.issue.comments]
+                pulls = [f"{pull.title}\n{pull.body}" for pull in fake_github.repo.pulls]
+                return pulls + [fake_github.repo.comments[number].body for number in fake_github.issue.comments]
 
-            yield Place(forge, ground.repo.path, commit_of(store, base), said)
+            yield Place(forge, fake_github.repo.path, commit_of(store, base), said)
 
 
 FORGES: dict[str, Callable[[Path], AbstractAsyncContextManager[Place]]] = {"local": local, "github": github}
@@ -103,7 +105,7 @@ async def test_a_pull_request_and_a_comment_are_one_each_in_the_newest_words(pla
     await place.forge.ensure_branch(BRANCH, place.commit)
     urls = set()
     for text in ("first words", "last words", "last words"):
-        urls.add(await place.forge.ensure_pull_request(PullRequest(BRANCH, "main", "Fix totals", text)))
+        urls.add(await place.forge.ensure_pull_request(NewPullRequest(BRANCH, "main", "Fix totals", text)))
         urls.add(await place.forge.ensure_comment("job-1", f"status: {text}"))
     assert len(urls) == 2
     pull, comment = sorted(place.said(), key=lambda text: "status" in text)

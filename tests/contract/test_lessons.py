@@ -9,17 +9,27 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
+from app.core.lessons import (
+    LIVES,
+    MAX_LEARNED,
+    MAX_REMEMBERED,
+    Citation,
+    LessonDraft,
+    LessonKind,
+    LessonStore,
+    github_repository_key,
+    local_repository_key,
+)
 from app.jobs.lesson_tables import lessons as rows
 from app.jobs.lesson_tables import recalled_lessons
-from app.jobs.lessons import FORGOTTEN_LIVES, SqlLessons, prune_lessons
+from app.jobs.lessons import FORGOTTEN_LIVES, SqlLessonStore, prune_lessons
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobStore
-from app.lessons.base import LIVES, MOST_LEARNED, MOST_TOLD, Citation, Draft, Kind, Lessons, of_forge, of_path
-from tests.databases import DIALECTS, database
-from tests.test_job_store import job
+from tests.support.databases import DIALECTS, database
+from tests.unit.jobs.test_store import job
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-HERE, ELSEWHERE = of_forge(1), of_forge(2)
+HERE, ELSEWHERE = github_repository_key(1), github_repository_key(2)
 CITED = Citation(path="app/money.py", commit="a" * 40, digest="d" * 32)
 
 
@@ -50,20 +60,20 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def store(engine: Engine, clock: Clock) -> Lessons:
-    return SqlLessons(engine, clock, HERE)
+def store(engine: Engine, clock: Clock) -> LessonStore:
+    return SqlLessonStore(engine, clock, HERE)
 
 
-def draft(text: str, kind: Kind = "trap", **more: object) -> Draft:
+def draft(text: str, kind: LessonKind = "trap", **more: object) -> LessonDraft:
     about = {"citation": CITED, "job": "j1", "author": "agent"} if kind != "told" else {"author": "ada"}
-    return Draft.model_validate({"text": text, "kind": kind, **about, **more})
+    return LessonDraft.model_validate({"text": text, "kind": kind, **about, **more})
 
 
-def texts(store: Lessons) -> list[str]:
+def texts(store: LessonStore) -> list[str]:
     return [lesson.text for lesson in store.all()]
 
 
-def test_a_lesson_comes_back_as_it_was_learned(store: Lessons) -> None:
+def test_a_lesson_comes_back_as_it_was_learned(store: LessonStore) -> None:
     (lesson,) = store.learn([draft("Amounts are cents.")])
     assert store.all() == (lesson,)
     assert (lesson.number, lesson.text, lesson.kind, lesson.citation) == (1, "Amounts are cents.", "trap", CITED)
@@ -71,41 +81,41 @@ def test_a_lesson_comes_back_as_it_was_learned(store: Lessons) -> None:
     assert lesson.expires == NOW + timedelta(days=90)
 
 
-def test_what_people_tell_lives_longer(store: Lessons) -> None:
-    lesson = store.tell(draft("Use decimals.", "told"), "k1")
+def test_what_people_tell_lives_longer(store: LessonStore) -> None:
+    lesson = store.remember(draft("Use decimals.", "told"), "k1")
     assert lesson is not None
     assert (lesson.author, lesson.citation, lesson.expires) == ("ada", None, NOW + LIVES["told"])
     assert LIVES["told"] > LIVES["trap"]
 
 
-def test_another_repository_knows_nothing_of_it(store: Lessons, engine: Engine, clock: Clock) -> None:
-    other = SqlLessons(engine, clock, ELSEWHERE)
+def test_another_repository_knows_nothing_of_it(store: LessonStore, engine: Engine, clock: Clock) -> None:
+    other = SqlLessonStore(engine, clock, ELSEWHERE)
     (lesson,) = store.learn([draft("Amounts are cents.")])
     store.recall("j2", [lesson])
     assert other.all() == ()
     assert other.forget(lesson.number, "k") is False
-    other.retire([lesson.number])
-    assert other.recalled("j2") is None
+    other.remove_outdated([lesson.number])
+    assert other.recovered_jobs("j2") is None
     assert other.vectors("m") == {}
     assert texts(store) == ["Amounts are cents."]
     assert [each.number for each in other.learn([draft("Rates are floats.")])] == [1]
 
 
 def test_keys_of_forges_and_of_paths_never_meet() -> None:
-    assert of_forge(12) != of_path(Path("12"))
-    assert of_path(Path("/a")) != of_path(Path("/b"))
+    assert github_repository_key(12) != local_repository_key(Path("12"))
+    assert local_repository_key(Path("/a")) != local_repository_key(Path("/b"))
 
 
-def test_saying_it_twice_teaches_it_once(store: Lessons) -> None:
+def test_saying_it_twice_teaches_it_once(store: LessonStore) -> None:
     first = store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
     again = store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
     assert again == first
-    told = store.tell(draft("Use decimals.", "told"), "k1")
-    assert store.tell(draft("Use decimals.", "told"), "k1") == told
+    told = store.remember(draft("Use decimals.", "told"), "k1")
+    assert store.remember(draft("Use decimals.", "told"), "k1") == told
     assert [lesson.number for lesson in store.all()] == [1, 2, 3]
 
 
-def test_the_same_learned_again_lives_longer_and_is_no_news(store: Lessons, clock: Clock) -> None:
+def test_the_same_learned_again_lives_longer_and_is_no_news(store: LessonStore, clock: Clock) -> None:
     store.learn([draft("Amounts are cents.")])
     clock.now += timedelta(days=80)
     assert store.learn([draft("amounts are cents.", job="j2")]) == ()
@@ -114,14 +124,14 @@ def test_the_same_learned_again_lives_longer_and_is_no_news(store: Lessons, cloc
     assert lesson.expires == clock.now + timedelta(days=90)
 
 
-def test_a_topic_has_one_lesson_the_newest(store: Lessons) -> None:
+def test_a_topic_has_one_lesson_the_newest(store: LessonStore) -> None:
     (first,) = store.learn([draft("The suite passes.", "how_to_test", topic="suite")])
     (second,) = store.learn([draft("The suite fails.", "how_to_test", topic="suite", job="j2")])
     assert (second.number, second.text, second.job) == (first.number, "The suite fails.", "j2")
     assert texts(store) == ["The suite fails."]
 
 
-def test_a_forgotten_lesson_is_gone_and_not_learned_again(store: Lessons, engine: Engine, clock: Clock) -> None:
+def test_a_forgotten_lesson_is_gone_and_not_learned_again(store: LessonStore, engine: Engine, clock: Clock) -> None:
     (lesson,) = store.learn([draft("Amounts are cents.")])
     assert store.forget(lesson.number, "k1") is True
     assert store.all() == ()
@@ -132,37 +142,37 @@ def test_a_forgotten_lesson_is_gone_and_not_learned_again(store: Lessons, engine
     assert [each.number for each in store.learn([draft("Amounts are cents.", job="j3")])] == [2]
 
 
-def test_to_forget_is_answered_the_same_however_often_it_is_delivered(store: Lessons) -> None:
+def test_to_forget_is_answered_the_same_however_often_it_is_delivered(store: LessonStore) -> None:
     (lesson,) = store.learn([draft("Amounts are cents.")])
     assert [store.forget(lesson.number, key) for key in ("k1", "k1", "k2")] == [True, True, False]
     assert store.forget(99, "k3") is False
 
 
-def test_a_number_is_never_given_twice(store: Lessons) -> None:
+def test_a_number_is_never_given_twice(store: LessonStore) -> None:
     (first,) = store.learn([draft("Amounts are cents.")])
-    store.retire([first.number])
+    store.remove_outdated([first.number])
     assert store.all() == ()
     (second,) = store.learn([draft("Amounts are cents.", job="j2")])
     assert (first.number, second.number) == (1, 2)
 
 
-def test_people_may_say_again_what_they_had_forgotten(store: Lessons) -> None:
-    told = store.tell(draft("Use decimals.", "told"), "k1")
+def test_people_may_say_again_what_they_had_forgotten(store: LessonStore) -> None:
+    told = store.remember(draft("Use decimals.", "told"), "k1")
     assert told is not None
     store.forget(told.number, "k2")
-    again = store.tell(draft("Use decimals.", "told"), "k3")
+    again = store.remember(draft("Use decimals.", "told"), "k3")
     assert again is not None
     assert again.number == 2
     assert texts(store) == ["Use decimals."]
 
 
-def test_what_people_told_is_not_changed_by_a_job(store: Lessons) -> None:
-    store.tell(draft("Use decimals.", "told"), "k1")
+def test_what_people_told_is_not_changed_by_a_job(store: LessonStore) -> None:
+    store.remember(draft("Use decimals.", "told"), "k1")
     assert store.learn([draft("Use decimals.")]) == ()
     assert store.all()[0].kind == "told"
 
 
-def test_an_expired_lesson_is_told_to_nobody(store: Lessons, engine: Engine, clock: Clock) -> None:
+def test_an_expired_lesson_is_told_to_nobody(store: LessonStore, engine: Engine, clock: Clock) -> None:
     store.learn([draft("Amounts are cents.")])
     store.recall("j1", store.all())
     clock.now += timedelta(days=90)
@@ -175,14 +185,14 @@ def test_an_expired_lesson_is_told_to_nobody(store: Lessons, engine: Engine, clo
         assert db.execute(sa.select(sa.func.count()).select_from(recalled_lessons)).scalar() == 0
 
 
-def test_a_full_house_drops_what_is_used_least(store: Lessons) -> None:
-    for number in range(MOST_LEARNED):
+def test_a_full_house_drops_what_is_used_least(store: LessonStore) -> None:
+    for number in range(MAX_LEARNED):
         store.learn([draft(f"Fact number {number}.", job=f"j{number}")])
     store.recall("r1", store.all()[5:])
-    store.tell(draft("Use decimals.", "told"), "k1")
+    store.remember(draft("Use decimals.", "told"), "k1")
     (new,) = store.learn([draft("The newest.", job="new")])
     there = store.all()
-    assert len(there) == MOST_LEARNED + 1, "what people told does not count"
+    assert len(there) == MAX_LEARNED + 1, "what people told does not count"
     assert "Fact number 0." not in texts(store)
     assert {"The newest.", "Use decimals.", "Fact number 1."} <= set(texts(store))
     store.recall("r2", there)
@@ -191,27 +201,27 @@ def test_a_full_house_drops_what_is_used_least(store: Lessons) -> None:
     assert new.number in {lesson.number for lesson in store.all()}
 
 
-def test_people_are_told_when_there_is_no_room(store: Lessons) -> None:
-    for number in range(MOST_TOLD):
-        assert store.tell(draft(f"Rule {number}.", "told"), f"k{number}") is not None
-    assert store.tell(draft("One too many.", "told"), "k-more") is None
-    assert store.tell(draft("Rule 3.", "told"), "k-again") is not None, "what is there is no more"
+def test_people_are_told_when_there_is_no_room(store: LessonStore) -> None:
+    for number in range(MAX_REMEMBERED):
+        assert store.remember(draft(f"Rule {number}.", "told"), f"k{number}") is not None
+    assert store.remember(draft("One too many.", "told"), "k-more") is None
+    assert store.remember(draft("Rule 3.", "told"), "k-again") is not None, "what is there is no more"
     store.forget(1, "k-forget")
-    assert store.tell(draft("One too many.", "told"), "k-more") is not None
+    assert store.remember(draft("One too many.", "told"), "k-more") is not None
 
 
-def test_what_a_job_is_shown_is_written_down_once(store: Lessons) -> None:
+def test_what_a_job_is_shown_is_written_down_once(store: LessonStore) -> None:
     first, second = store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
-    assert store.recalled("j9") is None
+    assert store.recovered_jobs("j9") is None
     assert store.recall("j9", [first]) == (first,)
     assert store.recall("j9", [second]) == (first,), "whoever comes later is shown the same"
     store.forget(first.number, "k")
-    assert store.recalled("j9") == (first,), "its prompt does not change under it"
+    assert store.recovered_jobs("j9") == (first,), "its prompt does not change under it"
     assert store.recall("j10", []) == ()
-    assert store.recalled("j10") == ()
+    assert store.recovered_jobs("j10") == ()
 
 
-def test_uses_are_counted_once_a_job(store: Lessons) -> None:
+def test_uses_are_counted_once_a_job(store: LessonStore) -> None:
     (lesson,) = store.learn([draft("Amounts are cents.")])
     store.recall("j8", [lesson])
     store.recall("j8", [lesson])
@@ -223,34 +233,34 @@ def test_who_lost_the_job_teaches_nothing(engine: Engine, clock: Clock) -> None:
     jobs = JobStore(engine, clock)
     jobs.create(job("j1"), "k")
     jobs.acquire("j1")
-    before, now = (SqlLessons(engine, clock, HERE, fence=epoch) for epoch in (0, 1))
+    before, now = (SqlLessonStore(engine, clock, HERE, fence=epoch) for epoch in (0, 1))
     assert before.learn([draft("Amounts are dollars.")]) == ()
     assert [lesson.text for lesson in now.learn([draft("Amounts are cents.")])] == ["Amounts are cents."]
 
 
-def test_what_a_job_taught_can_be_dropped(store: Lessons) -> None:
+def test_what_a_job_taught_can_be_dropped(store: LessonStore) -> None:
     store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
     store.learn([draft("Dates are in UTC.", job="j2")])
-    store.tell(draft("Use decimals.", "told"), "k1")
-    assert store.teachers() == ("j1", "j2")
-    assert [store.unlearn("j1"), store.unlearn("j1"), store.unlearn("")] == [2, 0, 0]
+    store.remember(draft("Use decimals.", "told"), "k1")
+    assert store.source_jobs() == ("j1", "j2")
+    assert [store.forget_job("j1"), store.forget_job("j1"), store.forget_job("")] == [2, 0, 0]
     assert texts(store) == ["Dates are in UTC.", "Use decimals."]
     assert store.learn([draft("Amounts are cents.", job="j3")]) != (), "it is dropped, not forgotten"
 
 
 def test_vectors_go_with_their_text(engine: Engine, clock: Clock) -> None:
-    store = SqlLessons(engine, clock, HERE)
+    store = SqlLessonStore(engine, clock, HERE)
     (lesson,) = store.learn([draft("The suite passes.", "how_to_test", topic="suite")])
-    store.keep_vectors("m", {lesson.number: b"\0\1\2\3"})
+    store.store_vectors("m", {lesson.number: b"\0\1\2\3"})
     assert store.vectors("m") == {lesson.number: b"\0\1\2\3"}
     assert store.vectors("another") == {}
     store.learn([draft("The suite fails.", "how_to_test", topic="suite", job="j2")])
     assert store.vectors("m") == {}
 
 
-def test_many_at_once_get_numbers_of_their_own(store: Lessons, engine: Engine, clock: Clock) -> None:
+def test_many_at_once_get_numbers_of_their_own(store: LessonStore, engine: Engine, clock: Clock) -> None:
     def teach(number: int) -> Callable[[], object]:
-        own = SqlLessons(engine, clock, HERE)
+        own = SqlLessonStore(engine, clock, HERE)
         return lambda: own.learn([draft(f"Fact number {number}.", job=f"j{number}"), draft("Seen by all.", job="x")])
 
     threads = [threading.Thread(target=teach(number)) for number in range(8)]

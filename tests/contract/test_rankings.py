@@ -13,11 +13,11 @@ from zlib import crc32
 
 import pytest
 
-from app.errors import AgentFixError, ExitCode
-from app.lessons.base import Lesson, Ranking
-from app.lessons.chroma import Chroma, check_installed
-from app.lessons.embedded import Embedded, cosine, packed, unpacked
-from app.lessons.full_text import FullText
+from app.core.errors import AgentFixError, ExitCode
+from app.core.lessons import Lesson, LessonRanking
+from app.pipeline.lessons.chroma_ranking import ChromaRanking, check_installed
+from app.pipeline.lessons.embedding_ranking import EmbeddingRanking, cosine, packed, unpacked
+from app.pipeline.lessons.full_text_ranking import FullTextRanking
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SPACE = 256
@@ -65,11 +65,11 @@ class Shelf:
     def vectors(self, model: str) -> dict[int, bytes]:
         return dict(self.kept.get(model, {}))
 
-    def keep_vectors(self, model: str, found: Any) -> None:
+    def store_vectors(self, model: str, found: Any) -> None:
         self.kept.setdefault(model, {}).update(found)
 
 
-def chroma(place: Path, repository: str = "r1") -> Chroma:
+def chroma(place: Path, repository: str = "r1") -> ChromaRanking:
     """With an embedding of our own: Chroma's fetches a model when it is first used."""
     base: Any = import_module("chromadb").EmbeddingFunction
     numpy: Any = import_module("numpy")
@@ -92,7 +92,7 @@ def chroma(place: Path, repository: str = "r1") -> Chroma:
         def build_from_config(config: dict[str, Any]) -> "Own":
             return Own()
 
-    return Chroma(place, repository, FullText(), embedding=Own)
+    return ChromaRanking(place, repository, FullTextRanking(), embedding=Own)
 
 
 needs_chroma = pytest.mark.skipif(not CHROMA, reason="NOT TESTED: the extra agent-fix[chroma] is not installed")
@@ -106,11 +106,11 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture(params=["full text", "without FTS5", "embedding", pytest.param("chroma", marks=needs_chroma)])
-def ranking(request: pytest.FixtureRequest, place: Path) -> Ranking:
-    makers: dict[str, Callable[[], Ranking]] = {
-        "full text": FullText,
-        "without FTS5": lambda: FullText("no_such_module"),
-        "embedding": lambda: Embedded("m", Words(), Shelf(), FullText()),
+def ranking(request: pytest.FixtureRequest, place: Path) -> LessonRanking:
+    makers: dict[str, Callable[[], LessonRanking]] = {
+        "full text": FullTextRanking,
+        "without FTS5": lambda: FullTextRanking("no_such_module"),
+        "embedding": lambda: EmbeddingRanking("m", Words(), Shelf(), FullTextRanking()),
         "chroma": lambda: chroma(place),
     }
     return makers[request.param]()
@@ -124,14 +124,14 @@ def ranking(request: pytest.FixtureRequest, place: Path) -> Ranking:
         ("The importer reads blank lines", IMPORT),
     ],
 )
-async def test_what_is_like_the_question_comes_first(ranking: Ranking, question: str, first: Lesson) -> None:
+async def test_what_is_like_the_question_comes_first(ranking: LessonRanking, question: str, first: Lesson) -> None:
     found = await ranking.rank(ALL, question)
     assert found[0] == first
     assert len(set(found)) == len(found)
     assert set(found) <= set(ALL)
 
 
-async def test_nothing_comes_of_nothing(ranking: Ranking) -> None:
+async def test_nothing_comes_of_nothing(ranking: LessonRanking) -> None:
     assert await ranking.rank((), "money") == ()
     assert await ranking.rank(ALL, "") == ()
     assert await ranking.rank(ALL, " \n") == ()
@@ -147,17 +147,17 @@ async def test_nothing_comes_of_nothing(ranking: Ranking) -> None:
         "money \0 \ud800",
     ],
 )
-async def test_a_question_is_no_syntax(ranking: Ranking, question: str) -> None:
+async def test_a_question_is_no_syntax(ranking: LessonRanking, question: str) -> None:
     found = await ranking.rank(ALL, question.encode("utf-8", "replace").decode())
     assert set(found) <= set(ALL)
 
 
-async def test_a_very_long_question_is_asked_all_the_same(ranking: Ranking) -> None:
+async def test_a_very_long_question_is_asked_all_the_same(ranking: LessonRanking) -> None:
     found = await ranking.rank(ALL, "Amounts of money in cents\n" + "lorem ipsum dolor " * 50_000)
     assert found[:1] in {(CENTS,), ()}, "in so much text there may be too little likeness left"
 
 
-async def test_the_same_question_has_the_same_answer(ranking: Ranking) -> None:
+async def test_the_same_question_has_the_same_answer(ranking: LessonRanking) -> None:
     many = [lesson(number, f"Fact number {number} of money and dates.") for number in range(1, 60)]
     assert await ranking.rank(many, "money, dates") == await ranking.rank(many, "money, dates")
 
@@ -166,22 +166,22 @@ async def test_the_same_question_has_the_same_answer(ranking: Ranking) -> None:
 
 
 async def test_full_text_knows_names_in_their_parts() -> None:
-    assert await FullText().rank(ALL, "TypeError in readCsv") == (IMPORT,)
-    assert await FullText().rank(ALL, "the and of are in") == ()
+    assert await FullTextRanking().rank(ALL, "TypeError in readCsv") == (IMPORT,)
+    assert await FullTextRanking().rank(ALL, "the and of are in") == ()
 
 
 async def test_full_text_looks_at_paths_too() -> None:
-    from app.lessons.base import Citation
+    from app.core.lessons import Citation
 
     cited = CENTS.model_copy(
         update={"citation": Citation(path="shop/checkout.py", commit="a", digest="d"), "number": 9}
     )
-    assert await FullText().rank([*ALL, cited], "checkout fails") == (cited,)
+    assert await FullTextRanking().rank([*ALL, cited], "checkout fails") == (cited,)
 
 
 async def test_a_text_is_embedded_once() -> None:
     words, shelf = Words(), Shelf()
-    ranking = Embedded("m", words, shelf, FullText())
+    ranking = EmbeddingRanking("m", words, shelf, FullTextRanking())
     await ranking.rank(ALL, "money")
     await ranking.rank([*ALL, lesson(4, "Prices have taxes.")], "money")
     assert words.asked == ["money", *(each.text for each in ALL), "money", "Prices have taxes."]
@@ -191,7 +191,7 @@ async def test_a_text_is_embedded_once() -> None:
 async def test_where_the_model_is_down_words_do(caplog: pytest.LogCaptureFixture) -> None:
     words = Words()
     words.broken = True
-    assert (await Embedded("m", words, Shelf(), FullText()).rank(ALL, "importer"))[0] == IMPORT
+    assert (await EmbeddingRanking("m", words, Shelf(), FullTextRanking()).rank(ALL, "importer"))[0] == IMPORT
     assert "by their words: The model is down." in caplog.text
 
 
@@ -205,7 +205,7 @@ def test_what_cannot_be_compared_is_not_alike() -> None:
 async def test_where_chroma_fails_words_do(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Not installed, or its directory is a file: both are its own errors."""
     (place / "file").write_text("")
-    assert (await Chroma(place / "file", "r1", FullText()).rank(ALL, "importer"))[0] == IMPORT
+    assert (await ChromaRanking(place / "file", "r1", FullTextRanking()).rank(ALL, "importer"))[0] == IMPORT
     assert "Chroma failed" in caplog.text
 
 

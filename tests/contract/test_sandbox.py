@@ -14,17 +14,27 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import SandboxError, SetupError
-from app.sandbox.base import ENV, FILLED, HOME, WORKSPACE, Limits, Sandbox, SandboxProvider, Setup, Spec
-from app.sandbox.bubblewrap import BubblewrapProvider
+from app.core.errors import SandboxError, SetupError
+from app.sandbox.base import (
+    ENV,
+    FILLED,
+    HOME,
+    WORKSPACE,
+    Sandbox,
+    SandboxLimits,
+    SandboxProvider,
+    SandboxSpec,
+    SetupPlan,
+)
+from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.sandbox.changes import baseline, export
 from app.sandbox.e2b.provider import E2BProvider
 from app.sandbox.unsandboxed import UnsandboxedProvider
-from tests.containers.engines import provided, shared
-from tests.e2b.server import local_e2b
-from tests.fakes.memory_tree import MemoryTree
-from tests.fakes.sandboxes import filler, opened, shell
-from tests.sandbox_runtime import at_srt
+from tests.support.containers.engines import provided, shared
+from tests.support.e2b.server import local_e2b
+from tests.support.memory_tree import MemoryTree
+from tests.support.sandbox_runtime import at_srt
+from tests.support.sandboxes import filler, opened, shell
 
 
 @contextmanager
@@ -46,8 +56,8 @@ PROVIDERS: dict[str, Callable[[Path], AbstractContextManager[SandboxProvider]]] 
     "none": lambda directory: nullcontext(UnsandboxedProvider(directory / "jobs")),
 }
 FILES = {"README.md": b"hello\n", "src/a.py": b"a = 1\n"}
-SMALL = Limits(output=4096)
-LARGE = Limits(output=1_000_000)
+SMALL = SandboxLimits(output=4096)
+LARGE = SandboxLimits(output=1_000_000)
 START_SECONDS = {"srt": 4.0}
 """In which a command has begun, also where all processors are busy."""
 
@@ -68,7 +78,7 @@ def provider(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sandbox
 
 @pytest.fixture
 async def sandbox(provider: SandboxProvider) -> AsyncIterator[Sandbox]:
-    spec = Spec("job-1", filler(FILES), limits=SMALL)
+    spec = SandboxSpec("job-1", filler(FILES), limits=SMALL)
     if provider.name in {"docker", "podman"}:
         yield await shared(provider.name, spec)
         return
@@ -89,17 +99,17 @@ class TestOpening:
             calls.append(directory)
             filler(FILES)(directory)
 
-        first = await provider.open(Spec("again", fill))
+        first = await provider.open(SandboxSpec("again", fill))
         await shell(first, f"echo changed > README.md; echo t > /tmp/t; echo h > {HOME}/h")
         await first.close()
-        async with opened(provider, Spec("again", fill)) as second:
+        async with opened(provider, SandboxSpec("again", fill)) as second:
             assert await shell(second, f"cat README.md /tmp/t {HOME}/h") == "changed\nt\nh\n"
         assert len(calls) == 1
 
     async def test_two_keys_do_not_see_each_other(self, provider: SandboxProvider) -> None:
         async with (
-            opened(provider, Spec("one", filler(FILES))) as one,
-            opened(provider, Spec("two", filler(FILES))) as two,
+            opened(provider, SandboxSpec("one", filler(FILES))) as one,
+            opened(provider, SandboxSpec("two", filler(FILES))) as two,
         ):
             await shell(one, "echo changed > README.md; echo x > /tmp/x")
             assert await shell(two, "cat README.md; ls /tmp") == "hello\n"
@@ -110,18 +120,18 @@ class TestOpening:
             raise KeyError("the disk fell out")
 
         with pytest.raises(KeyError):
-            await provider.open(Spec("retried", interrupted))
-        async with opened(provider, Spec("retried", filler(FILES))) as sandbox:
+            await provider.open(SandboxSpec("retried", interrupted))
+        async with opened(provider, SandboxSpec("retried", filler(FILES))) as sandbox:
             assert await shell(sandbox, "ls") == "README.md\nsrc\n"
 
     async def test_after_destroy_the_key_is_new(self, provider: SandboxProvider, tmp_path: Path) -> None:
-        first = await provider.open(Spec("gone", filler(FILES)))
+        first = await provider.open(SandboxSpec("gone", filler(FILES)))
         await shell(first, "echo changed > README.md; mkdir -p closed/inner; echo x > closed/inner/x; chmod 0 closed")
         await first.destroy()
         await first.destroy()
         assert not (tmp_path / "jobs" / "gone").exists()
         assert [path.name for path in (tmp_path / "jobs").iterdir()] == []
-        async with opened(provider, Spec("gone", filler(FILES))) as second:
+        async with opened(provider, SandboxSpec("gone", filler(FILES))) as second:
             assert await shell(second, "cat README.md; ls") == "hello\nREADME.md\nsrc\n"
 
     async def test_the_listing_names_every_file(self, sandbox: Sandbox) -> None:
@@ -131,7 +141,7 @@ class TestOpening:
     @pytest.mark.parametrize("key", ["", "../up", "a/b", ".hidden", "-x", "x" * 200, "new\nline"])
     async def test_a_key_is_a_plain_name(self, provider: SandboxProvider, key: str) -> None:
         with pytest.raises(SandboxError, match="key"):
-            await provider.open(Spec(key, filler(FILES)))
+            await provider.open(SandboxSpec(key, filler(FILES)))
 
 
 class TestCommands:
@@ -289,7 +299,7 @@ MAKE_ODD = 'for name; do printf %s "$name" > "./$name.made"; cat "./$name.made";
 class TestFiles:
     async def test_odd_names_arrive_and_are_made(self, provider: SandboxProvider) -> None:
         contents = {name: os.fsencode(name) * 3 for name in ODD}
-        async with opened(provider, Spec("odd", filler(contents), limits=LARGE)) as sandbox:
+        async with opened(provider, SandboxSpec("odd", filler(contents), limits=LARGE)) as sandbox:
             done = await sandbox.exec(["/bin/bash", "-c", READ_ODD])
             assert _by_name(done.output) == {os.fsencode(name): _digest(text) for name, text in contents.items()}
             names = [name[:200] for name in ODD if "\udce9" not in name]
@@ -301,7 +311,7 @@ class TestFiles:
     async def test_many_files_arrive_and_one_change_is_found(self, provider: SandboxProvider, count: int) -> None:
         files = {f"{number % 97}/{number}.txt": b"%d\n" % number for number in range(count)}
         base = baseline(MemoryTree(files))
-        async with opened(provider, Spec("many", filler(files), limits=LARGE)) as sandbox:
+        async with opened(provider, SandboxSpec("many", filler(files), limits=LARGE)) as sandbox:
             assert await shell(sandbox, "find . -type f | wc -l; cat 7/7.txt", timeout=120) == f"{count}\n7\n"
             await shell(sandbox, "echo x >> 7/7.txt; rm 8/8.txt; echo new > new")
             patch = await export(sandbox, base)
@@ -311,7 +321,7 @@ class TestFiles:
     @pytest.mark.parametrize("megabytes", [5, pytest.param(50, marks=pytest.mark.full)])
     async def test_a_large_file_goes_in_and_comes_out(self, provider: SandboxProvider, megabytes: int) -> None:
         content = os.urandom(1_000_000) * megabytes
-        async with opened(provider, Spec("large", filler({"large": content}), limits=LARGE)) as sandbox:
+        async with opened(provider, SandboxSpec("large", filler({"large": content}), limits=LARGE)) as sandbox:
             assert (await shell(sandbox, "sha256sum large")).split()[0] == _digest(content)
             seen = hashlib.sha256()
             done = await sandbox.exec(["/bin/cat", "large"], timeout=300, on_output=seen.update)
@@ -322,7 +332,7 @@ class TestFiles:
 
 class TestLosing:
     async def test_what_vanishes_in_the_middle_is_never_an_empty_result(self, provider: SandboxProvider) -> None:
-        sandbox = await provider.open(Spec("lost", filler(FILES)))
+        sandbox = await provider.open(SandboxSpec("lost", filler(FILES)))
         before, begun = _descendants(), asyncio.Event()
         running = asyncio.create_task(
             sandbox.exec(["/bin/sh", "-c", "echo begun; exec sleep 300"], timeout=300, on_output=lambda _: begun.set())
@@ -339,33 +349,33 @@ class TestLosing:
             assert not done.ok
             assert done.output.startswith(b"begun\n")  # srt's own shell may say there that something was killed
         await sandbox.close()
-        async with opened(provider, Spec("lost", filler(FILES))) as again:
+        async with opened(provider, SandboxSpec("lost", filler(FILES))) as again:
             assert await shell(again, "cat README.md src/a.py") == "hello\na = 1\n"
 
 
 class TestSetup:
     async def test_its_result_is_there_and_first_on_the_path(self, provider: SandboxProvider) -> None:
         script = f"mkdir -p {ENV}/bin && printf '#!/bin/sh\\necho made\\n' > {ENV}/bin/tool && chmod +x {ENV}/bin/tool"
-        setup = Setup((script, "mkdir modules && cp README.md modules/m"), key="k", directories=("modules",))
-        async with opened(provider, Spec("set-up", filler(FILES), setup)) as sandbox:
+        setup = SetupPlan((script, "mkdir modules && cp README.md modules/m"), key="k", directories=("modules",))
+        async with opened(provider, SandboxSpec("set-up", filler(FILES), setup)) as sandbox:
             assert await shell(sandbox, "tool; cat modules/m") == "made\nhello\n"
 
     async def test_its_variables_hold_in_every_command(self, provider: SandboxProvider) -> None:
-        setup = Setup((f"echo $WHERE > {ENV}/where",), key="v", environment=(("WHERE", f"{ENV}/x"),))
-        async with opened(provider, Spec("variables", filler(FILES), setup)) as sandbox:
+        setup = SetupPlan((f"echo $WHERE > {ENV}/where",), key="v", environment=(("WHERE", f"{ENV}/x"),))
+        async with opened(provider, SandboxSpec("variables", filler(FILES), setup)) as sandbox:
             assert await shell(sandbox, f'[ "$WHERE" = "$(cat {ENV}/where)" ] && echo same') == "same\n"
 
     async def test_a_failure_says_command_code_and_output(self, provider: SandboxProvider) -> None:
-        setup = Setup(("echo working", "echo broken pipe dream; exit 9"), key="f")
+        setup = SetupPlan(("echo working", "echo broken pipe dream; exit 9"), key="f")
         said = bytearray()
         with pytest.raises(SetupError, match="exit code 9") as caught:
-            await provider.open(Spec("fails", filler(FILES), setup), on_output=said.extend)
+            await provider.open(SandboxSpec("fails", filler(FILES), setup), on_output=said.extend)
         assert "broken pipe dream" in caught.value.message
         assert b"working" in said
 
     async def test_package_clients_know_that_they_are_offline_afterwards(self, provider: SandboxProvider) -> None:
-        setup = Setup((f'echo "[$PIP_NO_INDEX]" > {ENV}/during',), key="o")
-        async with opened(provider, Spec("offline", filler(FILES), setup)) as sandbox:
+        setup = SetupPlan((f'echo "[$PIP_NO_INDEX]" > {ENV}/during',), key="o")
+        async with opened(provider, SandboxSpec("offline", filler(FILES), setup)) as sandbox:
             assert await shell(sandbox, f'cat {ENV}/during; echo "[$PIP_NO_INDEX]"') == "[]\n[1]\n"
 
 

@@ -1,1 +1,1 @@
-"""Sandboxes in containers of Docker or Podman, over the engine's own command line."""
+"""Sandboxes in containers of Docker or Podman."""

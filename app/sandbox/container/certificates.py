@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from app.sandbox.inside.base import Machine
+from app.sandbox.machine.base import Machine
 
 LARGEST = 4 * 1024**2
 PLACE = "/run/agent-fix-files"
@@ -24,7 +24,7 @@ CERTIFICATES = frozenset({*TRUSTING, "SSL_CERT_DIR", "npm_config_cafile"})
 """Variables that name a file of this machine, which is nothing to a command after the set-up."""
 
 
-async def taken_along(
+async def copy_certificates(
     machine: Machine, environment: Mapping[str, str], system: Sequence[Path] = SYSTEM
 ) -> dict[str, str]:
     """The variables of a set-up, with copies of the files that name certificates; the system's where none is named."""

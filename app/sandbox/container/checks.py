@@ -5,13 +5,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from app.errors import SandboxError
-from app.sandbox.base import Check
-from app.sandbox.container.engine import INSTALL, OLDEST, START, Engine
-from app.sandbox.container.image import ask_image, find_image, lacking, missing
-from app.sandbox.probe import Ground, Launch
+from app.core.errors import SandboxError
+from app.sandbox.base import DoctorCheck
+from app.sandbox.container.engine import INSTALL, OLDEST, START, ContainerEngine
+from app.sandbox.container.image import ask_image, find_image, missing, missing_tools
+from app.sandbox.probe import Launch, ProbeContext
 from app.sandbox.probe import checks as attacks
-from app.sandbox.setup import WORK_ENVIRONMENT
+from app.sandbox.setup.plan import WORK_ENVIRONMENT
 
 SOCKETS = (
     *("/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock", "/var/run/podman/podman.sock"),
@@ -29,33 +29,33 @@ REPAIRS: Mapping[str, str] = {
 }
 
 
-async def checks(engine: Engine, image: str, launch: Launch) -> tuple[Check, ...]:
+async def checks(engine: ContainerEngine, image: str, launch: Launch) -> tuple[DoctorCheck, ...]:
     """A container is made for it, and removed. The first part that lacks ends it: nothing after it could hold."""
-    found: list[Check] = []
+    found: list[DoctorCheck] = []
     for part in (_engine, _image):
         try:
             found += await part(engine, image)
         except SandboxError as error:
             repair = error.hint or START[engine.name]
-            return (*found, Check(part.__name__.strip("_"), ok=False, detail=error.message, repair=repair))
+            return (*found, DoctorCheck(part.__name__.strip("_"), ok=False, detail=error.message, repair=repair))
         if not all(check.ok for check in found):
             return tuple(found)
     told = await ask_image(engine, image)
     python = next(word.partition(":")[2] for word in told if word.startswith("interpreter:"))
     home = engine.environment.get("HOME", "")
     private = (*((f"{home}/.ssh", f"{home}/.config") if home else ()), *SOCKETS)
-    ground = Ground(python, private, frozenset(dict(WORK_ENVIRONMENT)) | await _set_by(engine, image))
-    proofs = await attacks(launch, ground)
+    context = ProbeContext(python, private, frozenset(dict(WORK_ENVIRONMENT)) | await _set_by(engine, image))
+    proofs = await attacks(launch, context)
     return (*found, *(_with_repair(proof) for proof in proofs))
 
 
-async def _engine(engine: Engine, _: str) -> list[Check]:
+async def _engine(engine: ContainerEngine, _: str) -> list[DoctorCheck]:
     version = await engine.version()
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
     oldest = OLDEST[engine.name]
-    told = await engine.ask("info", "--format", "json" if engine.name == "podman" else "{{json .}}", doing="asking it")
+    told = await engine.run("info", "--format", "json" if engine.name == "podman" else "{{json .}}", doing="asking it")
     return [
-        Check(
+        DoctorCheck(
             "engine",
             ok=numbers >= oldest,
             detail=f"{engine.title} {version}{_whose(json.loads(told))}",
@@ -73,11 +73,11 @@ def _whose(told: Mapping[str, object]) -> str:
     return ", rootless" if rootless else ", as root: a rootless engine would be one more wall"
 
 
-async def _image(engine: Engine, image: str) -> list[Check]:
+async def _image(engine: ContainerEngine, image: str) -> list[DoctorCheck]:
     await find_image(engine, image)
-    lacks = lacking(await ask_image(engine, image))
+    lacks = missing_tools(await ask_image(engine, image))
     return [
-        Check(
+        DoctorCheck(
             "image",
             ok=not lacks,
             detail=f"{image} lacks {', '.join(lacks)}" if lacks else image,
@@ -86,11 +86,11 @@ async def _image(engine: Engine, image: str) -> list[Check]:
     ]
 
 
-async def _set_by(engine: Engine, image: str) -> frozenset[str]:
+async def _set_by(engine: ContainerEngine, image: str) -> frozenset[str]:
     return frozenset(name for name, _ in (await find_image(engine, image)).environment)
 
 
-def _with_repair(proof: Check) -> Check:
+def _with_repair(proof: DoctorCheck) -> DoctorCheck:
     if proof.ok or proof.name == "start":
         return proof
     return replace(proof, repair=REPAIRS.get(proof.name, REPAIRS[""]))

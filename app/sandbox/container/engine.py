@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.errors import SandboxError
-from app.sandbox.inside.execution import AGAIN
+from app.core.errors import SandboxError
+from app.sandbox.machine.execution import AGAIN
 
 logger = logging.getLogger(__name__)
 SECONDS = 60.0
@@ -39,11 +39,11 @@ REMOVE: Mapping[str, tuple[str, ...]] = {
 _MISSING = ("no such", "not found", "no container with", "image not known", "unable to find image")
 
 
-class AbsentError(SandboxError):
+class MissingContainerError(SandboxError):
     """The container or image that was asked for does not exist."""
 
 
-class Client(NamedTuple):
+class EngineClient(NamedTuple):
     """A process of the command line under way, and its streams."""
 
     process: asyncio.subprocess.Process
@@ -53,7 +53,7 @@ class Client(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class ContainerEngine:
     """`environment` is this machine's: the command line finds its contexts and sockets by it. `place` is the
     directory that it is started in, where it exists: Podman's monitor leaves a file there when memory was short."""
 
@@ -74,7 +74,7 @@ class Engine:
             raise SandboxError(f"{self.title} is not installed: there is no `{self.name}`.", hint=INSTALL[self.name])
         return found
 
-    async def start_client(self, *arguments: str) -> Client:
+    async def start_client(self, *arguments: str) -> EngineClient:
         process = await asyncio.create_subprocess_exec(
             self.program,
             *arguments,
@@ -88,9 +88,9 @@ class Engine:
         )
         if process.stdin is None or process.stdout is None or process.stderr is None:
             raise SandboxError(f"{self.title} was started without its streams.")
-        return Client(process, process.stdin, process.stdout, process.stderr)
+        return EngineClient(process, process.stdin, process.stdout, process.stderr)
 
-    async def ask(self, *arguments: str, doing: str, seconds: float = 0.0) -> str:
+    async def run(self, *arguments: str, doing: str, seconds: float = 0.0) -> str:
         """What it prints. SandboxError where it fails, AbsentError where what it is asked about is not there."""
         process = (await self.start_client(*arguments)).process
         limit = seconds or self.seconds
@@ -100,7 +100,7 @@ class Engine:
         except TimeoutError as error:
             raise SandboxError(f"{self.title} did not answer within {limit:.0f} s ({doing}).", hint=AGAIN) from error
         finally:
-            await put_down(process)
+            await stop_client(process)
         if process.returncode:
             raise self.failure(doing, err.decode(errors="replace"))
         return out.decode(errors="replace").strip()
@@ -113,12 +113,12 @@ class Engine:
             return SandboxError(f"{self.title} refuses this user ({doing}): {told}", hint=START[self.name])
         if "cannot connect" in low or "is the docker daemon running" in low or "unable to connect to podman" in low:
             return SandboxError(f"{self.title} is not reachable ({doing}): {told}", hint=START[self.name])
-        kind = AbsentError if any(words in low for words in _MISSING) else SandboxError
+        kind = MissingContainerError if any(words in low for words in _MISSING) else SandboxError
         return kind(f"{self.title} failed ({doing}): {told}", hint=AGAIN)
 
     async def version(self) -> str:
         """Of the engine itself. SandboxError where it cannot be reached."""
-        told = json.loads(await self.ask("version", "--format", "json", doing="asking for its version"))
+        told = json.loads(await self.run("version", "--format", "json", doing="asking for its version"))
         for part in ("Server", "Client"):  # Podman on the same machine is no server
             version = (told.get(part) or {}).get("Version")
             if version:
@@ -128,30 +128,30 @@ class Engine:
     async def container(self, name: str) -> Mapping[str, Any] | None:
         """All that the engine says of it; None where there is none."""
         try:
-            told = await self.ask("container", "inspect", name, doing="looking for a sandbox")
-        except AbsentError:
+            told = await self.run("container", "inspect", name, doing="looking for a sandbox")
+        except MissingContainerError:
             return None
         found: Mapping[str, Any] = json.loads(told)[0]
         return found
 
     async def image(self, name: str) -> Mapping[str, Any] | None:
         try:
-            told = await self.ask("image", "inspect", name, doing="looking for an image")
-        except AbsentError:
+            told = await self.run("image", "inspect", name, doing="looking for an image")
+        except MissingContainerError:
             return None
         found: Mapping[str, Any] = json.loads(told)[0]
         return found
 
     async def create(self, arguments: Sequence[str]) -> None:
-        await self.ask("create", *arguments, doing="making a sandbox")
+        await self.run("create", *arguments, doing="making a sandbox")
 
     async def start(self, name: str) -> None:
-        await self.ask("start", name, doing="starting a sandbox")
+        await self.run("start", name, doing="starting a sandbox")
 
     async def stop(self, name: str) -> None:
         """Everything in it ends at once. Safe to say twice, and of one that is gone."""
         try:
-            await self.ask("kill", "--signal", "KILL", name, doing="ending a sandbox")
+            await self.run("kill", "--signal", "KILL", name, doing="ending a sandbox")
         except SandboxError:
             told = await self.container(name)
             if told is not None and told["State"].get("Running"):
@@ -159,35 +159,35 @@ class Engine:
 
     async def remove(self, name: str) -> None:
         """With what it executes and its volumes. Safe to say twice."""
-        with suppress(AbsentError):
-            await self.ask(*REMOVE[self.name], name, doing="removing a sandbox")
+        with suppress(MissingContainerError):
+            await self.run(*REMOVE[self.name], name, doing="removing a sandbox")
 
     async def commit(self, name: str, image: str, changes: Sequence[str]) -> None:
         """Keep its files as an image."""
         words = [word for change in changes for word in ("--change", change)]
-        await self.ask("commit", *words, name, image, doing="keeping the set-up", seconds=COMMIT_SECONDS)
+        await self.run("commit", *words, name, image, doing="keeping the set-up", seconds=COMMIT_SECONDS)
 
     async def remove_image(self, name: str) -> None:
-        with suppress(AbsentError):
-            await self.ask("rmi", name, doing="removing a kept set-up")
+        with suppress(MissingContainerError):
+            await self.run("rmi", name, doing="removing a kept set-up")
 
     async def containers(self, label: str) -> list[str]:
         """Names of those with the label, running or not."""
-        told = await self.ask(
+        told = await self.run(
             "ps", "--all", "--filter", f"label={label}", "--format", "{{.Names}}", doing="looking for sandboxes"
         )
         return told.split()
 
     async def images(self, label: str) -> list[str]:
         """REPOSITORY:TAG of those with the label."""
-        told = await self.ask(
+        told = await self.run(
             *("images", "--filter", f"label={label}", "--format", "{{.Repository}}:{{.Tag}}"),
             doing="looking for kept set-ups",
         )
         return told.split()
 
 
-async def put_down(process: asyncio.subprocess.Process) -> None:
+async def stop_client(process: asyncio.subprocess.Process) -> None:
     """The client of the command line, where it has not ended."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
@@ -195,7 +195,7 @@ async def put_down(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-async def discard(engine: Engine, name: str) -> None:
+async def discard(engine: ContainerEngine, name: str) -> None:
     """Remove it because of an error that is to be told, or because it has done its work."""
     try:
         await engine.remove(name)

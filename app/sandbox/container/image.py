@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.errors import SandboxError
-from app.sandbox.base import ENV, HOME, Limits
-from app.sandbox.container.engine import Engine, discard
-from app.sandbox.container.profile import Wanted
-from app.sandbox.profile import SYSTEM_PATH
+from app.core.errors import SandboxError
+from app.sandbox.base import ENV, HOME, SandboxLimits
+from app.sandbox.bubblewrap.profile import SYSTEM_PATH
+from app.sandbox.container.engine import ContainerEngine, discard
+from app.sandbox.container.profile import ContainerSpec
 
 DEFAULT = "python:3.12-bookworm"
 NEEDED = (
@@ -20,7 +20,7 @@ NEEDED = (
 """Programs without which no sandbox can be made, or no job be done."""
 TOOLS = ("node", "npm", "yarn", "pnpm", "cargo", "go")
 """Programs that set-ups use where an image has them."""
-LEAST_PYTHON = (3, 9)
+MIN_PYTHON = (3, 9)
 QUESTION_SECONDS = 120
 """After which a container that was asked something is gone, whoever asked has died."""
 _ASK = """
@@ -34,7 +34,7 @@ _OUR_OWN = ("HOME", "HOSTNAME", "TMPDIR", "LANG")
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class ContainerImage:
     """`id` is the engine's digest of it; `environment` what it sets for whatever is executed in it."""
 
     name: str
@@ -42,7 +42,7 @@ class Image:
     environment: tuple[tuple[str, str], ...]
 
     @classmethod
-    def told(cls, name: str, facts: Mapping[str, Any]) -> "Image":
+    def from_inspect(cls, name: str, facts: Mapping[str, Any]) -> "ContainerImage":
         pairs = (str(entry).partition("=") for entry in facts.get("Config", {}).get("Env") or ())
         return cls(name, str(facts["Id"]), tuple((key, value) for key, _, value in pairs if key not in _OUR_OWN))
 
@@ -53,38 +53,38 @@ class Image:
         return {**told, "PATH": f"{ENV}/bin:{path}", "HOME": HOME, "TMPDIR": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
 
 
-async def find_image(engine: Engine, name: str) -> Image:
+async def find_image(engine: ContainerEngine, name: str) -> ContainerImage:
     """SandboxError where it is not there: nothing is fetched while a job waits."""
     facts = await engine.image(name)
     if facts is None:
         raise SandboxError(f"{engine.title} does not have the image {name}.", hint=missing(engine, name))
-    return Image.told(name, facts)
+    return ContainerImage.from_inspect(name, facts)
 
 
-def missing(engine: Engine, name: str) -> str:
+def missing(engine: ContainerEngine, name: str) -> str:
     return f"Fetch it with `{engine.name} pull {name}`, or name another with AGENT_FIX_CONTAINER_IMAGE."
 
 
-async def ask_image(engine: Engine, image: str) -> frozenset[str]:
+async def ask_image(engine: ContainerEngine, image: str) -> frozenset[str]:
     """Which of NEEDED and TOOLS the image has, and `gnu-find`, `python-MAJOR.MINOR`, `interpreter:PATH`. SandboxError
     where it cannot be asked: it has no `sh` or `sleep`, say."""
     name = f"agent-fix-question-{secrets.token_hex(8)}"
     try:
-        *words, _ = Wanted(name, scope="", key="", image=image, limits=Limits()).arguments()
+        *words, _ = ContainerSpec(name, scope="", key="", image=image, limits=SandboxLimits()).arguments()
         await engine.create(["--rm", *words, str(QUESTION_SECONDS)])
         await engine.start(name)
-        told = await engine.ask("exec", name, "sh", "-c", _ASK, "sh", *NEEDED, *TOOLS, doing="asking the image")
+        told = await engine.run("exec", name, "sh", "-c", _ASK, "sh", *NEEDED, *TOOLS, doing="asking the image")
     finally:
         await discard(engine, name)
     return frozenset(told.split())
 
 
-def lacking(told: frozenset[str]) -> Sequence[str]:
+def missing_tools(told: frozenset[str]) -> Sequence[str]:
     """What an image lacks, by what it was `asked`."""
     lacks = [name for name in NEEDED if name not in told]
     if "/usr/bin/find" in told and "gnu-find" not in told:
         lacks.append("GNU find (findutils)")
     versions = [tuple(map(int, word[7:].split("."))) for word in told if word.startswith("python-")]
-    if "python3" in told and (not versions or versions[0] < LEAST_PYTHON):
+    if "python3" in told and (not versions or versions[0] < MIN_PYTHON):
         lacks.append("a whole Python 3.9 or newer")
     return lacks

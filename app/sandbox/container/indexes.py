@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.sandbox.clients.base import PackageClients
 from app.sandbox.e2b.indexes import unsettled
-from app.sandbox.hosts import ask_clients
+from app.sandbox.setup.clients.base import PackageClients
+from app.sandbox.setup.package_hosts import ask_clients
 
 
 async def ask_for_containers(environment: Mapping[str, str], python: Path) -> PackageClients:

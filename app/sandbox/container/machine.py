@@ -6,23 +6,23 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import BinaryIO
 
-from app.errors import SandboxError
-from app.sandbox.container.engine import Client, Engine, put_down
-from app.sandbox.inside.base import Program
+from app.core.errors import SandboxError
+from app.sandbox.container.engine import ContainerEngine, EngineClient, stop_client
+from app.sandbox.machine.base import MachineProgram
 from app.sandbox.seccomp import ARCHITECTURES, program
 
 CHUNK = 128 * 1024
 TOLD = 4096
 """Bytes of stderr that are kept for an error."""
 FEED_SECONDS = 600.0
-MOST_SAID = 1024**2
+MAX_SAID = 1024**2
 WRITE = 'mkdir -p -- "${1%/*}" && cat > "$1"'
 
 
 class ContainerProgram:
-    """As `app.sandbox.inside.base.Program` has it. Its end of stdin comes when this client is gone."""
+    """As `app.sandbox.machine.base.MachineProgram` has it. Its end of stdin comes when this client is gone."""
 
-    def __init__(self, engine: Engine, client: Client) -> None:
+    def __init__(self, engine: ContainerEngine, client: EngineClient) -> None:
         self._engine = engine
         self._client = client
         self._told = bytearray()
@@ -56,10 +56,10 @@ class ContainerProgram:
             raise self._engine.failure("executing a command", self._told.decode(errors="replace"))
 
     async def kill(self) -> None:
-        await put_down(self._client.process)
+        await stop_client(self._client.process)
 
     async def release(self) -> None:
-        await put_down(self._client.process)
+        await stop_client(self._client.process)
         self._telling.cancel()
         await asyncio.wait({self._telling})
 
@@ -69,14 +69,14 @@ class ContainerProgram:
 
 
 class ContainerMachine:
-    """As `app.sandbox.inside.base.Machine` has it; a container's root may make no namespaces."""
+    """As `app.sandbox.machine.base.Machine` has it; a container's root may make no namespaces."""
 
     namespaces = False
     limits_commands = False
     text = False
     filters: Mapping[str, bytes] = MappingProxyType({name: program(name) for name in ARCHITECTURES})
 
-    def __init__(self, engine: Engine, name: str) -> None:
+    def __init__(self, engine: ContainerEngine, name: str) -> None:
         self.engine = engine
         self.name = name
 
@@ -98,7 +98,7 @@ class ContainerMachine:
         program = await self.start(argv)
         try:
             async with clock:
-                reading = asyncio.create_task(drained(program, said))
+                reading = asyncio.create_task(drain(program, said))
                 try:
                     with suppress(SandboxError):  # what went wrong is told by its end
                         await program.feed(content)
@@ -115,6 +115,6 @@ class ContainerMachine:
         return said.decode(errors="replace")
 
 
-async def drained(program: Program, said: bytearray) -> None:
+async def drain(program: MachineProgram, said: bytearray) -> None:
     while chunk := await program.read():
-        said += chunk[: MOST_SAID - len(said)]
+        said += chunk[: MAX_SAID - len(said)]

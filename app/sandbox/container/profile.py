@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.sandbox.base import Limits
+from app.sandbox.base import SandboxLimits
 
 SCOPE = "agent-fix"
 KEY = "agent-fix-key"
@@ -24,14 +24,14 @@ _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ContainerSpec:
     """A container to be: its name, its labels, what it is made from, and what it may use."""
 
     name: str
     scope: str
     key: str
     image: str
-    limits: Limits
+    limits: SandboxLimits
 
     def arguments(self) -> list[str]:
         """Of `create`. Process 1 only waits: whoever starts a command reaps what that leaves."""

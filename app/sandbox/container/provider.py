@@ -6,23 +6,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from app.errors import SandboxError
-from app.sandbox.base import FORWARDER, TOOLS, Check, OnOutput, Sandbox, Spec
+from app.core.errors import SandboxError
+from app.sandbox.base import FORWARDER, TOOLS, DoctorCheck, OnOutput, Sandbox, SandboxSpec
 from app.sandbox.container.certificates import CERTIFICATES
 from app.sandbox.container.checks import checks
-from app.sandbox.container.engine import Engine
-from app.sandbox.container.image import DEFAULT, Image, ask_image, find_image
+from app.sandbox.container.engine import ContainerEngine
+from app.sandbox.container.image import DEFAULT, ContainerImage, ask_image, find_image
+from app.sandbox.container.image_builder import ImageBuilder, fill, forget_unused, number
 from app.sandbox.container.machine import ContainerMachine
-from app.sandbox.container.preparing import Workshop, filled, forget_unused, number
-from app.sandbox.container.profile import KEY, SCOPE, Wanted
+from app.sandbox.container.profile import KEY, SCOPE, ContainerSpec
 from app.sandbox.container.sandbox import ContainerSandbox
 from app.sandbox.container.scripts import OPEN, REOPEN, UNREADY, arguments
-from app.sandbox.inside.packing import packing
-from app.sandbox.inside.steps import notes, step
-from app.sandbox.layer_build import FORWARDER_PROGRAM
-from app.sandbox.layers import machine_proxy
+from app.sandbox.host_directories import KEY as KEY_FORM
+from app.sandbox.machine.packing import packing_tree
+from app.sandbox.machine.steps import notes, step
 from app.sandbox.probe import essential
-from app.sandbox.workplace import KEY as KEY_FORM
+from app.sandbox.setup.layer_build import FORWARDER_PROGRAM
+from app.sandbox.setup.layers import machine_proxy
 
 logger = logging.getLogger(__name__)
 
@@ -43,17 +43,17 @@ class ContainerProvider:
     ) -> None:
         self.name = name
         place = caches / name
-        self._engine = Engine(name, environment, place, seconds)
+        self._engine = ContainerEngine(name, environment, place, seconds)
         self._scope = hashlib.sha256(scope.encode()).hexdigest()[:32]
         self._marks = place / "set-ups"
         self._image = image or DEFAULT
-        self._found: Image | None = None
+        self._found: ContainerImage | None = None
         self._upstream = machine_proxy(environment)
 
-    async def check(self) -> tuple[Check, ...]:
+    async def check(self) -> tuple[DoctorCheck, ...]:
         return await checks(self._engine, self._image, self.launch)
 
-    async def open(self, spec: Spec, *, on_output: OnOutput | None = None) -> Sandbox:
+    async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
         """Refuses with SandboxError where an essential property does not hold: never a silent fall-back."""
         sandbox = await self.launch(spec, on_output=on_output)
         finished = False
@@ -65,7 +65,7 @@ class ContainerProvider:
                 await sandbox.close()
         return sandbox
 
-    async def launch(self, spec: Spec, *, on_output: OnOutput | None = None) -> Sandbox:
+    async def launch(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
         """Open without the proof, which is the doctor's to give."""
         if not KEY_FORM.fullmatch(spec.key):
             raise SandboxError(f"A sandbox key may have letters, digits and ._:@=+- only, not {spec.key!r}.")
@@ -77,7 +77,7 @@ class ContainerProvider:
         planned = dict(spec.setup.environment if spec.setup else ())
         lasting = {name: value for name, value in planned.items() if name not in CERTIFICATES}
         environment = {**workshop.image.variables(), **lasting}
-        sandbox = ContainerSandbox(machine, spec.key, spec.limits, environment, spec.way_out)
+        sandbox = ContainerSandbox(machine, spec.key, spec.limits, environment, spec.model_socket)
         sandbox.left_out = notes(left_out)
         return sandbox
 
@@ -96,17 +96,17 @@ class ContainerProvider:
                 removed += 1
         return removed + await forget_unused(self._engine, self._scope, self._marks)
 
-    async def _workshop(self) -> Workshop:
+    async def _workshop(self) -> ImageBuilder:
         if self._found is None:
             self._found = await find_image(self._engine, self._image)
             self._marks.mkdir(mode=0o700, parents=True, exist_ok=True)  # also says that there is something to sweep
-        return Workshop(self._engine, self._found, self._scope, self._marks, self._upstream)
+        return ImageBuilder(self._engine, self._found, self._scope, self._marks, self._upstream)
 
-    def _wanted(self, spec: Spec, image: str = "") -> Wanted:
+    def _wanted(self, spec: SandboxSpec, image: str = "") -> ContainerSpec:
         digest = hashlib.sha256(f"{self._scope} {spec.key}".encode()).hexdigest()[:24]
-        return Wanted(f"agent-fix-{digest}", self._scope, spec.key, image, spec.limits)
+        return ContainerSpec(f"agent-fix-{digest}", self._scope, spec.key, image, spec.limits)
 
-    async def _again(self, machine: ContainerMachine, spec: Spec) -> str | None:
+    async def _again(self, machine: ContainerMachine, spec: SandboxSpec) -> str | None:
         """What was left out of the set-up of the container of that key, as JSON, if that came to be ready; what did
         not is removed."""
         wanted = self._wanted(spec)
@@ -126,17 +126,17 @@ class ContainerProvider:
         await self._engine.remove(wanted.name)
         return None
 
-    async def _new(self, workshop: Workshop, spec: Spec, on_output: OnOutput | None) -> str:
+    async def _new(self, workshop: ImageBuilder, spec: SandboxSpec, on_output: OnOutput | None) -> str:
         """What was left out of its set-up, as JSON."""
         image = workshop.image.name
         apart = replace(spec, fill=_nothing)
         image = await workshop.prepared(image, apart, spec.tools, target=TOOLS, on_output=on_output)
         image = await workshop.prepared(image, spec, spec.setup, on_output=on_output)
         wanted = self._wanted(spec, image)
-        async with packing(spec.begin_work) as tree, workshop.made(wanted) as machine:
+        async with packing_tree(spec.begin_work) as tree, workshop.made(wanted) as machine:
             words = arguments(number(wanted), tree.files, *(spec.setup.directories if spec.setup else ()))
-            left_out = await filled(machine, OPEN, words, tree)
-            if spec.way_out is not None:
+            left_out = await fill(machine, OPEN, words, tree)
+            if spec.model_socket is not None:
                 await machine.upload(FORWARDER, FORWARDER_PROGRAM.read_bytes())
         return left_out
 

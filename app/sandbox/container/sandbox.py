@@ -4,14 +4,14 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.errors import SandboxError
-from app.sandbox.base import WAY_OUT, Completed, Limits
-from app.sandbox.command import Command, Executor
-from app.sandbox.container.engine import AbsentError
+from app.core.errors import SandboxError
+from app.sandbox.base import MODEL_SOCKET, CompletedCommand, SandboxLimits
+from app.sandbox.command import Executor, SandboxCommand
+from app.sandbox.container.engine import MissingContainerError
 from app.sandbox.container.machine import ContainerMachine
-from app.sandbox.inside.commands import Commands
-from app.sandbox.inside.passage import Passage
-from app.sandbox.setup import WORK_ENVIRONMENT
+from app.sandbox.machine.commands import MachineCommands
+from app.sandbox.machine.socket_tunnel import SocketTunnel
+from app.sandbox.setup.plan import WORK_ENVIRONMENT
 
 logger = logging.getLogger(__name__)
 
@@ -25,22 +25,22 @@ class ContainerSandbox(Executor):
         self,
         machine: ContainerMachine,
         key: str,
-        limits: Limits,
+        limits: SandboxLimits,
         environment: Mapping[str, str],
-        way_out: Path | None = None,
+        model_socket: Path | None = None,
     ) -> None:
         self.key = key
         self.left_out: tuple[str, ...] = ()
         self._machine = machine
-        self._commands = Commands(machine, limits, environment)
-        self._passage = Passage(machine, WAY_OUT, way_out) if way_out is not None else None
+        self._commands = MachineCommands(machine, limits, environment)
+        self._raw_call = SocketTunnel(machine, MODEL_SOCKET, model_socket) if model_socket is not None else None
 
-    async def execute(self, command: Command) -> Completed:
-        if self._passage is not None:
-            await self._passage.follow()
+    async def execute(self, command: SandboxCommand) -> CompletedCommand:
+        if self._raw_call is not None:
+            await self._raw_call.follow()
         return await self.prepare(command.beneath(dict(WORK_ENVIRONMENT)))
 
-    async def prepare(self, command: Command) -> Completed:
+    async def prepare(self, command: SandboxCommand) -> CompletedCommand:
         """As `execute`, without the variables that keep package clients offline, and without a way out."""
         return await self._commands.execute(command)
 
@@ -51,7 +51,7 @@ class ContainerSandbox(Executor):
         await self._end_all()
         try:
             await self._machine.engine.stop(self._machine.name)
-        except AbsentError:
+        except MissingContainerError:
             return
         except SandboxError as error:
             logger.warning("the sandbox %s may go on: %s", self.key, error.message)
@@ -63,5 +63,5 @@ class ContainerSandbox(Executor):
 
     async def _end_all(self) -> None:
         await self._commands.end_all()
-        if self._passage is not None:
-            await self._passage.close()
+        if self._raw_call is not None:
+            await self._raw_call.close()

@@ -3,8 +3,8 @@
 import base64
 
 from app.sandbox.container.image import NEEDED
-from app.sandbox.inside.execution import PLACE, PROGRAM, SUPERVISOR
-from app.sandbox.inside.steps import AGAIN, ARCHIVE, FINISH, LEFT_OUT, PREPARE, UNPACK
+from app.sandbox.machine.execution import PLACE, PROGRAM, SUPERVISOR
+from app.sandbox.machine.steps import AGAIN, ARCHIVE, FINISH, LEFT_OUT, PREPARE, UNPACK
 
 _QUIET = ": > /etc/resolv.conf; echo '127.0.0.1 localhost sandbox' > /etc/hosts"
 """The engine writes this machine's names and name servers there."""

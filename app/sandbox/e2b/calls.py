@@ -10,8 +10,8 @@ from e2b.exceptions import (
     SandboxNotRunningException,
 )
 
-from app.errors import AgentFixError, LostSandboxError, SandboxError
-from app.sandbox.inside.execution import AGAIN
+from app.core.errors import AgentFixError, LostSandboxError, SandboxError
+from app.sandbox.machine.execution import AGAIN
 
 T = TypeVar("T")
 SECONDS = 60.0
@@ -20,7 +20,7 @@ AFTERWARDS = 5.0
 LOST = "The cloud sandbox is gone: it was killed, or its time was up."
 
 
-class LostError(LostSandboxError):
+class LostMachineError(LostSandboxError):
     """What was asked for is not there any more."""
 
 
@@ -52,7 +52,7 @@ def translated(error: BaseException, doing: str) -> BaseException:
         case AgentFixError():
             return error
         case SandboxNotRunningException() | NotFoundException():
-            return LostError(f"{LOST} ({doing})", hint=AGAIN)
+            return LostMachineError(f"{LOST} ({doing})", hint=AGAIN)
         case AuthenticationException():
             return SandboxError(f"E2B refused the key ({doing}).", hint="Set E2B_API_KEY to a key that is valid.")
         case Exception():

@@ -1,14 +1,14 @@
 """What `agent-fix doctor --sandbox e2b` proves: the key, a machine closed to the network, no rights inside."""
 
-from app.errors import SandboxError
-from app.sandbox.base import Check, Limits
-from app.sandbox.e2b.cloud import Cloud
+from app.core.errors import SandboxError
+from app.sandbox.base import DoctorCheck, SandboxLimits
+from app.sandbox.bubblewrap.profile import SYSTEM_PATH
+from app.sandbox.e2b.cloud import E2BCloud
 from app.sandbox.e2b.program import E2BMachine
 from app.sandbox.e2b.sandbox import E2BSandbox
 from app.sandbox.e2b.scripts import FURNISH, arguments
-from app.sandbox.inside.execution import PLACE
-from app.sandbox.inside.steps import step
-from app.sandbox.profile import SYSTEM_PATH
+from app.sandbox.machine.execution import PLACE
+from app.sandbox.machine.steps import step
 
 KEY_REPAIR = "Set E2B_API_KEY to a key of your E2B account, or use --sandbox bubblewrap."
 DOCTOR = "doctor"
@@ -41,39 +41,39 @@ TAKE = f"print(len(b'x' * {TAKEN}))"
 BY_GROUP = "[ ! -e /sys/fs/cgroup/cgroup.controllers ] || grep -cw memory /sys/fs/cgroup/cgroup.controllers"
 
 
-async def checks(cloud: Cloud) -> tuple[Check, ...]:
+async def checks(cloud: E2BCloud) -> tuple[DoctorCheck, ...]:
     """A machine is made for it, and killed."""
     if not cloud.account.key:
-        return (Check("key", ok=False, detail="E2B_API_KEY is not set", repair=KEY_REPAIR),)
+        return (DoctorCheck("key", ok=False, detail="E2B_API_KEY is not set", repair=KEY_REPAIR),)
     try:
         await cloud.find(DOCTOR)
     except SandboxError as error:
-        return (Check("account", ok=False, detail=error.message, repair=error.hint or KEY_REPAIR),)
-    account = Check("account", ok=True, detail="the key is valid")
+        return (DoctorCheck("account", ok=False, detail=error.message, repair=error.hint or KEY_REPAIR),)
+    account = DoctorCheck("account", ok=True, detail="the key is valid")
     try:
         machine = await cloud.create(DOCTOR)
     except SandboxError as error:
         repair = error.hint or "Look at the limits of your E2B account."
-        return (account, Check("start", ok=False, detail=error.message, repair=repair))
-    closed = Check("network policy", ok=True, detail="read back as it was sent: nothing is reachable")
-    sandbox = E2BSandbox(cloud, machine, DOCTOR, Limits(memory=TAKEN // 4))
+        return (account, DoctorCheck("start", ok=False, detail=error.message, repair=repair))
+    closed = DoctorCheck("network policy", ok=True, detail="read back as it was sent: nothing is reachable")
+    sandbox = E2BSandbox(cloud, machine, DOCTOR, SandboxLimits(memory=TAKEN // 4))
     try:
         await step(E2BMachine(cloud, machine), FURNISH, *arguments(0))
         grouped = (await step(E2BMachine(cloud, machine), f"{BY_GROUP} || true")).strip() == "1"
-        open_wide = E2BSandbox(cloud, machine, DOCTOR, Limits(), network=True)
+        open_wide = E2BSandbox(cloud, machine, DOCTOR, SandboxLimits(), network=True)
         return (account, closed, await _network(open_wide), await _account(sandbox), await _memory(sandbox, grouped))
     except SandboxError as error:
         repair = "The default template of your account needs bash, python3, tar, find and util-linux."
-        return (account, closed, Check("commands", ok=False, detail=error.message, repair=repair))
+        return (account, closed, DoctorCheck("commands", ok=False, detail=error.message, repair=repair))
     finally:
         await sandbox.destroy()
 
 
-async def _memory(sandbox: E2BSandbox, grouped: bool) -> Check:
+async def _memory(sandbox: E2BSandbox, grouped: bool) -> DoctorCheck:
     """The machine has a limit of its own above it, which is E2B's to hold."""
     taken = await sandbox.exec(["python3", "-I", "-c", TAKE], timeout=60)
     how = "its processes together, by a control group" if grouped else "each of its processes by itself"
-    return Check(
+    return DoctorCheck(
         "memory",
         ok=not taken.ok,
         detail=f"a command is held to its limit: {how}" if not taken.ok else "a command took four times its limit",
@@ -81,11 +81,11 @@ async def _memory(sandbox: E2BSandbox, grouped: bool) -> Check:
     )
 
 
-async def _network(sandbox: E2BSandbox) -> Check:
+async def _network(sandbox: E2BSandbox) -> DoctorCheck:
     """Of the machine itself; a job's commands have none of their own, whatever it reaches."""
     reached = await sandbox.exec(["python3", "-I", "-c", REACH], timeout=30)
     answering = ", ".join(reached.output.decode(errors="replace").split())
-    return Check(
+    return DoctorCheck(
         "network",
         ok=reached.ok and not answering,
         detail=f"reached {answering}" if answering else "no address answers",
@@ -93,10 +93,10 @@ async def _network(sandbox: E2BSandbox) -> Check:
     )
 
 
-async def _account(sandbox: E2BSandbox) -> Check:
+async def _account(sandbox: E2BSandbox) -> DoctorCheck:
     rights = await sandbox.exec(["/bin/sh", "-c", RIGHTS])
     said = rights.output.decode(errors="replace").split()
-    return Check(
+    return DoctorCheck(
         "account inside",
         ok=len(said) == 1 and said != ["0"],
         detail=f"commands are executed as user {said[0] if said else '?'}, "

@@ -11,9 +11,9 @@ from e2b import AsyncSandbox
 from e2b.connection_config import ApiParams
 from e2b.sandbox.sandbox_api import SandboxInfo, SandboxQuery, SnapshotInfo
 
-from app.errors import SandboxError
-from app.sandbox.e2b.calls import LostError, bounded
-from app.sandbox.e2b.policy import CLOSED, Policy
+from app.core.errors import SandboxError
+from app.sandbox.e2b.calls import LostMachineError, bounded
+from app.sandbox.e2b.policy import CLOSED, NetworkPolicy
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -23,11 +23,11 @@ ALIVE = 3600
 """Seconds that a machine lives after the last time we said so: E2B ends those that a dead process left."""
 RENEWAL = 600.0
 """How many seconds a machine's time to live is taken as it is before it is asked for again."""
-MOST_PAGES = 100
+MAX_PAGES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class E2BAccount:
     """How E2B is reached; the addresses are empty for E2B's own."""
 
     key: str
@@ -36,7 +36,7 @@ class Account:
     domain: str = ""
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> "Account":
+    def from_environment(cls, environment: Mapping[str, str]) -> "E2BAccount":
         names = ("E2B_API_KEY", "E2B_API_URL", "E2B_SANDBOX_URL", "E2B_DOMAIN")
         return cls(*(environment.get(name, "").strip() for name in names))
 
@@ -51,7 +51,7 @@ class Account:
         )
 
 
-class Pages(Protocol[T]):
+class E2BPages(Protocol[T]):
     """What the library lists in pages."""
 
     @property
@@ -60,12 +60,12 @@ class Pages(Protocol[T]):
     def next_items(self) -> Coroutine[Any, Any, list[T]]: ...
 
 
-class Cloud:
+class E2BCloud:
     """`scope` keeps the machines of one installation apart from another's with the same account."""
 
     def __init__(
         self,
-        account: Account,
+        account: E2BAccount,
         scope: str,
         *,
         seconds: float = 60.0,
@@ -106,19 +106,19 @@ class Cloud:
         connecting = AsyncSandbox.connect(sandbox_id, timeout=ALIVE, **self.account.parameters)
         return await bounded(connecting, "connecting to a sandbox", seconds=self.seconds)
 
-    async def apply(self, machine: AsyncSandbox, policy: Policy) -> None:
+    async def apply(self, machine: AsyncSandbox, policy: NetworkPolicy) -> None:
         """Send the policy, and go on only where it is in force; the machine is killed otherwise."""
         async with self.discarding(machine.sandbox_id):
             await bounded(machine.update_network(policy.as_update()), "setting its network", seconds=self.seconds)
         await self.prove(machine, policy)
 
-    async def prove(self, machine: AsyncSandbox, policy: Policy) -> None:
+    async def prove(self, machine: AsyncSandbox, policy: NetworkPolicy) -> None:
         """Read the policy back. SandboxError, and no machine any more, where it is another."""
         async with self.discarding(machine.sandbox_id):
             info = await bounded(machine.get_info(), "reading its network back", seconds=self.seconds)
             refuse(policy.difference(info.allow_internet_access, dict(info.network or {})))
 
-    async def stay(self, machine: AsyncSandbox) -> None:
+    async def extend_lifetime(self, machine: AsyncSandbox) -> None:
         await bounded(machine.set_timeout(ALIVE), "prolonging its time", seconds=self.seconds)
 
     async def pause(self, machine: AsyncSandbox) -> None:
@@ -131,7 +131,7 @@ class Cloud:
             await bounded(
                 AsyncSandbox.kill(sandbox_id, **self.account.parameters), "ending the sandbox", seconds=self.seconds
             )
-        except LostError:
+        except LostMachineError:
             return
 
     @asynccontextmanager
@@ -170,9 +170,9 @@ class Cloud:
         removing = AsyncSandbox.delete_snapshot(snapshot_id, **self.account.parameters)
         await bounded(removing, "removing a kept set-up", seconds=self.seconds)
 
-    async def _all(self, pages: "Pages[T]", doing: str) -> list[T]:
+    async def _all(self, pages: "E2BPages[T]", doing: str) -> list[T]:
         found: list[T] = []
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             found += await bounded(pages.next_items(), doing, seconds=self.seconds)
             if not pages.has_next:
                 break

@@ -4,9 +4,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.sandbox.allowlist import address_of, is_internal_name, parse_rule
-from app.sandbox.clients.base import PackageClients
-from app.sandbox.hosts import ask_clients
+from app.sandbox.egress.allow_list import address_of, is_internal_name, parse_rule
+from app.sandbox.setup.clients.base import PackageClients
+from app.sandbox.setup.package_hosts import ask_clients
 
 PYTHON = Path("python3")
 TOOLS = frozenset({"node", "npm"})

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from e2b.sandbox.sandbox_api import SandboxNetworkOpts, SandboxNetworkUpdate
 
-from app.errors import SetupError
-from app.sandbox.allowlist import address_of, is_internal_name, parse_rule
+from app.core.errors import SetupError
+from app.sandbox.egress.allow_list import address_of, is_internal_name, parse_rule
 
 EVERYTHING = "0.0.0.0/0"
 _DEFAULT_DNS = ["8.8.8.8"]
@@ -18,7 +18,7 @@ _DEFAULT_DNS = ["8.8.8.8"]
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class NetworkPolicy:
     """`hosts` and nothing else; nobody from outside reaches the sandbox without its token."""
 
     hosts: tuple[str, ...] = ()
@@ -50,10 +50,10 @@ class Policy:
         )
 
 
-CLOSED = Policy()
+CLOSED = NetworkPolicy()
 
 
-def while_set_up(entries: Iterable[str]) -> Policy:
+def while_set_up(entries: Iterable[str]) -> NetworkPolicy:
     """The policy for these hosts, as `Setup.hosts` has them. SetupError for one that only this machine reaches."""
     hosts = []
     for entry in entries:
@@ -64,7 +64,7 @@ def while_set_up(entries: Iterable[str]) -> Policy:
                 hint="Configure a public package index, or use --sandbox bubblewrap.",
             )
         hosts.append(host)
-    return Policy(tuple(dict.fromkeys(hosts)))
+    return NetworkPolicy(tuple(dict.fromkeys(hosts)))
 
 
 def _canonical(value: object) -> object:

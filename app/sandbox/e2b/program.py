@@ -10,39 +10,39 @@ from typing import Any, BinaryIO
 from e2b import AsyncSandbox
 from e2b.sandbox_async.commands.command_handle import AsyncCommandHandle
 
-from app.errors import SandboxError
+from app.core.errors import SandboxError
 from app.sandbox.e2b.calls import SECONDS, bounded
-from app.sandbox.e2b.cloud import Cloud
+from app.sandbox.e2b.cloud import E2BCloud
 
 WAITING = 16
 """Words of the library, of up to 4 MB each, that may wait to be read."""
 
 
 @dataclass(slots=True)
-class Heard:
+class BufferedOutput:
     """What was said and not yet read; an empty word is the end."""
 
     words: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
-    room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WAITING))
+    space: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WAITING))
 
-    async def hear(self, text: str) -> None:
+    async def add(self, text: str) -> None:
         """Called by the library; who waits here makes the sandbox wait."""
-        await self.room.acquire()
+        await self.space.acquire()
         self.words.put_nowait(text)
 
     async def read(self) -> str:
         word = await self.words.get()
         if word:
-            self.room.release()
+            self.space.release()
         else:
             self.words.put_nowait("")
         return word
 
 
 class E2BProgram:
-    """As `app.sandbox.inside.base.Program` has it."""
+    """As `app.sandbox.machine.base.MachineProgram` has it."""
 
-    def __init__(self, handle: "AsyncCommandHandle[None]", heard: Heard, seconds: float) -> None:
+    def __init__(self, handle: "AsyncCommandHandle[None]", heard: BufferedOutput, seconds: float) -> None:
         self._handle = handle
         self._heard = heard
         self._seconds = seconds
@@ -73,9 +73,9 @@ class E2BProgram:
 
 @dataclass(frozen=True, slots=True)
 class E2BMachine:
-    """As `app.sandbox.inside.base.Machine` has it."""
+    """As `app.sandbox.machine.base.Machine` has it."""
 
-    cloud: Cloud
+    cloud: E2BCloud
     sandbox: AsyncSandbox
     namespaces: bool = True
     filters: Mapping[str, bytes] = field(default_factory=dict)
@@ -87,14 +87,14 @@ class E2BMachine:
         return min(SECONDS, self.cloud.seconds)
 
     async def start(self, argv: Sequence[str]) -> E2BProgram:
-        heard = Heard()
+        heard = BufferedOutput()
         starting = self.sandbox.commands.run(
             f"exec {shlex.join(argv)}",
             background=True,
             user="root",
             stdin=True,
             timeout=0,
-            on_stdout=heard.hear,
+            on_stdout=heard.add,
             retain_output=False,
         )
         handle = await bounded(starting, "starting a command", seconds=self.patience)

@@ -8,20 +8,20 @@ from pathlib import Path
 
 from e2b import AsyncSandbox
 
-from app.errors import SandboxError
-from app.sandbox.base import FORWARDER, Check, OnOutput, Sandbox, Spec
-from app.sandbox.e2b.calls import LostError
+from app.core.errors import SandboxError
+from app.sandbox.base import FORWARDER, DoctorCheck, OnOutput, Sandbox, SandboxSpec
+from app.sandbox.e2b.calls import LostMachineError
 from app.sandbox.e2b.checks import KEY_REPAIR, checks
-from app.sandbox.e2b.cloud import KEY, RENEWAL, Account, Cloud
-from app.sandbox.e2b.kept import Kept
-from app.sandbox.e2b.making import Making
+from app.sandbox.e2b.cloud import KEY, RENEWAL, E2BAccount, E2BCloud
+from app.sandbox.e2b.creation import MachineCreation
 from app.sandbox.e2b.policy import CLOSED
 from app.sandbox.e2b.program import E2BMachine
 from app.sandbox.e2b.sandbox import E2BSandbox
 from app.sandbox.e2b.scripts import REOPEN, UNREADY
-from app.sandbox.inside.steps import notes, step
-from app.sandbox.layer_build import FORWARDER_PROGRAM
-from app.sandbox.workplace import KEY as KEY_FORM
+from app.sandbox.e2b.snapshots import SetupSnapshots
+from app.sandbox.host_directories import KEY as KEY_FORM
+from app.sandbox.machine.steps import notes, step
+from app.sandbox.setup.layer_build import FORWARDER_PROGRAM
 
 Found = tuple[AsyncSandbox, tuple[str, ...]]
 """A machine, and what was left out of its set-up."""
@@ -35,7 +35,7 @@ class E2BProvider:
 
     def __init__(
         self,
-        account: Account,
+        account: E2BAccount,
         *,
         scope: str,
         caches: Path,
@@ -45,23 +45,23 @@ class E2BProvider:
         now: Callable[[], float] = time.time,
     ) -> None:
         ours = hashlib.sha256(scope.encode()).hexdigest()[:32]
-        self._cloud = Cloud(account, ours, seconds=seconds, upload_seconds=upload_seconds, renewal=renewal)
-        self._kept = Kept(self._cloud, caches / "e2b", now)
+        self._cloud = E2BCloud(account, ours, seconds=seconds, upload_seconds=upload_seconds, renewal=renewal)
+        self._kept = SetupSnapshots(self._cloud, caches / "e2b", now)
 
-    async def check(self) -> tuple[Check, ...]:
+    async def check(self) -> tuple[DoctorCheck, ...]:
         return await checks(self._cloud)
 
-    async def open(self, spec: Spec, *, on_output: OnOutput | None = None) -> Sandbox:
+    async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
         if not KEY_FORM.fullmatch(spec.key):
             raise SandboxError(f"A sandbox key may have letters, digits and ._:@=+- only, not {spec.key!r}.")
         if not self._cloud.account.key:
             raise SandboxError("E2B_API_KEY is not set.", hint=KEY_REPAIR)
         self._kept.note_use()
         found = await self._again(spec.key)
-        machine, left_out = found or await Making(self._cloud, self._kept, spec, on_output).machine()
-        if spec.way_out is not None:
+        machine, left_out = found or await MachineCreation(self._cloud, self._kept, spec, on_output).machine()
+        if spec.model_socket is not None:
             await self._cloud.upload(machine, FORWARDER, FORWARDER_PROGRAM.read_bytes())
-        sandbox = E2BSandbox(self._cloud, machine, spec.key, spec.limits, spec.setup, way_out=spec.way_out)
+        sandbox = E2BSandbox(self._cloud, machine, spec.key, spec.limits, spec.setup, model_socket=spec.model_socket)
         sandbox.left_out = left_out
         return sandbox
 
@@ -86,7 +86,7 @@ class E2BProvider:
         try:
             machine = await self._cloud.connect(sandbox_id)
             said = await step(E2BMachine(self._cloud, machine), REOPEN)
-        except LostError:
+        except LostMachineError:
             return None
         if said.strip() == UNREADY:
             logger.warning("the sandbox %s was never finished; it is made again", key)

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from e2b import AsyncSandbox
 
-from app.errors import SandboxError
-from app.sandbox.base import ENV, HOME, WAY_OUT, Completed, Limits, Setup
-from app.sandbox.command import Command, Executor
-from app.sandbox.e2b.calls import LostError
-from app.sandbox.e2b.cloud import ALIVE, Cloud
+from app.core.errors import SandboxError
+from app.sandbox.base import ENV, HOME, MODEL_SOCKET, CompletedCommand, SandboxLimits, SetupPlan
+from app.sandbox.bubblewrap.profile import SYSTEM_PATH
+from app.sandbox.command import Executor, SandboxCommand
+from app.sandbox.e2b.calls import LostMachineError
+from app.sandbox.e2b.cloud import ALIVE, E2BCloud
 from app.sandbox.e2b.program import E2BMachine
-from app.sandbox.inside.commands import Commands
-from app.sandbox.inside.passage import Passage
-from app.sandbox.profile import SYSTEM_PATH
-from app.sandbox.setup import WORK_ENVIRONMENT
+from app.sandbox.machine.commands import MachineCommands
+from app.sandbox.machine.socket_tunnel import SocketTunnel
+from app.sandbox.setup.plan import WORK_ENVIRONMENT
 
 logger = logging.getLogger(__name__)
 
@@ -29,13 +29,13 @@ class E2BSandbox(Executor):
 
     def __init__(
         self,
-        cloud: Cloud,
+        cloud: E2BCloud,
         machine: AsyncSandbox,
         key: str,
-        limits: Limits,
-        setup: Setup | None = None,
+        limits: SandboxLimits,
+        setup: SetupPlan | None = None,
         *,
-        way_out: Path | None = None,
+        model_socket: Path | None = None,
         network: bool = False,
     ) -> None:
         """`network` is the machine's own, for set-up commands; others have a loopback of their own and nothing else."""
@@ -51,20 +51,20 @@ class E2BSandbox(Executor):
             **dict(setup.environment if setup else ()),
         }
         inside = E2BMachine(cloud, machine)
-        self._commands = Commands(inside, limits, environment, network=network)
-        self._passage = Passage(inside, WAY_OUT, way_out) if way_out is not None else None
+        self._commands = MachineCommands(inside, limits, environment, network=network)
+        self._raw_call = SocketTunnel(inside, MODEL_SOCKET, model_socket) if model_socket is not None else None
         self._renewed = time.monotonic()
 
-    async def execute(self, command: Command) -> Completed:
+    async def execute(self, command: SandboxCommand) -> CompletedCommand:
         return await self.unrestrained(command.beneath(dict(WORK_ENVIRONMENT)))
 
-    async def unrestrained(self, command: Command) -> Completed:
+    async def unrestrained(self, command: SandboxCommand) -> CompletedCommand:
         """As `execute`, without the variables that keep package clients offline."""
         if self._commands.closed or command.unusable:
             return await self._commands.execute(command)
         await self._stay(command.timeout)
-        if self._passage is not None:
-            await self._passage.follow()
+        if self._raw_call is not None:
+            await self._raw_call.follow()
         staying = asyncio.create_task(self._keep_staying())
         try:
             return await self._commands.execute(command)
@@ -79,7 +79,7 @@ class E2BSandbox(Executor):
         await self._end_all()
         try:
             await self._cloud.pause(self._machine)
-        except LostError:
+        except LostMachineError:
             return
         except SandboxError as error:
             logger.warning("the sandbox %s runs on until its time is up: %s", self.key, error.message)
@@ -91,14 +91,14 @@ class E2BSandbox(Executor):
 
     async def _end_all(self) -> None:
         await self._commands.end_all()
-        if self._passage is not None:
-            await self._passage.close()
+        if self._raw_call is not None:
+            await self._raw_call.close()
 
     async def _stay(self, timeout: float) -> None:
         """E2B ends a machine by a clock of its own, which is set again before a command could reach it."""
         age = time.monotonic() - self._renewed
         if age > self._cloud.renewal or age + timeout > ALIVE:
-            await self._cloud.stay(self._machine)
+            await self._cloud.extend_lifetime(self._machine)
             self._renewed = time.monotonic()
 
     async def _keep_staying(self) -> None:
@@ -106,5 +106,5 @@ class E2BSandbox(Executor):
         while True:
             await asyncio.sleep(self._cloud.renewal)
             with suppress(SandboxError):  # a command in a machine that is lost says so itself
-                await self._cloud.stay(self._machine)
+                await self._cloud.extend_lifetime(self._machine)
                 self._renewed = time.monotonic()

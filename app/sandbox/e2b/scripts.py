@@ -2,8 +2,8 @@
 
 import base64
 
-from app.sandbox.inside.execution import PLACE, PROGRAM, SUPERVISOR
-from app.sandbox.inside.steps import (
+from app.sandbox.machine.execution import PLACE, PROGRAM, SUPERVISOR
+from app.sandbox.machine.steps import (
     AGAIN,
     CLEAR,
     COLLECT,

@@ -1,1 +1,1 @@
-"""Commands behind Anthropic's sandbox-runtime: the same contract on this machine, for a Mac above all."""
+"""Sandboxes through Anthropic's sandbox-runtime."""

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.errors import SandboxError
-from app.sandbox.base import Check, Sandbox, Spec
+from app.core.errors import SandboxError
+from app.sandbox.base import DoctorCheck, Sandbox, SandboxSpec
 from app.sandbox.listeners import listeners
-from app.sandbox.mapped import MARK, PLACE
+from app.sandbox.path_mapping import MARK, PLACE
 from app.sandbox.probe import INSIDE, LIMITS, VARIABLES, last_line, output_limit, time_limit
-from app.sandbox.setup import WORK_ENVIRONMENT
+from app.sandbox.setup.plan import WORK_ENVIRONMENT
 from app.sandbox.srt.policy import SHARED, Platform
 
 ELSEWHERE = "This system does not enforce it with srt. Use --sandbox docker or --sandbox e2b."
@@ -47,7 +47,7 @@ They are no arguments, for the host's paths are meant, and those of arguments ar
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
+class SrtProbeContext:
     """What of the host is aimed at: `root` holds all jobs, `private` are places that must stay out of sight."""
 
     root: Path
@@ -74,7 +74,7 @@ async def essential(sandbox: Sandbox, root: Path) -> None:
         )
 
 
-def judge_essential(text: str, heard: list[str], left: list[str]) -> tuple[Check, ...]:
+def judge_essential(text: str, heard: list[str], left: list[str]) -> tuple[DoctorCheck, ...]:
     """From the lines that the script printed, what was heard outside, and where it left a file.
 
     A line that is missing counts against the property.
@@ -95,7 +95,7 @@ def judge_essential(text: str, heard: list[str], left: list[str]) -> tuple[Check
     )
 
 
-def judge_rights(status: Mapping[str, str]) -> tuple[Check, ...]:
+def judge_rights(status: Mapping[str, str]) -> tuple[DoctorCheck, ...]:
     """Of Linux, from /proc/self/status; a Mac has no such thing."""
     if "CapEff" not in status:
         return ()
@@ -107,23 +107,25 @@ def judge_rights(status: Mapping[str, str]) -> tuple[Check, ...]:
     )
 
 
-async def checks(launch: Callable[[Spec], Awaitable[Sandbox]], grounds: Grounds) -> tuple[Check, ...]:
+async def checks(
+    launch: Callable[[SandboxSpec], Awaitable[Sandbox]], grounds: SrtProbeContext
+) -> tuple[DoctorCheck, ...]:
     """Try everything in a sandbox of small limits. Without one, a single check says why and how to mend that."""
-    spec = Spec(f"doctor-{secrets.token_hex(6)}", lambda _: None, limits=LIMITS)
+    spec = SandboxSpec(f"doctor-{secrets.token_hex(6)}", lambda _: None, limits=LIMITS)
     sandbox: Sandbox | None = None
     try:
         sandbox = await launch(spec)
         reach = await _reach(sandbox, grounds)
         found = (*reach, *await output_limit(sandbox), *await _limits(sandbox, grounds))
     except SandboxError as error:
-        return (Check("start", ok=False, detail=error.message, repair=error.hint or ELSEWHERE),)
+        return (DoctorCheck("start", ok=False, detail=error.message, repair=error.hint or ELSEWHERE),)
     finally:
         if sandbox is not None:
             await sandbox.destroy()
     return (_judged("start", True, "a command was executed"), *found)
 
 
-async def _reach(sandbox: Sandbox, grounds: Grounds) -> tuple[Check, ...]:
+async def _reach(sandbox: Sandbox, grounds: SrtProbeContext) -> tuple[DoctorCheck, ...]:
     if not grounds.python:
         return (_judged("attack", False, "there is no python3 that a command could start"),)
     job = grounds.root / sandbox.key
@@ -150,7 +152,7 @@ async def _reach(sandbox: Sandbox, grounds: Grounds) -> tuple[Check, ...]:
     return judge_reach(json.loads(done.output), heard, await asyncio.to_thread(_left, places, probe))
 
 
-def judge_reach(facts: Mapping[str, Any], heard: list[str], left: list[str]) -> tuple[Check, ...]:
+def judge_reach(facts: Mapping[str, Any], heard: list[str], left: list[str]) -> tuple[DoctorCheck, ...]:
     """From what the attacking program says it did, what listeners heard, and what it left where it may not write.
 
     Where a directory is hidden, what is written to its place goes to memory and is gone: only what is left counts.
@@ -169,7 +171,7 @@ def judge_reach(facts: Mapping[str, Any], heard: list[str], left: list[str]) -> 
     )
 
 
-async def _limits(sandbox: Sandbox, grounds: Grounds) -> tuple[Check, ...]:
+async def _limits(sandbox: Sandbox, grounds: SrtProbeContext) -> tuple[DoctorCheck, ...]:
     """A Mac limits no command's memory, so that is not promised there."""
     (ended,) = await time_limit(sandbox)
     if grounds.platform != "linux":
@@ -212,8 +214,8 @@ def _command_line() -> tuple[int, str]:
     return os.getpid(), place.read_bytes().hex() if place.exists() else ""
 
 
-def _judged(name: str, ok: bool, detail: str) -> Check:
-    return Check(name, ok=ok, detail=detail, repair="" if ok else ELSEWHERE)
+def _judged(name: str, ok: bool, detail: str) -> DoctorCheck:
+    return DoctorCheck(name, ok=ok, detail=detail, repair="" if ok else ELSEWHERE)
 
 
 def _said(what: str, names: list[str]) -> str:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.errors import SandboxError
-from app.sandbox.binary import find_bwrap
-from app.sandbox.profile import SYSTEM_PATH
-from app.sandbox.srt.policy import Platform, Programs
+from app.core.errors import SandboxError
+from app.sandbox.bubblewrap.binary import find_bwrap
+from app.sandbox.bubblewrap.profile import SYSTEM_PATH
+from app.sandbox.srt.policy import Platform, SrtPrograms
 
 PACKAGE = "@anthropic-ai/sandbox-runtime"
 LEAST = (0, 0, 78)
@@ -23,20 +23,20 @@ GNU_FIND = "/usr/bin/find"
 
 
 @dataclass(frozen=True, slots=True)
-class Srt:
+class SrtInstallation:
     """`command` starts it. `readable` are its own files that its commands execute inside."""
 
     platform: Platform
     version: str
     command: tuple[str, ...]
     readable: tuple[str, ...]
-    programs: Programs
+    programs: SrtPrograms
     path: str
     stand_ins: Mapping[str, str]
     """Programs with another path here than the contract knows."""
 
 
-def find_srt(environment: Mapping[str, str], platform: str = sys.platform) -> Srt:
+def find_srt(environment: Mapping[str, str], platform: str = sys.platform) -> SrtInstallation:
     """Blocking. Raises SandboxError, with the repair, where it or something that it needs is missing."""
     if platform not in {"linux", "darwin"}:
         raise SandboxError("srt is used on Linux and macOS only.", hint="Use --sandbox docker or --sandbox e2b.")
@@ -48,8 +48,8 @@ def find_srt(environment: Mapping[str, str], platform: str = sys.platform) -> Sr
     home = program.parent.parent
     version = _version(home)
     mac = platform == "darwin"
-    programs = Programs() if mac else _programs(looked)
-    return Srt(
+    programs = SrtPrograms() if mac else _programs(looked)
+    return SrtInstallation(
         platform="darwin" if mac else "linux",
         version=version,
         command=(_needed("node", looked, "Install Node.js 20.11 or newer."), str(program)),
@@ -76,8 +76,8 @@ def _version(home: Path) -> str:
     return version
 
 
-def _programs(looked: str) -> Programs:
-    return Programs(
+def _programs(looked: str) -> SrtPrograms:
+    return SrtPrograms(
         bwrap=str(find_bwrap()),
         socat=_needed("socat", looked, "Install the package socat."),
         search=_needed("true", ":".join(SYSTEM_PATH), "Install the package coreutils."),

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from app.sandbox.base import Limits
-from app.sandbox.command import Command
+from app.sandbox.base import SandboxLimits
+from app.sandbox.command import SandboxCommand
 
 Platform = Literal["linux", "darwin"]
 
@@ -36,7 +36,7 @@ DIRECT = "127.0.0.1,localhost"
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class SrtReach:
     """One command's files: `writable` may be read too, `kept` are parts of those that may not be written.
 
     `hidden` are private places besides the usual. `port` is where our proxy listens, in a set-up only.
@@ -44,13 +44,13 @@ class Reach:
 
     readable: Sequence[str]
     writable: Sequence[str]
-    kept: Sequence[str] = ()
+    writable_exceptions: Sequence[str] = ()
     hidden: Sequence[str] = ()
     port: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Programs:
+class SrtPrograms:
     """What srt starts itself on Linux; nothing on a Mac."""
 
     bwrap: str = ""
@@ -58,7 +58,7 @@ class Programs:
     search: str = ""
 
 
-def settings(platform: Platform, reach: Reach, programs: Programs) -> dict[str, object]:
+def settings(platform: Platform, reach: SrtReach, programs: SrtPrograms) -> dict[str, object]:
     """The content of srt's settings file."""
     shared = SHARED[platform]
     # On Linux all is hidden but what is named. On a Mac that leaves a program without what the system gives it.
@@ -77,7 +77,7 @@ def settings(platform: Platform, reach: Reach, programs: Programs) -> dict[str, 
             "denyRead": [*hidden, f"{shared}/*"],
             "allowRead": list(reach.readable),
             "allowWrite": list(reach.writable),
-            "denyWrite": [shared, *reach.kept],
+            "denyWrite": [shared, *reach.writable_exceptions],
         },
         "enableWeakerNestedSandbox": False,
         "enableWeakerNetworkIsolation": False,
@@ -93,7 +93,7 @@ def settings(platform: Platform, reach: Reach, programs: Programs) -> dict[str, 
     return told
 
 
-def script(platform: Platform, command: Command, limits: Limits, begun: Path, *, proxied: bool) -> bytes:
+def script(platform: Platform, command: SandboxCommand, limits: SandboxLimits, begun: Path, *, proxied: bool) -> bytes:
     """What srt executes: the command with its own environment, directory and limits, and nothing of srt's.
 
     A script and no argument, because srt makes one line of a shell of its arguments, which has a length. The shell

@@ -12,22 +12,33 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
-from app.errors import SandboxError
-from app.sandbox.base import ENV, FILLED, HOME, LISTING, WORKSPACE, Check, OnOutput, Sandbox, Setup, Spec
-from app.sandbox.child import Order
-from app.sandbox.command import Command
-from app.sandbox.egress import EgressProxy
-from app.sandbox.forwarder import Forwarder
-from app.sandbox.fresh import note_fresh
-from app.sandbox.layers import machine_proxy
-from app.sandbox.mapped import MARK, PLACE, Launch, MappedSandbox, end_left
-from app.sandbox.profile import ROOT_UID, SYSTEM_PATH
-from app.sandbox.srt.checks import CANARY, Grounds, checks, essential
-from app.sandbox.srt.install import Srt, find_srt
-from app.sandbox.srt.policy import Reach, script, settings, surroundings_of_srt
-from app.sandbox.toolchains import Toolchains, find_toolchains
-from app.sandbox.workplace import Workplace, plain_path
-from app.scratch import scratch
+from app.core.errors import SandboxError
+from app.core.scratch import scratch
+from app.sandbox.base import (
+    ENV,
+    FILLED,
+    HOME,
+    LISTING,
+    WORKSPACE,
+    DoctorCheck,
+    OnOutput,
+    Sandbox,
+    SandboxSpec,
+    SetupPlan,
+)
+from app.sandbox.base_listing import write_base_listing
+from app.sandbox.bubblewrap.profile import ROOT_UID, SYSTEM_PATH
+from app.sandbox.child_process import ProcessSpec
+from app.sandbox.command import SandboxCommand
+from app.sandbox.egress.forwarder import Forwarder
+from app.sandbox.egress.proxy import EgressProxy
+from app.sandbox.host_directories import HostDirectory, plain_path
+from app.sandbox.path_mapping import MARK, PLACE, MappedLaunch, PathMappedSandbox, end_left
+from app.sandbox.setup.layers import machine_proxy
+from app.sandbox.setup.toolchains import Toolchains, find_toolchains
+from app.sandbox.srt.checks import CANARY, SrtProbeContext, checks, essential
+from app.sandbox.srt.install import SrtInstallation, find_srt
+from app.sandbox.srt.policy import SrtReach, script, settings, surroundings_of_srt
 
 ETC = (
     *("alternatives", "ca-certificates/extracted", "crypto-policies", "pki", "ssl/certs", "ssl/openssl.cnf"),
@@ -35,16 +46,16 @@ ETC = (
     *("passwd", "protocols", "services", "shells"),
 )
 """What of Linux's /etc is shown; it holds no secret, but the names of this machine's accounts."""
-MOST_PRIVATE = 100
+MAX_PRIVATE = 100
 TOP_LEVEL = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
-class SrtSandbox(MappedSandbox):
+class SrtSandbox(PathMappedSandbox):
     """It comes from `SrtProvider.open` only, which proves that it holds."""
 
     isolated = True
 
-    def __init__(self, place: Workplace, spec: Spec, srt: Srt, toolchains: Toolchains) -> None:
+    def __init__(self, place: HostDirectory, spec: SandboxSpec, srt: SrtInstallation, toolchains: Toolchains) -> None:
         path = ":".join((*toolchains.path, srt.path))
         super().__init__(place, spec, path, srt.stand_ins)
         self._srt = srt
@@ -53,7 +64,7 @@ class SrtSandbox(MappedSandbox):
         self._port: int | None = None
 
     @contextmanager
-    def launched(self, command: Command) -> Iterator[Launch]:
+    def launched(self, command: SandboxCommand) -> Iterator[MappedLaunch]:
         with scratch("srt") as made:
             outside = made.resolve()  # on a Mac the temporary directory is reached by a link
             begun, temporary = outside / "begun" / "yes", outside / "tmp"
@@ -66,23 +77,23 @@ class SrtSandbox(MappedSandbox):
             )
             marks = {name: command.env[name] for name in (MARK, PLACE)}
             argv = [*_as(self.place.owner), *self._srt.command, "--settings", str(told)]
-            order = Order(
+            order = ProcessSpec(
                 command,
                 argv=[*argv, "--", "/bin/sh", str(program)],
                 env=surroundings_of_srt(self._srt.path, temporary, marks),
                 cwd=outside,
                 keep=self.spec.limits.output,
             )
-            yield Launch(order, begun)
+            yield MappedLaunch(order, begun)
 
     @asynccontextmanager
-    async def reaching(self, setup: Setup, upstream: Mapping[str, str]) -> AsyncIterator[None]:
+    async def reaching(self, setup: SetupPlan, upstream: Mapping[str, str]) -> AsyncIterator[None]:
         """While it lasts, commands reach the package hosts of the set-up, and may write to /env."""
         proxy = machine_proxy(upstream)
         with scratch("egress") as private:
             socket = private / "egress.sock"
             async with EgressProxy(socket, setup.hosts, upstream=proxy.url, no_proxy=proxy.no_proxy) as self._proxy:
-                server = await asyncio.start_server(Forwarder(str(socket)).carry, "127.0.0.1", 0)
+                server = await asyncio.start_server(Forwarder(str(socket)).forward, "127.0.0.1", 0)
                 try:
                     self._port = server.sockets[0].getsockname()[1]
                     yield
@@ -93,17 +104,17 @@ class SrtSandbox(MappedSandbox):
     def explanation(self) -> str:
         return self._proxy.explanation if self._proxy is not None else ""
 
-    def _reach(self, own: Iterable[Path], begun: Path) -> Reach:
+    def _reach(self, own: Iterable[Path], begun: Path) -> SrtReach:
         # No directory that holds a writable one: on Linux it would be laid over that, and close it.
-        tree, setup = self.hosts[WORKSPACE], self.spec.setup or Setup()
+        tree, setup = self.hosts[WORKSPACE], self.spec.setup or SetupPlan()
         writable = [str(self.hosts[inside]) for inside in (WORKSPACE, HOME, "/tmp")]  # noqa: S108
         env, filled = str(self.hosts[ENV]), str(self.hosts[FILLED])
         setting_up = self._port is not None
         made = [str(tree / path) for path in setup.directories if plain_path(tree, path) is not None]
-        return Reach(
+        return SrtReach(
             readable=[*self._shown, *map(str, own), filled, *(setup.readable if setting_up else [env])],
             writable=[*writable, str(begun), *([env] if setting_up else [])],
-            kept=[] if setting_up else made,
+            writable_exceptions=[] if setting_up else made,
             hidden=[str(self.place.root)],
             port=self._port,
         )
@@ -117,18 +128,21 @@ class SrtProvider:
     def __init__(self, root: Path, *, environment: Mapping[str, str]) -> None:
         self._root = root.resolve()
         self._environment = dict(environment)
-        self._found: asyncio.Future[tuple[Srt, Toolchains]] | None = None
+        self._found: asyncio.Future[tuple[SrtInstallation, Toolchains]] | None = None
 
-    async def check(self) -> tuple[Check, ...]:
+    async def check(self) -> tuple[DoctorCheck, ...]:
         try:
             srt, toolchains = await self._survey()
         except SandboxError as error:
-            return (Check("start", ok=False, detail=error.message, repair=error.hint),)
+            return (DoctorCheck("start", ok=False, detail=error.message, repair=error.hint),)
         private = await asyncio.to_thread(_private, self._environment.get("HOME", ""), self._root)
-        program = Check("srt", ok=True, detail=f"version {srt.version}")
-        return (program, *await checks(self.launch, Grounds(self._root, srt.platform, _python(toolchains), private)))
+        program = DoctorCheck("srt", ok=True, detail=f"version {srt.version}")
+        return (
+            program,
+            *await checks(self.launch, SrtProbeContext(self._root, srt.platform, _python(toolchains), private)),
+        )
 
-    async def open(self, spec: Spec, *, on_output: OnOutput | None = None) -> Sandbox:
+    async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
         """Refuses with SandboxError where an essential property does not hold: never a silent fall-back."""
         sandbox = await self.launch(spec)
         async with AsyncExitStack() as unproven:
@@ -140,25 +154,25 @@ class SrtProvider:
             unproven.pop_all()  # it is the caller's from here on
         return sandbox
 
-    async def launch(self, spec: Spec) -> SrtSandbox:
+    async def launch(self, spec: SandboxSpec) -> SrtSandbox:
         """Open without the proof and the set-up."""
-        if spec.tools is not None or spec.way_out is not None:
+        if spec.tools is not None or spec.model_socket is not None:
             raise SandboxError(
                 "Another coding agent has no way to its model out of srt.", hint="Use --sandbox bubblewrap or docker."
             )
         srt, toolchains = await self._survey()
-        place = Workplace(self._root, spec.key, ROOT_UID if _root() else None)
+        place = HostDirectory(self._root, spec.key, ROOT_UID if _root() else None)
         await asyncio.to_thread(end_left, place)
         await asyncio.to_thread(_prepare, place, spec, srt)
         return SrtSandbox(place, spec, srt, toolchains)
 
-    async def _survey(self) -> tuple[Srt, Toolchains]:
+    async def _survey(self) -> tuple[SrtInstallation, Toolchains]:
         """What this machine offers; made once."""
         if self._found is None:
             self._found = asyncio.ensure_future(asyncio.to_thread(self._look))
         return await asyncio.shield(self._found)
 
-    def _look(self) -> tuple[Srt, Toolchains]:
+    def _look(self) -> tuple[SrtInstallation, Toolchains]:
         srt, found = find_srt(self._environment), find_toolchains(self._environment, (self._root,))
         if not _root():
             return srt, found
@@ -191,10 +205,10 @@ def _make_places(outside: Path, places: Iterable[Path], owner: int | None) -> No
         outside.chmod(0o711)
 
 
-def _prepare(place: Workplace, spec: Spec, srt: Srt) -> None:
+def _prepare(place: HostDirectory, spec: SandboxSpec, srt: SrtInstallation) -> None:
     """As root, the directories above a job's own let the other user through, and show nothing of themselves."""
     place.prepare(spec.begin_work)
-    note_fresh(place, srt.stand_ins.get(LISTING[0], LISTING[0]))
+    write_base_listing(place, srt.stand_ins.get(LISTING[0], LISTING[0]))
     place.own(place.directory / "env")
     (place.directory / CANARY).write_text("out of sight\n", "utf-8")
     if place.owner is None:
@@ -214,7 +228,7 @@ def _barred(path: Path) -> Path | None:
     return next((place for place in (*reversed(path.parents), path) if not place.stat().st_mode & 0o001), None)
 
 
-def _system(srt: Srt) -> list[str]:
+def _system(srt: SrtInstallation) -> list[str]:
     """What of Linux's own directories is shown; on a Mac they are not hidden."""
     if srt.platform == "darwin":
         return []
@@ -228,7 +242,7 @@ def _private(home: str, root: Path) -> tuple[str, ...]:
         return ()
     with suppress(OSError):
         found = sorted(path for path in Path(home).resolve().iterdir() if not root.is_relative_to(path))
-        return (f"{home}/.ssh", *map(str, found[:MOST_PRIVATE]))
+        return (f"{home}/.ssh", *map(str, found[:MAX_PRIVATE]))
     return (f"{home}/.ssh",)
 
 

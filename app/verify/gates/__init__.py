@@ -2,32 +2,32 @@
 
 from collections.abc import Collection, Iterable
 
-from app.verify.facts import Gate
-from app.verify.gates.candidate import Candidate
+from app.core.verification import GateResult
+from app.verify.gates.candidate import CandidatePatch
 from app.verify.gates.conflicts import conflicts
 from app.verify.gates.hidden import hidden_characters
 from app.verify.gates.kinds import file_kinds
 from app.verify.gates.manifests import manifests
-from app.verify.gates.parses import syntax
+from app.verify.gates.only_tests import tests_alone
 from app.verify.gates.protected import protected_paths
-from app.verify.gates.running_tests import running_tests
 from app.verify.gates.secret_lines import secret_lines
 from app.verify.gates.shadowing import shadowing
 from app.verify.gates.size import refused_files, size
-from app.verify.gates.tests_alone import tests_alone
+from app.verify.gates.syntax import syntax
+from app.verify.gates.test_configuration import running_tests
 from app.verify.gates.weaker_tests import weaker_tests
 
-__all__ = ["Candidate", "static_gates"]
+__all__ = ["CandidatePatch", "static_gates"]
 
 
 def static_gates(
-    candidate: Candidate,
+    candidate: CandidatePatch,
     protected: Iterable[str] = (),
     conflicting: Collection[str] = (),
     *,
     only_tests: bool = False,
     installed: Collection[str] = (),
-) -> tuple[Gate, ...]:
+) -> tuple[GateResult, ...]:
     """Every gate that needs nothing but the bytes; those that read contents only where the size allows it.
 
     `conflicting` are the paths of the base in which conflicts are to be resolved. `only_tests` may a patch touch

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.scratch import scratch
-from app.verify.facts import Gate
-from app.verify.gates.candidate import Candidate, Delta, gate, shown
-from app.verify.paths import is_test_path
+from app.core.scratch import scratch
+from app.core.verification import GateResult
+from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
+from app.verify.test_paths import is_test_path
 
 TIMEOUT = 60.0
 MAX_BYTES = 1024**2
@@ -28,7 +28,7 @@ runpy.run_module("bandit", run_name="__main__", alter_sys=True)
 """
 
 
-class Finding(NamedTuple):
+class BanditFinding(NamedTuple):
     """One of bandit's; `code` is the offending line without its indentation."""
 
     line: int
@@ -38,7 +38,7 @@ class Finding(NamedTuple):
     code: str
 
 
-async def security_scan(candidate: Candidate) -> Gate:
+async def security_scan(candidate: CandidatePatch) -> GateResult:
     """Warns of findings that the base does not have, in added lines of Python that is no test."""
     deltas = [delta for delta in candidate.deltas if _scanned(delta)]
     if not deltas:
@@ -46,24 +46,24 @@ async def security_scan(candidate: Candidate) -> Gate:
     try:
         found = await _scan(deltas)
     except TimeoutError:
-        return Gate(name="security scan", outcome="not_run", details=(f"bandit did not end in {TIMEOUT:g} s",))
+        return GateResult(name="security scan", outcome="not_run", details=(f"bandit did not end in {TIMEOUT:g} s",))
     if found is None:
-        return Gate(name="security scan", outcome="not_run", details=("bandit gave no report",))
+        return GateResult(name="security scan", outcome="not_run", details=("bandit gave no report",))
     warned = []
     for number, delta in enumerate(deltas):
         for finding in _new(delta, found.get(f"base/{number}.py", ()), found.get(f"head/{number}.py", ())):
-            location = f"{shown(delta.path)}:{finding.line}"
+            location = f"{displayed_path(delta.path)}:{finding.line}"
             warned.append(f"{location}: {finding.text} ({finding.test}, {finding.severity.lower()} severity)")
     return gate("security scan", warned=warned)
 
 
-def _scanned(delta: Delta) -> bool:
+def _scanned(delta: ChangedPath) -> bool:
     if not delta.path.endswith(".py") or is_test_path(delta.path) or not delta.added:
         return False
     return max(len(delta.new or b""), len(delta.old or b"")) <= MAX_BYTES
 
 
-def _new(delta: Delta, base: Iterable[Finding], head: Iterable[Finding]) -> list[Finding]:
+def _new(delta: ChangedPath, base: Iterable[BanditFinding], head: Iterable[BanditFinding]) -> list[BanditFinding]:
     known = Counter((finding.test, finding.code) for finding in base)
     added = {number for number, _ in delta.added}
     new = []
@@ -76,7 +76,7 @@ def _new(delta: Delta, base: Iterable[Finding], head: Iterable[Finding]) -> list
     return new
 
 
-async def _scan(deltas: list[Delta]) -> Mapping[str, list[Finding]] | None:
+async def _scan(deltas: list[ChangedPath]) -> Mapping[str, list[BanditFinding]] | None:
     """Findings by `base/N.py` and `head/N.py`: names of ours, so that no name of theirs is ever a path here."""
     with scratch("scan") as directory:
         await asyncio.to_thread(_write, directory, deltas)
@@ -88,7 +88,7 @@ async def _scan(deltas: list[Delta]) -> Mapping[str, list[Finding]] | None:
         return None
 
 
-def _write(directory: Path, deltas: list[Delta]) -> None:
+def _write(directory: Path, deltas: list[ChangedPath]) -> None:
     for side in ("base", "head"):
         (directory / side).mkdir()
     for number, delta in enumerate(deltas):
@@ -125,14 +125,14 @@ async def _bandit(directory: Path) -> bytes:
     return output
 
 
-def _findings(document: Any, sources: Mapping[str, list[str]]) -> dict[str, list[Finding]]:
-    found: dict[str, list[Finding]] = {}
+def _findings(document: Any, sources: Mapping[str, list[str]]) -> dict[str, list[BanditFinding]]:
+    found: dict[str, list[BanditFinding]] = {}
     for result in document["results"]:
         name, line = str(result["filename"]).removeprefix("./"), int(result["line_number"])
         lines = sources.get(name, [])
         code = lines[line - 1].strip() if 0 < line <= len(lines) else ""
         text = str(result["issue_text"]).splitlines()[0]
         found.setdefault(name, []).append(
-            Finding(line, str(result["test_id"]), text, str(result["issue_severity"]), code)
+            BanditFinding(line, str(result["test_id"]), text, str(result["issue_severity"]), code)
         )
     return found

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from app.patch import FileChange, Patch
-from app.tree import Tree
-from app.verify.facts import Gate
+from app.core.patch import FileChange, Patch
+from app.core.tree import Tree
+from app.core.verification import GateResult
 
 MAX_DETAILS = 20
 LINK = "120000"
 
 
 @dataclass(frozen=True)
-class Delta:
+class ChangedPath:
     """One path before and after; None where there is no such file on that side."""
 
     path: str
@@ -66,20 +66,20 @@ def as_text(content: bytes) -> str | None:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidatePatch:
     """A patch and its base; `deltas` leave out changes that change nothing."""
 
     base: Tree
     patch: Patch
 
     @cached_property
-    def deltas(self) -> tuple[Delta, ...]:
+    def deltas(self) -> tuple[ChangedPath, ...]:
         before = self.base.read_many(change.path for change in self.patch.changes)
         entries = self.base.entries()
         found = []
         for change in self.patch.changes:
             entry, old = entries.get(change.path), before.get(change.path)
-            delta = Delta(change.path, entry.mode if entry else None, old, change.mode, change.content)
+            delta = ChangedPath(change.path, entry.mode if entry else None, old, change.mode, change.content)
             if not _same(change, delta):
                 found.append(delta)
         return tuple(found)
@@ -96,19 +96,19 @@ class Candidate:
         return modes
 
 
-def _same(change: FileChange, delta: Delta) -> bool:
+def _same(change: FileChange, delta: ChangedPath) -> bool:
     return delta.old == change.content and (change.content is None or delta.old_mode == change.mode)
 
 
-def gate(name: str, *, blocked: list[str] | None = None, warned: list[str] | None = None) -> Gate:
+def gate(name: str, *, blocked: list[str] | None = None, warned: list[str] | None = None) -> GateResult:
     """A gate from its findings: anything that blocks decides, then anything that warns."""
     details = [*(blocked or ()), *(warned or ())]
     if len(details) > MAX_DETAILS:
         details = [*details[:MAX_DETAILS], f"and {len(details) - MAX_DETAILS} more"]
     outcome: Literal["blocked", "warned", "passed"] = "blocked" if blocked else "warned" if warned else "passed"
-    return Gate(name=name, outcome=outcome, details=tuple(details))
+    return GateResult(name=name, outcome=outcome, details=tuple(details))
 
 
-def shown(path: str) -> str:
+def displayed_path(path: str) -> str:
     """A path as it can be printed: what is invisible or not text is spelled out."""
     return path if path.isprintable() else ascii(path)[1:-1]

@@ -4,10 +4,10 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from app.syntax import language_of
-from app.text import is_hidden
-from app.verify.facts import Gate
-from app.verify.gates.candidate import Candidate, Delta, gate, shown
+from app.core.text import is_hidden
+from app.core.verification import GateResult
+from app.repo.syntax import language_of
+from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
 
 # Letters of other scripts that look like ASCII ones. Greek letters that formulas use (such as nu) are left out.
 _LOOKALIKES = frozenset(
@@ -26,13 +26,13 @@ _JOINING_SCRIPTS = frozenset(
 )
 
 
-def hidden_characters(candidate: Candidate) -> Gate:
+def hidden_characters(candidate: CandidatePatch) -> GateResult:
     """Blocks with path, line, column and the character's name."""
     blocked = [finding for delta in candidate.deltas for finding in _findings(delta)]
     return gate("hidden characters", blocked=blocked)
 
 
-def _findings(delta: Delta) -> Iterator[str]:
+def _findings(delta: ChangedPath) -> Iterator[str]:
     code = language_of(delta.path) is not None
     for number, line in delta.added:
         if line.isascii() and line.isprintable():
@@ -40,9 +40,9 @@ def _findings(delta: Delta) -> Iterator[str]:
         for column, character in enumerate(line, start=1):
             if _invisible(line, column - 1, first=number == 1):
                 name = unicodedata.name(character, "a control or unassigned character")
-                yield f"{shown(delta.path)}:{number}:{column}: U+{ord(character):04X} {name}"
+                yield f"{displayed_path(delta.path)}:{number}:{column}: U+{ord(character):04X} {name}"
         if code:
-            yield from (f"{shown(delta.path)}:{number}: {told}" for told in _confusable(line))
+            yield from (f"{displayed_path(delta.path)}:{number}: {told}" for told in _confusable(line))
 
 
 def _invisible(line: str, at: int, *, first: bool) -> bool:

@@ -5,9 +5,9 @@ import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from app.verify.facts import Gate
-from app.verify.gates.candidate import LINK, Candidate, Delta, gate, shown
-from app.verify.gates.names import collision_key, components
+from app.core.verification import GateResult
+from app.verify.gates.candidate import LINK, CandidatePatch, ChangedPath, displayed_path, gate
+from app.verify.gates.path_names import collision_key, components
 
 MAX_BINARY = 100 * 1024
 MAX_LINKS = 40
@@ -19,7 +19,7 @@ _BUNDLED = re.compile(r"\.min\.(?:js|mjs|css)$|\.bundle\.js$", re.IGNORECASE)
 _SCRIPT = re.compile(r"\.(?:[cm]?js|css)$", re.IGNORECASE)
 
 
-def file_kinds(candidate: Candidate) -> Gate:
+def file_kinds(candidate: CandidatePatch) -> GateResult:
     """Blocks what cannot be reviewed or leads out of the tree; warns of executable bits and small binaries."""
     blocked, warned = [], []
     for delta in candidate.deltas:
@@ -28,14 +28,14 @@ def file_kinds(candidate: Candidate) -> Gate:
         reason = _link(candidate, delta) if delta.link else _content(delta)
         reason = reason or _parent(candidate.modes, delta.path)
         if reason:
-            blocked.append(f"{shown(delta.path)}: {reason}")
+            blocked.append(f"{displayed_path(delta.path)}: {reason}")
         elif note := _note(delta):
-            warned.append(f"{shown(delta.path)}: {note}")
+            warned.append(f"{displayed_path(delta.path)}: {note}")
     blocked += _collisions(candidate)
     return gate("file kinds", blocked=blocked, warned=warned)
 
 
-def _content(delta: Delta) -> str:
+def _content(delta: ChangedPath) -> str:
     content = delta.new or b""
     if content.startswith(_PROGRAMS) or _COMPILED.search(delta.path):
         return "a compiled program"
@@ -46,13 +46,13 @@ def _content(delta: Delta) -> str:
     return ""
 
 
-def _minified(delta: Delta) -> bool:
+def _minified(delta: ChangedPath) -> bool:
     if not _SCRIPT.search(delta.path) or len(delta.new or b"") < MIN_BUNDLE:
         return False
     return any(len(line) > MAX_LINE for _, line in delta.added)
 
 
-def _note(delta: Delta) -> str:
+def _note(delta: ChangedPath) -> str:
     if delta.mode == "100755" and delta.old_mode != "100755":
         return "is now executable"
     if delta.old_mode == LINK:
@@ -65,10 +65,10 @@ def _note(delta: Delta) -> str:
 def _parent(modes: Mapping[str, str], path: str) -> str:
     parents = (str(parent) for parent in PurePosixPath(path).parents)
     taken = next((parent for parent in parents if parent in modes), None)
-    return f"its directory {shown(taken)} is a file or a symlink" if taken else ""
+    return f"its directory {displayed_path(taken)} is a file or a symlink" if taken else ""
 
 
-def _collisions(candidate: Candidate) -> list[str]:
+def _collisions(candidate: CandidatePatch) -> list[str]:
     """New names that a case-insensitive or normalising file system cannot tell from others."""
     names: dict[str, set[str]] = {}
     for path in candidate.modes:
@@ -77,16 +77,18 @@ def _collisions(candidate: Candidate) -> list[str]:
     for delta in candidate.deltas:
         others = names.get(collision_key(delta.path), set()) - {delta.path}
         if delta.created and others:
-            found.append(f"{shown(delta.path)}: differs from {shown(min(others))} only in case or composition")
+            found.append(
+                f"{displayed_path(delta.path)}: differs from {displayed_path(min(others))} only in case or composition"
+            )
     return found
 
 
-def _link(candidate: Candidate, delta: Delta) -> str:
+def _link(candidate: CandidatePatch, delta: ChangedPath) -> str:
     """Only a relative link to something inside, whatever other links of the resulting tree it goes through."""
     target = (delta.new or b"").decode(errors="surrogateescape")
     if not target or target.startswith("/") or "\\" in target or not target.isprintable() or ":" in target:
         return "a symlink whose target is not a plain relative path"
-    links = _Links(candidate)
+    links = _LinkResolver(candidate)
     resolved = links.resolve(posixpath.dirname(delta.path), target)
     if resolved is None:
         return "a symlink that leads out of the repository, or in a circle"
@@ -95,10 +97,10 @@ def _link(candidate: Candidate, delta: Delta) -> str:
     return ""
 
 
-class _Links:
+class _LinkResolver:
     """Follows symlinks in the tree as it will be, the way a kernel would."""
 
-    def __init__(self, candidate: Candidate) -> None:
+    def __init__(self, candidate: CandidatePatch) -> None:
         self._candidate = candidate
         self._new = {delta.path: delta.new for delta in candidate.deltas if delta.link and delta.new is not None}
 

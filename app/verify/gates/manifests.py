@@ -3,8 +3,8 @@
 import re
 from pathlib import PurePosixPath
 
-from app.verify.facts import Gate
-from app.verify.gates.candidate import Candidate, gate, shown
+from app.core.verification import GateResult
+from app.verify.gates.candidate import CandidatePatch, displayed_path, gate
 
 _NAMES = re.compile(
     r"^(?:pyproject\.toml|setup\.(?:py|cfg)|.*requirements.*\.(?:txt|in)|constraints.*\.txt|pipfile(?:\.lock)?|.*\.lock"
@@ -15,7 +15,7 @@ _NAMES = re.compile(
 )
 
 
-def manifests(candidate: Candidate) -> Gate:
+def manifests(candidate: CandidatePatch) -> GateResult:
     """Warns: allowed, and never silent."""
     named = (delta for delta in candidate.deltas if _NAMES.match(PurePosixPath(delta.path).name.casefold()))
-    return gate("dependencies", warned=[f"{shown(delta.path)}: needs review" for delta in named])
+    return gate("dependencies", warned=[f"{displayed_path(delta.path)}: needs review" for delta in named])

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 import pathspec
 
-from app.tree import Tree
-from app.verify.facts import Gate
-from app.verify.gates.candidate import Candidate, gate, shown
-from app.verify.gates.names import components, has_empty_part
+from app.core.tree import Tree
+from app.core.verification import GateResult
+from app.verify.gates.candidate import CandidatePatch, displayed_path, gate
+from app.verify.gates.path_names import components, has_empty_part
 
 MAX_PATH = 4_000
 _CI_DIRECTORIES = frozenset({".circleci", ".buildkite", ".woodpecker", ".tekton", ".semaphore", ".teamcity"})
@@ -31,24 +31,24 @@ _REVIEWED = frozenset(
 )
 
 
-def protected_paths(candidate: Candidate, configured: Iterable[str] = ()) -> Gate:
+def protected_paths(candidate: CandidatePatch, configured: Iterable[str] = ()) -> GateResult:
     """Blocks what nobody lets an agent touch; warns of what people should read first."""
     local_actions = _local_actions(candidate.base)
     patterns = _patterns(configured)
     blocked, warned = [], []
     for delta in candidate.deltas:
         parts = components(delta.path)
-        reason = odd(delta.path) or always_protected(parts) or local_actions(parts)
+        reason = is_unusual_path(delta.path) or always_protected(parts) or local_actions(parts)
         if not reason and _matches(patterns, delta.path):
             reason = "protected by the configuration"
         if reason:
-            blocked.append(f"{shown(delta.path)}: {reason}")
+            blocked.append(f"{displayed_path(delta.path)}: {reason}")
         elif note := _to_review(parts):
-            warned.append(f"{shown(delta.path)}: {note}")
+            warned.append(f"{displayed_path(delta.path)}: {note}")
     return gate("protected paths", blocked=blocked, warned=warned)
 
 
-def odd(path: str) -> str:
+def is_unusual_path(path: str) -> str:
     """Why a path is none that a repository should have; empty where it is ordinary."""
     if has_empty_part(path):
         return "not a path inside the repository"

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
+from app.core.tree import Tree
+from app.core.verification import GateResult
 from app.sandbox.base import Sandbox
-from app.tree import Tree
-from app.verify.facts import Gate
-from app.verify.gates.candidate import Candidate, Delta, gate, shown
-from app.verify.paths import is_test_file
+from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
+from app.verify.test_paths import is_test_file
 
 _FRAMEWORKS = frozenset({"pytest", "_pytest", "pluggy", "nose", "nose2", "hypothesis", "xdist", "coverage"})
 _STANDARD = frozenset(sys.stdlib_module_names) | {"asyncore", "asynchat", "distutils", "imp", "smtpd", "cgi", "pipes"}
@@ -52,7 +52,7 @@ _IMPORTED_AS = {
 }
 
 
-def shadowing(candidate: Candidate, installed: Collection[str] = ()) -> Gate:
+def shadowing(candidate: CandidatePatch, installed: Collection[str] = ()) -> GateResult:
     """Blocks what changes which code a program's own imports mean.
 
     `installed` are the top-level modules of the sandbox's environment; those that requirements and lock files name
@@ -70,7 +70,7 @@ def shadowing(candidate: Candidate, installed: Collection[str] = ()) -> Gate:
             names = frozenset(installed) | required_modules(candidate.base) if names is None else names
             reason = _shadowed(module, names)
         if reason:
-            blocked.append(f"{shown(delta.path)}: {reason}")
+            blocked.append(f"{displayed_path(delta.path)}: {reason}")
     return gate("shadowing", blocked=blocked)
 
 
@@ -80,7 +80,7 @@ async def installed_modules(sandbox: Sandbox, python: str = "python3", *, timeou
     return frozenset(found.output.decode("utf-8", "replace").split()) if found.ok else frozenset()
 
 
-def _loaded_by_itself(candidate: Candidate, delta: Delta) -> str:
+def _loaded_by_itself(candidate: CandidatePatch, delta: ChangedPath) -> str:
     path = PurePosixPath(delta.path)
     if not delta.created:
         return ""
@@ -93,7 +93,7 @@ def _loaded_by_itself(candidate: Candidate, delta: Delta) -> str:
     return ""
 
 
-def _node(candidate: Candidate, delta: Delta) -> str:
+def _node(candidate: CandidatePatch, delta: ChangedPath) -> str:
     parts = PurePosixPath(delta.path).parts
     if "node_modules" in parts[:-1] and _FIXTURES.isdisjoint(parts[: parts.index("node_modules")]):
         return "would be loaded in place of an installed package"
@@ -102,7 +102,7 @@ def _node(candidate: Candidate, delta: Delta) -> str:
     return ""
 
 
-def _cargo(candidate: Candidate, delta: Delta) -> str:
+def _cargo(candidate: CandidatePatch, delta: ChangedPath) -> str:
     path = PurePosixPath(delta.path)
     settings = path.parent.name == ".cargo" and path.name in ("config", "config.toml")
     if settings and any(_TAKES_OVER.match(line) for _, line in delta.added):
@@ -110,7 +110,7 @@ def _cargo(candidate: Candidate, delta: Delta) -> str:
     return ""
 
 
-def _go(candidate: Candidate, delta: Delta) -> str:
+def _go(candidate: CandidatePatch, delta: ChangedPath) -> str:
     path = PurePosixPath(delta.path)
     if path.name in ("go.mod", "go.work"):
         return _replaced(candidate.base, delta)
@@ -123,7 +123,7 @@ def _go(candidate: Candidate, delta: Delta) -> str:
     return "would be built in place of a dependency"
 
 
-def _replaced(base: Tree, delta: Delta) -> str:
+def _replaced(base: Tree, delta: ChangedPath) -> str:
     """A dependency that now comes from a directory, where it is not one of this repository's own modules."""
     own: set[str] | None = None
     for _, line in delta.added:
@@ -140,7 +140,7 @@ def _own_modules(base: Tree) -> set[str]:
     return {found[1] for text in texts if (found := re.search(r"^module\s+(\S+)", text, re.MULTILINE))}
 
 
-def _new_module(candidate: Candidate, delta: Delta) -> str:
+def _new_module(candidate: CandidatePatch, delta: ChangedPath) -> str:
     """The top-level Python module or package that a file makes, where an import path begins; empty for none."""
     path = PurePosixPath(delta.path)
     if not delta.created or path.suffix not in _MODULES:
@@ -157,7 +157,7 @@ def _new_module(candidate: Candidate, delta: Delta) -> str:
     return "" if own else name
 
 
-def _is_import_root(candidate: Candidate, directory: str) -> bool:
+def _is_import_root(candidate: CandidatePatch, directory: str) -> bool:
     """The usual directories, and those of tests: a runner puts them in front of everything else."""
     if directory in _IMPORT_ROOTS:
         return True

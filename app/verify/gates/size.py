@@ -1,13 +1,13 @@
 """A patch that people can read: not empty, not hundreds of files, not megabytes; and nothing refused on the way out."""
 
-from app.verify.facts import Gate
-from app.verify.gates.candidate import Candidate, gate, shown
+from app.core.verification import GateResult
+from app.verify.gates.candidate import CandidatePatch, displayed_path, gate
 
 MAX_FILES = 100
 MAX_BYTES = 4 * 1024**2
 
 
-def size(candidate: Candidate) -> Gate:
+def size(candidate: CandidatePatch) -> GateResult:
     """Blocks with numbers; nothing is ever cut to fit."""
     files = len(candidate.deltas)
     weight = sum(len(delta.new) for delta in candidate.deltas if delta.new is not None)
@@ -21,7 +21,7 @@ def size(candidate: Candidate) -> Gate:
     return gate("size", blocked=blocked)
 
 
-def refused_files(candidate: Candidate) -> Gate:
+def refused_files(candidate: CandidatePatch) -> GateResult:
     """Things in the work tree that can be no part of a patch: the work is not finished while they are there."""
     refusals = candidate.patch.refusals
-    return gate("refused files", blocked=[f"{shown(refusal.path)}: {refusal.reason}" for refusal in refusals])
+    return gate("refused files", blocked=[f"{displayed_path(refusal.path)}: {refusal.reason}" for refusal in refusals])

@@ -3,10 +3,10 @@
 import re
 from collections import Counter
 
-from app.verify.facts import Gate
-from app.verify.gates.candidate import Candidate, Delta, gate, shown
-from app.verify.gates.running_tests import configures_tests
-from app.verify.paths import is_test_file, is_test_path
+from app.core.verification import GateResult
+from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
+from app.verify.gates.test_configuration import configures_tests
+from app.verify.test_paths import is_test_file, is_test_path
 
 _DEFINITION = re.compile(
     r"^\s*(?:async )?def (?P<python>test_?\w*)"
@@ -27,10 +27,10 @@ _ASSERTION = re.compile(
 )
 
 
-def weaker_tests(candidate: Candidate) -> Gate:
+def weaker_tests(candidate: CandidatePatch) -> GateResult:
     """Warns of each."""
     warned = [
-        f"{shown(delta.path)}: {told}"
+        f"{displayed_path(delta.path)}: {told}"
         for delta in candidate.deltas
         if is_test_path(delta.path) and delta.old is not None and not configures_tests(delta.path)
         for told in _weaker(delta)
@@ -38,7 +38,7 @@ def weaker_tests(candidate: Candidate) -> Gate:
     return gate("tests", warned=warned)
 
 
-def _weaker(delta: Delta) -> list[str]:
+def _weaker(delta: ChangedPath) -> list[str]:
     before, after = delta.old_text, delta.text or ""
     if delta.new is None:
         count = len(_names(before))

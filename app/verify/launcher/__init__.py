@@ -1,1 +1,1 @@
-"""Programs that execute chosen tests inside a sandbox and report on them where the tested code cannot write."""
+"""Programs that execute chosen tests inside a sandbox and report where the tested code cannot write."""

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import NamedTuple, Protocol
 
-from app.noun import Noun
-from app.patch import FileChange
-from app.verify.evidence import Status
-from app.verify.launcher.supervised import Answer, Step
+from app.core.evidence import Status
+from app.core.patch import FileChange
+from app.core.record import Record
+from app.verify.launcher.supervisor_client import SupervisorAnswer, SupervisorStep
 
 
-class Outcome(NamedTuple):
+class CaseOutcome(NamedTuple):
     """How one test ended. `plain` is False where that was not by the test's own statements alone.
 
     An exception was expected, a plugin had its say, or the file could not be loaded at all.
@@ -21,10 +21,10 @@ class Outcome(NamedTuple):
     plain: bool = True
 
 
-class Told(Noun):
+class LauncherReport(Record):
     """What was reported. A parametrized or grouped id has one outcome for each of its tests."""
 
-    outcomes: Mapping[str, tuple[tuple[str, Outcome], ...]] = {}
+    outcomes: Mapping[str, tuple[tuple[str, CaseOutcome], ...]] = {}
     problem: str = ""
     """Not empty: why this must not be believed."""
     hanging: str = ""
@@ -33,7 +33,7 @@ class Told(Noun):
     measured: bool = False
 
 
-class Copies(Noun):
+class CopiedTests(Record):
     """Files with copies of tests, laid over the others: what each copy has to end as tells whether results are true.
 
     `same` and `altered` name the original of each copy: the first must end as that does, the second must fail where
@@ -53,11 +53,11 @@ class Copies(Noun):
 class Launcher(Protocol):
     """How chosen tests of one framework are executed."""
 
-    def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[Step, ...]:
+    def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:
         """The programs that execute these tests, in this order."""
         ...
 
-    def read(self, ids: Sequence[str], answer: Answer, watch: Sequence[str]) -> Told:
+    def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
         """What the programs reported of these ids. ValueError where the framework cannot do it at all."""
         ...
 
@@ -69,6 +69,8 @@ class Launcher(Protocol):
         """The same for tests that keep their order."""
         ...
 
-    def copies(self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool) -> Copies:
+    def copies(
+        self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool
+    ) -> CopiedTests:
         """Copies of these tests; under other names where they cannot notice, or all `in_place` for another run."""
         ...

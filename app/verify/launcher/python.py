@@ -11,9 +11,9 @@ from random import Random
 from typing import Any
 
 from app.verify.frameworks import SuiteCommand
-from app.verify.launcher.base import Copies, Outcome, Told
+from app.verify.launcher.base import CaseOutcome, CopiedTests, LauncherReport
 from app.verify.launcher.python_copies import PythonCopies
-from app.verify.launcher.supervised import START, Answer, Ended, Step, with_program
+from app.verify.launcher.supervisor_client import START, StepEnd, SupervisorAnswer, SupervisorStep, with_program
 from app.verify.reports import test_id
 
 _PYTHON = re.compile(r"python[\d.]*$")
@@ -59,7 +59,7 @@ class PythonLauncher:
             environment=environment,
         )
 
-    def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[Step, ...]:
+    def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:
         job = {
             "framework": self.framework,
             "ids": list(ids),
@@ -69,7 +69,7 @@ class PythonLauncher:
             "environment": dict(self.environment),
             "watch": list(watch),
         }
-        step = Step(
+        step = SupervisorStep(
             argv=(self.python, "-c", START),
             cwd=self.directory,
             timeout=timeout,
@@ -80,12 +80,12 @@ class PythonLauncher:
         )
         return (step,)
 
-    def read(self, ids: Sequence[str], answer: Answer, watch: Sequence[str]) -> Told:
+    def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
         (ended,) = answer.steps
         messages = [_message(text) for text in ended.messages]
         if ("own",) in messages:
             raise ValueError("the test framework is the project itself")
-        heard = _Heard(self.framework, ids)
+        heard = _ReportReader(self.framework, ids)
         for message in messages:
             heard.hear(message)
         return heard.told(ended, watch)
@@ -102,7 +102,9 @@ class PythonLauncher:
         whole = name.partition("[")[0]
         return whole.rpartition("::")[0] if whole.count("::") > 1 else whole
 
-    def copies(self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool) -> Copies:
+    def copies(
+        self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool
+    ) -> CopiedTests:
         made = PythonCopies(self.framework == "pytest", self.modules, contents, random)
         return made.in_place(ids) if in_place else made.renamed(ids)
 
@@ -124,13 +126,13 @@ def _message(text: str) -> tuple[Any, ...]:
     return message if isinstance(message, tuple) and message else ("unreadable",)
 
 
-class _Heard:
+class _ReportReader:
     """The messages of one execution, gathered by the ids that were asked for."""
 
     def __init__(self, framework: str, ids: Sequence[str]) -> None:
         self._pytest = framework == "pytest"
         self._ids = ids
-        self._tests: dict[str, Outcome] = {}
+        self._tests: dict[str, CaseOutcome] = {}
         self._files: dict[str, str] = {}
         self._lines: dict[str, tuple[int, ...]] = {}
         self._programs = 0
@@ -145,7 +147,7 @@ class _Heard:
             case ("begin", str(name)):
                 self._begun = name
             case ("test", str(name), "passed" | "failed" | "error" | "skipped" as status, bool(plain), str(text)):
-                self._test(name, Outcome(status, text, plain))
+                self._test(name, CaseOutcome(status, text, plain))
             case ("file", str(path), str(text)):
                 self._files[path] = text
             case ("lines", str(path), list(numbers)):
@@ -159,16 +161,16 @@ class _Heard:
             case _:
                 self._problem = self._problem or "A result has a form that our program does not send."
 
-    def _test(self, name: str, outcome: Outcome) -> None:
+    def _test(self, name: str, outcome: CaseOutcome) -> None:
         self._begun = ""
         if name in self._tests and not name.startswith("setUp"):
             self._problem = self._problem or f"{test_id(name)} was reported twice."
         self._tests[name] = outcome
 
-    def told(self, ended: Ended, watch: Sequence[str]) -> Told:
+    def told(self, ended: StepEnd, watch: Sequence[str]) -> LauncherReport:
         outcomes = {name: self._outcomes(name) for name in self._ids}
         hit = any(self._lines.values())
-        return Told(
+        return LauncherReport(
             outcomes=outcomes,
             problem=ended.not_started or ended.broken or self._problem or self._disagreement(ended, outcomes),
             hanging=self._begun if ended.timed_out else "",
@@ -177,7 +179,7 @@ class _Heard:
             measured=bool(self._lines) and (hit or not self._programs),
         )
 
-    def _outcomes(self, name: str) -> tuple[tuple[str, Outcome], ...]:
+    def _outcomes(self, name: str) -> tuple[tuple[str, CaseOutcome], ...]:
         separators = ("[", "::") if self._pytest else (".", " ")
         below = tuple(name + separator for separator in separators)
         found = [(one, outcome) for one, outcome in self._tests.items() if one == name or one.startswith(below)]
@@ -185,14 +187,14 @@ class _Heard:
             return tuple(found)
         if self._pytest:
             text = self._files.get(name.partition("::")[0])
-            return ((name, Outcome("error", text, plain=False)),) if text is not None else ()
+            return ((name, CaseOutcome("error", text, plain=False)),) if text is not None else ()
         # What `setUpClass` and `setUpModule` raise is told of the class or module.
         around = [
             one for one in self._tests if one.startswith("setUp") and name.startswith(f"{one[:-1].partition('(')[2]}.")
         ]
         return tuple((name, self._tests[one]) for one in around[:1])
 
-    def _disagreement(self, ended: Ended, outcomes: Mapping[str, tuple[tuple[str, Outcome], ...]]) -> str:
+    def _disagreement(self, ended: StepEnd, outcomes: Mapping[str, tuple[tuple[str, CaseOutcome], ...]]) -> str:
         if ended.timed_out:
             return ""
         if self._end is None:

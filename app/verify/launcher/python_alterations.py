@@ -67,7 +67,7 @@ _MATCHER = re.compile(rb"ANY\b|[Aa]pprox|\bIs[A-Z]|[Aa]nything|[Mm]atch|[Mm]ock|
 """What may be equal to other things than itself by intention."""
 
 
-class Edit(NamedTuple):
+class SourceEdit(NamedTuple):
     """Bytes from `start` to `end` become `text`."""
 
     start: int
@@ -79,11 +79,11 @@ class Alteration(NamedTuple):
     """`value`: what is compared with is another; `inverse`: what was asserted is asserted not to be."""
 
     kind: Literal["value", "inverse"]
-    edits: list[Edit]
+    edits: list[SourceEdit]
 
 
 @dataclass(frozen=True)
-class Source:
+class PythonSource:
     """A module's bytes, its tree, and where its lines start."""
 
     content: bytes
@@ -91,7 +91,7 @@ class Source:
     starts: tuple[int, ...]
 
     @classmethod
-    def of(cls, content: bytes) -> "Source | None":
+    def of(cls, content: bytes) -> "PythonSource | None":
         """None for what this Python cannot parse, or what is not UTF-8."""
         try:
             content.decode("utf-8")
@@ -125,7 +125,7 @@ class Source:
         found = re.compile(rb"def[\s\\]+(" + function.name.encode() + rb")\b").search(self.content, start, end)
         return found.span(1) if found else (start, start)
 
-    def edited(self, edits: Sequence[Edit], start: int = 0, end: int | None = None) -> bytes:
+    def edited(self, edits: Sequence[SourceEdit], start: int = 0, end: int | None = None) -> bytes:
         """The bytes of a range with the edits in it."""
         text, at = b"", start
         for edit in sorted(edits):
@@ -135,7 +135,7 @@ class Source:
 
 
 def alterations(
-    source: Source, function: ast.FunctionDef | ast.AsyncFunctionDef, random: Random
+    source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef, random: Random
 ) -> Iterator[Alteration]:
     for statement in _reached(function.body):
         if isinstance(statement, ast.Assert):
@@ -149,8 +149,8 @@ def alterations(
 
 
 def failing_end(
-    source: Source, function: ast.FunctionDef | ast.AsyncFunctionDef, random: Random, *, method: bool
-) -> Edit:
+    source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef, random: Random, *, method: bool
+) -> SourceEdit:
     """A statement that fails, behind the last one; before the first where the test may end early."""
     one, other = random.sample(range(2, 99), 2)
     text = f"self.assertEqual({one}, {other})" if method else f"assert {one} == {other}"
@@ -159,16 +159,16 @@ def failing_end(
     if reached[-1:] == [last] and not isinstance(last, ast.Return):
         start, end = source.range(last)[0], source.range(last)[1]
         if last.lineno == function.lineno:
-            return Edit(end, end, f"; {text}".encode())
+            return SourceEdit(end, end, f"; {text}".encode())
         indentation = source.content[source.starts[last.lineno - 1] : start]
         if indentation.strip():  # behind another statement on its line
-            return Edit(end, end, f"; {text}".encode())
-        return Edit(end, end, b"\n" + indentation + text.encode())
+            return SourceEdit(end, end, f"; {text}".encode())
+        return SourceEdit(end, end, b"\n" + indentation + text.encode())
     start = source.range(function.body[0])[0]
     if function.body[0].lineno == function.lineno:
-        return Edit(start, start, f"{text}; ".encode())
+        return SourceEdit(start, start, f"{text}; ".encode())
     indentation = source.content[source.starts[function.body[0].lineno - 1] : start]
-    return Edit(start, start, text.encode() + b"\n" + indentation)
+    return SourceEdit(start, start, text.encode() + b"\n" + indentation)
 
 
 def _reached(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -198,19 +198,19 @@ def _last_name(expression: ast.expr) -> str:
     return expression.id if isinstance(expression, ast.Name) else ""
 
 
-def _of_assert(source: Source, test: ast.expr, random: Random) -> Iterator[Alteration]:
+def _of_assert(source: PythonSource, test: ast.expr, random: Random) -> Iterator[Alteration]:
     if isinstance(test, ast.Tuple):  # always true, and Python warns of it
         return
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
         yield from _other_value(source, (test.comparators[0], test.left), random)
     start, end = source.range(test)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield Alteration("inverse", [Edit(start, end, b"(" + source.text(test.operand) + b")")])
+        yield Alteration("inverse", [SourceEdit(start, end, b"(" + source.text(test.operand) + b")")])
     else:
-        yield Alteration("inverse", [Edit(start, start, b"not ("), Edit(end, end, b")")])
+        yield Alteration("inverse", [SourceEdit(start, start, b"not ("), SourceEdit(end, end, b")")])
 
 
-def _of_call(source: Source, call: ast.Call, random: Random) -> Iterator[Alteration]:
+def _of_call(source: PythonSource, call: ast.Call, random: Random) -> Iterator[Alteration]:
     if not (isinstance(call.func, ast.Attribute) and _last_name(call.func.value) in ("self", "pytest")):
         return
     name = call.func.attr
@@ -220,30 +220,30 @@ def _of_call(source: Source, call: ast.Call, random: Random) -> Iterator[Alterat
         yield from _other_value(source, (call.args[1], call.args[0]), random)
     if name in _INVERSE:
         end = source.range(call.func)[1]
-        yield Alteration("inverse", [Edit(end - len(name), end, _INVERSE[name].encode())])
+        yield Alteration("inverse", [SourceEdit(end - len(name), end, _INVERSE[name].encode())])
 
 
-def _of_expecting(source: Source, call: ast.Call) -> Iterator[Alteration]:
+def _of_expecting(source: PythonSource, call: ast.Call) -> Iterator[Alteration]:
     kind = _EXPECTING.get(_last_name(call.func))
     if kind is None or not call.args or isinstance(call.args[0], ast.Starred):
         return
     expected = call.args[0]
     names = [expected] if not isinstance(expected, ast.Tuple) else expected.elts
     if all(_last_name(one) and _last_name(one) not in _ENDING for one in names):
-        yield Alteration("inverse", [Edit(*source.range(expected), f"type('Other', ({kind},), {{}})".encode())])
+        yield Alteration("inverse", [SourceEdit(*source.range(expected), f"type('Other', ({kind},), {{}})".encode())])
 
 
-def _other_value(source: Source, sides: tuple[ast.expr, ast.expr], random: Random) -> Iterator[Alteration]:
+def _other_value(source: PythonSource, sides: tuple[ast.expr, ast.expr], random: Random) -> Iterator[Alteration]:
     """A side that is written out gets another constant; where none is, the other side is compared with an object."""
     for side in sides:
         constants = list(_constants(side))
         if constants:
             chosen = random.choice(constants)
             text = repr(_changed(ast.literal_eval(chosen), random)).encode()
-            yield Alteration("value", [Edit(*source.range(chosen), text)])
+            yield Alteration("value", [SourceEdit(*source.range(chosen), text)])
             return
     if not any(_MATCHER.search(source.text(side)) for side in sides):
-        yield Alteration("value", [Edit(*source.range(sides[0]), b"object()")])
+        yield Alteration("value", [SourceEdit(*source.range(sides[0]), b"object()")])
 
 
 def _constants(node: ast.expr) -> Iterator[ast.expr]:

@@ -12,10 +12,10 @@ from pathlib import PurePosixPath
 from random import Random
 from typing import NamedTuple
 
-from app.patch import FileChange
-from app.verify.launcher.base import Copies
-from app.verify.launcher.names import Names
-from app.verify.launcher.python_alterations import Edit, Source, alterations, failing_end
+from app.core.patch import FileChange
+from app.verify.launcher.base import CopiedTests
+from app.verify.launcher.copy_names import CopyNames
+from app.verify.launcher.python_alterations import PythonSource, SourceEdit, alterations, failing_end
 
 TWINS = 2
 """Altered copies of one test at most."""
@@ -32,7 +32,7 @@ _CONFTEST_NOTICES = re.compile(
 )
 
 
-class Place(NamedTuple):
+class FunctionLocation(NamedTuple):
     """Where the test of an id is written: file, classes around it, name, and the parameters (`[1-a]`) of this one."""
 
     path: str
@@ -42,12 +42,12 @@ class Place(NamedTuple):
 
 
 @dataclass
-class _File:
+class _CopiedFile:
     """A test file with the chosen tests in it: id, place and function of each."""
 
     path: str
-    source: Source
-    tests: list[tuple[str, Place, ast.FunctionDef | ast.AsyncFunctionDef]] = field(default_factory=list)
+    source: PythonSource
+    tests: list[tuple[str, FunctionLocation, ast.FunctionDef | ast.AsyncFunctionDef]] = field(default_factory=list)
 
 
 @dataclass
@@ -63,58 +63,58 @@ class PythonCopies:
         words = {
             word.decode() for content in self.contents.values() for word in re.findall(rb"\b[a-z_]{8,}\b", content)
         }
-        self._names = Names(self.random, words)
+        self._names = CopyNames(self.random, words)
 
-    def renamed(self, ids: Sequence[str]) -> Copies:
+    def renamed(self, ids: Sequence[str]) -> CopiedTests:
         """Under other names, as they are and altered, in files of their own; in place where that may be noticed."""
         files = self._files(ids)
         copies = [self._in_place(file) if self._notices(file) else self._elsewhere(file) for file in files]
         return _joined([self._plain_failure(ids), *copies])
 
-    def in_place(self, ids: Sequence[str]) -> Copies:
+    def in_place(self, ids: Sequence[str]) -> CopiedTests:
         """Altered under their own names only, in a run of their own."""
         return _joined([self._plain_failure(ids), *(self._in_place(file) for file in self._files(ids))])
 
-    def _files(self, ids: Sequence[str]) -> list[_File]:
-        files: dict[str, _File] = {}
+    def _files(self, ids: Sequence[str]) -> list[_CopiedFile]:
+        files: dict[str, _CopiedFile] = {}
         for name in ids:
             place = self._place(name)
             if place is None:
                 continue
             if place.path not in files:
-                source = Source.of(self.contents[place.path])
+                source = PythonSource.of(self.contents[place.path])
                 if source is None:
                     continue
-                files[place.path] = _File(place.path, source)
+                files[place.path] = _CopiedFile(place.path, source)
             function = _function(files[place.path].source.tree, place)
             if function is not None:
                 files[place.path].tests.append((name, place, function))
         return [file for file in files.values() if file.tests]
 
-    def _place(self, name: str) -> Place | None:
+    def _place(self, name: str) -> FunctionLocation | None:
         if self.pytest:
             whole, bracket, rest = name.partition("[")
             path, *classes = whole.split("::")
             if not classes or path not in self.contents:
                 return None
-            return Place(path, tuple(classes[:-1]), classes[-1], bracket + rest)
+            return FunctionLocation(path, tuple(classes[:-1]), classes[-1], bracket + rest)
         parts = name.split(".")
         start = f"{self.modules}/" if self.modules else ""
         for end in range(1, len(parts) - 1):
             for suffix in (".py", "/__init__.py"):
                 path = f"{start}{'/'.join(parts[:end])}{suffix}"
                 if path in self.contents and len(parts) - end >= 2:
-                    return Place(path, tuple(parts[end:-1]), parts[-1])
+                    return FunctionLocation(path, tuple(parts[end:-1]), parts[-1])
         return None
 
-    def _id(self, place: Place) -> str:
+    def _id(self, place: FunctionLocation) -> str:
         if self.pytest:
             return "::".join([place.path, *place.classes, place.name]) + place.parameters
         path = place.path.removeprefix(f"{self.modules}/") if self.modules else place.path
         module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         return ".".join([module, *place.classes, place.name])
 
-    def _notices(self, file: _File) -> bool:
+    def _notices(self, file: _CopiedFile) -> bool:
         stem = PurePosixPath(file.path).stem.encode()
         own = _MAIN.sub(b"", self.contents[file.path])
         around = b"".join(text for path, text in self.contents.items() if path.endswith("conftest.py"))
@@ -127,9 +127,9 @@ class PythonCopies:
             or any(len(name.findall(own)) > 1 or name.search(around) for name in names)
         )
 
-    def _elsewhere(self, file: _File) -> Copies:
+    def _elsewhere(self, file: _CopiedFile) -> CopiedTests:
         path = self._fresh_path(file.path)
-        edits: list[Edit] = []
+        edits: list[SourceEdit] = []
         same, altered, done = dict[str, str](), dict[str, str](), dict[ast.AST, tuple[str, list[str]]]()
         for name, place, function in file.tests:
             if function not in done:  # several ids may be one function with other parameters
@@ -137,10 +137,10 @@ class PythonCopies:
             copy, twins = done[function]
             same[self._id(place._replace(path=path, name=copy))] = name
             altered |= {self._id(place._replace(path=path, name=twin)): name for twin in twins}
-        return Copies(files=(_written(path, file.source.edited(edits)),), same=same, altered=altered)
+        return CopiedTests(files=(_written(path, file.source.edited(edits)),), same=same, altered=altered)
 
     def _twins(
-        self, source: Source, function: ast.FunctionDef | ast.AsyncFunctionDef, edits: list[Edit]
+        self, source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef, edits: list[SourceEdit]
     ) -> tuple[str, list[str]]:
         """Rename a test, and put altered ones before or behind it; returns all their names."""
         renaming = source.name_of(function)
@@ -148,15 +148,15 @@ class PythonCopies:
         copy, twins = self._fresh_name(function.name), list[str]()
         for change in self._changes(source, function)[:TWINS]:
             twin = self._fresh_name(function.name)
-            text = source.edited([*change, Edit(*renaming, twin.encode())], start, end)
+            text = source.edited([*change, SourceEdit(*renaming, twin.encode())], start, end)
             at = self.random.choice((start, end))
-            edits.append(Edit(at, at, text + b"\n" if at == start else b"\n" + text))
+            edits.append(SourceEdit(at, at, text + b"\n" if at == start else b"\n" + text))
             twins.append(twin)
-        edits.append(Edit(*renaming, copy.encode()))
+        edits.append(SourceEdit(*renaming, copy.encode()))
         return copy, twins
 
-    def _in_place(self, file: _File) -> Copies:
-        edits: list[Edit] = []
+    def _in_place(self, file: _CopiedFile) -> CopiedTests:
+        edits: list[SourceEdit] = []
         altered: dict[str, str] = {}
         done: set[ast.AST] = set()
         for name, _, function in file.tests:
@@ -164,9 +164,11 @@ class PythonCopies:
                 edits += self._changes(file.source, function)[0]
                 done.add(function)
             altered[name] = name
-        return Copies(files=(_written(file.path, file.source.edited(edits)),), altered=altered)
+        return CopiedTests(files=(_written(file.path, file.source.edited(edits)),), altered=altered)
 
-    def _changes(self, source: Source, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[list[Edit]]:
+    def _changes(
+        self, source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef
+    ) -> list[list[SourceEdit]]:
         """Values first: an object that is equal to everything passes an inverted comparison too."""
         found = list(alterations(source, function, self.random))
         self.random.shuffle(found)
@@ -175,10 +177,10 @@ class PythonCopies:
             return [change.edits for change in found]
         return [[failing_end(source, function, self.random, method=not self.pytest)]]
 
-    def _plain_failure(self, ids: Sequence[str]) -> Copies:
+    def _plain_failure(self, ids: Sequence[str]) -> CopiedTests:
         places = [place for name in ids if (place := self._place(name))]
         if not places:
-            return Copies()
+            return CopiedTests()
         path, name = self._fresh_path(places[0].path, "test_x.py"), f"test_{self._names.fresh()}"
         values = self.random.sample(range(2, 60), 3)
         wrong = sum(values) + self.random.randint(1, 9)
@@ -192,7 +194,9 @@ class PythonCopies:
                 f"from unittest import TestCase\n\n\nclass {classes[0]}(TestCase):\n    def {name}(self):\n"
                 f"        {thing} = {listed}\n        self.assertEqual({thing}, {wrong})\n"
             )
-        return Copies(files=(_written(path, text.encode()),), failing=(self._id(Place(path, classes, name)),))
+        return CopiedTests(
+            files=(_written(path, text.encode()),), failing=(self._id(FunctionLocation(path, classes, name)),)
+        )
 
     def _fresh_path(self, path: str, like: str = "") -> str:
         stem = PurePosixPath(like or path).stem
@@ -207,7 +211,7 @@ class PythonCopies:
         return f"test{self._names.fresh(' ').title().replace(' ', '')}" if name.startswith("test") else name + "_"
 
 
-def _function(tree: ast.Module, place: Place) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+def _function(tree: ast.Module, place: FunctionLocation) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     body: Sequence[ast.stmt] = tree.body
     for wanted in place.classes:
         classes = [node for node in body if isinstance(node, ast.ClassDef) and node.name == wanted]
@@ -235,8 +239,8 @@ def _written(path: str, content: bytes) -> FileChange:
     return FileChange(path=path, mode="100644", content=content)
 
 
-def _joined(copies: Sequence[Copies]) -> Copies:
-    return Copies(
+def _joined(copies: Sequence[CopiedTests]) -> CopiedTests:
+    return CopiedTests(
         files=tuple(file for one in copies for file in one.files),
         same={copy: original for one in copies for copy, original in one.same.items()},
         altered={copy: original for one in copies for copy, original in one.altered.items()},

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-MOST_TEXT = 20_000
+MAX_TEXT = 20_000
 NEEDED_LATER = (
     *("argparse", "ast", "bdb", "cmd", "code", "codeop", "contextlib", "copy", "datetime", "decimal", "difflib"),
     *("dis", "doctest", "faulthandler", "fnmatch", "gc", "getpass", "glob", "heapq", "html", "inspect", "io"),
@@ -59,7 +59,7 @@ NEEDED_LATER = (
 """Modules that the frameworks import when they need them: a file of that name beside the tests must not be taken."""
 
 
-class Reports:
+class ReportChannel:
     """Sends messages to the supervisor. All that it calls is part of the interpreter, and held from the start."""
 
     def __init__(self, descriptor: int, key: str) -> None:
@@ -91,7 +91,7 @@ class Reports:
         self.send = send
 
 
-class Lines:
+class LineTracer:
     """Which lines of the watched files are executed, from the first import on."""
 
     def __init__(self, watched: list[str]) -> None:
@@ -151,7 +151,7 @@ class Lines:
             return found
 
 
-class Case:
+class ReportedCase:
     """How one test is going: what its phases said."""
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ class Case:
         self.raised: Any = None
         """The kind of failure and the exception, until a report says what became of it."""
 
-    def say(self, status: str, text: str = "", *, plain: bool = True) -> None:
+    def report(self, status: str, text: str = "", *, plain: bool = True) -> None:
         """The worst of what is said counts, and the first text of it."""
         rank = {"": 0, "passed": 1, "skipped": 2, "error": 3, "failed": 4}
         self.plain = self.plain and plain
@@ -170,8 +170,8 @@ class Case:
 
 
 def shortened(text: str) -> str:
-    half = MOST_TEXT // 2
-    return text if len(text) <= MOST_TEXT else f"{text[:half]}\n…\n{text[-half:]}"
+    half = MAX_TEXT // 2
+    return text if len(text) <= MAX_TEXT else f"{text[:half]}\n…\n{text[-half:]}"
 
 
 def preload(names: tuple[str, ...]) -> None:
@@ -203,16 +203,16 @@ def load_pytest() -> ModuleType:
     return pytest
 
 
-class Chosen:
+class SelectionPlugin:
     """A plugin that chooses tests, puts them in order, and watches each phase. `HOOKS` has what it needs of pluggy."""
 
-    def __init__(self, job: dict[str, Any], reports: Reports) -> None:
+    def __init__(self, job: dict[str, Any], reports: ReportChannel) -> None:
         self._job = job
         self._root: str = job["root"]
         self._wanted: list[str] = job["ids"]
         self._send = reports.send
         self._skips = (importlib.import_module("_pytest.outcomes").Skipped, unittest.SkipTest)
-        self._case = Case()
+        self._case = ReportedCase()
         self._top = self._root
 
     def _name(self, item: Any) -> str:
@@ -246,14 +246,14 @@ class Chosen:
         items[:] = sorted(chosen, key=lambda item: places[id(item)])
 
     def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
-        self._case = Case()
+        self._case = ReportedCase()
         self._send("begin", self._name(item))
         yield
         case = self._case
         self._send("test", self._name(item), case.status or "error", case.plain, shortened(case.text))
 
     def pytest_runtest_setup(self) -> Iterator[None]:
-        self._case = Case()  # a plugin may run a test again: its last attempt counts
+        self._case = ReportedCase()  # a plugin may run a test again: its last attempt counts
         yield from self._phase("error")
 
     def pytest_runtest_call(self) -> Iterator[None]:
@@ -267,9 +267,9 @@ class Chosen:
         outcome = yield
         raised = outcome.excinfo
         if raised is None:
-            case.say(passed)
+            case.report(passed)
         elif issubclass(raised[0], self._skips):
-            case.say("skipped", str(raised[1]))
+            case.report("skipped", str(raised[1]))
         else:
             case.raised = (failed, raised)
 
@@ -277,13 +277,13 @@ class Chosen:
         case = self._case
         raised, case.raised = case.raised, None
         if getattr(report, "wasxfail", None) is not None:
-            case.say("skipped" if report.outcome == "skipped" else "passed", plain=False)
+            case.report("skipped" if report.outcome == "skipped" else "passed", plain=False)
         elif report.outcome == "failed":
-            case.say("failed" if report.when == "call" else "error", report.longreprtext)
+            case.report("failed" if report.when == "call" else "error", report.longreprtext)
         elif raised is not None and report.outcome == "passed":  # somebody calls a failure something else
-            case.say(raised[0], "".join(traceback.format_exception(*raised[1])), plain=False)
+            case.report(raised[0], "".join(traceback.format_exception(*raised[1])), plain=False)
         elif report.outcome == "skipped" and not type(report).__name__.lower().startswith("subtest"):
-            case.say("skipped", plain=False)
+            case.report("skipped", plain=False)
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.outcome == "failed":
@@ -302,33 +302,33 @@ HOOKS: dict[str, dict[str, bool]] = {
 }
 
 
-def run_pytest(job: dict[str, Any], reports: Reports) -> int:
+def run_pytest(job: dict[str, Any], reports: ReportChannel) -> int:
     try:
         pytest = load_pytest()
     except ModuleNotFoundError as error:
         reports.send("missing", str(error.name))
         return 1
     for name, options in HOOKS.items():
-        setattr(Chosen, name, pytest.hookimpl(**options)(getattr(Chosen, name)))
+        setattr(SelectionPlugin, name, pytest.hookimpl(**options)(getattr(SelectionPlugin, name)))
     if Path(job["root"]) in Path(str(pytest.__file__)).parents:
         reports.send("own")
     sys.path.extend(job["paths"])  # for plugins of the project named by its options: behind everything installed
     arguments = [*job["arguments"], "--maxfail=0", "--continue-on-collection-errors", "-k", "", "-m", ""]
     files = dict.fromkeys(one.split("::")[0] for one in job["ids"])
     arguments += [os.path.relpath(Path(job["root"], file)) for file in files if Path(job["root"], file).exists()]
-    return int(pytest.main(arguments, plugins=[Chosen(job, reports)]))
+    return int(pytest.main(arguments, plugins=[SelectionPlugin(job, reports)]))
 
 
 # ---- unittest and Django
 
 
-class Recorder(unittest.TestResult):
+class UnittestRecorder(unittest.TestResult):
     """Results of unittest; a test is told when it is over."""
 
     def __init__(self, send: Callable[..., None]) -> None:
         super().__init__()
         self._send = send
-        self._cases: dict[int, Case] = {}
+        self._cases: dict[int, ReportedCase] = {}
         self.unloaded: dict[int, str] = {}
         """What was asked for, by what stands for it where it could not be loaded."""
         self.failed = False
@@ -337,19 +337,19 @@ class Recorder(unittest.TestResult):
         return self.unloaded.get(id(test)) or test.id()
 
     def startTest(self, test: Any) -> None:  # noqa: N802 - unittest's names here and below
-        self._cases[id(test)] = Case()
+        self._cases[id(test)] = ReportedCase()
         self._send("begin", self._name(test))
         super().startTest(test)
 
     def stopTest(self, test: Any) -> None:  # noqa: N802
         super().stopTest(test)
-        case = self._cases.pop(id(test), Case())
+        case = self._cases.pop(id(test), ReportedCase())
         self._send("test", self._name(test), case.status or "error", case.plain, shortened(case.text))
 
     def _say(self, test: Any, status: str, text: str = "", *, plain: bool = True) -> None:
         self.failed = self.failed or status in ("failed", "error")
         if id(test) in self._cases:
-            self._cases[id(test)].say(status, text, plain=plain)
+            self._cases[id(test)].report(status, text, plain=plain)
         else:  # setUpClass and the like
             self._send("test", test.id(), status, plain, shortened(text))
 
@@ -380,8 +380,12 @@ class Recorder(unittest.TestResult):
             self._say(test, kind, f"{subtest}\n{self._said(err)}")
 
 
-def run_unittest(job: dict[str, Any], reports: Reports) -> int:
-    run, load, recorder = unittest.TestSuite.run, unittest.TestLoader().loadTestsFromName, Recorder(reports.send)
+def run_unittest(job: dict[str, Any], reports: ReportChannel) -> int:
+    run, load, recorder = (
+        unittest.TestSuite.run,
+        unittest.TestLoader().loadTestsFromName,
+        UnittestRecorder(reports.send),
+    )
     suites = []
     enter_project(job)
     for name in job["ids"]:
@@ -396,9 +400,9 @@ def run_unittest(job: dict[str, Any], reports: Reports) -> int:
     return 1 if recorder.failed else 0
 
 
-def run_django(job: dict[str, Any], reports: Reports) -> int:
+def run_django(job: dict[str, Any], reports: ReportChannel) -> int:
     """`manage.py test` with Django's own runner, whose results are all children of unittest's."""
-    recorder = Recorder(reports.send)
+    recorder = UnittestRecorder(reports.send)
     for name in ("startTest", "stopTest", "addSuccess", "addFailure", "addError", "addSkip", "addExpectedFailure"):
         _overheard(name, getattr(recorder, name))
     for name in ("addUnexpectedSuccess", "addSubTest"):
@@ -417,7 +421,7 @@ def _overheard(name: str, hear: Callable[..., None]) -> None:
     own = getattr(unittest.TestResult, name)
 
     def both(result: Any, *arguments: Any) -> Any:
-        if not isinstance(result, Recorder):
+        if not isinstance(result, UnittestRecorder):
             hear(*arguments)
         return own(result, *arguments)
 
@@ -450,7 +454,7 @@ def main() -> None:
     route = json.loads(stream.readline())
     job = json.load(stream)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    reports = Reports(route.pop("fd"), route.pop("key"))
+    reports = ReportChannel(route.pop("fd"), route.pop("key"))
     send = reports.send
     job["root"] = route["root"]
     job["environment"] = {**route["environment"], **job["environment"]}
@@ -460,7 +464,7 @@ def main() -> None:
     runs = {"pytest": run_pytest, "unittest": run_unittest, "django": run_django}
     os.chdir(Path(job["root"], job["directory"]))
     sys.argv = ["tests"]
-    lines = Lines([str(Path(job["root"], path)) for path in job["watch"]])
+    lines = LineTracer([str(Path(job["root"], path)) for path in job["watch"]])
     lines.start()
     code = 1
     try:

@@ -28,12 +28,12 @@ from typing import Any
 PR_SET_DUMPABLE = 4
 KEPT = 512 * 1024
 """Bytes of a program's output that are kept, of its start and of its end each."""
-MOST_MESSAGES = 64 * 1024**2
-MOST_READ = 2 * 1024**2
+MAX_MESSAGES = 64 * 1024**2
+MAX_READ = 2 * 1024**2
 TICK = 0.05
 
 
-class Output:
+class OutputBuffer:
     """The first and last bytes of an output; the middle is counted only."""
 
     def __init__(self) -> None:
@@ -42,10 +42,10 @@ class Output:
         self.dropped = 0
 
     def add(self, data: bytes) -> None:
-        room = KEPT - len(self.head)
-        if room > 0:
-            self.head += data[:room]
-            data = data[room:]
+        space = KEPT - len(self.head)
+        if space > 0:
+            self.head += data[:space]
+            data = data[space:]
         self.tail += data
         if len(self.tail) > 2 * KEPT:
             self.cut()
@@ -55,7 +55,7 @@ class Output:
         self.tail = self.tail[-KEPT:]
 
 
-class Channel:
+class ReportPipe:
     """Messages of one program. `broken` says what arrived that the program did not send."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Channel:
         except OSError:
             return False
         self._seen += len(data)
-        if self._seen > MOST_MESSAGES:
+        if self._seen > MAX_MESSAGES:
             self.broken = "too much was written to the results"
             return False
         *lines, self._pending = (self._pending + data).split(b"\n")
@@ -104,13 +104,13 @@ class Channel:
             self.texts.append(text.decode("ascii", "replace"))
 
 
-class Program:
+class SupervisedProgram:
     """One program under way, until it has ended or its time is over."""
 
     def __init__(self, step: dict[str, Any], root: Path) -> None:
         self.step = step
-        self.channel = Channel() if step.get("channel") else None
-        self.output = Output()
+        self.channel = ReportPipe() if step.get("channel") else None
+        self.output = OutputBuffer()
         self.reading, writing = os.pipe()
         os.set_blocking(self.reading, False)
         drop = tuple(step.get("drop", ()))
@@ -205,7 +205,7 @@ def read_files(paths: list[str], root: Path) -> dict[str, str]:
     found = {}
     for path in paths:
         file = root / path
-        if file.is_file() and file.stat().st_size <= MOST_READ:
+        if file.is_file() and file.stat().st_size <= MAX_READ:
             found[path] = base64.b64encode(file.read_bytes()).decode()
     return found
 
@@ -218,7 +218,7 @@ def main() -> None:
     answer: dict[str, Any] = {"hidden": safe, "files": read_files(job.get("read", []), root), "steps": []}
     for step in job["steps"]:
         try:
-            answer["steps"].append(Program(step, root).run())
+            answer["steps"].append(SupervisedProgram(step, root).run())
         except OSError as error:
             answer["steps"].append({"not_started": f"{step['argv'][0]}: {error.strerror}"})
     sys.stdout.write(f"{nonce}{json.dumps(answer)}{nonce}")

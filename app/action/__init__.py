@@ -1,0 +1,1 @@
+"""The GitHub Action: its steps receive, solve and publish."""

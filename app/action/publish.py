@@ -1,0 +1,76 @@
+"""The publishing step: what was wished for is carried out, people are told how it ended, and the workflow too."""
+
+from typing import Final
+
+from app.action.context import kept_at, open_workflow
+from app.action.drain import DrainLimits, drain, the_job
+from app.action.job_record import write_record
+from app.action.outputs import CANCELLED, write_outputs, write_summary
+from app.config.workflow import Workflow
+from app.core.errors import AgentFixError, ExitCode
+from app.core.job import FINAL, JobState
+from app.core.result import JobResult
+from app.jobs.job_queries import JobWithContext
+from app.jobs.queue import PARKED
+from app.llm.sql_ledger import SqlLedger
+from app.publish.summary import step_summary
+from app.server.standby import dismiss_spare
+from app.server.wiring.publisher import PublisherContext
+
+PUBLISHING, LAST_WORDS = 900.0, 120.0
+"""Seconds of patience with GitHub."""
+DIED: Final = "The workflow run ended before the work did; its log may say why."
+TOO_LATE: Final = "GitHub did not take the change in time."
+CALM: Final[frozenset[JobState]] = frozenset(
+    {"pr_opened", "pr_updated", "answered", "no_change", "stopped", "needs_input", "awaiting_approval", "paused"}
+)
+"""States that are no failure of the workflow: people were told, and it is their turn."""
+
+
+async def publish(workflow: Workflow) -> int:
+    dismiss_spare(workflow.settings.state)
+    async with open_workflow(workflow) as action_context:
+        publisher_context = action_context.publisher_context
+        found = the_job(publisher_context)
+        if found is not None:
+            _end_what_was_left(publisher_context, found, workflow.solved)
+        try:
+            await drain(publisher_context, DrainLimits(PUBLISHING), everything=True)
+        except AgentFixError:
+            if found is None or not publisher_context.server_context.queue.end(found.job.id, "error", TOO_LATE):
+                raise
+            await drain(publisher_context, DrainLimits(LAST_WORDS), everything=True)
+        found = the_job(publisher_context)
+        return _report(workflow, publisher_context, found) if found else ExitCode.OK
+
+
+def _end_what_was_left(publisher_context: PublisherContext, found: JobWithContext, solved: str) -> None:
+    """Nobody goes on with it after this step: every job gets a final state, or one that people can go on from."""
+    if found.row.final or found.handed_over or found.row.state in PARKED:
+        return
+    state, reason = ("stopped", CANCELLED) if solved == "cancelled" else ("error", found.row.reason or DIED)
+    publisher_context.server_context.queue.end(found.job.id, "stopped" if state == "stopped" else "error", reason)
+
+
+def _report(workflow: Workflow, publisher_context: PublisherContext, found: JobWithContext) -> int:
+    server_context, row = publisher_context.server_context, found.row
+    result = JobResult.model_validate(row.result) if row.result else None
+    cost = SqlLedger(server_context.engine, found.job.id, 0).totals().cost
+    verdict = result.verification.verdict if result and result.verification else ""
+    outputs = {
+        "job": found.job.id,
+        "exit-status": row.state,
+        "verdict": verdict,
+        "pull-request": result.url if result and row.state in FINAL else "",
+        "cost": f"{cost / 1_000_000:.4f}",
+        "record": str(write_record(workflow, server_context, found)),
+    }
+    write_outputs(workflow, outputs)
+    at = f"{workflow.settings.github_url}/{workflow.owner}/{workflow.name}"
+    told = step_summary(found.job, row.state, row.reason, result, repository=at, kept=kept_at(workflow))
+    write_summary(workflow, told)
+    print(f"{row.state}{f': {row.reason}' if row.reason else ''}")
+    if row.state in CALM:
+        return ExitCode.OK
+    code = result.exit_code if result else ExitCode.INTERNAL
+    return code if code != ExitCode.OK else ExitCode.INTERNAL

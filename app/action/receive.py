@@ -1,0 +1,125 @@
+"""The receiving step: the workflow's event becomes a job with its base commit at hand, or an answer, or nothing."""
+
+import asyncio
+import logging
+
+from app.action.context import ActionContext, open_workflow
+from app.action.drain import DrainLimits, drain, the_job
+from app.action.event import WorkflowEvent
+from app.action.outputs import write_outputs
+from app.config.workflow import Workflow
+from app.core.errors import AgentFixError, ExitCode
+from app.jobs.inbox import Delivery
+from app.jobs.job_queries import WORKED_ON
+from app.publish import replies
+from app.publish.effects import UpdateStatusComment
+from app.publish.outbox import name_without_job
+from app.server.standby import dismiss_spare, spare_is_ready
+from app.triggers.events import ChecksFailed, Event, ReviewSubmitted, TriggerEvent
+from app.triggers.status_comment_recovery import RecoveredStatus
+from app.triggers.sweep import AT_WORK
+
+DECIDING, STOCKING, TELLING = 180.0, 600.0, 90.0
+"""Seconds of patience with GitHub."""
+CANCEL_BY_HAND = "Cancel it there, or give the workflow's job the permission `actions: write`."
+REPEAT_HINT = "Say it again once it has ended."
+
+logger = logging.getLogger(__name__)
+
+
+async def receive(workflow: Workflow, told: WorkflowEvent) -> int:
+    """Outputs `work` (whether there is something to solve) and `job`."""
+    async with open_workflow(workflow) as action_context:
+        if workflow.issue:
+            await _by_number(workflow, action_context)
+        else:
+            event = told.event
+            before = await action_context.status_recovery.recover(event) if isinstance(event, TriggerEvent) else None
+            await _count_rounds(action_context, event)
+            action_context.publisher_context.server_context.inbox.store(
+                [Delivery(id=workflow.run, event=told.name, body=told.body)]
+            )
+            await _decide(action_context)
+            if before is not None and before.elsewhere:
+                await _reach(action_context, workflow, before)
+        await asyncio.gather(_stock(action_context), drain(action_context.publisher_context, DrainLimits(TELLING)))
+        await drain(action_context.publisher_context, DrainLimits(TELLING))
+        found = the_job(action_context.publisher_context)
+    work = found is not None and found.ready and not found.handed_over and found.row.state in WORKED_ON
+    if work and workflow.artifact_dir:
+        await spare_is_ready(workflow.settings.state)
+    if not work:
+        dismiss_spare(workflow.settings.state)
+    write_outputs(workflow, {"work": "true" if work else "false", "job": found.job.id if found else ""})
+    return ExitCode.OK
+
+
+async def _by_number(workflow: Workflow, action_context: ActionContext) -> None:
+    """An issue without an event that names it: its label is heard again, or what was lost of its work is told."""
+    number = workflow.issue
+    event, at_work = await action_context.labelled(number), await action_context.labelled(number, AT_WORK)
+    known = event or at_work
+    before = await action_context.status_recovery.recover(known) if known else None
+    if before is not None and before.is_lost:
+        print(f"#{number}: its work was lost with the run that did it, which is now told")
+        return
+    if before is not None:
+        await asyncio.to_thread(action_context.recovered_jobs.forget, before.posted.job)
+    if before is not None and before.elsewhere:
+        print(f"#{number}: it is worked on in run {before.posted.run}")
+        return
+    if event is None:
+        message = f"#{number} is not labelled agent-fix."
+        raise AgentFixError(message, hint="Somebody with write access has to put the label on it.")
+    print(f"#{number}: {await action_context.publisher_context.reception.handler.handle(event)}")
+
+
+async def _count_rounds(action_context: ActionContext, event: Event | None) -> None:
+    """How often its pull request was followed up already, so that nobody's absence costs without end."""
+    numbers: tuple[int, ...] = ()
+    if isinstance(event, ChecksFailed):
+        pull = None if event.pull_requests else await action_context.readers.facts.pull_request_of(event.head_ref)
+        numbers = event.pull_requests[:1] or ((pull.number,) if pull else ())
+    elif isinstance(event, ReviewSubmitted):
+        numbers = (event.subject.number,)
+    for number in numbers:
+        action_context.job_queries.mended[number] = await action_context.status_recovery.repair(
+            action_context.readers, number
+        )
+
+
+async def _decide(action_context: ActionContext) -> None:
+    inbox, patience = action_context.publisher_context.server_context.inbox, DrainLimits(DECIDING)
+    while await asyncio.to_thread(lambda: inbox.health().undone):
+        if not await action_context.publisher_context.reception.next_delivery():
+            await patience.wait()
+    if inbox.health().dead:
+        raise AgentFixError("The event could not be dealt with; the log says why.", code=ExitCode.INTERNAL)
+
+
+async def _reach(action_context: ActionContext, workflow: Workflow, before: RecoveredStatus) -> None:
+    """What was said to work that goes on in another run: a stop cancels that run, anything else has to wait."""
+    server_context, job = action_context.publisher_context.server_context, before.posted.job
+    address = workflow.page.rpartition("/")[0] + f"/{before.posted.run}"
+    row = await asyncio.to_thread(server_context.store().get, job)
+    stopped = row is not None and row.stop_requested
+    if stopped and await action_context.status_recovery.cancel(action_context.readers, before.posted.run):
+        words = ""
+    elif stopped:
+        words = replies.in_the_way(f"It is worked on in {address}, which this token may not cancel.", CANCEL_BY_HAND)
+    elif server_context.messages.since(job, 0):
+        words = replies.in_the_way(f"It is worked on in {address}, which hears nothing.", REPEAT_HINT)
+    else:
+        words = ""
+    if words:
+        effect = UpdateStatusComment(body=words)
+        await asyncio.to_thread(server_context.outbox.add, name_without_job(workflow.run), 0, before.issue_ref, effect)
+    await asyncio.to_thread(action_context.recovered_jobs.forget, job)  # that run tells how it ends
+
+
+async def _stock(action_context: ActionContext) -> None:
+    """Bring the base commit; what can never be had ends the job with the reason."""
+    job_queries, patience = action_context.publisher_context.server_context.job_queries, DrainLimits(STOCKING)
+    while await asyncio.to_thread(job_queries.without_base_commit):
+        if not await action_context.publisher_context.reception.fetch_base_commits():
+            await patience.wait()

@@ -1,0 +1,84 @@
+"""The solving step: the one job is worked on by a process of its own, as on a server; no token is here."""
+
+import asyncio
+import signal
+import sys
+
+from app.action.outputs import CANCELLED
+from app.config.workflow import Workflow
+from app.core.errors import AgentFixError, ExitCode
+from app.jobs.job_queries import JobWithContext
+from app.jobs.queue import PARKED
+from app.server.standby_handover import start_in_spare
+from app.server.terminal import TerminalProgress
+from app.server.wiring.context import ServerContext
+from app.server.worker import Intervals, Worker, start_process
+
+INTERVALS = Intervals(stop=2.0, drain=3.0)
+"""A runner kills what does not end within seven seconds of being cancelled."""
+LOOK = 0.5
+MAX_POSTPONED = 6
+"""How often what may mend itself is waited for."""
+
+
+class SolveStep:
+    """Follows the job, tells the workflow's log of it, and knows when there is nothing left to do here."""
+
+    def __init__(self, server_context: ServerContext, job: str) -> None:
+        self._server_context = server_context
+        self._job = job
+        self._terminal = TerminalProgress(sys.stdout, colours=False)
+        self._seen = 0
+        self._postponed: set[float] = set()
+        self.cancelled = False
+
+    async def follow(self, worker: Worker) -> None:
+        while not worker.draining.is_set():
+            if await asyncio.to_thread(self._is_over):
+                worker.draining.set()
+                return
+            await asyncio.sleep(LOOK)
+
+    def report(self) -> None:
+        for line in self._server_context.store().progress_since(self._job, after=self._seen):
+            self._terminal.report(line.kind, line.text)
+            self._seen = line.seq
+
+    def _is_over(self) -> bool:
+        """The state is read before the log, so that nothing is missed."""
+        found = self._server_context.job_queries.get(self._job)
+        self.report()
+        return found is None or found.row.final or found.handed_over or self._waits(found)
+
+    def _waits(self, found: JobWithContext) -> bool:
+        if found.row.state in PARKED:
+            return True
+        if found.row.state == "queued" and found.row.reason and found.row.owner is None:
+            self._postponed.add(found.row.updated_at.timestamp())
+        return len(self._postponed) > MAX_POSTPONED
+
+
+async def solve(workflow: Workflow) -> int:
+    server_context = ServerContext(workflow.settings)
+    server_context.prepare()
+    newest = server_context.store().newest(1)
+    if not newest:
+        raise AgentFixError("There is no job to work on.", code=ExitCode.USAGE)
+    job = newest[0].job.id
+    start = start_in_spare(workflow.settings, start_process(workflow.settings))
+    worker, solving = Worker(server_context, start, intervals=INTERVALS), SolveStep(server_context, job)
+
+    def cancel() -> None:
+        solving.cancelled = True
+        worker.draining.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, cancel)
+    following = asyncio.create_task(solving.follow(worker))
+    await worker.work()
+    await following
+    solving.report()
+    if solving.cancelled:
+        server_context.queue.stop(job, CANCELLED)
+        return ExitCode.STOPPED
+    return ExitCode.OK

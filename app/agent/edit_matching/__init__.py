@@ -1,0 +1,1 @@
+"""Finds the place in a file that an edit of a model means."""

@@ -1,0 +1,245 @@
+"""Whether a passage that was written is a place of a file that it matches but for one line."""
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+_AGREEING = 0.6
+"""The share of the written lines that have to be there, and how alike a line is to what it was before."""
+_RESEMBLING = 0.75
+"""How alike it is where nothing else is there but what changes."""
+_NEARER = 0.1
+"""How much more alike another line of the file may be than the one that is here."""
+_AROUND = 3
+"""Lines before and after a passage that are looked at for what became of its first or last one."""
+_TELLING = 4
+"""Letters and digits of a line that says something about its place; a bracket alone says nothing."""
+_KNOWN = 12
+"""Letters and digits that the file has once, where few lines say something."""
+_RARE, _RARE_SHARE = 10, 0.05
+"""Lines, or their share, on which a word is found that speaks for a place; what is on more is everywhere."""
+_DEFINITION = re.compile(
+    r"\b(?:def|class|func(?:\s*\([^)]*\))?|function|fn|interface|trait|impl|module|type)\s+(\w+)"
+    r"|\b(?:struct|enum|union)\s+(\w+)\s*(?:[{:<]|$)"
+    r"|^(?!(?:catch|elif|for|if|switch|while|with)\b)(?:[\w:<>,\[\]]+[\s*&]+)*(\w+)\([^();]*\)[\w\s]*\{$"
+)
+"""A name that gets its meaning here; of languages that have no word for it, where a body begins on the line."""
+_WORD = re.compile(r"\w+")
+_PART = re.compile(r"[^\W_]{3,}")
+"""Of a name that is made of words."""
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+
+
+class FileLines:
+    """Its lines, loosely, and how often each is there."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self.lines = lines
+        self.times = Counter(lines)
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Lines of a file and written ones, loosely: the same line by line but for one that is another, came or is gone."""
+
+    have: FileLines
+    want: Sequence[str]
+    touched: Sequence[int]
+    """Written lines that go, and those beside which new ones come."""
+    at: dict[int, int]
+    """Which line of the file each written line is."""
+
+    @property
+    def place(self) -> int:
+        """The first line of the file that was written."""
+        return min(self.at.values())
+
+    def contradicts(self, other: "Alignment") -> bool:
+        """Whether a written line is another line of the file there."""
+        return not self.at.keys() & other.at.keys() or any(self.at[i] != other.at.get(i, self.at[i]) for i in self.at)
+
+    @property
+    def agrees(self) -> bool:
+        """Enough of what was written is there, and says something about the place."""
+        written = [index for index, key in enumerate(self.want) if key]
+        there = [index for index in written if index in self.at]
+        telling = sum(is_distinctive(self.want[index]) for index in there)
+        unmoved = len({self.at[index] - index for index in there}) == 1
+        if len(there) >= _AGREEING * len(written) and telling >= (2 if unmoved else 3):
+            return True
+        company = any(_letters(self.want[index]) for index in there if index not in self.touched)
+        return self._is_known(_KNOWN) and (company or self._left >= _RESEMBLING)
+
+    def _is_known(self, least: int) -> bool:
+        """What changes is nowhere else, and enough of the passage is nowhere else."""
+        once = [index for index in self.at if self.have.times[self.want[index]] == 1]
+        letters = sum(_letters(self.want[index]) for index in once)
+        return letters >= least and any(is_distinctive(self.want[index]) for index in once if index in self.touched)
+
+    @cached_property
+    def _missing(self) -> int | None:
+        """The written line that is not here."""
+        return next((index for index, key in enumerate(self.want) if key and index not in self.at), None)
+
+    @cached_property
+    def _left(self) -> float:
+        """How much of the missing line is left; nothing of a line that says nothing."""
+        if self._missing is None or not _letters(self.want[self._missing]):
+            return 0.0
+        return max((likeness(self.want[self._missing], line) for line in self._around(self._missing)), default=0.0)
+
+    @property
+    def knows_the_rest(self) -> bool:
+        """Of a line that is not here nothing is anywhere else, and something is left of it, or its place is sure."""
+        if self._missing is None:
+            return True
+        index, key = self._missing, self.want[self._missing]
+        alike = max((_alike(key, line) for line in self._around(index)), default=0.0)
+        if not _letters(key):
+            return alike >= _AGREEING
+        if self._speaks_for_another_place(index) or _is_like_one(key, self.have.lines, max(alike, _AGREEING) + _NEARER):
+            return False
+        return self._left >= _AGREEING or (not self._defines(index) and self._is_sure_without(index))
+
+    def _is_sure_without(self, index: int) -> bool:
+        """Whether what is around a line that is missing leaves no doubt."""
+        if 0 < index < len(self.want) - 1 and self._is_known(2 * _KNOWN):
+            return True
+        sure = [other for other in self.at if is_distinctive(self.want[other])]
+        return any(other < self.touched[0] for other in sure) and any(other > self.touched[-1] for other in sure)
+
+    def _speaks_for_another_place(self, index: int) -> bool:
+        """Whether a word of it that is not here is in the file: then a passage like this one may be meant."""
+        here = range(max(self.place - 1, 0), max(self.at.values()) + 2)
+        for words in (_words, _parts):
+            near = set[str]().union(*(words(line) for line in self.have.lines[here.start : here.stop]))
+            strange = words(self.want[index]) - near
+            far = [words(line) & strange for at, line in enumerate(self.have.lines) if at not in here]
+            most = max(_RARE, _RARE_SHARE * len(self.have.lines))
+            if any(0 < sum(word in line for line in far) <= most for word in strange):
+                return True
+        return False
+
+    def _defines(self, index: int) -> bool:
+        """Whether it names what the change is in: no other definition is there, nearer to the change."""
+        first, last = self.touched[0], self.touched[-1]
+        nearer = range(index + 1, first + 1) if index < first else range(last, index)
+        return bool(names(self.want[index])) and not any(
+            other in self.at and names(self.want[other]) for other in nearer
+        )
+
+    def _around(self, index: int) -> Sequence[str]:
+        """Lines of the file between those that stand before and after a written line."""
+        before, after = self.at.get(index - 1), self.at.get(index + 1)
+        first = self.place - _AROUND if before is None else before
+        last = max(self.at.values()) + _AROUND if after is None else after
+        return self.have.lines[max(first, 0) : last + 1]
+
+    def replaced(self, begin: int, end: int) -> bool:
+        """Whether the lines that go are there one after the other, and nothing new stands right beside them."""
+        places = [self.at.get(index) for index in range(begin, end)]
+        first = places[0]
+        if first is None or places != list(range(first, first + len(places))):
+            return False
+        return self._joins(begin - 1, first - 1) and self._joins(end, first + len(places))
+
+    def inserted(self, index: int) -> bool:
+        """Whether new lines before this one have one place: between two lines that are still neighbours."""
+        before, after = self.at.get(index - 1), self.at.get(index)
+        if before is not None and after is not None:
+            return after == before + 1
+        if before is not None:
+            return self._joins(index, before + 1, known=False)
+        return after is not None and self._joins(index - 1, after - 1, known=False)
+
+    def _joins(self, index: int, place: int, *, known: bool = True) -> bool:
+        """The file's line there is blank, written too, or what somebody made of the written line `index`."""
+        if not (0 <= index < len(self.want) and 0 <= place < len(self.have.lines)):
+            return True
+        if place in self.at.values() or not self.have.lines[place]:
+            return known or not self.want[index]
+        return index not in self.at and likeness(self.want[index], self.have.lines[place]) >= _AGREEING
+
+
+def alignments(have: FileLines, want: Sequence[str], touched: Sequence[int], anchor: int) -> Iterator[Alignment]:
+    """Where the file has the written line `anchor`, and all around it but for one line."""
+    lines = have.lines
+    for place in (at for at, key in enumerate(lines) if key == want[anchor]):
+        above = _beside(want[:anchor][::-1], lines[max(0, place - anchor - 1) : place][::-1])
+        below = _beside(want[anchor + 1 :], lines[place + 1 : place + len(want) - anchor + 1])
+        if above and below and (above.same or below.same):
+            at = {anchor: place}
+            at |= {anchor - 1 - index: place - 1 - found for index, found in above.at.items()}
+            at |= {anchor + 1 + index: place + 1 + found for index, found in below.at.items()}
+            yield Alignment(have, want, touched, at)
+
+
+@dataclass(frozen=True, slots=True)
+class _AlignmentSide:
+    at: dict[int, int]
+    same: bool
+
+
+def _beside(want: Sequence[str], have: Sequence[str]) -> _AlignmentSide | None:
+    """Lines on one side of the anchor, away from it: the same, or the same but for one."""
+    if list(have[: len(want)]) == list(want):
+        return _AlignmentSide({index: index for index in range(len(want))}, same=True)
+    pairs = zip(want, have, strict=False)
+    first = next((index for index, (key, there) in enumerate(pairs) if key != there), len(have))
+    for index, at in ((first, first + 1), (first + 1, first + 1), (first + 1, first)):
+        rest = list(want[index:])
+        if list(have[at : at + len(rest)]) == rest:
+            known = {step: step for step in range(first)}
+            return _AlignmentSide(known | {index + step: at + step for step in range(len(rest))}, same=False)
+    return None
+
+
+def is_distinctive(key: str) -> bool:
+    """Whether a line says something about its place."""
+    return _letters(key) >= _TELLING
+
+
+def _letters(key: str) -> int:
+    return sum(character.isalnum() for character in key)
+
+
+def _words(key: str) -> set[str]:
+    return {word for word in _WORD.findall(key) if len(word) > 2}
+
+
+def _parts(key: str) -> set[str]:
+    return set(_PART.findall(key))
+
+
+def names(key: str) -> list[str]:
+    """What a line defines."""
+    return [next(filter(None, match.groups())) for match in _DEFINITION.finditer(key)]
+
+
+def likeness(key: str, there: str) -> float:
+    """From 0 to 1; a definition of another name is another thing, however alike it reads."""
+    for one, other in ((key, there), (there, key)):
+        if not set(names(one)) <= set(names(other) or _WORD.findall(other)):
+            return 0.0
+    return _alike(key, there)
+
+
+def _alike(key: str, there: str) -> float:
+    """By letters or by words, whatever is more."""
+    letters = difflib.SequenceMatcher(None, key, there, autojunk=False).ratio()
+    tokens = difflib.SequenceMatcher(None, _TOKEN.findall(key), _TOKEN.findall(there), autojunk=False).ratio()
+    return max(letters, tokens)
+
+
+def _is_like_one(key: str, lines: Sequence[str], least: float) -> bool:
+    """Whether one of many lines is the same, or so much like it, by letters."""
+    matcher = difflib.SequenceMatcher(autojunk=False)
+    matcher.set_seq2(key)
+    for line in lines:
+        matcher.set_seq1(line)
+        if line == key or all(how() >= least for how in (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)):
+            return True
+    return False

@@ -1,0 +1,66 @@
+"""An edit whose context is out of date: what it changes is as it was written, what is around it but for one line."""
+
+from collections.abc import Iterator, Sequence
+
+from app.agent.edit_matching.alignment import Alignment, FileLines, alignments
+from app.agent.edit_matching.fitting import (
+    AmbiguousMatchError,
+    EditMatch,
+    LineChange,
+    NoMatchError,
+    WantedEdit,
+    changes,
+    differences,
+    normalized_line,
+    places,
+)
+
+_MAX_CANDIDATES = 300
+
+
+def with_stale_context(lines: Sequence[str], wanted: WantedEdit) -> tuple[EditMatch, str] | None:
+    """The only place where the change can be meant; raises Several."""
+    have, want = FileLines([normalized_line(line) for line in lines]), [normalized_line(line) for line in wanted.old]
+    touched = _touched(wanted)
+    if wanted.new and any(True for _ in places(have.lines, [normalized_line(line) for line in wanted.new])):
+        return None  # it was made before
+    every = (seen for anchor in _anchors(have, want, touched) for seen in alignments(have, want, touched, anchor))
+    agreeing = [seen for seen in every if seen.agrees]
+    if not agreeing:
+        return None
+    others = [seen for seen in agreeing if seen.contradicts(agreeing[0])]
+    if others:
+        raise AmbiguousMatchError(sorted({agreeing[0].place, *(seen.place for seen in others)}), "stale context")
+    if not agreeing[0].knows_the_rest:
+        return None
+    merged = _merged(lines, wanted, agreeing[0])
+    return (EditMatch(agreeing[0].place, merged), "stale context") if merged else None
+
+
+def _anchors(have: FileLines, want: Sequence[str], touched: Sequence[int]) -> Iterator[int]:
+    """Touched lines by which places are found, the rarest first, as long as it is not too many places."""
+    space = _MAX_CANDIDATES
+    for index in sorted(touched, key=lambda index: have.times[want[index]]):
+        space -= have.times[want[index]]
+        if space < 0:
+            return
+        yield index
+
+
+def _touched(wanted: WantedEdit) -> list[int]:
+    """Old lines that go, and those beside which new ones come."""
+    touched: set[int] = set()
+    for begin, end, _, _ in differences(wanted):
+        touched |= set(range(begin, end)) if end > begin else {begin - 1, begin}
+    return sorted(index for index in touched if 0 <= index < len(wanted.old) and wanted.old[index].strip())
+
+
+def _merged(lines: Sequence[str], wanted: WantedEdit, seen: Alignment) -> list[LineChange]:
+    """The changes, if every line that goes is there and every new one has one place; else none."""
+    for begin, end, _, _ in differences(wanted):
+        if not (seen.replaced(begin, end) if end > begin else seen.inserted(begin)):
+            return []
+    try:
+        return changes(lines, wanted, seen.at)
+    except NoMatchError:
+        return []

@@ -1,0 +1,77 @@
+"""One start of another agent, as the job keeps it and as the trajectory tells it."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from app.agent.base import Submission
+from app.agent.external.gateway.exchange import Exchange
+from app.agent.step import Checkpoint
+from app.core.record import Record
+
+
+class AgentRun(Record):
+    """How it ended, what was said to the model, and the tree that it left."""
+
+    number: int
+    exit_code: int
+    seconds: float = 0.0
+    output: str = ""
+    """The end of what it printed."""
+    exchanges: tuple[Exchange, ...] = ()
+    submission: Submission | None = None
+    checkpoint: Checkpoint
+    cut_short: str = ""
+    """Why it was ended before its end: the money, the turns or the minutes were used."""
+    heard: int = 0
+    """The number of the last words of people that its task had."""
+    again: bool = False
+    """It was to go on with its conversation."""
+    spoken_to: bool = False
+    """People said more while it was at work: it is started again with that, whatever it submitted."""
+
+    @property
+    def turns(self) -> int:
+        return sum(not exchange.refused for exchange in self.exchanges)
+
+
+def last_words(exchanges: Sequence[Exchange]) -> str:
+    return next((each.text for each in reversed(exchanges) if each.text.strip()), "")
+
+
+def lines(rounds: Sequence[AgentRun]) -> Iterator[str]:
+    """JSON lines: each call to the model as a step of our own would stand there, the last with how it ended."""
+    for done in rounds:
+        steps = [_step(done.number, exchange) for exchange in done.exchanges] or [_step(done.number, None)]
+        asked = sum(exchange.seconds for exchange in done.exchanges)
+        steps[-1]["ended"] = {
+            **done.model_dump(mode="json", include={"exit_code", "output", "submission", "cut_short", "spoken_to"}),
+            "files": [state.path for state in done.checkpoint.files],
+        }
+        steps[-1]["seconds"]["actions"] = round(max(0.0, done.seconds - asked), 3)
+        for step in steps:
+            yield json.dumps(step, ensure_ascii=False)
+
+
+def _step(round_number: int, exchange: Exchange | None) -> dict[str, Any]:
+    """None for a start in which the agent asked its model nothing."""
+    told = exchange or Exchange(number=0, wire="chat")
+    return {
+        "round": round_number,
+        "step": told.number,
+        "new": list(told.new),
+        "content": told.text,
+        "actions": [{"tool": call.name, "arguments": _arguments(call.arguments)} for call in told.calls],
+        "refused": told.refused,
+        "usage": {**told.usage.model_dump(exclude={"cost"}), "cost": told.usage.cost / 1_000_000},
+        "seconds": {"model": told.seconds},
+    }
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    """Of the agent's own tool: an object mostly, and else the text that a model wrote."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = text
+    return found if isinstance(found, dict) else {"text": text}

@@ -1,0 +1,1 @@
+"""The HTTP gateway through which an external agent reaches its model."""

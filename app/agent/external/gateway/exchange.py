@@ -1,0 +1,95 @@
+"""One call as the trajectory keeps it: what was new in the request, and what came of it."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.agent.external.gateway.protocols import RequestRefused
+from app.agent.external.gateway.response_reader import ResponseReader
+from app.core.record import Record
+from app.llm.base import ToolCall, Usage
+from app.llm.raw_call import WireProtocol
+
+MAX_TEXT = 200_000
+"""Characters of one message: outside agents send their whole conversation every time."""
+MAX_KEPT = 20_000_000
+"""Characters of all that is new in the requests of one start; of later ones only the beginning is kept."""
+BEGINNING = 300
+MAX_REFUSALS = 100
+"""Refused calls that are kept: who goes on asking for what there is not fills no disk."""
+
+
+class Exchange(Record):
+    """`new` are the messages that the request before it did not have; `refused` is the reason, where it was."""
+
+    number: int
+    wire: WireProtocol
+    new: tuple[str, ...] = ()
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    usage: Usage = Usage()
+    seconds: float = 0.0
+    refused: str = ""
+
+
+class ExchangeRecorder:
+    """Tells what is new in each request of one conversation, and in its sub-agents' as well as it can."""
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+        self._space = MAX_KEPT
+        self._refusals = 0
+        self.exchanges: list[Exchange] = []
+
+    def new_messages(self, body: Mapping[str, Any]) -> tuple[str, ...]:
+        """Messages, each as JSON, that no request had before."""
+        parts = [part for name in ("system", "instructions", "messages", "input") for part in _list(body.get(name))]
+        texts = [json.dumps(part, ensure_ascii=False, sort_keys=True) for part in parts]
+        keys = [_digest(text) for text in texts]
+        new = [text for key, text in zip(keys, texts, strict=True) if key not in self._seen]
+        self._seen.update(keys)
+        return tuple(map(self._bounded, new))
+
+    def _bounded(self, text: str) -> str:
+        kept = clipped(text, MAX_TEXT if len(text) <= self._space else BEGINNING)
+        self._space -= len(kept)
+        return kept
+
+    def answered(
+        self, protocol: WireProtocol, new: tuple[str, ...], reading: ResponseReader, usage: Usage, seconds: float
+    ) -> Exchange:
+        return self._keep(
+            Exchange(
+                number=len(self.exchanges) + 1,
+                wire=protocol,
+                new=new,
+                text=reading.text,
+                calls=reading.calls,
+                usage=usage,
+                seconds=round(seconds, 3),
+            )
+        )
+
+    def refused(self, protocol: WireProtocol, refusal: RequestRefused) -> Exchange | None:
+        """None where so many were refused that this one is not kept."""
+        self._refusals += 1
+        if self._refusals > MAX_REFUSALS:
+            return None
+        return self._keep(Exchange(number=len(self.exchanges) + 1, wire=protocol, refused=refusal.reason))
+
+    def _keep(self, exchange: Exchange) -> Exchange:
+        self.exchanges.append(exchange)
+        return exchange
+
+
+def clipped(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else [value] if value else []

@@ -1,0 +1,223 @@
+"""The only way out of an agent's sandbox: one job's model, with the job's key and the job's money, and nothing else.
+
+agent ─► forwarder inside ─► unix socket ─► token? rules? money? ─► the model, by its own protocol ─► booked, recorded
+"""
+
+import asyncio
+import hmac
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.agent.external.gateway.allowance import JobAllowance
+from app.agent.external.gateway.call_budget import CallBudget, Reservation
+from app.agent.external.gateway.exchange import Exchange, ExchangeRecorder
+from app.agent.external.gateway.protocols import DONE, RequestRefused, frame, refusal_event, wants_usage
+from app.agent.external.gateway.request_rules import check
+from app.agent.external.gateway.response_reader import ResponseReader
+from app.core.errors import AgentFixError
+from app.llm.errors import ModelError
+from app.llm.raw_call import RawProxyCall, StreamEvent, WireProtocol
+
+STATUS: Mapping[str, int] = {"retry": 503, "wait": 429, "shrink": 400, "give_up": 400}
+CHARGED = frozenset({"timeout", "connection_lost", "stream_cut", "over_limit"})
+"""Why a call gave no answer, where its provider may have worked on it all the same."""
+MAX_PIECE_LENGTH = 16
+"""Characters that one token of an answer may have: a provider that writes more than it may is cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayLimits:
+    """Bytes of a request, calls at once, and calls that may wait for those."""
+
+    body: int = 32 * 1024**2
+    at_once: int = 8
+    waiting: int = 56
+
+
+class RequestSlots:
+    """So many calls at once, and so many that may wait for those; who comes then is sent away."""
+
+    def __init__(self, limits: GatewayLimits) -> None:
+        self._free = asyncio.Semaphore(limits.at_once)
+        self._most = limits.at_once + limits.waiting
+        self._here = 0
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        if self._here >= self._most:
+            raise RequestRefused(429, "too_many_calls", "Too many calls at once.", retry_after=1.0)
+        self._here += 1
+        try:
+            async with self._free:
+                yield
+        finally:
+            self._here -= 1
+
+
+@dataclass(slots=True)
+class Gateway:
+    """Passes an agent's calls on. Knows nothing of HTTP, but for the numbers of its refusals.
+
+    `token` is the job's own, and good for nothing else; `names` are what the model may be called by.
+    Fields that it `leaves_out` nobody sees. `most_calls` are the turns that are left; only answers use them.
+    """
+
+    raw_call: RawProxyCall
+    account: CallBudget
+    token: str
+    names: Collection[str]
+    leaves_out: Collection[str] = ()
+    limits: GatewayLimits = GatewayLimits()
+    on_exchange: Callable[[Exchange], None] = lambda _: None
+    clock: Callable[[], float] = field(default=lambda: asyncio.get_running_loop().time())
+    recorder: ExchangeRecorder = field(default_factory=ExchangeRecorder)
+    most_calls: int = 1_000
+    places: RequestSlots = field(init=False)
+    allowance: JobAllowance = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.places = RequestSlots(self.limits)
+        self.allowance = JobAllowance(self.account, self.most_calls)
+
+    @property
+    def cut_short(self) -> str:
+        """Which limit refused a call, if one did: the job is then paused, whatever the agent tells."""
+        return self.allowance.cut_short
+
+    def admit(self, token: str) -> None:
+        """Raises Refusal for every token but this job's."""
+        if not hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode()):
+            raise RequestRefused(401, "invalid_api_key", "This is not this job's token.")
+
+    def models(self) -> dict[str, Any]:
+        """The list that clients ask for, in OpenAI's words."""
+        entries = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "agent-fix"} for name in sorted(self.names)
+        ]
+        return {"object": "list", "data": entries}
+
+    def parse(self, raw: bytes) -> dict[str, Any]:
+        try:
+            body = json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            raise RequestRefused(400, "bad_request", "The request is no JSON.") from error
+        if not isinstance(body, dict):
+            raise RequestRefused(400, "bad_request", "The request is to be a JSON object.")
+        return body
+
+    async def answer(self, protocol: WireProtocol, body: Mapping[str, Any]) -> dict[str, Any] | AsyncGenerator[bytes]:
+        """A document, or the frames of a stream that has begun. Raises Refusal."""
+        body = {name: value for name, value in body.items() if name not in self.leaves_out}
+        try:
+            check(protocol, body, self.names)
+            return await self._passed_on(protocol, body)
+        except RequestRefused as refusal:
+            if told := self.recorder.refused(protocol, refusal):
+                self.on_exchange(told)
+            raise
+
+    async def _passed_on(
+        self, protocol: WireProtocol, body: Mapping[str, Any]
+    ) -> dict[str, Any] | AsyncGenerator[bytes]:
+        call = _GatewayCall(self, protocol, body)
+        if not body.get("stream"):
+            return await call.whole()
+        async with AsyncExitStack() as unless_begun:
+            frames = await unless_begun.enter_async_context(aclosing(call.frames()))
+            first = await anext(frames)  # so that what fails at once is an honest status, not half a stream
+            unless_begun.pop_all()
+        return _after(first, frames)
+
+
+async def _after(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    async with aclosing(rest):
+        yield first
+        async for piece in rest:
+            yield piece
+
+
+@dataclass(slots=True)
+class _GatewayCall:
+    """One call from its reservation to its booking."""
+
+    gateway: Gateway
+    protocol: WireProtocol
+    body: Mapping[str, Any]
+
+    async def whole(self) -> dict[str, Any]:
+        reading: ResponseReader | None = None
+        async with self.gateway.places.taken():
+            reserved, begun, new = await self._begin()
+            try:
+                reading = ResponseReader(self.protocol)
+                document = await self.gateway.raw_call.complete(self.protocol, self.body, reserved.limit)
+                reading.whole(document)
+            except ModelError as error:
+                reading = reading if error.reason in CHARGED else None
+                raise refused(error) from error
+            else:
+                return document
+            finally:
+                self._end(reserved, reading, new, begun)
+
+    async def frames(self) -> AsyncGenerator[bytes]:
+        """Ends in the protocol's own way; an error in the middle is one more event, and then the end."""
+        reading, begun_to_answer = ResponseReader(self.protocol), False
+        async with self.gateway.places.taken():
+            reserved, begun, new = await self._begin()
+            charged: ResponseReader | None = reading
+            try:
+                async with aclosing(self._events(reserved, reading)) as events:
+                    async for event in events:
+                        begun_to_answer = True
+                        if not self._unasked(event):
+                            yield frame(event)
+                if self.protocol == "chat":
+                    yield DONE
+            except ModelError as error:
+                if not begun_to_answer:
+                    charged = reading if error.reason in CHARGED else None
+                    raise refused(error) from error
+                yield refusal_event(self.protocol, refused(error))
+            finally:
+                self._end(reserved, charged, new, begun)
+
+    async def _events(self, reserved: Reservation, reading: ResponseReader) -> AsyncGenerator[StreamEvent]:
+        """As they come; one that ends before its last is a fault, whatever the client would make of it."""
+        async with aclosing(self.gateway.raw_call.stream(self.protocol, self.body, reserved.limit)) as events:
+            async for event in events:
+                reading.add(event)
+                if reading.characters > MAX_PIECE_LENGTH * reserved.limit + 10_000:
+                    raise ModelError("The model wrote more than it was let.", kind="give_up", reason="over_limit")
+                yield event
+        if not reading.finished:
+            raise ModelError("The model's answer broke off.", kind="retry", reason="stream_cut")
+
+    def _unasked(self, event: StreamEvent) -> bool:
+        """The chunk with the usage is ours: a chat client that did not ask for it may trip over it."""
+        return self.protocol == "chat" and not event.data.get("choices") and not wants_usage(self.body)
+
+    async def _begin(self) -> tuple[Reservation, float, tuple[str, ...]]:
+        reserved = await self.gateway.allowance.reserve(self.protocol, self.body)
+        return reserved, self.gateway.clock(), self.gateway.recorder.new_messages(self.body)
+
+    def _end(self, reserved: Reservation, reading: ResponseReader | None, new: tuple[str, ...], begun: float) -> None:
+        """No await: whoever is cancelled here may be cancelled again before the money is booked."""
+        gateway = self.gateway
+        usage = gateway.account.book(reserved, reading)
+        gateway.allowance.ended(reserved, answered=reading is not None)
+        if reading is not None:
+            took = gateway.clock() - begun
+            gateway.on_exchange(gateway.recorder.answered(self.protocol, new, reading, usage, took))
+
+
+def refused(error: AgentFixError) -> RequestRefused:
+    """A provider's fault, in numbers that the agent's client acts upon rightly."""
+    if not isinstance(error, ModelError):
+        return RequestRefused(500, "error", error.message)
+    status = STATUS[error.kind]
+    reason = "context_length_exceeded" if error.kind == "shrink" else error.reason
+    return RequestRefused(status, reason, error.message, retry_after=error.retry_after)

@@ -1,0 +1,77 @@
+"""What a request may not ask for, whoever sends it: another model, a way out of the sandbox, another's data."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from app.agent.external.gateway.protocols import RequestRefused
+from app.agent.external.gateway.tool_rules import check_cache, check_tools
+from app.llm.raw_call import EXTRAS, FIELDS, OURS, Body, WireProtocol
+
+KEPT_ELSEWHERE = ("previous_response_id", "conversation", "prompt", "background", "container", "mcp_servers")
+"""Fields that stand for what the provider keeps, or does later or elsewhere."""
+ONLY: Mapping[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "store": (False,),
+    "service_tier": ("auto", "default", "standard_only"),
+    "modalities": (["text"],),
+    "prompt_cache_retention": ("in_memory", "in-memory"),
+}
+"""Fields that may say this and nothing else: one answer, nothing kept, at the price that the job reckons with."""
+REMOTE = ("image_url", "file_url", "url")
+MAX_PARTS = 200_000
+
+
+def check(protocol: WireProtocol, body: Body, models: Collection[str]) -> None:
+    """Raises Refusal."""
+    model = body.get("model")
+    if not isinstance(model, str) or model not in models:
+        known = " or ".join(sorted(models))
+        raise RequestRefused(404, "model_not_found", f"This job has no model {str(model)[:100]!r}. Ask for {known}.")
+    _check_fields(protocol, body)
+    check_tools(protocol, body.get("tools"))
+    _check_parts(body)
+
+
+def _check_fields(protocol: WireProtocol, body: Body) -> None:
+    """Some providers have fields that mean other models, other prices, or searches of theirs: what is not known to
+    mean nothing of the kind is not passed on."""
+    for name in KEPT_ELSEWHERE:
+        if body.get(name):
+            raise RequestRefused(400, "not_offered", f"{name} is not offered here: send the whole conversation.")
+    for name, value in body.items():
+        if value is None or name in KEPT_ELSEWHERE:
+            continue
+        if not (name in FIELDS[protocol] or name in EXTRAS[protocol] or name in OURS):
+            raise RequestRefused(400, "not_offered", f"The field {name[:60]!r} is not offered here.")
+        if name in ONLY and not any(value == each and type(value) is type(each) for each in ONLY[name]):
+            raise RequestRefused(400, "not_offered", f"{name} can only be {ONLY[name][0]!r} here.")
+
+
+def _check_parts(body: Body) -> None:
+    """No address for the provider to fetch, and no file of the account: both lead out of the sandbox."""
+    for number, part in enumerate(_parts([body.get("messages"), body.get("input"), body.get("system")])):
+        if number >= MAX_PARTS:
+            raise RequestRefused(413, "too_large", f"A conversation has at most {MAX_PARTS:,} parts.")
+        if "file_id" in part:
+            raise RequestRefused(400, "not_offered", "Files of the provider's account are not offered.")
+        for name in REMOTE:
+            address = part.get(name)
+            if isinstance(address, str) and part.get("type") != "text" and not address.startswith("data:"):
+                raise RequestRefused(
+                    400, "not_offered", "Images and files go into the request itself, as data: addresses."
+                )
+        check_cache(part)
+
+
+def _parts(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Every object inside, arguments and results of tools included: they are texts there, and texts are let alone."""
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, list):
+            waiting += found
+        elif isinstance(found, dict):
+            yield found
+            if found.get("type") in {"tool_use", "function_call"}:
+                continue  # its `input` is the model's own words
+            waiting += found.values()

@@ -1,0 +1,163 @@
+"""The gateway's door: HTTP on a unix socket, for as long as one agent works."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Coroutine, Generator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from app.agent.external.gateway.gateway import Gateway
+from app.agent.external.gateway.protocols import PATHS, RequestRefused, refusal_body
+from app.llm.raw_call import WireProtocol
+from app.llm.tokens import count_text
+
+T = TypeVar("T")
+START_SECONDS = 10.0
+TOO_LARGE = 413
+NOBODY_LISTENS = 499
+MAX_CONNECTIONS = 256
+SOCKET_MODE = 0o666
+"""The agent is another user; the directory around the socket is for who may come here."""
+
+
+class BoundedProtocol(H11Protocol):
+    """Connections are files of the process that does the job, which needs some for itself."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # so it is in uvicorn
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            transport.abort()
+
+
+class SilentServer(uvicorn.Server):
+    """A guest in a process whose signals are somebody else's: Ctrl-C and a worker's stop end the job, not this."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+@asynccontextmanager
+async def serving(gateway: Gateway, socket: Path) -> AsyncIterator[None]:
+    """Listens while the context is open. Afterwards nothing of it is left: calls under way are ended, and booked."""
+    config = uvicorn.Config(
+        application(gateway),
+        uds=str(socket),
+        lifespan="off",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        http=BoundedProtocol,
+        ws="none",
+        timeout_graceful_shutdown=0,
+    )
+    server = SilentServer(config)
+    task = asyncio.ensure_future(server.serve())
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            while not server.started:
+                if task.done():
+                    await task
+                await asyncio.sleep(0.005)
+        os.chmod(socket, SOCKET_MODE)  # noqa: PTH101 - what is there is a socket
+        yield
+    finally:
+        server.should_exit = server.force_exit = True
+        await task
+        await asyncio.to_thread(socket.unlink, missing_ok=True)
+
+
+def application(gateway: Gateway) -> Starlette:
+    async def call(request: Request) -> Response:
+        protocol = PATHS[request.url.path]
+        try:
+            gateway.admit(token_of(request))
+            body = gateway.parse(await _read(request, gateway.limits.body))
+            answer = await _unless_gone(request, gateway.answer(protocol, body))
+        except RequestRefused as refusal:
+            return _refused(protocol, refusal)
+        except ClientDisconnect:
+            return Response(status_code=NOBODY_LISTENS)
+        if isinstance(answer, dict):
+            return JSONResponse(answer)
+        return StreamingResponse(answer, media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+    async def models(request: Request) -> Response:
+        try:
+            gateway.admit(token_of(request))
+        except RequestRefused as refusal:
+            return _refused("chat", refusal)
+        return JSONResponse(gateway.models())
+
+    async def count(request: Request) -> Response:
+        """Anthropic's clients ask how large a conversation is; counted here, at no cost."""
+        try:
+            gateway.admit(token_of(request))
+            raw = await _read(request, gateway.limits.body)
+        except RequestRefused as refusal:
+            return _refused("messages", refusal)
+        tokens = count_text(gateway.account.info.name, raw.decode("utf-8", "replace"))
+        return JSONResponse({"input_tokens": tokens})
+
+    return Starlette(
+        routes=[
+            *(Route(path, call, methods=["POST"]) for path in PATHS),
+            Route("/v1/messages/count_tokens", count, methods=["POST"]),
+            Route("/v1/models", models, methods=["GET"]),
+        ]
+    )
+
+
+def token_of(request: Request) -> str:
+    """As OpenAI's clients and Anthropic's send it."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
+
+
+async def _unless_gone(request: Request, answering: Coroutine[Any, Any, T]) -> T:
+    """The answer; ended where the client hangs up before it begins. Raises ClientDisconnect then."""
+    answer, gone = asyncio.ensure_future(answering), asyncio.ensure_future(_hung_up(request))
+    try:
+        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            return answer.result()
+        raise ClientDisconnect
+    finally:
+        for task in (answer, gone):
+            task.cancel()
+        await asyncio.gather(answer, gone, return_exceptions=True)
+
+
+async def _hung_up(request: Request) -> None:
+    """Returns when the client is gone; the body has been read by then."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _read(request: Request, most: int) -> bytes:
+    """The body, refused before it is read where it says how large it is, and while it is read where it does not."""
+    refusal = RequestRefused(TOO_LARGE, "too_large", f"A request has at most {most:,} bytes.")
+    declared = request.headers.get("content-length", "0")
+    if not declared.isdigit() or int(declared) > most:
+        raise refusal
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most:
+            raise refusal
+    return bytes(body)
+
+
+def _refused(protocol: WireProtocol, refusal: RequestRefused) -> Response:
+    headers = {"retry-after": f"{refusal.retry_after:.0f}"} if refusal.retry_after is not None else {}
+    if refusal.status == TOO_LARGE:
+        headers["connection"] = "close"  # or else the rest of it would be read all the same
+    return JSONResponse(refusal_body(protocol, refusal), refusal.status, headers)

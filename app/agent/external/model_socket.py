@@ -1,0 +1,45 @@
+"""How another agent reaches its model: a gateway that is open while it works, on a socket that its sandbox shows."""
+
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.agent.external.gateway.call_budget import CallBudget
+from app.agent.external.gateway.exchange import Exchange
+from app.agent.external.gateway.gateway import Gateway
+from app.agent.external.gateway.server import serving
+from app.agent.external.recipe import AgentRecipe
+from app.core.money import MicroUSD
+from app.llm.ledger import Ledger
+from app.llm.raw_call import RawProxyCall
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSocket:
+    """`socket` is what `Spec.way_out` names: nothing is there but while an agent works.
+
+    `until` is the job's money at which the agent's share of it is used; 0 where only the job's cap counts.
+    """
+
+    socket: Path
+    raw_call: RawProxyCall
+    ledger: Ledger
+    until: MicroUSD = 0
+
+    def new_token(self) -> str:
+        """Good for one start of one agent, and known to nobody else."""
+        return f"agent-fix-{secrets.token_urlsafe(24)}"
+
+    @asynccontextmanager
+    async def open(
+        self, name: str, token: str, recipe: AgentRecipe, turns: int, heard: Callable[[Exchange], None]
+    ) -> AsyncIterator[Gateway]:
+        """`name` is the start's, the same where it has to be made again."""
+        account = CallBudget(self.ledger, self.raw_call.info, name, self.until)
+        await account.begin()
+        names = frozenset({recipe.model, recipe.model.rpartition("/")[2]})
+        gateway = Gateway(self.raw_call, account, token, names, recipe.leaves_out, on_exchange=heard, most_calls=turns)
+        async with serving(gateway, self.socket):
+            yield gateway

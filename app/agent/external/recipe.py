@@ -1,0 +1,129 @@
+"""Another coding agent as data: how it is installed, started, and told where its model is. One TOML file each.
+
+`$tools`, `$task`, `$model`, `$base`, `$token`, `$home` and `$turns` stand for what is known when it starts.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from app.core.errors import ConfigError
+from app.core.record import Record
+from app.llm.raw_call import WireProtocol
+from app.sandbox.base import TOOLS
+
+PLACES = frozenset({"tools", "task", "model", "base", "token", "home", "turns"})
+_PINNED = {
+    "npm": re.compile(r"(?:@[\w.-]+/)?[\w.-]+@\d[\w.+-]*"),
+    "pip": re.compile(r"[\w.-]+(?:\[[\w,-]+\])?==\d[\w.!+-]*"),
+}
+_NAME = r"^[a-z][a-z0-9-]{0,39}$"
+_NEWEST_PYTHON = (3, 14)
+
+Text = Annotated[str, Field(max_length=20_000)]
+
+
+class AgentRecipe(Record):
+    """`client` downloads `packages`, each with its exact version; the first of them is the agent itself.
+
+    `again` goes on with the agent's last conversation, where it has such a command: then it can be interrupted.
+    `model` is what the agent calls the model, where it insists on a name of some shape; `least_python` what it needs.
+    """
+
+    name: Annotated[str, Field(pattern=_NAME)]
+    title: Annotated[str, Field(min_length=1, max_length=80)]
+    client: Literal["npm", "pip"]
+    packages: Annotated[tuple[str, ...], Field(min_length=1, max_length=40)]
+    wire: WireProtocol
+    command: Annotated[tuple[Text, ...], Field(min_length=1)]
+    again: tuple[Text, ...] = ()
+    environment: dict[str, Text] = Field(default_factory=dict)
+    files: dict[str, Text] = Field(default_factory=dict)
+    leaves_out: Annotated[tuple[str, ...], Field(max_length=100)] = ()
+    """Fields of its requests that the gateway does not offer, and that are to be left out instead of refused."""
+    model: str = "agent-fix"
+    least_python: Annotated[str, Field(pattern=r"^3\.\d{1,2}$")] = "3.11"
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "AgentRecipe":
+        loose = [package for package in self.packages if not _PINNED[self.client].fullmatch(package)]
+        if loose:
+            raise ValueError(f"{loose[0]!r} has no exact version")
+        for text in (*self.command, *self.again, *self.environment.values(), *self.files, *self.files.values()):
+            template = Template(text)
+            if not template.is_valid() or not set(template.get_identifiers()) <= PLACES:
+                raise ValueError(f"{text[:60]!r} has a $ that stands for nothing; write $$ for the sign itself")
+        return self
+
+    @property
+    def version(self) -> str:
+        return re.split(r"==|(?<=.)@", self.packages[0])[-1]
+
+    @property
+    def package(self) -> str:
+        """The agent's own, without its version."""
+        return self.packages[0].removesuffix(self.version).rstrip("@=").partition("[")[0]
+
+    def at(self, version: str) -> "AgentRecipe":
+        """The same with another version of the agent, and of what is pinned to the same one beside it."""
+        old = re.compile(rf"(?<=[@=]){re.escape(self.version)}$")
+        return self.model_copy(update={"packages": tuple(old.sub(lambda _: version, each) for each in self.packages)})
+
+    def install(self, python: str) -> tuple[str, ...]:
+        """Shell commands for the set-up phase, which leave all of it below `TOOLS`."""
+        packages = " ".join(f"'{package}'" for package in self.packages)
+        if self.client == "npm":
+            return (f"npm install --prefix {TOOLS} --no-audit --no-fund --no-package-lock {packages}",)
+        install = f"{TOOLS}/bin/python -I -m pip install --disable-pip-version-check {packages}"
+        return (f"{python} -I -m venv {TOOLS}", install)
+
+
+def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
+    return Template(text).substitute(values)
+
+
+def built_in() -> dict[str, AgentRecipe]:
+    """Those that come with agent-fix."""
+    catalog = resources.files("app.agent.external").joinpath("catalog")
+    texts = {entry.name: entry.read_text("utf-8") for entry in catalog.iterdir() if entry.name.endswith(".toml")}
+    return _by_name(texts)
+
+
+def recipes(directory: Path | None) -> dict[str, AgentRecipe]:
+    """The built-in ones, and the operator's own, which may replace them. Raises ConfigError naming the file."""
+    if directory is None:
+        return built_in()
+    try:
+        own = {path.name: path.read_text("utf-8") for path in sorted(directory.glob("*.toml"))}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The runners in {directory} cannot be read: {error}") from error
+    return built_in() | _by_name(own)
+
+
+def _by_name(texts: Mapping[str, str]) -> dict[str, AgentRecipe]:
+    return {recipe.name: recipe for recipe in (parse(text, source) for source, text in sorted(texts.items()))}
+
+
+def parse(text: str, source: str) -> AgentRecipe:
+    """Raises ConfigError that names the file and what is wrong in it."""
+    try:
+        recipe = AgentRecipe.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: {error}") from error
+    except ValidationError as error:
+        raise ConfigError("\n".join(f"{source}: {line}" for line in _problems(error))) from error
+    if recipe.name == "native":
+        raise ConfigError(f"{source}: `native` is the name of our own runner")
+    return recipe
+
+
+def _problems(error: ValidationError) -> Iterable[str]:
+    for details in error.errors(include_url=False):
+        place = ".".join(map(str, details["loc"])) or "the file"
+        yield f"{place}: {details['msg'].removeprefix('Value error, ')}"

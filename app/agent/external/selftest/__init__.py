@@ -1,0 +1,1 @@
+"""A small task with a scripted model that shows whether an external agent works here."""

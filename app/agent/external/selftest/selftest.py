@@ -1,0 +1,228 @@
+"""A small task for any agent, with a model that knows it by heart: how far it comes tells whether this version works.
+
+installed ─► asks its model ─► executes commands, shows their output ─► changes the file ─┬─► hands in ─► ends
+           where it can be: interrupted, told something, and it goes on with what it knew ┘
+"""
+
+import hashlib
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from app.agent.base import Assignment, ReviewResult, RunnerEnding, Submission
+from app.agent.external.agent_run import AgentRun
+from app.agent.external.model_socket import ModelSocket
+from app.agent.external.recipe import AgentRecipe
+from app.agent.external.runner import ExternalRunner
+from app.agent.external.selftest.scripted_model import INFO, ScriptedModel
+from app.agent.external.start import SUBMISSION
+from app.agent.native import RunnerContext
+from app.core.errors import AgentFixError
+from app.core.job import Budget, N, NoUserMessages, ProgressKind, UserMessage, UserMessages
+from app.core.record import Record
+from app.core.text import one_line
+from app.core.tree import TreeEntry
+from app.llm.base import ModelAnswer, ModelInfo, ModelRequest
+from app.llm.ledger import DOLLAR, MemoryLedger
+from app.sandbox.base import Sandbox
+from app.sandbox.changes import baseline
+
+SelftestAct = Literal[
+    "was installed",
+    "asked its model",
+    "executed commands",
+    "changed the file",
+    "went on with its conversation",
+    "handed in",
+    "ended well",
+]
+PATH, BEFORE, AFTER = "sum.py", "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
+HANDED_IN = Submission(summary="add adds.", reproduction="python3 -c 'from sum import add; assert add(2, 2) == 4'")
+WAIT = "sleep 1000"
+SHORT = 480
+"""Characters of a reason, for a line in a table."""
+BUDGET = Budget(minutes=10, steps=20)
+BRIEF = f"# add subtracts\n\n`add` in {PATH} subtracts. Make it add."
+
+
+class SelftestResult(Record):
+    """How far it came. `stopped_at` is empty where it passed; `reason` is one sentence for people."""
+
+    stopped_at: SelftestAct | Literal[""] = ""
+    reason: str = ""
+    seconds: float = 0.0
+    calls: int = 0
+
+    @property
+    def passed(self) -> bool:
+        return not self.stopped_at
+
+
+@dataclass(frozen=True, slots=True)
+class SelftestScript:
+    """`nonce` stands in a file that only a command shows: who tells the model of it has executed one."""
+
+    nonce: str = field(default_factory=lambda: secrets.token_hex(8))
+    note: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        return {PATH: BEFORE.encode(), "NOTES": f"{self.nonce}\n".encode()}
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        fix = f"sed -i 's/a - b/a + b/' {PATH}"
+        return ("cat NOTES", fix, f"cat > {SUBMISSION} <<'EOF'\n{HANDED_IN.model_dump_json()}\nEOF")
+
+    def fill(self, directory: Path) -> None:
+        for path, content in self.files.items():
+            (directory / path).write_bytes(content)
+
+
+async def run_selftest(recipe: AgentRecipe, sandbox: Sandbox, socket: Path, play: SelftestScript) -> SelftestResult:
+    """In a sandbox that shows the agent's programs, and `socket` as its way out."""
+    model, files = ScriptedModel(play.commands), _SelftestTree(play.files)
+    heckler: UserMessages = Interrupter(model, play) if recipe.again else NoUserMessages()
+    context = RunnerContext(
+        budgeted_model=_NoModel(),
+        sandbox=sandbox,
+        baseline=baseline(files),
+        journal=_NoJournal(),
+        blobs=(blobs := _MemoryBlobs()),
+        progress=_NoProgress(),
+        budget=BUDGET,
+        user_messages=heckler,
+    )
+    runner = ExternalRunner(recipe, context, ModelSocket(socket, model, MemoryLedger(DOLLAR)))
+    try:
+        ending = await runner.work(Assignment(brief=BRIEF), _accept)
+    except AgentFixError as error:
+        return SelftestResult(stopped_at="asked its model", reason=in_short(error.message))
+    stopped = _stopped_at(model, play, runner.rounds, blobs)
+    return SelftestResult(
+        stopped_at=stopped,
+        reason=_reason(runner.rounds[-1], ending) if stopped else "",
+        seconds=round(sum(done.seconds for done in runner.rounds), 3),
+        calls=sum(done.turns for done in runner.rounds),
+    )
+
+
+@dataclass(slots=True)
+class Interrupter:
+    """Speaks to an agent in the middle of a command that would take longer than anybody waits."""
+
+    model: ScriptedModel
+    play: SelftestScript
+    words: tuple[UserMessage, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.model.commands = (*self.play.commands[:-1], WAIT)
+
+    async def since(self, seq: int) -> tuple[UserMessage, ...]:
+        if not self.words and self.model.said == len(self.play.commands):
+            self.words = (UserMessage(seq=1, who="agent-fix", text=f"Do not wait, hand it in. {self.play.note}"),)
+            self.model.begin(self.play.commands[-1:])
+        return tuple(said for said in self.words if said.seq > seq)
+
+
+async def _accept(_: Submission) -> ReviewResult:
+    return ReviewResult(accepted=True)
+
+
+def _stopped_at(
+    model: ScriptedModel, play: SelftestScript, rounds: Sequence[AgentRun], blobs: "_MemoryBlobs"
+) -> SelftestAct | Literal[""]:
+    """The first act that cannot be shown to have been played."""
+    last = rounds[-1]
+    left = {state.path: state.digest and blobs.get(state.digest) for state in last.checkpoint.files}
+    acts: dict[SelftestAct, bool] = {
+        "asked its model": bool(model.bodies),
+        "executed commands": play.nonce in model.observe(0),
+        "changed the file": left == {PATH: AFTER.encode()},
+        "went on with its conversation": len(rounds) == 1 or _went_on(model, play, last),
+        "handed in": last.submission == HANDED_IN,
+        "ended well": last.exit_code == 0,
+    }
+    return next((act for act, played in acts.items() if not played), "")
+
+
+def _went_on(model: ScriptedModel, play: SelftestScript, done: AgentRun) -> bool:
+    """It knows what only its first start has seen, and what it was told since."""
+    heard = model.observe(1)
+    return done.again and play.nonce in heard and play.note in heard
+
+
+def _reason(done: AgentRun, ending: RunnerEnding) -> str:
+    refused = next((exchange.refused for exchange in done.exchanges if exchange.refused), "")
+    if refused:
+        return f"A call was refused: {refused}"
+    said = " ".join(done.output.split())[-300:]
+    return ending.reason or f"Exit code {done.exit_code}. It said: {said}"
+
+
+def in_short(text: str) -> str:
+    """A sentence and its explanation, of which the end is what tells most."""
+    line = one_line(text)
+    return line if len(line) <= SHORT else f"{line[: SHORT // 3]} … {line[-SHORT * 2 // 3 :]}"
+
+
+@dataclass(frozen=True, slots=True)
+class _SelftestTree:
+    """`app.core.tree.Tree` of a few plain files."""
+
+    files: Mapping[str, bytes]
+    commit: str = "0" * 40
+
+    def entries(self) -> Mapping[str, TreeEntry]:
+        return {path: self._entry(content) for path, content in sorted(self.files.items())}
+
+    def read(self, path: str) -> bytes:
+        return self.files[path]
+
+    def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
+        return {path: self.files[path] for path in paths if path in self.files}
+
+    def _entry(self, content: bytes) -> TreeEntry:
+        oid = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+        return TreeEntry("100644", oid, len(content))
+
+
+class _NoJournal:
+    """A rehearsal that is interrupted is begun anew."""
+
+    recovering = False
+
+    def on_resume(self, restore: Callable[[], Awaitable[None]]) -> None:
+        """There is nothing to go on from."""
+
+    async def step(self, name: str, kind: type[N], work: Callable[[], Awaitable[N]]) -> N:
+        return await work()
+
+
+class _MemoryBlobs:
+    def __init__(self) -> None:
+        self._kept: dict[str, bytes] = {}
+
+    def put(self, content: bytes) -> str:
+        digest = hashlib.sha256(content).hexdigest()
+        self._kept[digest] = content
+        return digest
+
+    def get(self, digest: str) -> bytes:
+        return self._kept[digest]
+
+
+class _NoProgress:
+    def report(self, kind: ProgressKind, text: str) -> None:
+        """Nobody watches."""
+
+
+class _NoModel:
+    """Another agent words its own calls; of our own meter it has none."""
+
+    info: ModelInfo = INFO
+
+    async def ask(self, key: str, request: ModelRequest) -> ModelAnswer:
+        raise AssertionError("another agent asks through the gateway")

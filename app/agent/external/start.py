@@ -1,0 +1,151 @@
+"""One start of another agent in the sandbox: its files, its command, its way out, and what it wrote down at its end."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from app.agent.base import Submission
+from app.agent.external.gateway.exchange import Exchange
+from app.agent.external.model_socket import ModelSocket
+from app.agent.external.recipe import AgentRecipe, fill_placeholders
+from app.agent.native import RunnerContext
+from app.core.errors import SandboxError
+from app.sandbox.base import HOME, MODEL_PORT, TOOLS, CompletedCommand, with_forwarder
+
+SUBMISSION = "/tmp/submission.json"  # noqa: S108  # a path inside the sandbox
+MAX_TASK_LENGTH = 120_000
+"""Bytes of the task: one argument of a command has at most 128 KB."""
+TAIL = 4_000
+LISTENS_SECONDS = 2.0
+"""Between two looks at what people said, where an agent can be interrupted."""
+INTERRUPTED = CompletedCommand(130, b"It was interrupted, because people said something.")
+_WRITE = 'mkdir -p "$(dirname "$1")" && cat > "$1"'
+
+
+class AgentTask(NamedTuple):
+    """What an agent is told. `heard` are the last words of people in it; `again`: it goes on with its conversation."""
+
+    text: str
+    heard: int = 0
+    again: bool = False
+
+
+class AgentOutput(NamedTuple):
+    """What a start came to."""
+
+    done: CompletedCommand
+    exchanges: tuple[Exchange, ...]
+    submission: Submission | None
+    cut_short: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStart:
+    """`name` is the same where it has to be made again; `turns` and `seconds` are what is left."""
+
+    recipe: AgentRecipe
+    context: RunnerContext
+    model_socket: ModelSocket
+    name: str
+    turns: int
+    seconds: float
+    listens: float = LISTENS_SECONDS
+
+    async def make(self, task: AgentTask) -> AgentOutput:
+        """From start to end; where the agent can go on with its conversation, only until people say something."""
+        values = self._values(task.text)
+        await self._prepare(values)
+        command = self.recipe.again if task.again else self.recipe.command
+        async with self.model_socket.open(self.name, values["token"], self.recipe, self.turns, self._heard) as gateway:
+            done = await self._until_user_message(
+                [fill_placeholders(part, values) for part in command], values, task.heard
+            )
+        late = f"The {self.context.budget.minutes:g} minutes are used." if done.timed_out else ""
+        cut_short = gateway.cut_short or late
+        return AgentOutput(done, tuple(gateway.recorder.exchanges), await self._submission(), cut_short)
+
+    async def _until_user_message(
+        self, command: Sequence[str], values: Mapping[str, str], heard: int
+    ) -> CompletedCommand:
+        if not self.recipe.again:
+            return await self._executed(command, values)
+        working = asyncio.ensure_future(self._executed(command, values))
+        speaking = asyncio.ensure_future(self._messages_after(heard))
+        try:
+            await asyncio.wait({working, speaking}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+            speaking.result()  # whoever could not be listened to is not said to have spoken
+            return INTERRUPTED
+        finally:
+            for task in (working, speaking):
+                task.cancel()
+            await asyncio.wait({working, speaking})
+
+    async def _executed(self, command: Sequence[str], values: Mapping[str, str]) -> CompletedCommand:
+        return await self.context.sandbox.exec(
+            with_forwarder(command),
+            timeout=self.seconds,
+            env={name: fill_placeholders(text, values) for name, text in self.recipe.environment.items()},
+            on_output=lambda chunk: self.context.progress.report("output", chunk.decode("utf-8", "replace")),
+        )
+
+    def _values(self, task: str) -> dict[str, str]:
+        return {
+            "tools": TOOLS,
+            "home": HOME,
+            "task": as_argument(task),
+            "model": self.recipe.model,
+            "base": f"http://127.0.0.1:{MODEL_PORT}",
+            "token": self.model_socket.new_token(),
+            "turns": str(self.context.budget.steps),
+        }
+
+    async def _prepare(self, values: Mapping[str, str]) -> None:
+        """The agent's own files, and no submission of an earlier start."""
+        await self._command(["rm", "-f", SUBMISSION])
+        for path, text in self.recipe.files.items():
+            where = fill_placeholders(path, values)
+            await self._command(["/bin/sh", "-c", _WRITE, "sh", where], stdin=fill_placeholders(text, values).encode())
+
+    async def _command(self, argv: list[str], *, stdin: bytes = b"") -> bytes:
+        done = await self.context.sandbox.exec(argv, timeout=30, stdin=stdin)
+        if not done.ok:
+            raise SandboxError(f"{argv[0]} failed in the sandbox: {done.output.decode(errors='replace')[-300:]}")
+        return done.output
+
+    async def _submission(self) -> Submission | None:
+        """What the agent wrote down; None where it wrote nothing that can be read."""
+        done = await self.context.sandbox.exec(["head", "-c", "20000", SUBMISSION], timeout=30, separate_stderr=True)
+        if not done.ok:
+            return None
+        try:
+            return Submission.model_validate_json(done.output)
+        except ValidationError:
+            return None
+
+    def _heard(self, exchange: Exchange) -> None:
+        name, usage, calls = self.recipe.name, exchange.usage, ", ".join(call.name for call in exchange.calls)
+        if exchange.refused:
+            self.context.progress.report("warning", f"{name}: a call was refused ({exchange.refused})")
+            return
+        text = f"{name}.{exchange.number}: {usage.prompt_tokens:,} tokens in, {usage.completion_tokens:,} out"
+        self.context.progress.report("cost", f"{text}; {calls}" if calls else text)
+
+    async def _messages_after(self, heard: int) -> None:
+        """Returns when people have said something new."""
+        while not await self.context.user_messages.since(heard):  # noqa: ASYNC110  # it may be rows of a database
+            await asyncio.sleep(self.listens)
+
+
+def as_argument(task: str) -> str:
+    """As an argument can have it: its beginning and its end, where it is too long, say what is wrong and how to end."""
+    told = task.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace")
+    if len(told) <= MAX_TASK_LENGTH:
+        return told.decode()
+    half = MAX_TASK_LENGTH // 2
+    beginning, end = told[:half].decode("utf-8", "ignore"), told[-half:].decode("utf-8", "ignore")
+    return f"{beginning}\n\n[{len(told) - MAX_TASK_LENGTH:,} bytes are left out here.]\n\n{end}"

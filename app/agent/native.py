@@ -1,0 +1,88 @@
+"""The native runner: our own loop over any model, with the six tools."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from app.agent.actions import specs
+from app.agent.base import Assignment, Reviewer, RunnerEnding
+from app.agent.checkpoints import Checkpoints, WorkTreePort
+from app.agent.history import ConversationHistory
+from app.agent.loop import AgentLoop
+from app.agent.model_port import ModelPort
+from app.agent.prompts import head
+from app.agent.step import Step
+from app.agent.tools import AgentTools
+from app.agent.trajectory import lines
+from app.core.job import Blobs, Budget, Journal, NoUserMessages, Progress, UserMessages
+from app.core.patch import Patch
+from app.sandbox.base import Sandbox
+from app.sandbox.changes import Baseline, export, restore
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerContext:
+    """All that a runner may touch: a metered model, a sandbox, the job's memory; no git, no forge, no host file."""
+
+    budgeted_model: ModelPort
+    sandbox: Sandbox
+    baseline: Baseline
+    journal: Journal
+    blobs: Blobs
+    progress: Progress
+    budget: Budget
+    user_messages: UserMessages = field(default_factory=NoUserMessages)
+
+
+class SandboxTree:
+    """The tree of one sandbox."""
+
+    def __init__(self, sandbox: Sandbox, baseline: Baseline) -> None:
+        self._sandbox = sandbox
+        self._baseline = baseline
+
+    async def export(self) -> Patch:
+        return await export(self._sandbox, self._baseline)
+
+    async def restore(self, patch: Patch) -> None:
+        await restore(self._sandbox, self._baseline, patch)
+
+
+class NativeRunner:
+    """Works through an assignment; afterwards `trajectory` has every step, those of earlier processes too.
+
+    `work` calls `review` outside of its own steps, again for each submission of a resumed job: the review is to keep
+    its own steps. Errors that the agent cannot mend (budget, provider, sandbox) are raised.
+    """
+
+    name = "native"
+
+    def __init__(self, surroundings: RunnerContext, *, tree: WorkTreePort | None = None) -> None:
+        self._context = surroundings
+        self._tree = tree or SandboxTree(surroundings.sandbox, surroundings.baseline)
+        self._steps: Sequence[Step] = ()
+
+    async def work(self, assignment: Assignment, review: Reviewer) -> RunnerEnding:
+        context = self._context
+        history = ConversationHistory(head(assignment.brief, assignment.aim), specs(), context.budgeted_model.info)
+        self._steps = history.steps
+        loop = AgentLoop(
+            budgeted_model=context.budgeted_model,
+            journal=context.journal,
+            progress=context.progress,
+            toolbox=AgentTools(context.sandbox, context.progress),
+            checkpoints=Checkpoints(self._tree, context.blobs, context.baseline.tree.commit),
+            budget=context.budget,
+            history=history,
+            review=review,
+            aim=assignment.aim,
+            user_messages=context.user_messages,
+        )
+        return await loop.work()
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        return tuple(self._steps)
+
+    def trajectory(self) -> Iterator[str]:
+        """JSON lines, one for each step."""
+        return lines(self._steps)

@@ -1,0 +1,44 @@
+"""Runners by name: our own, and every agent there is a recipe for."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+from app.agent.base import Runner
+from app.agent.external.model_socket import ModelSocket
+from app.agent.external.recipe import AgentRecipe, recipes
+from app.agent.external.runner import ExternalRunner
+from app.agent.native import NativeRunner, RunnerContext
+from app.core.errors import AgentFixError, ExitCode
+
+NATIVE = "native"
+Factory = Callable[[RunnerContext], Runner]
+
+
+def runner_names(directory: Path | None = None) -> frozenset[str]:
+    """Every runner that a job may ask for; `directory` holds the operator's own recipes."""
+    return frozenset({NATIVE, *recipes(directory)})
+
+
+def find_recipe(name: str, directory: Path | None = None) -> AgentRecipe | None:
+    """The recipe of another agent; None for our own. An unknown name is the user's error and lists what there is."""
+    if name == NATIVE:
+        return None
+    known = recipes(directory)
+    if name not in known:
+        raise unknown_runner_error(name, known)
+    return known[name]
+
+
+def find_runner(recipe: AgentRecipe | None, model_socket: ModelSocket | None = None) -> Factory:
+    """Our own runner, or the one that starts the agent of `recipe`, whose model is at the end of `model_socket`."""
+    if recipe is None:
+        return NativeRunner
+    if model_socket is None:
+        raise ValueError(f"{recipe.name} has no way to its model")
+    return partial(ExternalRunner, recipe, model_socket=model_socket)
+
+
+def unknown_runner_error(name: str, known: Iterable[str]) -> AgentFixError:
+    names = ", ".join((NATIVE, *sorted(known)))
+    return AgentFixError(f"There is no runner {name!r}.", code=ExitCode.CONFIG, hint=f"Runners are: {names}.")

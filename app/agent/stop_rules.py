@@ -1,0 +1,197 @@
+"""The rules of conduct: what the harness says to a model that strays, and when it ends the work; bounded and pure."""
+
+from collections.abc import Callable, Sequence
+
+from app.agent import loop_detection
+from app.agent.actions import ACTIONS
+from app.agent.digest import last_checkpoint
+from app.agent.outcomes import FailedOutcome, LimitReachedOutcome, NoChangeOutcome
+from app.agent.step import Step
+from app.agent.tool_calls import MAX_CALLS
+from app.core.job import Budget
+
+EMPTY, SILENT, CUT_OFF, FILTERED, UNUSABLE, IDLE = 3, 3, 3, 2, 4, 6
+"""Turns of one kind in a row that end the work: no answer, no call, cut off, filtered, no usable call, any of these."""
+FAILED_EDITS_HINT, FAILED_EDITS = 3, 8
+SUBMISSIONS = 8
+"""Submissions that did not pass: broken, or broken nothing and proved nothing."""
+_WARN_AT = 0.8
+
+
+def notes(steps: Sequence[Step]) -> tuple[str, ...]:
+    """What is to be said to the model after the last of these steps; nothing about budgets."""
+    return tuple(
+        filter(
+            None, (rule(steps) for rule in (_about_the_answer, _about_calls, _about_edits, loop_detection.loop_warning))
+        )
+    )
+
+
+def budget_note(steps: Sequence[Step], budget: Budget) -> str:
+    """Said once, when four fifths of the turns, the money or the time are used."""
+    now, before = _used(steps, budget), _used(steps, budget, without=1)
+    if max(now) < _WARN_AT or max(before) >= _WARN_AT:
+        return ""
+    used = max(zip(now, ("turns", "money", "time"), strict=True))
+    return (
+        f"Four fifths of the {used[1]} for this job are used ({len(steps)} of {budget.steps} turns). "
+        "Bring the work to a state that can be submitted, and submit it."
+    )
+
+
+def check_answers(steps: Sequence[Step]) -> None:
+    """Raise the outcome where the steps so far end the work."""
+    _judge_answers(steps)
+    if circle := loop_detection.loop_outcome(steps):
+        raise FailedOutcome(circle)
+    if _failed_edits(steps) >= FAILED_EDITS:
+        raise FailedOutcome(f"{FAILED_EDITS} edits in a row did not apply.")
+    fates = [step.turn.fate for step in steps if step.turn.fate is not None]
+    if fates.count("nothing_changed") >= 2 and fates[-1] == "nothing_changed" and steps[-1].turn.submission:
+        raise NoChangeOutcome(
+            "Nothing was changed: the agent says that nothing has to be.", steps[-1].turn.submission.summary
+        )
+    if fates.count("rejected") + fates.count("returned") >= SUBMISSIONS:
+        raise FailedOutcome(f"{SUBMISSIONS} submissions did not pass verification.")
+
+
+def _judge_answers(steps: Sequence[Step]) -> None:
+    if _in_a_row(steps, _empty) >= EMPTY:
+        raise FailedOutcome(f"The model gave no answer {EMPTY} times in a row.")
+    if _in_a_row(steps, _filtered) >= FILTERED:
+        raise FailedOutcome("The provider's content filter stopped the answer twice in a row.")
+    if _in_a_row(steps, _cut_off) >= CUT_OFF:
+        raise FailedOutcome(f"The answer was cut off at the output limit {CUT_OFF} times in a row.")
+    if _in_a_row(steps, _silent) >= SILENT:
+        _end_without_submission(steps)
+    if _in_a_row(steps, _unusable) >= UNUSABLE:
+        raise FailedOutcome(f"{UNUSABLE} turns in a row had no tool call that could be carried out.")
+    if _in_a_row(steps, lambda step: not step.executed and step.turn.fate is None) >= IDLE:
+        raise FailedOutcome(f"{IDLE} turns in a row carried out nothing.")
+
+
+def _end_without_submission(steps: Sequence[Step]) -> None:
+    checkpoint = last_checkpoint(steps)
+    said = " ".join(steps[-1].answer.content.split())[:300]
+    if checkpoint is None or checkpoint.clean:
+        raise NoChangeOutcome("Nothing was changed: the agent stopped without handing anything in.", said)
+    raise FailedOutcome(f"The model stopped calling tools and did not submit. It said: {said}")
+
+
+def check_budget(steps: Sequence[Step], budget: Budget) -> None:
+    """Raise LimitReached where no further turn is allowed. Money is the meter's: it asks before it spends."""
+    turns, _, time = _used(steps, budget)
+    if turns >= 1:
+        one = budget.steps == 1
+        raise LimitReachedOutcome("The one turn is used." if one else f"All {budget.steps} turns are used.")
+    if time >= 1:
+        raise LimitReachedOutcome(f"The {budget.minutes:g} minutes are used.")
+
+
+def seconds_left(steps: Sequence[Step], budget: Budget) -> float:
+    return budget.minutes * 60 - _seconds(steps)
+
+
+def _used(steps: Sequence[Step], budget: Budget, without: int = 0) -> tuple[float, float, float]:
+    """Shares of the turns, the money and the time; `without` so many of the last steps."""
+    last = steps[len(steps) - without :]
+    spent = _cost(steps) - _cost(last)
+    seconds = _seconds(steps) - _seconds(last)
+    shares = (
+        (len(steps) - without, float(budget.steps)),
+        (spent, float(budget.usd)),
+        (seconds, budget.minutes * 60),
+    )
+    turns, money, time = (used / cap if cap > 0 else 1.0 for used, cap in shares)
+    return turns, money, time
+
+
+def _seconds(steps: Sequence[Step]) -> float:
+    return sum([asked.seconds + turn.seconds for asked, turn in steps])
+
+
+def _cost(steps: Sequence[Step]) -> int:
+    return sum([asked.answer.usage.cost for asked, _ in steps])
+
+
+def _in_a_row(steps: Sequence[Step], holds: Callable[[Step], bool]) -> int:
+    """How many of the last steps it holds for, without a gap."""
+    count = 0
+    for step in reversed(steps):
+        if not holds(step):
+            break
+        count += 1
+    return count
+
+
+def _empty(step: Step) -> bool:
+    answer = step.answer
+    return answer.finish_reason in {"stop", "tool_calls"} and not answer.tool_calls and not answer.content.strip()
+
+
+def _silent(step: Step) -> bool:
+    return step.answer.finish_reason in {"stop", "tool_calls"} and not step.answer.tool_calls
+
+
+def _cut_off(step: Step) -> bool:
+    return step.answer.finish_reason == "length"
+
+
+def _filtered(step: Step) -> bool:
+    return step.answer.finish_reason == "content_filter"
+
+
+def _unusable(step: Step) -> bool:
+    return bool(step.turn.calls) and not step.executed and step.turn.fate is None
+
+
+def _about_the_answer(steps: Sequence[Step]) -> str:
+    step = steps[-1]
+    if _cut_off(step):
+        return (
+            "Your answer was cut off at the output limit, and nothing of it was carried out. Take smaller steps: "
+            "shorter edits, one call at a time, a large file in several parts."
+        )
+    if _filtered(step):
+        return (
+            "The provider's content filter stopped your answer, and nothing of it was carried out. Say it differently."
+        )
+    if _empty(step):
+        return "Your answer was empty. Call a tool to go on, or submit."
+    if _silent(step):
+        return (
+            f"Nothing happens without a tool call ({', '.join(ACTIONS)}). Go on with the next action. If the work is "
+            "done, call submit; if nothing is to be changed, call submit and say why."
+        )
+    return ""
+
+
+def _about_calls(steps: Sequence[Step]) -> str:
+    more = len(steps[-1].answer.tool_calls) - MAX_CALLS
+    if not steps[-1].turn.calls or more <= 0:
+        return ""
+    return f"{more:,} more calls of this turn were not executed: at most {MAX_CALLS} are."
+
+
+def _about_edits(steps: Sequence[Step]) -> str:
+    failed = _failed_edits(steps)
+    if not failed or failed % FAILED_EDITS_HINT or not _touches_edit(steps[-1]):
+        return ""
+    return (
+        f"{failed} edits in a row did not apply. View the lines again and copy old_text from there without the line "
+        "numbers, take fewer lines, or replace the whole file with write."
+    )
+
+
+def _touches_edit(step: Step) -> bool:
+    return any(observation.tool == "edit" for observation in step.turn.observations)
+
+
+def _failed_edits(steps: Sequence[Step]) -> int:
+    """Edits since the last one that applied."""
+    failed = 0
+    for observation in (seen for step in reversed(steps) for seen in reversed(step.turn.observations)):
+        if observation.tool == "edit" and observation.outcome == "ok":
+            break
+        failed += observation.tool == "edit" and observation.executed
+    return failed

@@ -1,0 +1,85 @@
+"""What happens to a submission before and when the harness reviews it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from app.agent.actions import SubmitAction
+from app.agent.base import AssignmentAim, Reviewer, Submission
+from app.agent.digest import last_checkpoint
+from app.agent.step import Step, SubmissionFate
+
+_NOTHING_CHANGED = (
+    "Not submitted: /workspace is as it was in the beginning (ignored files do not count). If nothing is to be "
+    "changed, submit once more with a summary that says why; the job then ends without a pull request."
+)
+_NO_REPRODUCTION = (
+    "Not submitted yet: there is no reproduction. Give a command that fails on the original code with your changed "
+    "test files and passes now, best one that executes a test you added; add the test if there is none. If this change "
+    "cannot be shown by a command, submit again without one: the pull request will then say that it is not proved."
+)
+
+
+_UNCHANGED = "Nothing has changed since this was rejected:"
+_WORDS_FIRST = (
+    "Not taken yet: people said something while you worked, which stands below. Take it into account, then submit "
+    "again."
+)
+
+
+class SubmissionResult(NamedTuple):
+    """A submission, what became of it, and what the model is told."""
+
+    submission: Submission
+    fate: SubmissionFate
+    text: str
+
+    def interrupted(self) -> "SubmissionResult":
+        """The same where people have said something that the agent has not read: its work does not end with that."""
+        if self.fate not in {"accepted", "nothing_changed"}:
+            return self
+        return self._replace(fate="words_first", text=_WORDS_FIRST)
+
+
+async def handle_submission(
+    action: SubmitAction, steps: Sequence[Step], review: Reviewer, aim: AssignmentAim
+) -> SubmissionResult:
+    """Send back what cannot be verified; review the rest, but nothing twice that was rejected just so before."""
+    fates = [step.turn.fate for step in steps]
+    asked = "asked_for_reproduction" in fates
+    submission = _submission(action).model_copy(update={"asked": asked})
+    if aim == "answer":
+        return await _reviewed(submission, review)
+    tree = last_checkpoint(steps)
+    if tree is None or tree.clean:
+        return SubmissionResult(submission, "nothing_changed", _NOTHING_CHANGED)
+    if not submission.reproduction and not asked and aim == "change":
+        return SubmissionResult(submission, "asked_for_reproduction", _NO_REPRODUCTION)
+    if before := _rejected_as_it_stands(submission, steps):
+        return SubmissionResult(submission, "rejected", f"{_UNCHANGED}\n{before.removeprefix(_UNCHANGED).strip()}")
+    return await _reviewed(submission, review)
+
+
+def postpone(action: SubmitAction) -> SubmissionResult:
+    """A submission that is not even looked at, because people had said something before it was made."""
+    return SubmissionResult(_submission(action), "words_first", _WORDS_FIRST)
+
+
+def _submission(action: SubmitAction) -> Submission:
+    return Submission(summary=action.summary, reproduction=action.reproduction.strip(), lessons=action.lessons)
+
+
+async def _reviewed(submission: Submission, review: Reviewer) -> SubmissionResult:
+    verdict = await review(submission)
+    fate: SubmissionFate = "accepted" if verdict.accepted else "rejected" if verdict.broken else "returned"
+    return SubmissionResult(submission, fate, verdict.text or f"The submission was {fate}.")
+
+
+def _rejected_as_it_stands(submission: Submission, steps: Sequence[Step]) -> str:
+    """What was said of the last submission, if it was rejected, was the same, and the tree has not changed since."""
+    tree = last_checkpoint(steps)
+    for index in range(len(steps) - 1, -1, -1):
+        turn = steps[index].turn
+        if turn.fate == "rejected" and turn.submission:
+            same = turn.submission.reproduction == submission.reproduction and last_checkpoint(steps[:index]) == tree
+            return turn.observations[0].text if same else ""
+    return ""

@@ -1,0 +1,320 @@
+"""The command line: parses, and hands over to a door. Imports nothing heavy, so that `--help` is instant."""
+
+import argparse
+import gc
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import indent
+
+from app import __version__
+from app.cli.streams import make_streams_safe
+from app.core.errors import AgentFixError, ExitCode
+from app.core.sandbox_names import SANDBOXES, described
+
+EXIT_CODES = """\
+exit codes:
+   0  the fix is proved or tested (and for other commands: done)
+   1  an error of agent-fix itself
+   2  wrong arguments
+   3  interrupted; the same command goes on where the job stood
+   4  another process works on this job
+   5  broken .github/agent-fix.yml            6  no sandbox with every property
+   7  the model cannot be used                8  the repository's set-up failed
+   9  output or state cannot be written      10  the disk is full
+  20  unproved: nothing broke, nothing is proved
+  21  broken: verification failed, no branch was made
+  22  a limit was reached (money, minutes, steps); a higher one goes on
+  23  no change was made                     24  waits for approval
+  25  waits for an answer                    26  stopped by `jobs cancel`
+  30-37  the repository: not one, no commits, bare, shallow, submodules,
+         LFS pointers, unknown base, unsupported
+  40-44  the issue: unreadable, empty, binary, too large; plan file invalid
+"""
+
+
+KINDS = ("bug", "feature", "tests", "refactoring", "dependencies", "ci")
+"""Of `app.core.task_kind`, those that need no pull request."""
+COLLECT_AFTER = 20_000
+"""New objects between two collections of garbage. With Python's 700 a third of the imports' time goes to looking
+through what they leave, which is no garbage."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console script. Returns the exit code; errors are one line and a hint, never a traceback."""
+    make_streams_safe()
+    arguments = parser().parse_args(argv)
+    gc.set_threshold(COLLECT_AFTER, 20, 20)
+    try:
+        return int(_dispatch(arguments))
+    except AgentFixError as error:
+        print(f"agent-fix: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(indent(error.hint, " " * 11), file=sys.stderr)
+        return int(error.code)
+    except KeyboardInterrupt:
+        print("agent-fix: interrupted.", file=sys.stderr)
+        return int(ExitCode.INTERRUPTED)
+
+
+def _dispatch(arguments: argparse.Namespace) -> int:  # noqa: PLR0911  # one door a command
+    match arguments.command:
+        case "fix":
+            from app.cli.fix import fix_command  # noqa: PLC0415  # a door is opened only when it is used
+
+            return fix_command(arguments)
+        case "demo":
+            from app.cli.demo import demo_command  # noqa: PLC0415
+
+            return demo_command(arguments)
+        case "doctor":
+            from app.cli.doctor import doctor_command  # noqa: PLC0415
+
+            return doctor_command(arguments)
+        case "action":
+            from app.action.main import action_command  # noqa: PLC0415
+
+            return action_command(arguments)
+        case "sweep":
+            from app.cli.sweep import sweep_command  # noqa: PLC0415
+
+            return sweep_command(arguments)
+        case "lessons":
+            from app.cli.lessons import lessons_command  # noqa: PLC0415
+
+            return lessons_command(arguments)
+        case "runners":
+            from app.cli.runners import runners_command  # noqa: PLC0415
+
+            return runners_command(arguments)
+        case "serve":
+            from app.cli.serve import serve_command  # noqa: PLC0415
+
+            return serve_command(arguments)
+        case _:
+            from app.cli.jobs import jobs_command  # noqa: PLC0415
+
+            return jobs_command(arguments)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every command and option."""
+    root = argparse.ArgumentParser(
+        prog="agent-fix",
+        description="Fix an issue in a repository and prove it: red before, green after, run by the harness.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    root.add_argument("--version", action="version", version=f"agent-fix {__version__}")
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_fix(commands)
+    _add_serve(commands)
+    _add_action(commands)
+    _add_sweep(commands)
+    _add_demo(commands)
+    _add_doctor(commands)
+    _add_jobs(commands)
+    _add_lessons(commands)
+    _add_runners(commands)
+    return root
+
+
+Commands = argparse._SubParsersAction  # argparse has no public name for what it returns
+
+
+def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
+    fix = commands.add_parser(
+        "fix",
+        help="fix an issue in a local repository",
+        description="Plan, work in a sandbox, verify, and leave a branch and a rendered pull request. "
+        "The same command again goes on with a job that was interrupted.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    fix.add_argument("--repo", type=Path, required=True, metavar="PATH", help="a local git repository")
+    fix.add_argument(
+        "--issue",
+        required=True,
+        metavar="ISSUE",
+        help="a file of Markdown, first line the title; - for stdin; OWNER/NAME#N or an issue's address on GitHub",
+    )
+    fix.add_argument("--base", metavar="REF", help="commit, branch or tag to start from (default: HEAD)")
+    fix.add_argument("--model", metavar="M", help="a LiteLLM model name, or recorded/FILE (default: AGENT_FIX_MODEL)")
+    fix.add_argument("--runner", metavar="R", help="which agent works (default: native)")
+    fix.add_argument("--sandbox", choices=tuple(SANDBOXES), help=described())
+    fix.add_argument("--out", type=Path, metavar="DIR", help="where the results go (default: in the state directory)")
+    fix.add_argument(
+        "--reasoning",
+        choices=("low", "medium", "high"),
+        help="how hard the model is to think (default: its provider's)",
+    )
+    fix.add_argument("--record", type=Path, metavar="FILE", help="write the model's answers to FILE for recorded/FILE")
+    fix.add_argument("--json", action="store_true", help="print job.json on stdout; progress goes to stderr")
+    fix.add_argument("--restart", action="store_true", help="a new job even where an interrupted one could go on")
+    _add_state(fix)
+    _add_work(fix)
+
+
+def _add_work(fix: argparse.ArgumentParser) -> None:
+    task = fix.add_argument_group("task")
+    task.add_argument("--kind", choices=KINDS, help="what kind of task it is (default: by labels, title and words)")
+    task.add_argument("--fixed-by", metavar="COMMIT", help="write tests for the fix that COMMIT is, and nothing else")
+    task.add_argument(
+        "--attempts", type=int, default=1, metavar="N", help="independent attempts, until one is proved (default: 1)"
+    )
+    task.add_argument(
+        "--images", action="store_true", help="have images beside the issue's file described to the agent"
+    )
+    limits = fix.add_argument_group("limits")
+    limits.add_argument("--budget", metavar="USD", help="most money for model calls (default: 5)")
+    limits.add_argument("--max-steps", type=int, metavar="N", help="most model turns (default: 100)")
+    limits.add_argument("--max-minutes", type=float, metavar="N", help="most working time (default: 60)")
+    plan = fix.add_argument_group("plan").add_mutually_exclusive_group()
+    plan.add_argument("--plan-only", action="store_true", help="make the plan, write OUT/plan.md, and stop")
+    plan.add_argument("--plan", type=Path, metavar="FILE", help="use this (edited) plan")
+    plan.add_argument("--approve", action="store_true", help="show the plan and ask before work begins")
+    plan.add_argument("--no-plan", action="store_true", help="begin without a plan")
+
+
+def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
+    serve = commands.add_parser(
+        "serve",
+        help="be the GitHub App: webhooks, jobs, pull requests, dashboard",
+        description="Starts receiver, worker and publisher, each with only what it may hold, and keeps them alive. "
+        "Everything is set in the environment; what is missing is told at once.",
+    )
+    serve.add_argument(
+        "--role", choices=("receiver", "worker", "publisher"), help="only this one; the others are started elsewhere"
+    )
+    serve.add_argument("--setup", action="store_true", help="make the GitHub App in a browser, and keep its key")
+    serve.add_argument("--prepare", action="store_true", help=argparse.SUPPRESS)
+    serve.add_argument("--listening", type=int, metavar="FD", help=argparse.SUPPRESS)
+    _add_state(serve)
+
+
+def _add_action(commands: "Commands[argparse.ArgumentParser]") -> None:
+    action = commands.add_parser(
+        "action",
+        help="be a step of the GitHub Action",
+        description="receive and publish hold the token, solve holds the model's keys. Everything is told by the "
+        "environment, as action.yml sets it.",
+    )
+    action.add_argument("step", choices=("ready", "receive", "solve", "publish"))
+
+
+def _add_sweep(commands: "Commands[argparse.ArgumentParser]") -> None:
+    sweep = commands.add_parser(
+        "sweep",
+        help="take up labelled issues of a repository that nobody works on",
+        description="Shows which issues are taken and why others are not. A server's App admits jobs for them; "
+        "with a token they are told, in a workflow as the output `issues`.",
+    )
+    sweep.add_argument("--repo", required=True, metavar="OWNER/NAME")
+    sweep.add_argument("--max", type=int, default=5, metavar="N", help="take at most N (default: %(default)s)")
+    sweep.add_argument(
+        "--query", default="", metavar="Q", help="of what GitHub's search finds, like 'label:bug sort:reactions'"
+    )
+    sweep.add_argument("--order", choices=("oldest", "priority"), help="which first (default: oldest, or the search's)")
+    sweep.add_argument("--dry-run", action="store_true", help="only show")
+    sweep.add_argument("--json", action="store_true")
+    _add_state(sweep)
+
+
+def _add_demo(commands: "Commands[argparse.ArgumentParser]") -> None:
+    demo = commands.add_parser(
+        "demo",
+        help="fix the bundled sample project with recorded model answers",
+        description="Everything but the model is real: sandbox, tests, verification, git.",
+    )
+    demo.add_argument("--out", type=Path, default=Path("demo-out"), metavar="DIR", help="default: %(default)s")
+    demo.add_argument("--model", metavar="M", help="use this model instead of the recorded answers")
+    demo.add_argument("--record", type=Path, metavar="FILE", help="with --model: record its answers")
+
+
+def _add_doctor(commands: "Commands[argparse.ArgumentParser]") -> None:
+    doctor = commands.add_parser(
+        "doctor",
+        help="prove what the sandbox promises on this machine",
+        description="Tries to break each property of the sandbox and prints the exact repair where one fails. "
+        "Then says of every other kind of sandbox whether it could be used here, and if not, why.",
+    )
+    doctor.add_argument("--sandbox", choices=tuple(SANDBOXES), help="default: AGENT_FIX_SANDBOX, or bubblewrap")
+    doctor.add_argument("--json", action="store_true", help="print the checks as JSON")
+    _add_state(doctor)
+
+
+def _add_jobs(commands: "Commands[argparse.ArgumentParser]") -> None:
+    jobs = commands.add_parser("jobs", help="list, show, follow and cancel jobs")
+    _add_state(jobs)
+    actions = jobs.add_subparsers(dest="action", metavar="ACTION")
+    listing = actions.add_parser("list", help="the newest jobs (the default)")
+    listing.add_argument("-n", type=int, default=20, metavar="N", help="how many (default: %(default)s)")
+    listing.add_argument("--json", action="store_true")
+    show = actions.add_parser("show", help="one job: plan, steps, cost, state")
+    show.add_argument("job", help="the id or its beginning")
+    show.add_argument("--json", action="store_true")
+    show.add_argument("--patch", action="store_true", help="print its change as `git apply` takes it, published or not")
+    logs = actions.add_parser("logs", help="what a job said")
+    logs.add_argument("job", help="the id or its beginning")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
+    cancel = actions.add_parser("cancel", help="stop a job for good, wherever it is")
+    cancel.add_argument("job", help="the id or its beginning")
+    for action in (listing, show, logs, cancel):
+        _add_state(action, default=argparse.SUPPRESS)
+
+
+def _add_lessons(commands: "Commands[argparse.ArgumentParser]") -> None:
+    lessons = commands.add_parser(
+        "lessons",
+        help="list, add and take back what later jobs in a repository are told",
+        description="Jobs learn by themselves what holds in a repository; this shows it, adds to it and takes it back.",
+    )
+    _add_repository(lessons, default=Path())
+    _add_state(lessons)
+    actions = lessons.add_subparsers(dest="action", metavar="ACTION")
+    listing = actions.add_parser("list", help="what is remembered (the default)")
+    listing.add_argument("--json", action="store_true")
+    remember = actions.add_parser("remember", help="tell later jobs something")
+    remember.add_argument("text", nargs="+", metavar="TEXT", help="one fact, at most 300 characters")
+    forget = actions.add_parser("forget", help="take a lesson back")
+    forget.add_argument("number", type=int, metavar="N")
+    for action in (listing, remember, forget):
+        _add_repository(action, default=argparse.SUPPRESS)
+        _add_state(action, default=argparse.SUPPRESS)
+
+
+def _add_runners(commands: "Commands[argparse.ArgumentParser]") -> None:
+    runners = commands.add_parser(
+        "runners",
+        help="list the coding agents that can do the work; what is newer upstream, and what broke",
+        description="Our own loop and other agents, each with its exact version. AGENT_FIX_RUNNERS names a directory "
+        "with recipes of your own.",
+    )
+    runners.add_argument("--json", action="store_true")
+    _add_state(runners)
+    actions = runners.add_subparsers(dest="action", metavar="ACTION")
+    listing = actions.add_parser("list", help="which there are, and which can work here (the default)")
+    check = actions.add_parser(
+        "check",
+        help="what is newer upstream, and whether it works",
+        description="Asks this machine's package clients for newer versions, and has each agent fix a small program "
+        "in a sandbox with no key, its model being a script. Ends with 1 where something is newer, broken or could "
+        "not be tried.",
+    )
+    check.add_argument("names", nargs="*", metavar="NAME", help="only these runners (default: all)")
+    what = check.add_mutually_exclusive_group()
+    what.add_argument("--newest", action="store_true", help="try the newest versions, not those in use")
+    what.add_argument("--versions", action="store_true", help="only ask for versions, and try nothing")
+    for action in (listing, check):
+        action.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
+        _add_state(action, default=argparse.SUPPRESS)
+
+
+def _add_repository(to: argparse.ArgumentParser, default: object) -> None:
+    to.add_argument("--repo", type=Path, default=default, metavar="PATH", help="a local git repository (default: here)")
+
+
+def _add_state(to: argparse.ArgumentParser, default: object = None) -> None:
+    to.add_argument(
+        "--state", type=Path, default=default, metavar="DIR", help="where jobs are kept (default: the user's state)"
+    )

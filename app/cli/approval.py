@@ -1,0 +1,53 @@
+"""`--approve`: the plan is shown and a person says yes, no, or edits it."""
+
+import asyncio
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from app.core.errors import AgentFixError, ExitCode
+from app.core.job import WaitingForUser
+from app.core.plan import Plan
+from app.core.plan_text import parse_plan_file, render_plan_file
+
+PLAN_FILE = "plan.md"
+
+
+async def ask_at_terminal(plan: Plan, *, out: Path, editor: str) -> Plan:
+    """The plan as agreed to. Raises Parked where nobody can be asked or the answer is no; OUT keeps the plan."""
+    path = out / PLAN_FILE
+    path.write_text(render_plan_file(plan), "utf-8")
+    if sys.stdin is None or not sys.stdin.isatty():
+        hint = f"Edit {path} and pass it with --plan, or use --approve on a terminal."
+        raise WaitingForUser(
+            "awaiting_approval", "The plan waits for approval.", code=ExitCode.AWAITING_APPROVAL, hint=hint
+        )
+    while True:
+        answer = await asyncio.to_thread(_ask)
+        if answer in {"y", "yes"}:
+            return plan
+        if answer in {"e", "edit"}:
+            plan = await asyncio.to_thread(_edit, path, editor, plan)
+        elif answer in {"n", "no"}:
+            hint = f"The plan is in {path}; the same command asks again, --plan {path} uses it as edited."
+            raise WaitingForUser(
+                "awaiting_approval", "The plan was not approved.", code=ExitCode.AWAITING_APPROVAL, hint=hint
+            )
+
+
+def _ask() -> str:
+    """One answer; the end of the input is a no. The question is not part of what `--json` prints."""
+    print("Go on with this plan? [y]es, [e]dit, [n]o: ", end="", file=sys.stderr, flush=True)
+    line = sys.stdin.readline()
+    return line.strip().lower() if line else "no"
+
+
+def _edit(path: Path, editor: str, plan: Plan) -> Plan:
+    """The plan as it is after the editor; what cannot be read as a plan is said, and the last good one stays."""
+    subprocess.run([*shlex.split(editor), str(path)], check=False)
+    try:
+        return parse_plan_file(path.read_text("utf-8"))
+    except AgentFixError as error:
+        print(f"{error.message} The plan stays as it was.", file=sys.stderr)
+        return plan

@@ -1,0 +1,72 @@
+"""`agent-fix demo`: the whole engine on the bundled sample; only the model's answers are recorded."""
+
+import argparse
+import shutil
+from importlib import resources
+from pathlib import Path
+
+from app.cli.fix import FixOptions, fix
+from app.config.settings import read_settings
+from app.core.errors import AgentFixError, ExitCode, OutputError
+from app.core.task import Person
+from app.repo.git_command import Git
+
+DATE = "2026-01-05T09:00:00+00:00"
+AUTHOR = Person(name="Sample Author", email="sample@example.com")
+MARK = ".agent-fix-demo"
+"""In a directory that an earlier demo made, and a later one may make anew."""
+
+
+def demo_command(arguments: argparse.Namespace) -> int:
+    out: Path = arguments.out.expanduser().resolve()
+    sample = Path(str(resources.files("app.cli.demo_data")))
+    repository = _fresh_repository(out, sample / "sample")
+    recording = sample / "recorded.jsonl"
+    model = arguments.model or f"recorded/{recording}"
+    if arguments.model is None and not recording.is_file():
+        raise AgentFixError("The recorded answers are missing from this installation.", code=ExitCode.MODEL)
+    _introduce(arguments.model)
+    options = FixOptions(
+        repo=repository, issue=sample / "issue.md", model=model, out=out, record=arguments.record, restart=True
+    )
+    return fix(options, read_settings(out / "state"), afterwards=lambda: _show(out, recorded=arguments.model is None))
+
+
+def _show(out: Path, *, recorded: bool) -> None:
+    """The pull request as a reviewer will read it, and what to do next."""
+    body = out / "pull-request.md"
+    if body.is_file():
+        print(f"\n{'─' * 40} {body.name} {'─' * 40}\n\n{body.read_text('utf-8').rstrip()}\n\n{'─' * 98}\n")
+    print(f"All of it is in {out}/: repo/ (with the branch), pull-request.md, job.json, trajectory.jsonl.")
+    if recorded:
+        print("The model's answers were recorded. With a model: agent-fix demo --model NAME; on a repository of yours:")
+        print("agent-fix fix --repo PATH --issue FILE --model NAME")
+
+
+def _introduce(model: str | None) -> None:
+    if model is None:
+        print("This demo plays the recorded answers of one real model run. Everything else is real and happens now:")
+        print("the sandbox, every command, the test suites, the verification and the commit.")
+        print("With a model of your own: agent-fix demo --model NAME (and its key in the environment).")
+    else:
+        print(f"This demo asks {model}; everything happens now.")
+    print()
+
+
+def _fresh_repository(out: Path, sample: Path) -> Path:
+    """The sample as a git repository with one commit. An earlier demo there is replaced; anything else is not."""
+    if out.exists() and not (out / MARK).is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise OutputError(f"{out} is not empty, and not an earlier demo.", hint="Choose another one with --out DIR.")
+    repository = out / "repo"
+    try:
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(sample, repository, ignore=shutil.ignore_patterns("__pycache__"))
+        (out / MARK).touch()
+    except OSError as error:
+        raise OutputError(f"{out} cannot be written: {error.strerror}.") from error
+    git = Git("-C", str(repository), "-c", f"user.name={AUTHOR.name}", "-c", f"user.email={AUTHOR.email}")
+    git("init", "--quiet", "--initial-branch=main")
+    git("add", "--all")
+    dates = {"GIT_AUTHOR_DATE": DATE, "GIT_COMMITTER_DATE": DATE}
+    git("commit", "--quiet", "--message=The sample, as its author left it", env=dates)
+    return repository

@@ -1,0 +1,68 @@
+"""`agent-fix doctor`: tries to break each property of the sandbox, prints the exact repair and what else works."""
+
+import argparse
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+
+from app.config.settings import Settings, read_settings
+from app.core.errors import ExitCode
+from app.pipeline.wiring.sandbox_availability import SandboxAvailability, sandbox_availability
+from app.pipeline.wiring.sandboxes import make_provider
+from app.sandbox.base import DoctorCheck
+
+WIDTH = 110
+
+
+def doctor_command(arguments: argparse.Namespace) -> int:
+    settings = read_settings(arguments.state)
+    name = arguments.sandbox or settings.sandbox
+    checks, kinds = asyncio.run(_examine(name, settings))
+    if arguments.json:
+        told = {
+            "sandbox": name,
+            "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail, "repair": c.repair} for c in checks],
+            "sandboxes": [kind.as_json() for kind in kinds],
+        }
+        print(json.dumps(told, indent=2))
+    else:
+        print("\n".join(report(name, checks, kinds)))
+    return ExitCode.OK if all(check.ok for check in checks) else ExitCode.SANDBOX
+
+
+async def _examine(name: str, settings: Settings) -> tuple[Sequence[DoctorCheck], Sequence[SandboxAvailability]]:
+    """One after the other, so that what is opened for the second does not load the machine that the first measures."""
+    checks = await make_provider(name, settings).check()
+    return checks, await sandbox_availability(settings)
+
+
+def report(name: str, checks: Sequence[DoctorCheck], kinds: Sequence[SandboxAvailability]) -> Iterator[str]:
+    """The lines of the screen."""
+    yield f"sandbox: {name}\n"
+    broken = [check for check in checks if not check.ok]
+    for check in checks:
+        yield from _entry("ok" if check.ok else "FAIL", check.name, check.detail, check.repair)
+    yield f"\n{len(checks) - len(broken)} of {len(checks)} properties hold."
+    if broken:
+        yield "Jobs refuse to start."
+    yield "\nOn this machine\n"
+    for kind in kinds:
+        chosen = f"{kind.name} (used)" if kind.name == name else kind.name
+        yield from _entry("ready" if kind.usable else "-", chosen, kind.detail, kind.repair)
+    yield "\nAnother one is used with --sandbox NAME, or AGENT_FIX_SANDBOX=NAME for a server."
+
+
+def _entry(mark: str, name: str, detail: str, repair: str) -> Iterator[str]:
+    """Long words go on below their own beginning, so that a column stays a column."""
+    head = f"  {mark:<5} {name:<20} "
+    indent = " " * len(head)
+    repaired = _lines(f"repair: {repair}", WIDTH - len(head)) if repair else []
+    first, *rest = [*_lines(detail, WIDTH - len(head)), *repaired]
+    yield head + first
+    yield from (indent + line for line in rest)
+
+
+def _lines(text: str, width: int) -> list[str]:
+    """Commands and paths stay whole, to be copied."""
+    return wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]

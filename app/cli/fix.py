@@ -1,0 +1,309 @@
+"""`agent-fix fix`: the door for a local repository and an issue file; bad input is refused before anything costs."""
+
+import argparse
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from app.agent.registry import find_recipe
+from app.cli.issue_images import images_beside
+from app.cli.local_context import LocalContext, LocalJob
+from app.cli.run_local import run_local
+from app.config.repository import SOURCE, RepoConfig, parse_config
+from app.config.settings import Settings, read_settings
+from app.core import failpoints
+from app.core.errors import AgentFixError, ExitCode
+from app.core.failpoints import failpoint
+from app.core.images import ImageCollection
+from app.core.issue_file import IssueAddress, read_issue, where_issue
+from app.core.job import MAX_ATTEMPTS, Budget, Job, new_job_id
+from app.core.model_names import ModelNames, Reasoning
+from app.core.plan_text import parse_plan_file
+from app.core.task import MAX_ISSUE_BODY, Issue, Task, TaskKind
+from app.core.task_kind import KindDecision, TaskSignals, kind_of
+from app.llm.ledger import parse_usd
+from app.repo.fix_commits import mentioned_fix, requested_fix
+from app.repo.git_store import GitStore
+from app.repo.inspection import RepositoryInspection, inspect, note_about, slug, top_level
+
+PlanMode = Literal["auto", "approve", "only", "none"]
+MODEL_HINT = "Pass --model NAME (any model LiteLLM knows, such as anthropic/NAME) or set AGENT_FIX_MODEL."
+
+
+@dataclass(frozen=True, slots=True)
+class FixOptions:
+    """What one `fix` was asked to do; None where the repository's configuration or the default decides."""
+
+    repo: Path
+    issue: Path | IssueAddress
+    base: str | None = None
+    model: str | None = None
+    reasoning: Reasoning = ""
+    runner: str | None = None
+    sandbox: str | None = None
+    out: Path | None = None
+    record: Path | None = None
+    json: bool = False
+    restart: bool = False
+    budget: str | None = None
+    max_steps: int | None = None
+    max_minutes: float | None = None
+    kind: TaskKind | None = None
+    fixed_by: str | None = None
+    attempts: int = 1
+    images: bool = False
+    plan_mode: PlanMode | None = None
+    plan_file: Path | None = None
+
+
+def fix_command(arguments: argparse.Namespace) -> int:
+    return fix(options_of(arguments), read_settings(arguments.state))
+
+
+def options_of(arguments: argparse.Namespace) -> FixOptions:
+    modes: tuple[tuple[bool, PlanMode], ...] = (
+        (arguments.plan_only, "only"),
+        (arguments.approve, "approve"),
+        (arguments.no_plan, "none"),
+    )
+    return FixOptions(
+        repo=arguments.repo.expanduser().absolute(),
+        issue=where_issue(arguments.issue),
+        base=arguments.base,
+        model=arguments.model,
+        reasoning=arguments.reasoning or "",
+        runner=arguments.runner,
+        sandbox=arguments.sandbox,
+        out=arguments.out,
+        record=arguments.record,
+        json=arguments.json,
+        restart=arguments.restart,
+        budget=arguments.budget,
+        max_steps=arguments.max_steps,
+        max_minutes=arguments.max_minutes,
+        kind=arguments.kind,
+        fixed_by=arguments.fixed_by,
+        attempts=arguments.attempts,
+        images=arguments.images,
+        plan_mode=next((mode for said, mode in modes if said), None),
+        plan_file=arguments.plan,
+    )
+
+
+def fix(options: FixOptions, settings: Settings, *, afterwards: Callable[[], None] | None = None) -> int:
+    """From options to exit code; `afterwards` is called when a job has ended and was reported."""
+    local_context = LocalContext(settings)
+    local_context.warm()
+    failpoints.arm(settings.failpoint)
+    find = partial(find_or_create, options, local_context)
+    return asyncio.run(run_local(local_context, find, as_json=options.json, afterwards=afterwards))
+
+
+def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob:
+    """The job that this command is about: the unfinished one of the same work, or a new one. Blocking."""
+    issue = _issue(options.issue, local_context.settings)
+    local_context.prepare()
+    store = local_context.store
+    mirror = local_context.mirror(top_level(options.repo))
+    inspected = inspect(options.repo, options.base, mirror)
+    config = read_config(inspected)
+    beside = options.issue if isinstance(options.issue, Path) else Path("-")
+    image_collection = images_beside(beside, issue.body) if options.images or config.images else ImageCollection()
+    draft = LocalJobDraft(options, local_context.settings, inspected, config, issue, image_collection)
+    job = draft.job(plan_file=_read_plan(options.plan_file), budget=config.budget.over(Budget()))
+    key = work_key(job)
+    row = None if options.restart else store.unfinished(key)
+    job = row.job if row else job
+    job = job.model_copy(update={"budget": effective_budget(options, job.budget)})
+    out = _prepare_out(options, local_context, job)
+    _bring_fix(mirror, inspected.root, job.task.fixed_by)
+    if row is None:
+        local_context.keep_result(job.id, image_collection.contents)
+        store.create(job, key)
+        failpoint("created")
+    return LocalJob(
+        job=job,
+        config=config,
+        tree=inspected.tree,
+        out=out,
+        resumed=row is not None,
+        notes=tuple(filter(None, (_hidden_note(issue), _length_note(issue)))),
+        told=tuple(filter(None, (*inspected.notes, note_about(out, inspected.root)))),
+        record=options.record,
+    )
+
+
+def _issue(where: Path | IssueAddress, settings: Settings) -> Issue:
+    if isinstance(where, Path):
+        return read_issue(where)
+    from app.cli.github_issue import fetch_issue  # noqa: PLC0415  # GitHub's client is imported where it is needed
+
+    return asyncio.run(fetch_issue(settings, where))
+
+
+def read_config(inspected: RepositoryInspection) -> RepoConfig:
+    """The configuration of the base commit; a work tree's uncommitted one is not read."""
+    if SOURCE not in inspected.tree.entries():
+        return RepoConfig()
+    return parse_config(inspected.tree.read(SOURCE))
+
+
+def effective_budget(options: FixOptions, budget: Budget) -> Budget:
+    """The command line's word, else what the job has already, or gets from the configuration."""
+    given: dict[str, int | float] = {}
+    if options.budget is not None:
+        given["usd"] = parse_usd(options.budget, current=budget.usd)
+    if options.max_steps is not None:
+        given["steps"] = _positive("--max-steps", options.max_steps)
+    if options.max_minutes is not None:
+        given["minutes"] = _positive("--max-minutes", options.max_minutes)
+    return budget.model_copy(update=given)
+
+
+def _positive(option: str, number: float) -> float:
+    if not 0 < number < float("inf"):
+        raise AgentFixError(f"{option} must be a positive number, not {number}.")
+    return number
+
+
+def work_key(job: Job) -> str:
+    """Equal for commands that ask for the same work; limits and places of output may differ."""
+    issue = job.task.issue.model_dump(exclude=None if job.task.issue.labels else {"labels"})
+    work = [job.task.repository, issue, job.task.base]
+    how = [job.model, job.runner, job.sandbox, job.plan_mode, job.plan_file]
+    choice = [job.models.model_dump(), job.reasoning]
+    chosen: list[object] = (
+        [] if choice == [ModelNames().model_dump(), ""] else [choice]
+    )  # jobs of before there was a choice are found
+    more = [job.task.kind, job.task.fixed_by, job.attempts]
+    chosen += [] if more == ["bug", "", 1] else [more]
+    chosen += [[image.digest for image in job.task.images]] if job.task.images else []
+    return hashlib.sha256(json.dumps([work, how, *chosen]).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class LocalJobDraft:
+    """What a new job is made from."""
+
+    options: FixOptions
+    settings: Settings
+    inspected: RepositoryInspection
+    config: RepoConfig
+    issue: Issue
+    image_collection: ImageCollection = field(default_factory=ImageCollection)
+
+    def job(self, *, plan_file: str, budget: Budget) -> Job:
+        options, config, task, models = self.options, self.config, self._task(), self._models()
+        return Job(
+            id=new_job_id(),
+            task=task,
+            branch=config.branch_for(slug=task.slug, number=task.issue.number),
+            budget=budget,
+            model=models.code,
+            models=models.model_copy(update={"code": ""}),
+            reasoning=options.reasoning or ("" if options.model else config.reasoning or ""),
+            runner=self._runner(),
+            sandbox=options.sandbox or self.settings.sandbox,
+            plan_mode=options.plan_mode or config.plan,
+            plan_file=plan_file,
+            attempts=_attempts(options.attempts),
+            created_at=datetime.now(UTC).replace(microsecond=0),
+        )
+
+    def _task(self) -> Task:
+        kinded = self._kind()
+        return Task(
+            repository=str(self.inspected.root),
+            issue=self.issue,
+            base=self.inspected.base_commit,
+            base_ref=self.inspected.base_ref,
+            slug=slug(self.issue.title),
+            kind=kinded.kind,
+            kind_reason=kinded.reason,
+            fixed_by=self._fix() if kinded.kind == "tests" else "",
+            images=tuple(self.image_collection.images),
+            images_left_out=self.image_collection.notes,
+        )
+
+    def _kind(self) -> KindDecision:
+        options, issue = self.options, self.issue
+        if options.fixed_by is None:
+            return kind_of(TaskSignals(issue.title, labels=issue.labels, requested_kind=options.kind))
+        if options.kind not in (None, "tests"):
+            raise AgentFixError(f"--fixed-by is for tests of a fix; it cannot be had with --kind {options.kind}.")
+        return KindDecision("tests", "the fix that they are for was named (`--fixed-by`)")
+
+    def _fix(self) -> str:
+        """The fix that tests are to be written for, in full; empty where none is known."""
+        root, base, issue = self.inspected.root, self.inspected.base_commit, self.issue
+        if self.options.fixed_by is not None:
+            return requested_fix(root, base, self.options.fixed_by)
+        return mentioned_fix(root, base, f"{issue.title}\n{issue.body}")
+
+    def _runner(self) -> str:
+        name = self.options.runner or self.config.runner or "native"
+        find_recipe(name, self.settings.runners)  # an unknown one is refused here
+        return name
+
+    def _models(self) -> ModelNames:
+        """Whoever says anything says it for every kind of work: the option, the environment, the repository."""
+        if self.options.model:
+            return ModelNames(code=self.options.model)
+        if self.settings.model:
+            return self.settings.models.model_copy(update={"code": self.settings.model})
+        if self.config.model is None:
+            raise AgentFixError("No model was named.", hint=MODEL_HINT, code=ExitCode.MODEL)
+        return self.config.model.models
+
+
+def _attempts(number: int) -> int:
+    if not 1 <= number <= MAX_ATTEMPTS:
+        raise AgentFixError(f"--attempts must be between 1 and {MAX_ATTEMPTS}, not {number}.")
+    return number
+
+
+def _bring_fix(mirror: GitStore, root: Path, fix: str) -> None:
+    """The fix and what was before it, so that it can be shown and taken back."""
+    if fix:
+        mirror.fetch(root, fix)
+        for parent in mirror.parents(fix)[:1]:
+            mirror.fetch(root, parent)
+
+
+def _read_plan(path: Path | None) -> str:
+    """The plan file's text, checked to be a plan."""
+    if path is None:
+        return ""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise AgentFixError(f"The plan {path} cannot be read: {reason}.", code=ExitCode.PLAN_INVALID) from error
+    parse_plan_file(text)
+    return text
+
+
+def _prepare_out(options: FixOptions, local_context: LocalContext, job: Job) -> Path:
+    """A directory that can be written, found out before anything costs."""
+    out = options.out.expanduser().resolve() if options.out else local_context.settings.state / "results" / job.id
+    local_context.folder(out).prepare()
+    return out
+
+
+def _hidden_note(issue: Issue) -> str:
+    if not issue.hidden_characters:
+        return ""
+    return f"{issue.hidden_characters} hidden characters of the issue were removed before anybody read it."
+
+
+def _length_note(issue: Issue) -> str:
+    length = len(issue.body.strip())
+    if length <= MAX_ISSUE_BODY:
+        return ""
+    return f"The issue has {length:,} characters; the agent was shown {MAX_ISSUE_BODY:,} of its beginning and its end."

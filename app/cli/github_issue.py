@@ -1,0 +1,58 @@
+"""An issue of a GitHub repository for the command line, read with the environment's token, or without one if public."""
+
+from urllib.parse import urlsplit
+
+from app.config.settings import Settings
+from app.config.workflow import github_token
+from app.core.errors import ExitCode, IssueError
+from app.core.issue_file import IssueAddress, issue_of
+from app.core.task import Issue
+from app.github.base import GIVEN
+from app.github.connection import GitHubHost, RepositoryId, TokenConnection
+from app.github.errors import ForgeError, NoAccess
+from app.github.models import GitHubIssue
+from app.github.reader import RepositoryReader
+from app.github.repository_api import RepositoryApi
+
+
+async def fetch_issue(settings: Settings, address: IssueAddress) -> Issue:
+    """Title, body and labels. Raises IssueError, with what is in the way."""
+    host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)
+    async with TokenConnection(host, github_token(settings.environment)) as bearer:
+        return await read_issue_at(bearer, address)
+
+
+async def read_issue_at(bearer: TokenConnection, address: IssueAddress) -> Issue:
+    """The same by a connection. No token goes to another server than the one it is for."""
+    site = bearer.host.server_url
+    if address.server and _host(address.server) != _host(site):
+        raise _unreadable(
+            f"{address} is on {address.server}, and agent-fix is set up for {site}",
+            f"set AGENT_FIX_GITHUB_URL={address.server}, with a token of that server",
+        )
+    found = await _find(bearer, address)
+    if found is None:
+        raise _unreadable(f"{address.owner}/{address.name} has no issue {address.number}")
+    if found.pull_request:
+        raise _unreadable(f"{address} is a pull request", "name an issue, or comment `/agent …` on the pull request")
+    return issue_of(found.title, found.body, number=found.number, labels=found.labels)
+
+
+async def _find(bearer: TokenConnection, address: IssueAddress) -> GitHubIssue | None:
+    listener = RepositoryApi(bearer, GIVEN, RepositoryId(0, address.owner, address.name))
+    try:
+        return await RepositoryReader(listener).issue(address.number)
+    except NoAccess as error:
+        held = bearer.token
+        hint = "may the token in GITHUB_TOKEN read it?" if held else "a private one needs a token: set GITHUB_TOKEN"
+        raise _unreadable(f"{address} cannot be read: {error.message}", hint) from error
+    except ForgeError as error:
+        raise _unreadable(f"{address} cannot be read: {error.message}", error.hint) from error
+
+
+def _host(address: str) -> str:
+    return urlsplit(address).netloc.casefold()
+
+
+def _unreadable(message: str, hint: str = "") -> IssueError:
+    return IssueError(message, code=ExitCode.ISSUE_UNREADABLE, hint=hint)

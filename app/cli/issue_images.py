@@ -1,0 +1,59 @@
+"""The images beside an issue's file: named by relative paths in its text, below its directory, and nowhere else."""
+
+import os
+import stat
+from pathlib import Path
+from urllib.parse import unquote
+
+from app.core.images import MAX_IMAGE_BYTES, MAX_IMAGES, ImageCollection, ImageRejected, too_large
+from app.core.markup import image_addresses
+
+TOO_MANY = f"at most {MAX_IMAGES} are"
+BESIDE = "only files beside the issue's are read"
+
+
+def images_beside(issue: Path, body: str) -> ImageCollection:
+    """Of the issue in that file; one on standard input (`-`) has none beside it. Blocking."""
+    image_collection, tried = ImageCollection(), 0
+    folder = None if str(issue) == "-" else issue.expanduser().absolute().parent
+    for place, address in enumerate(image_addresses(body), 1):
+        if tried == MAX_IMAGES:
+            image_collection.leave_out(place, TOO_MANY)
+            continue
+        try:
+            path = _inside(folder, address)
+            tried += 1
+            image_collection.add(place, _read(path))
+        except ImageRejected as why:
+            image_collection.leave_out(place, str(why))
+    return image_collection
+
+
+def _inside(folder: Path | None, address: str) -> Path:
+    """The file itself, behind all links; NotShown where it is not below the directory."""
+    name = unquote(address)
+    if folder is None or ":" in name or "\\" in name or "\0" in name or name.startswith("/"):
+        raise ImageRejected(BESIDE)
+    try:
+        path = (folder / name).resolve(strict=True)
+        inside = path.is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):
+        raise ImageRejected("there is no such file beside the issue's") from None
+    if not inside:
+        raise ImageRejected(BESIDE)
+    return path
+
+
+def _read(path: Path) -> bytes:
+    """Of a plain file only: a pipe or a device may never end."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise ImageRejected("it is no file")
+            content = file.read(MAX_IMAGE_BYTES + 1)
+    except OSError:
+        raise ImageRejected("it cannot be read") from None
+    if len(content) > MAX_IMAGE_BYTES:
+        raise too_large()
+    return content

@@ -1,0 +1,197 @@
+"""`agent-fix jobs`: what is and was worked on, its log as it grows, and the way to stop it."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TypedDict
+
+from app.cli.local_context import LocalContext
+from app.config.settings import read_settings
+from app.core.errors import ExitCode
+from app.core.money import MicroUSD
+from app.core.text import plain
+from app.jobs.store import JobRow
+from app.llm.ledger import usd
+from app.publish.plaintext import count
+from app.server.shutdown import CANCELLED, end_process
+from app.server.terminal import TerminalProgress
+
+POLL_SECONDS = 0.3
+CANCEL_SECONDS = 15.0
+"""How long `cancel` waits for the process that works on the job."""
+BEGINNING_SECONDS = 60.0
+"""How long a new job may be without a process before `logs -f` takes that for dead."""
+
+
+def jobs_command(arguments: argparse.Namespace) -> int:
+    actions: dict[str, Callable[[LocalContext, argparse.Namespace], int]] = {
+        "show": _show,
+        "logs": _logs,
+        "cancel": _cancel,
+    }
+    try:
+        code = actions.get(arguments.action, _list)(LocalContext(read_settings(arguments.state)), arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        end_process(ExitCode.OK)  # the reader (`| head`) has seen enough
+    return code
+
+
+def _list(local_context: LocalContext, arguments: argparse.Namespace) -> int:
+    rows = local_context.store.newest(getattr(arguments, "n", 20))
+    if getattr(arguments, "json", False):
+        print(json.dumps([_summary(local_context, row) for row in rows], indent=2))
+        return ExitCode.OK
+    if not rows:
+        print("No jobs yet. `agent-fix fix --repo PATH --issue FILE` starts one.")
+        return ExitCode.OK
+    print(f"{'JOB':<14}{'STATE':<26}{'AGE':<8}{'VERDICT':<10}{'COST':<9}TITLE")
+    for row in rows:
+        summary = _summary(local_context, row)
+        title = row.job.task.issue.title[:60]
+        state, verdict, cost = summary["state"], summary["verdict"] or "-", usd(summary["cost"])
+        print(f"{row.job.id:<14}{state:<26}{_age(row.job.created_at):<8}{verdict:<10}{cost:<9}{title}")
+    return ExitCode.OK
+
+
+def _show(local_context: LocalContext, arguments: argparse.Namespace) -> int:
+    row = local_context.store.find(arguments.job)
+    if arguments.patch:
+        return _print_patch(local_context, row)
+    log = list(local_context.store.progress_since(row.job.id))
+    plan = next((line.text for line in reversed(log) if line.kind == "plan"), None)
+    steps = list(dict.fromkeys(line.text.splitlines()[0] for line in log if line.kind == "step"))
+    if arguments.json:
+        details = {"task": row.job.task.model_dump(mode="json"), "budget": row.job.budget.model_dump(mode="json")}
+        told = {"model": row.job.model, "attempts": row.epoch, "plan": plan, "steps": steps, "result": row.result}
+        print(json.dumps({**_summary(local_context, row), **details, **told}, indent=2))
+        return ExitCode.OK
+    for name, value in _facts(local_context, row).items():
+        print(f"{name:<11}{value}")
+    if plan:
+        print(f"\nplan\n{plan}")
+    print(f"\nsteps ({len(steps)})")
+    for text in steps:
+        print(f"  {text}")
+    return ExitCode.OK
+
+
+def _print_patch(local_context: LocalContext, row: JobRow) -> int:
+    """The change that the job came to, as `git apply` takes it, published or not."""
+    digest = (row.result or {}).get("diff")
+    if not digest:
+        print(f"Job {row.job.id} has come to no change.", file=sys.stderr)
+        return ExitCode.NO_CHANGE
+    diff = local_context.blob(row.job.id, digest)
+    if sys.stdout.isatty():  # where bytes of a change could speak to the terminal
+        print(plain(diff.decode("utf-8", "replace")))
+    else:
+        sys.stdout.buffer.write(diff)
+    return ExitCode.OK
+
+
+def _facts(local_context: LocalContext, row: JobRow) -> dict[str, str]:
+    job, summary, totals = row.job, _summary(local_context, row), local_context.totals(row.job.id)
+    return {
+        "job": job.id,
+        "issue": job.task.issue.title,
+        "repository": job.task.repository,
+        "base": f"{job.task.base_ref} ({job.task.base[:10]})",
+        "branch": summary["branch"] or "-",
+        "model": job.model,
+        "state": summary["state"] + (f": {row.reason}" if row.reason else ""),
+        "verdict": summary["verdict"] or "-",
+        "cost": f"{usd(totals.cost)} of {usd(job.budget.usd)} in {totals.calls} model calls",
+        "begun": f"{job.created_at:%Y-%m-%d %H:%M:%S} UTC, taken up {count(row.epoch, 'time')}",
+    }
+
+
+def _logs(local_context: LocalContext, arguments: argparse.Namespace) -> int:
+    row = local_context.store.find(arguments.job)
+    terminal = TerminalProgress(sys.stdout)
+    seen = 0
+    while True:
+        # The state is read before the log: what is said before a job ends is never missed.
+        row = local_context.store.find(row.job.id)
+        for line in local_context.store.progress_since(row.job.id, after=seen):
+            terminal.report(line.kind, line.text)
+            seen = line.seq
+        if not arguments.follow or terminal.gone or _is_over(row):
+            return ExitCode.OK
+        time.sleep(POLL_SECONDS)
+
+
+def _is_over(row: JobRow) -> bool:
+    """Nothing more will be said, unless somebody gives the command again."""
+    beginning = row.state == "queued" and (datetime.now(UTC) - row.job.created_at).total_seconds() < BEGINNING_SECONDS
+    return row.final or (row.living_owner is None and not beginning)
+
+
+def _cancel(local_context: LocalContext, arguments: argparse.Namespace) -> int:
+    row = local_context.store.find(arguments.job)
+    if row.final:
+        print(f"Job {row.job.id} has ended already: {row.state}.")
+        return ExitCode.OK
+    local_context.store.request_stop(row.job.id)
+    row = _when_left(local_context, row)
+    if row.living_owner is not None:
+        print(f"Job {row.job.id} has been told to stop; its process has not answered yet.")
+        return ExitCode.OK
+    perhaps = f" Its branch {row.job.branch} may have been made already." if row.state == "publishing" else ""
+    if perhaps:
+        local_context.store.enter(row.job.id, "stopped", CANCELLED)
+    local_context.store.stop(row.job.id, CANCELLED)
+    local_context.sweep()
+    row = local_context.store.find(row.job.id)
+    ended = "is stopped" if row.state == "stopped" else f"came to its end before: {row.state}"
+    print(f"Job {row.job.id} {ended}.{perhaps}")
+    return ExitCode.OK
+
+
+def _when_left(local_context: LocalContext, row: JobRow) -> JobRow:
+    """The job once no process works on it, or as it stands after a while."""
+    deadline = time.monotonic() + CANCEL_SECONDS
+    while row.living_owner is not None and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        row = local_context.store.find(row.job.id)
+    return row
+
+
+class JobSummaryJson(TypedDict):
+    """What a list shows of a job. `cost` is in micro-dollars."""
+
+    job: str
+    title: str
+    state: str
+    reason: str
+    verdict: str | None
+    branch: str | None
+    cost: MicroUSD
+    created_at: str
+
+
+def _summary(local_context: LocalContext, row: JobRow) -> JobSummaryJson:
+    """A job whose process died is told from one that is worked on."""
+    result = row.result or {}
+    interrupted = not row.final and row.living_owner is None and row.state not in {"paused", "awaiting_approval"}
+    return {
+        "job": row.job.id,
+        "title": row.job.task.issue.title,
+        "state": f"{row.state} (interrupted)" if interrupted else row.state,
+        "reason": row.reason,
+        "verdict": (result.get("verification") or {}).get("verdict"),
+        "branch": result.get("branch") or None,
+        "cost": local_context.totals(row.job.id).cost,
+        "created_at": row.job.created_at.isoformat(),
+    }
+
+
+def _age(since: datetime) -> str:
+    seconds = int((datetime.now(UTC) - since).total_seconds())
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

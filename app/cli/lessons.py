@@ -1,0 +1,62 @@
+"""`agent-fix lessons`: what earlier jobs in a repository of this machine learned, what you tell them, what goes."""
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from secrets import token_hex
+
+from app.cli.local_context import LocalContext
+from app.config.settings import read_settings
+from app.core.errors import AgentFixError, ExitCode
+from app.core.lessons import MAX_REMEMBERED, Lesson, LessonDraft, LessonStore
+from app.pipeline.lessons.admission import LessonRefusedError, check_remembered
+from app.publish.plaintext import count
+from app.repo.inspection import top_level
+
+YOU = "you"
+
+
+def lessons_command(arguments: argparse.Namespace) -> int:
+    repository: Path = top_level(arguments.repo.expanduser().absolute())
+    lessons = LocalContext(read_settings(arguments.state)).lessons(repository)
+    actions: dict[str, Callable[[LessonStore, argparse.Namespace], None]] = {"remember": _remember, "forget": _forget}
+    actions.get(arguments.action, _list)(lessons, arguments)
+    return ExitCode.OK
+
+
+def _list(lessons: LessonStore, arguments: argparse.Namespace) -> None:
+    there = lessons.all()
+    if getattr(arguments, "json", False):
+        print(json.dumps([each.model_dump(mode="json") for each in there], indent=2))
+        return
+    if not there:
+        print("Nothing is remembered of this repository yet. `agent-fix lessons remember TEXT` tells later jobs.")
+    for lesson in there:
+        print(f"{lesson.number:>4}  {lesson.text}\n      {_from(lesson)}")
+
+
+def _remember(lessons: LessonStore, arguments: argparse.Namespace) -> None:
+    try:
+        draft = LessonDraft(text=check_remembered(" ".join(arguments.text)), kind="told", author=YOU)
+    except LessonRefusedError as refused:
+        raise AgentFixError(f"Not remembered. {refused}") from None
+    lesson = lessons.remember(draft, f"terminal:{token_hex(8)}")
+    if lesson is None:
+        message = f"Not remembered: {MAX_REMEMBERED} lessons that you told are kept already, the most there can be."
+        raise AgentFixError(message, hint="`agent-fix lessons forget N` makes room.")
+    print(f"Remembered as lesson {lesson.number}, until {lesson.expires:%Y-%m-%d}.")
+
+
+def _forget(lessons: LessonStore, arguments: argparse.Namespace) -> None:
+    if not lessons.forget(arguments.number, f"terminal:{token_hex(8)}"):
+        numbers = ", ".join(str(lesson.number) for lesson in lessons.all())
+        hint = f"Those here are {numbers}." if numbers else "Nothing is remembered of this repository."
+        raise AgentFixError(f"There is no lesson {arguments.number} here.", hint=hint)
+    print(f"Lesson {arguments.number} is forgotten.")
+
+
+def _from(lesson: Lesson) -> str:
+    who = f"told by {lesson.author}" if lesson.kind == "told" else f"learned by job {lesson.job}"
+    where = f", see {lesson.citation.path}" if lesson.citation else ""
+    return f"{who}{where}, shown to {count(lesson.uses, 'job')}, until {lesson.expires:%Y-%m-%d}"

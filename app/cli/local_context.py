@@ -1,0 +1,191 @@
+"""The command line's house: one process that plays all roles, over one state directory."""
+
+import asyncio
+import hashlib
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.config.repository import RepoConfig
+from app.config.settings import Settings
+from app.core.errors import OutputError
+from app.core.failpoints import failpoint
+from app.core.job import Job, Journal, Progress
+from app.core.lessons import local_repository_key
+from app.core.money import Totals
+from app.core.patch import Patch
+from app.core.plan import Plan
+from app.core.result import JobResult
+from app.core.task import Person
+from app.core.tree import Tree
+from app.jobs.lesson_tables import metadata as lesson_tables
+from app.jobs.lessons import SqlLessonStore
+from app.jobs.progress import StoredProgress
+from app.jobs.schema import complete
+from app.jobs.store import JobBlobs, JobStore
+from app.jobs.tables import sqlite_engine
+from app.llm.job_models import JobModels
+from app.llm.sql_ledger import SqlLedger, calls
+from app.llm.sql_ledger import metadata as ledger_tables
+from app.pipeline.pipeline import PublishedChange
+from app.pipeline.wiring.cleanup import sweep_everywhere
+from app.pipeline.wiring.job_inputs import JobInputs
+from app.pipeline.wiring.job_runner import JobRunner
+from app.pipeline.wiring.models import make_meters
+from app.publish.local_forge import LocalForge, OutputFolder
+from app.publish.pull_request_text import commit_message
+from app.repo.git_store import GitStore
+from app.repo.index.commit_history import MAX_COMMITS
+from app.repo.inspection import recent_log
+
+if TYPE_CHECKING:
+    from app.jobs.engine import DurableEngine
+
+BOT = Person(name="agent-fix", email="agent-fix@users.noreply.invalid")
+
+Approver = Callable[[Plan], Awaitable[Plan]]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalJob:
+    """A job about to be worked on, with what its process knows of it."""
+
+    job: Job
+    config: RepoConfig
+    tree: Tree
+    out: Path
+    resumed: bool
+    notes: tuple[str, ...] = ()
+    """For everybody who reads the result."""
+    told: tuple[str, ...] = ()
+    """For the person at this machine only: it names their directories."""
+    record: Path | None = None
+
+
+def open_store(settings: Settings) -> JobStore:
+    """The job table in the state directory. Raises OutputError where that cannot be written."""
+    try:
+        settings.state.mkdir(parents=True, exist_ok=True)
+        (settings.state / ".writable").touch()
+    except OSError as error:
+        message = f"The state directory {settings.state} cannot be written: {error.strerror}."
+        raise OutputError(message, hint="Pass another one with --state DIR.") from error
+    database = settings.state / "agent-fix.db"
+    log = sqlite_engine(database, synced=False)
+    store = JobStore(sqlite_engine(database), lambda: datetime.now(UTC), log=log)
+    store.create_tables()
+    ledger_tables.create_all(store.engine)
+    complete(store.engine, calls)
+    lesson_tables.create_all(store.engine)
+    return store
+
+
+class LocalContext:
+    """The places of a state directory, and what they hold."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @cached_property
+    def store(self) -> JobStore:
+        return open_store(self.settings)
+
+    def prepare(self) -> None:
+        """Find out, before anything costs, whether jobs can be kept; raises OutputError where not."""
+        OutputFolder(self.settings.state, "--state").prepare()
+
+    def warm(self) -> None:
+        """Import what a job needs while its repository is looked at."""
+        threading.Thread(target=import_module, args=("app.jobs.engine",), daemon=True).start()
+
+    def mirror(self, repository: Path) -> GitStore:
+        path = repository.expanduser().resolve()
+        digest = hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+        return GitStore(self.settings.state / "mirrors" / f"{digest}.git")
+
+    def lessons(self, repository: Path) -> SqlLessonStore:
+        return SqlLessonStore(self.store.engine, lambda: datetime.now(UTC), local_repository_key(repository))
+
+    def folder(self, out: Path) -> OutputFolder:
+        return OutputFolder(out)
+
+    def engine(self, job_id: str, work: Callable[[str, Journal], Awaitable[JobResult]]) -> "DurableEngine[JobResult]":
+        """The engine of one job: its scope keeps the other processes of this state directory from taking it up."""
+        from app.jobs.engine import DurableEngine  # noqa: PLC0415  # 0.3 s of imports, off the critical path (see warm)
+
+        return DurableEngine(self.settings.state, JobResult, work, scope=job_id)
+
+    def progress(self, order: LocalJob, watcher: Progress) -> Progress:
+        return StoredProgress(self.store, order.job.id, watcher)
+
+    def runner(self, order: LocalJob, progress: Progress, approve: Approver) -> "LocalJobRunner":
+        inputs = JobInputs(
+            job=order.job,
+            config=order.config,
+            tree=order.tree,
+            mirror=self.mirror(Path(order.job.task.repository)),
+            store=self.store,
+            settings=self.settings,
+            notes=order.notes,
+            lessons=None if self.settings.lessons == "off" else self.lessons(Path(order.job.task.repository)),
+        )
+        job, fallbacks = order.job, order.config.fallbacks
+        ledger = SqlLedger(self.store.engine, job.id, job.budget.usd)
+        job_models = make_meters(job, self.settings, ledger, progress, fallbacks=fallbacks, record=order.record)
+        return LocalJobRunner(inputs, progress, job_models, self.folder(order.out), approve)
+
+    def keep_result(self, job_id: str, contents: Iterable[bytes]) -> None:
+        """Bytes that a job is to find among its blobs."""
+        for content in contents:
+            JobBlobs(self.store.engine, job_id).put(content)
+
+    def blob(self, job_id: str, digest: str) -> bytes:
+        return JobBlobs(self.store.engine, job_id).get(digest)
+
+    def totals(self, job_id: str) -> Totals:
+        """What a job's model calls came to, wherever it stands."""
+        return SqlLedger(self.store.engine, job_id, 0).totals()
+
+    def sweep(self) -> None:
+        """Remove what jobs that have ended left behind."""
+        sweep_everywhere(self.settings, self.store, lambda row: row.unattended)
+
+
+class LocalJobRunner(JobRunner):
+    """A job whose change becomes a branch in the user's repository; approval is asked at the terminal."""
+
+    forget = "agent-fix lessons forget"
+
+    def __init__(
+        self, inputs: JobInputs, progress: Progress, job_models: JobModels, folder: OutputFolder, approve: Approver
+    ) -> None:
+        super().__init__(inputs, progress, job_models)
+        self.folder = folder
+        self.forge = LocalForge(Path(inputs.job.task.repository), inputs.mirror, folder)
+        self._ask = approve
+
+    async def approve(self, plan: Plan) -> Plan:
+        return await self._ask(plan)
+
+    async def publish(self, patch: Patch, summary: str) -> PublishedChange:
+        """One commit by plumbing and a new branch that holds it."""
+        job, mirror = self.inputs.job, self.inputs.mirror
+        message = commit_message(job.task, summary)
+        commit = await asyncio.to_thread(mirror.commit, patch, message=message, author=BOT, date=job.created_at)
+        failpoint("publish.committed")
+        branch = await self.forge.ensure_branch(job.branch, commit)
+        failpoint("publish.delivered")
+        changes = await asyncio.to_thread(mirror.diff_stat, job.task.base, commit)
+        return PublishedChange(branch=branch, commit=commit, changes=changes)
+
+    def commit_history(self) -> bytes:
+        """The user's repository has its whole history; the mirror has none."""
+        return recent_log(Path(self.inputs.job.task.repository), self.inputs.job.task.base, MAX_COMMITS)
+
+    def store_trajectory_base(self, result: JobResult) -> None:
+        self.inputs.store.finish(self.inputs.job.id, result.exit_status, result.reason, result.model_dump(mode="json"))

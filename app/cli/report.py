@@ -1,0 +1,142 @@
+"""What a person sees before and after a job, and the files it leaves in OUT."""
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from app.cli.approval import PLAN_FILE
+from app.cli.local_context import LocalJob, LocalJobRunner
+from app.cli.verification_lines import proof_lines
+from app.core.errors import AgentFixError
+from app.core.job import Job
+from app.core.plan_text import render_plan_file
+from app.core.result import JobResult
+from app.core.task_kind import note_of
+from app.core.text import one_line, plain
+from app.core.verification import Verification
+from app.github.base import NewPullRequest
+from app.llm.ledger import price, usd
+from app.publish.attempts_text import describe_attempts
+from app.publish.pull_request_content import pull_request_content, shown_model
+from app.publish.pull_request_text import pull_request_body, pull_request_title
+from app.server.terminal import TerminalProgress
+
+PUBLISHED = ("pr_opened", "pr_updated")
+CHANGE = "change.patch"
+
+
+def print_begin(order: LocalJob, terminal: TerminalProgress, *, epoch: int) -> None:
+    """Who works on what, with which model, in which sandbox, for how much."""
+    job, task = order.job, order.job.task
+    recorded = " (recorded answers, no model is asked)" if job.model.startswith("recorded/") else ""
+    goes_on = f", taken up again (attempt {epoch})" if epoch > 1 else ""
+    terminal.report("state", f"agent-fix · job {job.id}{goes_on}")
+    terminal.report("note", f"{task.repository} at {task.base_ref} ({task.base[:10]})")
+    terminal.report("note", f"issue: {task.issue.title}")
+    limits = f"{usd(job.budget.usd)}, {job.budget.steps} steps, {job.budget.minutes:g} min"
+    plans = f", plans by {shown_model(job.models.plan)}" if job.models.plan else ""
+    terminal.report(
+        "note", f"model {shown_model(job.model)}{recorded}{plans} · sandbox {job.sandbox} · at most {limits}"
+    )
+    for note in filter(None, (note_of(task), _attempts(job), *order.told, *order.notes)):
+        terminal.report("note", note)
+    if job.sandbox == "none":
+        terminal.report(
+            "warning", "no sandbox: the repository's code and the model's commands run as you, on this machine"
+        )
+
+
+def _attempts(job: Job) -> str:
+    return f"at most {job.attempts} attempts, until one is proved" if job.attempts > 1 else ""
+
+
+def print_refusal(error: AgentFixError) -> None:
+    """One line and what to do about it."""
+    print(f"agent-fix: {plain(error.message)}", file=sys.stderr)
+    if error.hint:
+        print(f"           {plain(error.hint)}", file=sys.stderr)
+
+
+async def report(
+    runner: LocalJobRunner, order: LocalJob, result: JobResult, terminal: TerminalProgress, *, as_json: bool
+) -> None:
+    """Write the files into OUT and say what came out. The same twice leaves the same."""
+    document = job_document(order, result)
+    files: dict[str, str | bytes] = {"job.json": json.dumps(document, indent=2) + "\n"}
+    if result.diff:
+        files[CHANGE] = runner.blobs.get(result.diff)
+    if result.trajectory:
+        files["trajectory.jsonl"] = runner.blobs.get(result.trajectory).decode()
+    if result.plan is not None:
+        files[PLAN_FILE] = render_plan_file(result.plan)
+    for name, content in files.items():
+        await asyncio.to_thread(runner.folder.write, name, content)
+    if result.exit_status in PUBLISHED and result.verification is not None:
+        await runner.forge.ensure_pull_request(pull_request(order, result, result.verification))
+    _print_end(order, result, terminal)
+    if as_json:
+        print(json.dumps(document, indent=2))
+
+
+def _print_end(order: LocalJob, result: JobResult, terminal: TerminalProgress) -> None:
+    if result.verification is not None:
+        for line in proof_lines(result.verification):
+            terminal.report("verification", line)
+    for tried in result.attempts:
+        terminal.report("verification", f"attempt {tried.number}     {one_line(describe_attempts(tried))[:160]}")
+    if result.exit_status == "answered" and result.plan is not None:
+        terminal.report("note", f"nothing was changed; {order.out / PLAN_FILE} can be edited and passed with --plan")
+    if result.branch:
+        terminal.report("note", f"branch {result.branch} ({result.commit[:10]}) in {order.job.task.repository}")
+    elif result.diff:
+        terminal.report("note", f"no branch was made; the change is kept in {order.out / CHANGE}, for `git apply`")
+    if result.exit_status == "no_change" and result.summary:
+        terminal.report("note", f"the agent says, and nobody has checked it: {one_line(result.summary)[:600]}")
+    usage = result.usage
+    if usage.calls:
+        cached = f", {usage.cached_share:.0%} cached" if usage.cached_tokens else ""
+        tokens = f"{usage.prompt_tokens:,} prompt tokens{cached}, {usage.completion_tokens:,} completion tokens"
+        terminal.report("cost", f"{price(usage)}, {usage.calls} model calls ({tokens})")
+    terminal.report("note", f"{order.out}/")
+    verdict = result.verification.verdict if result.verification else result.exit_status
+    reason = f": {result.reason}" if result.reason and result.exit_status not in PUBLISHED else ""
+    terminal.report("state", f"{verdict}{reason}")
+    terminal.report("note", result.hint)
+
+
+def pull_request(order: LocalJob, result: JobResult, verification: Verification) -> NewPullRequest:
+    """The draft as a reviewer sees it."""
+    body = pull_request_body(pull_request_content(order.job, result, verification))
+    title = pull_request_title(order.job.task, order.config)
+    return NewPullRequest(branch=result.branch, base=order.job.task.base_ref, title=title, body=body)
+
+
+def job_document(order: LocalJob, result: JobResult) -> dict[str, Any]:
+    """`job.json`: what was asked, decided, run and spent. `usage.cost` is in micro-dollars."""
+    job = order.job
+    return {
+        "job": job.id,
+        "exit_status": result.exit_status,
+        "reason": result.reason,
+        "hint": result.hint,
+        "task": job.task.model_dump(mode="json"),
+        "model": job.model,
+        "runner": job.runner,
+        "sandbox": job.sandbox,
+        "budget": job.budget.model_dump(mode="json"),
+        "created_at": job.created_at.isoformat(),
+        "plan": result.plan.model_dump(mode="json") if result.plan else None,
+        "verification": result.verification.model_dump(mode="json") if result.verification else None,
+        "summary": result.summary,
+        "branch": result.branch,
+        "commit": result.commit,
+        "changes": [change.model_dump(mode="json") for change in result.changes],
+        "patch": CHANGE if result.diff else "",
+        "usage": result.usage.model_dump(mode="json"),
+        "turns": result.turns,
+        "attempts": [attempt.model_dump(mode="json") for attempt in result.attempts],
+        "seconds": result.seconds,
+        "notes": list(result.notes),
+        "warnings": list(result.warnings),
+    }

@@ -1,0 +1,190 @@
+"""Carries a job out at the terminal: takes it, watches for Ctrl-C and `jobs cancel`, and ends with an exit code.
+
+A process that ends is a process that crashed, politely: nothing is wound down, because everything worth keeping is
+in the database already and every sandboxed process dies with this one. What survives `kill -9` survives Ctrl-C.
+"""
+
+import asyncio
+import errno
+import shutil
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property, partial
+from pathlib import Path
+from typing import NoReturn
+
+from app.cli.approval import ask_at_terminal
+from app.cli.local_context import LocalContext, LocalJob, LocalJobRunner
+from app.cli.report import print_begin, print_refusal, report
+from app.core.errors import AgentFixError, ExitCode, OutputError, SandboxError
+from app.core.failpoints import failpoint
+from app.core.job import JobState, Journal, WaitingForUser
+from app.core.result import JobResult
+from app.jobs.job_queries import WORKED_ON
+from app.server.shutdown import CANCELLED, InterruptHandler, end_process
+from app.server.terminal import TerminalProgress
+
+STOP_POLL_SECONDS = 0.4
+MIN_FREE = 256 * 1024
+"""Bytes on the disk of the state, below which an unforeseen error is put down to a full disk."""
+
+
+async def run_local(
+    local_context: LocalContext,
+    find: Callable[[], LocalJob],
+    *,
+    as_json: bool,
+    afterwards: Callable[[], None] | None = None,
+) -> NoReturn:
+    """Find the job, work on it, report, and end the process."""
+    terminal = TerminalProgress(sys.stderr if as_json else sys.stdout)
+    interruption = InterruptHandler(terminal)
+    interruption.listen()
+    try:
+        order = await asyncio.to_thread(find)
+        interruption.job = order.job.id
+        code = await LocalRun(local_context, order, terminal, as_json=as_json).run()
+        if afterwards is not None:
+            await asyncio.to_thread(afterwards)
+    except AgentFixError as error:
+        print_refusal(error)
+        code = error.code
+    except Exception as error:  # noqa: BLE001  # the boundary of the command line: one of the two in the house
+        refusal = _unforeseen(local_context, error)
+        print_refusal(refusal)
+        code = refusal.code
+    end_process(code)
+
+
+class LocalRun:
+    """One process at work on one job."""
+
+    def __init__(
+        self, local_context: LocalContext, order: LocalJob, terminal: TerminalProgress, *, as_json: bool
+    ) -> None:
+        self.local_context = local_context
+        self.order = order
+        self.terminal = terminal
+        self.as_json = as_json
+
+    @cached_property
+    def runner(self) -> LocalJobRunner:
+        """Raises AgentFixError where what was chosen cannot be had: a sandbox, a recording."""
+        approve = partial(ask_at_terminal, out=self.order.out, editor=self.local_context.settings.editor)
+        return self.local_context.runner(self.order, self.local_context.progress(self.order, self.terminal), approve)
+
+    async def run(self) -> ExitCode:
+        job, store = self.order.job, self.local_context.store
+        row = store.get(job.id)
+        if row is not None and row.final and row.result is not None:
+            return await self._report(JobResult.model_validate(row.result))
+        epoch = store.acquire(job.id)
+        failpoint("acquired")
+        await self._make_sure(row.state if row else "queued")
+        store.replace(job)
+        print_begin(self.order, self.terminal, epoch=epoch)
+        watching = asyncio.ensure_future(self._obey_cancel())
+        try:
+            result = await self._work(resumed=epoch > 1)
+        except AgentFixError as error:
+            await self._release(error)
+            raise
+        finally:
+            watching.cancel()
+        return await self._report(result)
+
+    async def _make_sure(self, state: JobState) -> None:
+        """Model and sandbox can be used: found out before anything costs. A new job that is refused was never there."""
+        job, store = self.order.job.id, self.local_context.store
+        try:
+            self.runner.job_models.warm()
+            await self.runner.check_models()
+            await self.runner.prove_sandbox()
+        except AgentFixError as error:
+            if self.order.resumed:
+                if state in WORKED_ON:  # it broke off, and this is why it does not go on
+                    store.enter(job, "paused", error.message)
+                store.release(job)
+            else:
+                store.forget(job)
+                with suppress(OSError):
+                    (self.local_context.settings.state / "results" / job).rmdir()
+            raise
+
+    async def _work(self, *, resumed: bool) -> JobResult:
+        async def work(_job_id: str, journal: Journal) -> JobResult:
+            return await self.runner.work(journal)
+
+        engine = await asyncio.to_thread(self.local_context.engine, self.order.job.id, work)
+        await asyncio.to_thread(engine.launch)
+        return await engine.carry_out(self.order.job.id, resumed=resumed)
+
+    async def _release(self, error: AgentFixError) -> None:
+        """The job stays as it stands; what is known so far is written out, so that people can look at it."""
+        job, store = self.order.job, self.local_context.store
+        state = error.state if isinstance(error, WaitingForUser) else "paused"
+        store.enter(job.id, state, error.message)
+        store.release(job.id)
+        limited = error.code == ExitCode.LIMIT_REACHED
+        partly = JobResult(
+            exit_status="limit_reached" if limited else state,
+            reason=error.message,
+            hint=error.hint,
+            plan=None if state == "awaiting_approval" else self.runner.plan,  # people may have edited that one's file
+            error_code=error.code,
+            usage=self.runner.job_models.totals(),
+            model=job.model,
+            trajectory=self.runner.keep_trajectory(),
+        )
+        await report(self.runner, self.order, partly, self.terminal, as_json=self.as_json)
+
+    async def _report(self, result: JobResult) -> ExitCode:
+        failpoint("report.begun")
+        await report(self.runner, self.order, result, self.terminal, as_json=self.as_json)
+        failpoint("report.done")
+        self.local_context.store.mark_reported(self.order.job.id)
+        try:
+            await asyncio.to_thread(self.local_context.sweep)
+        except SandboxError as error:
+            self.terminal.report("warning", f"{error.message} {error.hint}")
+        return result.exit_code
+
+    async def _obey_cancel(self) -> None:
+        """End the process once `jobs cancel` asked for it; a branch that is being made is finished first."""
+        job, store = self.order.job.id, self.local_context.store
+        asked = partial(store.stop_requested, job)
+        # Nothing is awaited between the job's stop and the process's end: no branch can come to be after it.
+        while not (await asyncio.to_thread(asked) and store.stop(job, CANCELLED)):  # noqa: ASYNC110  # others say it
+            await asyncio.sleep(STOP_POLL_SECONDS)
+        self.terminal.report("warning", f"job {job} was cancelled; no branch was made")
+        end_process(ExitCode.STOPPED)
+
+
+def _unforeseen(local_context: LocalContext, error: Exception) -> AgentFixError:
+    """A full disk by its name; anything else is our own fault, with a report that a maintainer can use."""
+    if _full(local_context.settings.state, error):
+        return OutputError("The disk is full.", code=ExitCode.DISK_FULL, hint=GO_ON)
+    path = local_context.settings.state / "error-report.txt"
+    try:
+        path.write_text("".join(traceback.format_exception(error)), "utf-8")
+        hint = f"{path} says where. {GO_ON}"
+    except OSError:
+        hint = GO_ON
+    return AgentFixError(
+        f"agent-fix failed ({type(error).__name__}: {str(error)[:200]}).", code=ExitCode.INTERNAL, hint=hint
+    )
+
+
+def _full(state: Path, error: Exception) -> bool:
+    """Libraries and programs tell of a full disk in their own words, or only that something could not be written."""
+    if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "disk is full" in str(error):
+        return True
+    try:
+        return shutil.disk_usage(state).free < MIN_FREE
+    except OSError:
+        return False
+
+
+GO_ON = "Nothing is lost: the same command goes on where the job stood."

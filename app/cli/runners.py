@@ -1,0 +1,147 @@
+"""`agent-fix runners`: which coding agents there are, which can work here, what is newer upstream, and what broke."""
+
+import argparse
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.agent.external.recipe import AgentRecipe, recipes
+from app.agent.external.selftest.selftest import SelftestResult
+from app.agent.registry import NATIVE, unknown_runner_error
+from app.config.settings import Settings, python_interpreter, read_settings
+from app.core.errors import ExitCode
+from app.core.record import Record
+from app.pipeline.wiring.agent_selftest import selftest_runner
+from app.pipeline.wiring.external_agent import find_python
+from app.sandbox.setup.clients.base import ask
+from app.sandbox.setup.plan import find_visible
+
+PATIENCE = 60.0
+"""Seconds for a package client: it asks an index over the network."""
+OURS = "our own loop, over any model"
+UNKNOWN = "?"
+_PIP = re.compile(r"\S+ \(([\w.!+-]+)\)")
+
+
+class RunnerRow(Record):
+    """One runner as it is told of. `lacks` is empty where it can work here, `newest` where nobody asked for it, and
+    `tried` where no version was rehearsed."""
+
+    name: str
+    title: str
+    version: str = ""
+    lacks: str = ""
+    newest: str = ""
+    tried: str = ""
+    rehearsal: SelftestResult | None = None
+
+    @property
+    def behind(self) -> bool:
+        return bool(self.newest) and self.newest != self.version
+
+    @property
+    def is_ok(self) -> bool:
+        """The newest, and seen to work."""
+        return not self.behind and not self.lacks and (self.rehearsal is None or self.rehearsal.passed)
+
+
+def runners_command(arguments: argparse.Namespace) -> int:
+    """`check` ends with 1 where something is newer upstream, broken or could not be tried: for a scheduled workflow."""
+    settings = read_settings(arguments.state)
+    known = recipes(settings.runners)
+    if arguments.action == "check":
+        chosen = [_chosen(name, known) for name in arguments.names] or list(known.values())
+        lines = asyncio.run(RunnerCheck(settings, arguments).of(chosen))
+        code = ExitCode.OK if all(line.is_ok for line in lines) else ExitCode.INTERNAL
+    else:
+        lines = [RunnerRow(name=NATIVE, title=OURS), *(_line(recipe, settings) for recipe in known.values())]
+        _print(lines, arguments)
+        code = ExitCode.OK
+    if arguments.json:
+        print(json.dumps([line.model_dump() for line in lines], indent=2))
+    return code
+
+
+def _chosen(name: str, known: dict[str, AgentRecipe]) -> AgentRecipe:
+    if name not in known:
+        raise unknown_runner_error(name, known)
+    return known[name]
+
+
+class RunnerCheck:
+    """One look at what is upstream, and at what works: the pinned versions, or the newest."""
+
+    def __init__(self, settings: Settings, arguments: argparse.Namespace) -> None:
+        self._settings = settings
+        self._arguments = arguments
+
+    async def of(self, chosen: Sequence[AgentRecipe]) -> list[RunnerRow]:
+        """Versions are asked for side by side; rehearsals are given one by one, and told as they end."""
+        found = await asyncio.gather(*(self._newest(recipe) for recipe in chosen))
+        lines = []
+        for recipe, version in zip(chosen, found, strict=True):
+            line = _line(recipe, self._settings).model_copy(update={"newest": version})
+            lines.append(await self._rehearsed(recipe, line))
+            _print(lines[-1:], self._arguments)
+        return lines
+
+    async def _rehearsed(self, recipe: AgentRecipe, line: RunnerRow) -> RunnerRow:
+        if self._arguments.versions or line.lacks:
+            return line
+        other = self._arguments.newest and line.newest not in ("", UNKNOWN)
+        tried = recipe.at(line.newest) if other else recipe
+        result = await selftest_runner(tried, self._settings)
+        return line.model_copy(update={"tried": tried.version, "rehearsal": result})
+
+    async def _newest(self, recipe: AgentRecipe) -> str:
+        ours = python_interpreter()
+        found = await asyncio.to_thread(find_python, recipe, self._settings, ours)
+        return await newest(recipe, found or ours)
+
+
+async def newest(recipe: AgentRecipe, python: Path) -> str:
+    """The newest version that this machine's own package client knows of; `?` where it says nothing."""
+    if recipe.client == "npm":
+        told = await ask(["npm", "view", recipe.package, "version"], seconds=PATIENCE)
+        return (told or "").strip() or UNKNOWN
+    told = await ask([str(python), "-I", "-m", "pip", "index", "versions", recipe.package], seconds=PATIENCE)
+    found = _PIP.match(told or "")  # as JSON only the newest of pips tell it
+    return found[1] if found else UNKNOWN
+
+
+def _line(recipe: AgentRecipe, settings: Settings) -> RunnerRow:
+    return RunnerRow(name=recipe.name, title=recipe.title, version=recipe.version, lacks=lacking(recipe, settings))
+
+
+def lacking(recipe: AgentRecipe, settings: Settings) -> str:
+    """What this machine would need; looked for and not tried."""
+    if recipe.client == "npm":
+        return ", ".join(tool for tool in ("node", "npm") if find_visible(tool) is None)
+    new_enough = find_python(recipe, settings, python_interpreter())
+    return "" if new_enough else f"Python {recipe.least_python} or newer"
+
+
+def _print(lines: Sequence[RunnerRow], arguments: argparse.Namespace) -> None:
+    if not arguments.json:
+        print("\n".join(map(_describe, lines)), flush=True)
+
+
+def _describe(line: RunnerRow) -> str:
+    state = f"needs {line.lacks}, not found here" if line.lacks else _played(line)
+    if line.newest == UNKNOWN:
+        newer = "; whether there is a newer version was not to be learned"
+    else:
+        newer = f"; newest is {line.newest}" if line.behind else "; the newest" if line.newest else ""
+    return f"{line.name:<16} {line.version:<10} {line.title:<32} {state}{newer}"
+
+
+def _played(line: RunnerRow) -> str:
+    result = line.rehearsal
+    if result is None:
+        return "usable here"
+    version = "" if line.tried == line.version else f"{line.tried} "
+    if result.passed:
+        return f"{version}works ({result.calls} calls, {result.seconds:.0f} s)"
+    return f"{version}BROKEN: it never {result.stopped_at}. {result.reason}"

@@ -1,0 +1,57 @@
+"""The verification as a few lines at the terminal: what was run on the base and the head, and what spoke against it."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from app.core.evidence import Execution
+from app.core.text import one_line
+from app.core.verification import FailureReason, Reproduction, SuiteComparison, SuiteResult, Verification
+
+_WORDS: dict[FailureReason, str] = {
+    "green": "green",
+    "red": "red",
+    "was_not_there": "could not start",
+    "not_run": "not run",
+}
+
+
+def proof_lines(facts: Verification) -> Iterator[str]:
+    """One line per thing that was run; gates only where they have something to say."""
+    if facts.reproduction is not None:
+        yield f"reproduction  {_reproduction(facts.reproduction)}"
+    if facts.suite is not None:
+        yield f"suite         {_suite(facts.suite)}"
+        yield from (f"  newly failing: {one_line(test)}" for test in facts.suite.newly_failing[:10])
+    counted = Counter(gate.outcome.replace("_", " ") for gate in facts.gates)
+    yield f"gates         {', '.join(f'{number} {outcome}' for outcome, number in counted.most_common())}"
+    for gate in facts.gates:
+        if gate.outcome in {"blocked", "warned"}:
+            details = "; ".join(one_line(detail) for detail in gate.details[:3])
+            yield f"  {gate.outcome}: {gate.name}: {details}"
+
+
+def _reproduction(found: Reproduction) -> str:
+    base, head = _end(found.base, _WORDS[found.on_base]), _end(found.head, _WORDS[found.on_head])
+    return f"{found.reference.removeprefix('the ')} {base} → head {head}   {one_line(found.command)[:100]}"
+
+
+def _end(execution: Execution | None, word: str) -> str:
+    if execution is None:
+        return word
+    how = "timed out" if execution.timed_out else f"exit {execution.exit_code}"
+    return f"{word} ({how}, {execution.seconds:.1f} s)"
+
+
+def _suite(suite: SuiteComparison) -> str:
+    if suite.not_run:
+        return suite.not_run
+    return f"base {_count(suite.base)} → head {_count(suite.head)}   {one_line(suite.command)[:100]}"
+
+
+def _count(result: SuiteResult | None) -> str:
+    if result is None:
+        return "not run"
+    if result.count is None:
+        return f"exit {result.execution.exit_code}"
+    parts = [(result.count.passed, "passed"), (result.count.failed, "failed"), (result.count.skipped, "skipped")]
+    return ", ".join(f"{number} {name}" for number, name in parts if number) or "no tests"

@@ -1,0 +1,1 @@
+"""Configuration: the repository's file, the environment, and what each role may hold."""

@@ -1,0 +1,193 @@
+"""What a variable of the environment may say: each read on its own, and everything wrong told together."""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from app.core.errors import AgentFixError
+
+T = TypeVar("T")
+MAX_SECRETS = 2
+MIN_SECRET_LENGTH = 16
+_MONEY = re.compile(r"\$?[0-9]{1,6}(?:\.[0-9]{1,6})?")
+_PEM = re.compile(r"-----BEGIN (?:RSA )?PRIVATE KEY-----\n([A-Za-z0-9+/=\s]+)-----END (?:RSA )?PRIVATE KEY-----\n?")
+
+
+@dataclass(frozen=True, slots=True)
+class SettingProblem:
+    """What is missing or wrong about one variable, and what to do about it. Never shows a secret's value."""
+
+    name: str
+    message: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.message} {self.hint}"
+
+
+class SettingsError(AgentFixError):
+    """The environment cannot be used as it is; everything that has to be mended is in the hint, one a line."""
+
+    def __init__(self, problems: Iterable[SettingProblem]) -> None:
+        found = tuple(problems)
+        many = "1 setting is" if len(found) == 1 else f"{len(found)} settings are"
+        super().__init__(f"{many} missing or wrong.", hint="\n".join(f"- {problem}" for problem in found))
+        self.problems = tuple(str(problem) for problem in found)
+
+
+class VariableReader:
+    """Values of an environment by name. What cannot be read becomes a problem, and the default is used."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self.problems: list[SettingProblem] = []
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._environment.get(name, "").strip() or default
+
+    def number(self, name: str, default: int, *, least: int, most: int) -> int:
+        value = self.text(name)
+        if not value:
+            return default
+        if value.isascii() and value.isdigit() and least <= int(value[:9]) <= most:
+            return int(value)
+        return self._wrong(name, default, f"is {value[:40]!r}.", f"Set it to a number from {least:,} to {most:,}.")
+
+    def choice(self, name: str, *options: str) -> str:
+        """One of the options, the first where it is not set."""
+        value = self.text(name, options[0])
+        if value in options:
+            return value
+        return self._wrong(name, options[0], f"is {value[:40]!r}.", f"Set it to {' or '.join(options)}.")
+
+    def money(self, name: str, default: int) -> int:
+        """Dollars as people write them, in micro-dollars."""
+        value = self.text(name)
+        if not value:
+            return default
+        if _MONEY.fullmatch(value) and (amount := int(Decimal(value.removeprefix("$")) * 1_000_000)):
+            return amount
+        return self._wrong(name, default, f"is {value[:40]!r}, no amount of dollars.", "Write it like 5 or 0.50.")
+
+    def address(self, name: str, default: str, *, path: bool = True) -> str:
+        """An http or https URL without a slash at its end."""
+        value = self.text(name)
+        if not value:
+            return default
+        found = urlsplit(value)
+        plain = not (found.query or found.fragment or found.username or (found.path.strip("/") and not path))
+        if found.scheme in {"http", "https"} and found.hostname and plain:
+            return value.rstrip("/")
+        like = "https://host/api/v3" if path else "https://agent-fix.example.org"
+        return self._wrong(name, default, "is not an address that can be used.", f"Write it like {like}.")
+
+    def path(self, name: str) -> Path | None:
+        """A file's absolute path. One that is not there is kept: whoever reads it says so."""
+        value = self.text(name)
+        if not value:
+            return None
+        path = Path(value).expanduser().absolute()
+        if path.is_file():
+            return path
+        return self._wrong(name, path, f"is {value[:200]!r}, and there is no such file.", "Set it to a file's path.")
+
+    def lessons(self, name: str) -> str:
+        """How lessons of earlier jobs are looked up: `fts`, `embedding:MODEL`, `chroma:PATH`, or `off`."""
+        value = self.text(name, "fts")
+        how, _, what = value.partition(":")
+        if value in {"fts", "off"} or (how == "embedding" and what.strip()):
+            return value
+        if how == "chroma" and what.strip():
+            return f"chroma:{Path(what.strip()).expanduser().absolute()}"
+        hint = "Set it to fts, embedding:MODEL, chroma:PATH or off."
+        return self._wrong(name, "fts", f"is {value[:60]!r}.", hint)
+
+    def ids(self, name: str) -> frozenset[int]:
+        """Numbers with commas between them; never a wildcard."""
+        found = [part.strip() for part in self.text(name).split(",") if part.strip()]
+        if all(part.isascii() and part.isdigit() and len(part) < 16 for part in found):
+            return frozenset(map(int, found))
+        hint = "Name each App by its numeric id, with commas between them; there is no wildcard."
+        return self._wrong(name, frozenset(), "holds something that is no App's id.", hint)
+
+    def secret(self, name: str) -> str:
+        """A password that is long enough not to be guessed."""
+        value = self.text(name)
+        if not value or (len(value) >= MIN_SECRET_LENGTH and not re.search(r"\s", value)):
+            return value
+        return self._wrong(name, "", f"is shorter than {MIN_SECRET_LENGTH} characters, or has blanks in it.", MAKE_ONE)
+
+    def _wrong(self, name: str, default: T, message: str, hint: str) -> T:
+        self.problems.append(SettingProblem(name, message, hint))
+        return default
+
+
+MAKE_ONE = "`python3 -c 'import secrets; print(secrets.token_urlsafe(32))'` prints a good one."
+
+
+def webhook_secrets(value: str) -> tuple[str, ...]:
+    """The secrets in `AGENT_FIX_WEBHOOK_SECRET`: one, or two with a comma while they are being changed."""
+    secrets = tuple(secret.strip() for secret in value.split(","))
+    if not all(secrets) or len(secrets) > MAX_SECRETS:
+        raise AgentFixError(
+            "AGENT_FIX_WEBHOOK_SECRET must hold one secret, or two with a comma between them while rotating.",
+            hint="Set it to the webhook secret of the GitHub App.",
+        )
+    if min(map(len, secrets)) < MIN_SECRET_LENGTH:
+        raise AgentFixError(
+            f"A secret in AGENT_FIX_WEBHOOK_SECRET is shorter than {MIN_SECRET_LENGTH} characters.",
+            hint=f"Give the App a longer one on its page at GitHub. {MAKE_ONE}",
+        )
+    return secrets
+
+
+def private_key(value: str) -> str:
+    r"""The App's key as PEM text: from the text itself (also with `\n` for line ends), or from the file it names."""
+    text = value.replace("\\n", "\n") if "-----BEGIN" in value else _key_file(Path(value))
+    found = _PEM.fullmatch(text.replace("\r\n", "\n").strip() + "\n")
+    if found is None or not _is_base64(found[1]):
+        what = "an encrypted key" if "ENCRYPTED" in text else "no private key in PEM form"
+        raise AgentFixError(
+            f"AGENT_FIX_PRIVATE_KEY holds {what}.",
+            hint="Use the .pem file that the App's page at GitHub lets you download, as it is.",
+        )
+    return found[0]
+
+
+def key_warning(value: str) -> str:
+    """Why the file of the App's key is too open; empty where it is not, or where there is no file."""
+    if "-----BEGIN" in value:
+        return ""
+    try:
+        mode = Path(value).expanduser().stat().st_mode
+    except (OSError, ValueError):
+        return ""
+    others = "everybody" if mode & 0o007 else "its group"
+    return f"AGENT_FIX_PRIVATE_KEY: {value} can be read by {others}; `chmod 600` it." if mode & 0o077 else ""
+
+
+def _key_file(path: Path) -> str:
+    try:
+        return path.expanduser().read_text("ascii")
+    except OSError as error:
+        reason = f"names a file that cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        reason = "names a file that holds no PEM text"
+    except ValueError:
+        reason = "is neither PEM text nor a file's path"
+    raise AgentFixError(
+        f"AGENT_FIX_PRIVATE_KEY {reason}.", hint="Set it to the path of the App's .pem file, or to its text."
+    )
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        return len(base64.b64decode("".join(text.split()), validate=True)) > 64
+    except binascii.Error:
+        return False

@@ -1,0 +1,131 @@
+"""What a repository says to the prompts: files that add to a kind's text or to planning, or stand in its place.
+
+They come from the base of the work, as long as that is on the default branch; a pull request's branch never has a say
+in them. They are shown like the repository's other rules, and no file reaches the rules that every job works by.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import PurePosixPath
+from typing import Final, Literal, get_args
+
+from app.core.record import Record
+from app.core.strict_yaml import read_yaml
+from app.core.task import TaskKind
+from app.core.text import one_line, visible
+from app.core.tree import Tree
+
+DIRECTORY: Final = ".github/agent-fix/prompts"
+MAX_BYTES: Final = 4_000
+"""Of a file, some thousand tokens: it is sent with every turn of a job."""
+MAX_NOTES: Final = 5
+
+OverrideName = Literal[TaskKind, "plan"]
+NAMES: Final[tuple[OverrideName, ...]] = (*get_args(TaskKind), "plan")
+
+
+class Override(Record):
+    """One file: its text in addition to ours, or in its place."""
+
+    name: OverrideName
+    text: str
+    replace: bool = False
+
+    @property
+    def path(self) -> str:
+        return f"{DIRECTORY}/{self.name}.md"
+
+
+class Overrides(Record):
+    """A repository's files that can be used; `notes` tell people why others are not."""
+
+    files: tuple[Override, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def of(self, name: OverrideName) -> Override | None:
+        return next((each for each in self.files if each.name == name), None)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(each.text for each in self.files)
+
+
+NO_OVERRIDES: Final = Overrides()
+
+
+def read_overrides(tree: Tree) -> Overrides:
+    """The files of a commit; links are none."""
+    prefix = f"{DIRECTORY}/"
+    entries = {path: entry for path, entry in tree.entries().items() if path.startswith(prefix)}
+    plain = [path for path, entry in entries.items() if entry.mode.startswith("100")]
+    small = [path for path in plain if entries[path].size <= MAX_BYTES]
+    found = parse_overrides(tree.read_many(small))
+    large = [_too_large(path, entries[path].size) for path in plain if entries[path].size > MAX_BYTES]
+    other = [f"`{one_line(path)}` is not a plain file, and not used." for path in entries if path not in plain]
+    return found.model_copy(update={"notes": _bounded((*found.notes, *large, *other))})
+
+
+def parse_overrides(contents: dict[str, bytes]) -> Overrides:
+    """The same of files that were read already, by path."""
+    read = [_read(path, content) for path, content in sorted(contents.items())]
+    files = tuple(each for each in read if isinstance(each, Override))
+    return Overrides(files=files, notes=_bounded(each for each in read if isinstance(each, str)))
+
+
+def _read(path: str, content: bytes) -> Override | str:
+    """The override, or why the file is none in a sentence."""
+    name = _name(path)
+    if name is None:
+        return _unknown(path)
+    if len(content) > MAX_BYTES:
+        return _too_large(path, len(content))
+    try:
+        front, body = _parts(content.decode())
+    except UnicodeDecodeError:
+        return f"`{path}` is not UTF-8 text, and not used."
+    replace, text = _replaces(front), visible(body).text.strip()
+    if replace is None:
+        return f"`{path}` is not used: between its two lines `---` only `replace: true` or `replace: false` may stand."
+    return Override(name=name, text=text, replace=replace) if text else f"`{path}` is empty, and not used."
+
+
+def _replaces(front: str) -> bool | None:
+    """What the front matter says; None where that is anything else."""
+    document = read_yaml(front.encode())
+    settings = document.value if document.value is not None else {}
+    if document.problems or not isinstance(settings, dict) or settings.keys() - {"replace"}:
+        return None
+    replace = settings.get("replace", False)
+    return replace if isinstance(replace, bool) else None
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """The front matter, if there is any, and the rest."""
+    lines = text.removeprefix("\ufeff").splitlines()
+    if not lines or lines[0].rstrip() != "---":
+        return "", text
+    end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
+    return ("", text) if end is None else ("\n".join(lines[1:end]), "\n".join(lines[end + 1 :]))
+
+
+def _name(path: str) -> OverrideName | None:
+    place = PurePosixPath(path)
+    return next((name for name in NAMES if place == PurePosixPath(DIRECTORY, f"{name}.md")), None)
+
+
+def _unknown(path: str) -> str:
+    stem = PurePosixPath(path).stem
+    near = get_close_matches(stem, NAMES, n=1, cutoff=0.6)
+    meant = f" Did you mean `{near[0]}.md`?" if near else ""
+    return f"`{one_line(path)[:120]}` is not used: prompts are {', '.join(f'`{name}.md`' for name in NAMES)}.{meant}"
+
+
+def _too_large(path: str, size: int) -> str:
+    shown = one_line(path)[:120]
+    return f"`{shown}` is not used, and nothing of it: it has {size:,} bytes, and a prompt may have {MAX_BYTES:,}."
+
+
+def _bounded(notes: Iterable[str]) -> tuple[str, ...]:
+    told = tuple(notes)
+    more = len(told) - MAX_NOTES
+    return told if more <= 0 else (*told[:MAX_NOTES], f"Of {more} more files in `{DIRECTORY}` the same can be said.")

@@ -1,0 +1,82 @@
+"""Who holds what: the environment that each role's process is started with, and what it cannot do without."""
+
+import re
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+Role = Literal["receiver", "worker", "publisher"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+APP_ID = "AGENT_FIX_APP_ID"
+PRIVATE_KEY = "AGENT_FIX_PRIVATE_KEY"
+WEBHOOK_SECRET = "AGENT_FIX_WEBHOOK_SECRET"  # noqa: S105  # a name
+WEB_TOKEN = "AGENT_FIX_WEB_TOKEN"  # noqa: S105
+MODEL = "AGENT_FIX_MODEL"
+MODELS: Mapping[str, str] = {
+    "code": MODEL,
+    "plan": f"{MODEL}_PLAN",
+    "answer": f"{MODEL}_ANSWER",
+    "cheap": f"{MODEL}_CHEAP",
+}
+"""The variable of each kind of work."""
+STATE_DIR = "AGENT_FIX_STATE_DIR"
+LESSONS = "AGENT_FIX_LESSONS"
+
+_NAMES = ("STATE_DIR", "DATABASE_URL", "GITHUB_URL", "PUBLIC_URL", "JOBS", "JOBS_PER_REPOSITORY", "LOG", "FAILPOINT")
+_SHARED = frozenset(f"AGENT_FIX_{name}" for name in _NAMES)
+_DEFAULTS = frozenset({*MODELS.values(), "AGENT_FIX_SANDBOX", "AGENT_FIX_BUDGET", "AGENT_FIX_RUNNERS", LESSONS})
+_MONEY = frozenset({"AGENT_FIX_PRICES", "AGENT_FIX_USD_PER_DAY", "AGENT_FIX_ACTOR_USD_PER_DAY"})
+ALLOWED_VARIABLES: Mapping[Role, frozenset[str]] = {
+    "receiver": _SHARED | {WEBHOOK_SECRET, WEB_TOKEN, "AGENT_FIX_HOST", "AGENT_FIX_PORT"},
+    "worker": _SHARED | _DEFAULTS | _MONEY | {"AGENT_FIX_CONTAINER_IMAGE"},
+    "publisher": _SHARED | _DEFAULTS | {APP_ID, PRIVATE_KEY, "AGENT_FIX_GITHUB_API_URL", "AGENT_FIX_ALLOWED_APPS"},
+}
+"""Of our own variables."""
+
+REQUIRED_VARIABLES: Mapping[Role, Mapping[str, str]] = {
+    "receiver": {WEBHOOK_SECRET: "Set it to the webhook secret of the GitHub App."},
+    "worker": {},
+    "publisher": {
+        APP_ID: "Set it to the App's id, or let `agent-fix serve --setup` make an App.",
+        PRIVATE_KEY: "Set it to the path of the App's .pem file, or to its text.",
+        MODEL: "Set it to the model of repositories that name none, like anthropic/NAME or openai/NAME.",
+    },
+}
+
+SECRETS = (PRIVATE_KEY, WEBHOOK_SECRET, WEB_TOKEN)
+"""Each is one role's: in no other's environment may its value be, under whatever name."""
+
+_ORDINARY = re.compile(
+    r"PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_[A-Z]+|TZ|TMPDIR|TERM|NO_COLOR|XDG_(?:STATE|CACHE|CONFIG|DATA)_HOME"
+    r"|(?:https?|all|no|HTTPS?|ALL|NO)_(?:proxy|PROXY)|SSL_CERT_(?:FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
+    r"|PG[A-Z]+|MALLOC_[A-Z_]+"
+)
+"""What any process needs of its machine: where things are, how to reach the network and the database."""
+_NOT_FOR_A_MODEL = re.compile(
+    r"AGENT_FIX_.*|GITHUB_.*|GH_.*|ACTIONS_.*|RUNNER_.*|INPUT_.*|GIT_.*|SSH_.*|LISTEN_.*|NOTIFY_SOCKET"
+    r"|CREDENTIALS_DIRECTORY|PYTHON(?:PATH|HOME|STARTUP|INSPECT)"
+)
+"""A worker gets everything else: names of model keys and settings of package clients are not ours to list."""
+
+
+def environment_for(
+    role: Role, environment: Mapping[str, str], secrets: Mapping[str, tuple[str, ...]]
+) -> dict[str, str]:
+    """The part of an environment that a role may hold. `secrets` are the values of each variable in SECRETS."""
+    forbidden = {value for name, values in secrets.items() if name not in ALLOWED_VARIABLES[role] for value in values}
+    return {
+        name: value
+        for name, value in environment.items()
+        if _may_hold(role, name) and not any(secret in value.replace("\\n", "\n") for secret in forbidden)
+    }
+
+
+def is_for_a_model(name: str) -> bool:
+    """Whether a variable may be a model's key or endpoint: it is nothing of ours, of GitHub's or of the process's."""
+    return not _NOT_FOR_A_MODEL.fullmatch(name) and not _ORDINARY.fullmatch(name) and not name.startswith("LD_")
+
+
+def _may_hold(role: Role, name: str) -> bool:
+    if name in ALLOWED_VARIABLES[role] or _ORDINARY.fullmatch(name):
+        return True
+    return role == "worker" and not _NOT_FOR_A_MODEL.fullmatch(name)

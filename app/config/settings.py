@@ -1,0 +1,263 @@
+"""The environment, read once at the door; the only reader of `os.environ`."""
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, cast
+from urllib.parse import urlsplit
+
+from app.config.app_file import read_app_file
+from app.config.environment_values import (
+    SettingProblem,
+    SettingsError,
+    VariableReader,
+    key_warning,
+    private_key,
+    webhook_secrets,
+)
+from app.config.roles import (
+    ALLOWED_VARIABLES,
+    LESSONS,
+    MODEL,
+    MODELS,
+    PRIVATE_KEY,
+    REQUIRED_VARIABLES,
+    ROLES,
+    STATE_DIR,
+    WEB_TOKEN,
+    WEBHOOK_SECRET,
+    Role,
+    environment_for,
+)
+from app.core.errors import AgentFixError
+from app.core.model_names import ModelNames
+
+__all__ = ["ROLES", "Role", "Settings", "SettingsError", "python_interpreter", "read_server_settings"]
+__all__ += ["process_environment", "read_settings", "settings_from", "state_directory", "webhook_secrets"]
+
+MODEL_PREFIXES = ("AGENT_FIX_", "GITHUB_", "GH_", "E2B_", "ACTIONS_", "RUNNER_")
+GITHUB = "https://github.com"
+GITHUB_API = "https://api.github.com"
+"""GitHub's public addresses; they stand here and nowhere else."""
+_ENTERPRISE_API = "/api/v3"
+_DATA_RESIDENCY = ".ghe.com"
+"""Enterprise Cloud with data residency is at TENANT.ghe.com, and its API at api.TENANT.ghe.com without a path."""
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|CREDENTIALS?)(?:_|$)|APIKEY|_PAT$", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the process was started with. `environment` is handed to rooms that ask their own clients by it."""
+
+    state: Path
+    model: str = ""
+    models: ModelNames = field(default_factory=ModelNames)
+    """By the kind of work; `model` is the one for code."""
+    prices: Path | None = None
+    """The operator's own prices of models (`app.llm.price_file`)."""
+    runners: Path | None = None
+    """A directory with recipes of the operator's own for other coding agents (`app.agent.external.recipe`)."""
+    sandbox: str = "bubblewrap"
+    container_image: str = ""
+    """What sandboxes in containers are made from; empty for the default (`app.sandbox.container.image`)."""
+    lessons: str = "fts"
+    """How lessons of earlier jobs are looked up: `fts`, `embedding:MODEL`, `chroma:PATH`, or `off`."""
+    failpoint: str = ""
+    editor: str = "vi"
+    host: str = "127.0.0.1"
+    port: int = 8080
+    webhook_secret: str = field(default="", repr=False)
+    """One secret, or two with a comma between them while they are being changed."""
+    database_url: str = field(default="", repr=False)
+    """Empty for SQLite in the state directory."""
+    app_id: int = 0
+    app_key: str = field(default="", repr=False)
+    """As it was set: PEM text or a file's path. `private_key` is what it comes to."""
+    github_url: str = GITHUB
+    github_api_url: str = GITHUB_API
+    jobs: int = 2
+    """At most so many are worked on at once, by all workers together."""
+    jobs_per_repository: int = 1
+    budget: int = 5_000_000
+    """Of a job whose repository names none, in micro-dollars."""
+    usd_per_day: int = 0
+    """What all jobs of the server may cost in a day, in micro-dollars; 0 for no cap."""
+    usd_per_day_actor: int = 0
+    """What the jobs of one person may cost in a day, whatever the repository; 0 for no cap."""
+    allowed_apps: frozenset[int] = frozenset()
+    """Ids of other Apps that may ask."""
+    web_token: str = field(default="", repr=False)
+    """The password of dashboard, API and metrics, which are off without it."""
+    public_url: str = ""
+    """Where people reach the dashboard, for links in comments."""
+    log: Literal["human", "json"] = "human"
+    problems: tuple[SettingProblem, ...] = ()
+    """What could not be read; of interest to a server only."""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def model_environment(self) -> dict[str, str]:
+        """The environment without our own and GitHub's variables: what a model library may see."""
+        return {k: v for k, v in self.environment.items() if not k.startswith(MODEL_PREFIXES)}
+
+    @property
+    def private_key(self) -> str:
+        """The App's key as PEM text; read at each asking, so that no process holds it that does not ask."""
+        return private_key(self.app_key)
+
+    @property
+    def webhook_secrets(self) -> tuple[str, ...]:
+        return webhook_secrets(self.webhook_secret)
+
+    @property
+    def proxy(self) -> str | None:
+        """The proxy for requests to GitHub, if the environment names one."""
+        names = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+        return next((self.environment[name] for name in names if self.environment.get(name)), None)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Everything in the environment that no log may show."""
+        named = {value for name, value in self.environment.items() if _SECRET_NAME.search(name)}
+        with_password = {value for value in self.environment.values() if "://" in value and "@" in value}
+        ours = {value for values in self.own_secrets().values() for value in values}
+        return tuple(sorted(named - {self.app_key, self.webhook_secret} | with_password | ours))
+
+    def own_secrets(self) -> dict[str, tuple[str, ...]]:
+        """The values of the variables that are one role's alone, as far as they can be read."""
+        try:
+            key = (self.private_key.strip(),) if self.app_key else ()
+        except AgentFixError:
+            key = ()
+        hooks = tuple(part.strip() for part in self.webhook_secret.split(",") if part.strip())
+        return {PRIVATE_KEY: key, WEBHOOK_SECRET: hooks, WEB_TOKEN: (self.web_token,) if self.web_token else ()}
+
+    def for_role(self, role: Role) -> dict[str, str]:
+        """The environment that a role's process may hold."""
+        return environment_for(role, self.environment, self.own_secrets())
+
+    def check(self, *roles: Role) -> tuple[str, ...]:
+        """Raise SettingsError with everything that these roles miss; otherwise return what is worth a warning."""
+        names = set().union(*(ALLOWED_VARIABLES[role] for role in roles))
+        needs = {name: hint for role in roles for name, hint in REQUIRED_VARIABLES[role].items()}
+        given = {name for name in needs if self.environment.get(name, "").strip()}
+        problems = [SettingProblem(name, "is not set.", hint) for name, hint in needs.items() if name not in given]
+        problems += [problem for problem in self.problems if problem.name in names]
+        problems += self._unreadable(names & given)
+        if problems:
+            raise SettingsError(problems)
+        warning = key_warning(self.app_key) if PRIVATE_KEY in names else ""
+        return (warning,) if warning else ()
+
+    def _unreadable(self, names: set[str]) -> list[SettingProblem]:
+        """Secrets that are set and cannot be used. They are read only where a role needs them."""
+        problems = []
+        for name, read in ((WEBHOOK_SECRET, lambda: self.webhook_secrets), (PRIVATE_KEY, lambda: self.private_key)):
+            try:
+                if name in names:
+                    read()
+            except AgentFixError as error:
+                problems.append(
+                    SettingProblem(name, error.message.partition(f"{name} ")[2] or error.message, error.hint)
+                )
+        return problems
+
+
+def read_settings(state: Path | None = None) -> Settings:
+    """Settings from the environment; `state` (from `--state`) wins over `AGENT_FIX_STATE_DIR`."""
+    return settings_from(dict(os.environ), state)
+
+
+def read_server_settings(state: Path | None = None, *roles: Role) -> Settings:
+    """The same for a server: what the environment lacks of the App is taken from `app.env`, for these roles or all."""
+    environment = dict(os.environ)
+    place = (state or state_directory(environment)).expanduser().resolve()
+    names = set().union(*(ALLOWED_VARIABLES[role] for role in roles or ROLES))
+    kept = read_app_file(place, names - {name for name in names if environment.get(name, "").strip()})
+    return settings_from({**environment, **kept}, place)
+
+
+def settings_from(environment: Mapping[str, str], state: Path | None = None) -> Settings:
+    """Settings from an environment. What is wrong in it stands in `problems`."""
+    reading = VariableReader(environment)
+    github_url, api_url = _github(reading)
+    place = (state or state_directory(environment)).expanduser().resolve()
+    return Settings(
+        state=place,
+        model=reading.text(MODEL),
+        models=ModelNames(**{kind: reading.text(name) for kind, name in MODELS.items()}),
+        prices=reading.path("AGENT_FIX_PRICES"),
+        runners=reading.path("AGENT_FIX_RUNNERS"),
+        sandbox=reading.text("AGENT_FIX_SANDBOX", "bubblewrap"),
+        container_image=reading.text("AGENT_FIX_CONTAINER_IMAGE"),
+        lessons=reading.lessons(LESSONS),
+        failpoint=reading.text("AGENT_FIX_FAILPOINT"),
+        editor=environment.get("VISUAL") or environment.get("EDITOR") or "vi",
+        host=reading.text("AGENT_FIX_HOST", "127.0.0.1"),
+        port=reading.number("AGENT_FIX_PORT", 8080, least=0, most=65_535),
+        webhook_secret=environment.get(WEBHOOK_SECRET, ""),
+        database_url=reading.text("AGENT_FIX_DATABASE_URL"),
+        app_id=reading.number("AGENT_FIX_APP_ID", 0, least=1, most=999_999_999),
+        app_key=reading.text(PRIVATE_KEY),
+        github_url=github_url,
+        github_api_url=api_url,
+        jobs=reading.number("AGENT_FIX_JOBS", 2, least=1, most=256),
+        jobs_per_repository=reading.number("AGENT_FIX_JOBS_PER_REPOSITORY", 1, least=1, most=256),
+        budget=reading.money("AGENT_FIX_BUDGET", 5_000_000),
+        usd_per_day=reading.money("AGENT_FIX_USD_PER_DAY", 0),
+        usd_per_day_actor=reading.money("AGENT_FIX_ACTOR_USD_PER_DAY", 0),
+        allowed_apps=reading.ids("AGENT_FIX_ALLOWED_APPS"),
+        web_token=reading.secret(WEB_TOKEN),
+        public_url=reading.address("AGENT_FIX_PUBLIC_URL", "", path=False),
+        log=cast("Literal['human', 'json']", reading.choice("AGENT_FIX_LOG", "human", "json")),
+        problems=tuple(reading.problems),
+        environment={**environment, STATE_DIR: str(place)},
+    )
+
+
+def _github(reading: VariableReader) -> tuple[str, str]:
+    """Where GitHub is. An Enterprise Server and a tenant of GHE.com are known by either of their addresses."""
+    server = reading.address("AGENT_FIX_GITHUB_URL", "")
+    api = reading.address("AGENT_FIX_GITHUB_API_URL", "")
+    return server or _site_of(api), api or _api_of(server or GITHUB)
+
+
+def _site_of(api: str) -> str:
+    found = urlsplit(api)
+    if (found.hostname or "").endswith(_DATA_RESIDENCY):
+        return f"{found.scheme}://{found.netloc.removeprefix('api.')}"
+    return f"{found.scheme}://{found.netloc}" if api.endswith(_ENTERPRISE_API) else GITHUB
+
+
+def _api_of(server: str) -> str:
+    if server == GITHUB:
+        return GITHUB_API
+    found = urlsplit(server)
+    tenant = (found.hostname or "").endswith(_DATA_RESIDENCY)
+    return f"{found.scheme}://api.{found.netloc}" if tenant else server + _ENTERPRISE_API
+
+
+def process_environment() -> dict[str, str]:
+    """Everything that this process was started with."""
+    return dict(os.environ)
+
+
+def state_directory(environment: Mapping[str, str]) -> Path:
+    """`AGENT_FIX_STATE_DIR`, else the XDG state directory."""
+    if own := environment.get(STATE_DIR):
+        return Path(own)
+    if xdg := environment.get("XDG_STATE_HOME"):
+        return Path(xdg) / "agent-fix"
+    if home := environment.get("HOME"):
+        return Path(home) / ".local" / "state" / "agent-fix"
+    raise AgentFixError("No state directory: HOME is not set.", hint="Pass --state DIR or set AGENT_FIX_STATE_DIR.")
+
+
+def python_interpreter() -> Path:
+    """The interpreter behind our own virtual environment: the one that a sandbox shows at the same path."""
+    return Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"

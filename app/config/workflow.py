@@ -1,0 +1,167 @@
+"""What a step of the GitHub Action is told, and the environment that it may hold: the token, or the model's keys."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from app.config.environment_values import SettingProblem, SettingsError
+from app.config.roles import LESSONS, STATE_DIR, environment_for, is_for_a_model
+from app.config.settings import Settings, process_environment, settings_from
+
+Step = Literal["ready", "receive", "solve", "publish"]
+STEPS: Final[tuple[Step, ...]] = get_args(Step)
+
+TOKEN: Final = "AGENT_FIX_GITHUB_TOKEN"  # noqa: S105  # a name
+TOKENS: Final = (TOKEN, "GITHUB_TOKEN", "GH_TOKEN")
+"""Under these names a token for GitHub is looked for, in this order."""
+MODEL_KEYS: Final = "AGENT_FIX_MODEL_KEYS"
+_PAPERS: Final = frozenset({"GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "RUNNER_TEMP"})
+_EVENT: Final = frozenset({"GITHUB_EVENT_NAME", "GITHUB_EVENT_PATH", "AGENT_FIX_ISSUE", "AGENT_FIX_SOLVED"})
+_KEEPING: Final = "AGENT_FIX_KEEPING"
+_RECORD: Final = "AGENT_FIX_RECORD"
+_PLACE: Final = frozenset(f"GITHUB_{name}" for name in ("REPOSITORY", "RUN_ID", "RUN_ATTEMPT", "SERVER_URL", "API_URL"))
+KNOWN_BY: Final = frozenset({"RUNNER_TRACKING_ID"})
+"""By this a runner finds what a job left running, and ends it."""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """One step's knowledge. `settings` are those of its role, over a state directory that the three steps share."""
+
+    settings: Settings
+    event: str
+    event_file: Path | None
+    owner: str
+    name: str
+    run: str
+    """Number and attempt of the workflow's run: the name of its delivery."""
+    page: str
+    """Where people see that run."""
+    temp: Path
+    output: Path | None
+    summary: Path | None
+    issue: int = 0
+    """To work on without an event that names one; 0 for none."""
+    records: bool = True
+    """Whether an artifact is made of the job's record."""
+    artifact_dir: bool = False
+    """Whether the environment is put into the cache after this step: nothing may change it meanwhile."""
+    solved: str = ""
+    """How the solving step ended, as GitHub says: success, failure, cancelled, skipped."""
+    token: str = field(default="", repr=False)
+
+
+def step_environment(step: Step, environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that this step's process may hold, with the model's keys under their own names."""
+    if step in {"ready", "solve"}:
+        own = environment_for("worker", environment, {TOKEN: _tokens(environment)})
+        keys = _model_keys(environment.get(MODEL_KEYS, ""))
+        return {**own, **keys, **chosen_variables(environment, _PAPERS), STATE_DIR: str(_state(environment))}
+    own = environment_for("publisher", environment, {})
+    return {
+        **own,
+        **chosen_variables(environment, _PAPERS | _EVENT | _PLACE | {TOKEN, _KEEPING, _RECORD}),
+        STATE_DIR: str(_state(environment)),
+    }
+
+
+def read_workflow(step: Step) -> Workflow:
+    """The step as it was started. SettingsError where GitHub or the workflow did not tell what is needed."""
+    environment = process_environment()
+    if step in {"receive", "publish"}:
+        _need(environment, TOKEN, "Give the Action a token, like `token: ${{ github.token }}`.")
+        _need(environment, "GITHUB_REPOSITORY", "It is set by GitHub; the command is for its workflows.")
+    return workflow_from(environment)
+
+
+def workflow_from(environment: Mapping[str, str]) -> Workflow:
+    addresses = {
+        "AGENT_FIX_GITHUB_URL": environment.get("GITHUB_SERVER_URL", ""),
+        "AGENT_FIX_GITHUB_API_URL": environment.get("GITHUB_API_URL", ""),
+    }
+    nothing_stays = {LESSONS: "off"}  # the state directory goes with the runner
+    settings = settings_from({**addresses, **environment, **nothing_stays}, _state(environment))
+    if settings.problems:
+        raise SettingsError(settings.problems)
+    owner, _, name = environment.get("GITHUB_REPOSITORY", "").partition("/")
+    run = environment.get("GITHUB_RUN_ID", "")
+    return Workflow(
+        settings=settings,
+        event=environment.get("GITHUB_EVENT_NAME", ""),
+        event_file=_path(environment, "GITHUB_EVENT_PATH"),
+        owner=owner,
+        name=name,
+        run=f"{run or '0'}-{environment.get('GITHUB_RUN_ATTEMPT') or '1'}",
+        page=f"{settings.github_url}/{owner}/{name}/actions/runs/{run}" if run else "",
+        temp=Path(environment.get("RUNNER_TEMP") or settings.state.parent),
+        output=_path(environment, "GITHUB_OUTPUT"),
+        summary=_path(environment, "GITHUB_STEP_SUMMARY"),
+        issue=_issue(environment.get("AGENT_FIX_ISSUE", "").strip()),
+        records=environment.get(_RECORD, "true") == "true",
+        artifact_dir=environment.get(_KEEPING) == "true",
+        solved=environment.get("AGENT_FIX_SOLVED", ""),
+        token=environment.get(TOKEN, ""),
+    )
+
+
+def _state(environment: Mapping[str, str]) -> Path:
+    """Below the runner's directory for temporary files: never in the checkout, gone with the job."""
+    if own := environment.get(STATE_DIR):
+        return Path(own)
+    if temp := environment.get("RUNNER_TEMP"):
+        return Path(temp) / "agent-fix-state"
+    raise SettingsError(
+        [SettingProblem("RUNNER_TEMP", "is not set.", "It is set by GitHub; the command is for its workflows.")]
+    )
+
+
+def _model_keys(text: str) -> dict[str, str]:
+    """`NAME=value` lines. What would change the step itself is refused: keys and endpoints are what it is for."""
+    keys, problems = {}, []
+    for number, line in enumerate(text.splitlines(), 1):
+        name, equals, value = line.strip().partition("=")
+        if not name and not equals:
+            continue
+        if not equals or not _NAME.fullmatch(name) or not is_for_a_model(name):
+            hint = "Write one NAME=value a line, like ANTHROPIC_API_KEY=${{ secrets.ANTHROPIC_API_KEY }}."
+            problems.append(SettingProblem("model-keys", f"cannot be read in line {number}.", hint))
+        elif value:
+            keys[name] = value
+    if problems:
+        raise SettingsError(problems)
+    return keys
+
+
+def _tokens(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The workflow's tokens, if somebody put them into every step's environment: under no name are they kept."""
+    return tuple({value for name in TOKENS if (value := environment.get(name, "").strip())})
+
+
+def github_token(environment: Mapping[str, str]) -> str:
+    """The token that a person or a workflow gave us; empty where there is none."""
+    return next((value for name in TOKENS if (value := environment.get(name, "").strip())), "")
+
+
+def chosen_variables(environment: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
+    return {name: environment[name] for name in names if name in environment}
+
+
+def _path(environment: Mapping[str, str], name: str) -> Path | None:
+    value = environment.get(name, "")
+    return Path(value) if value else None
+
+
+def _issue(text: str) -> int:
+    if not text:
+        return 0
+    if text.isascii() and text.isdigit() and 0 < int(text[:12]) < 2**40:
+        return int(text)
+    raise SettingsError([SettingProblem("issue", f"is {text[:40]!r}.", "Give the number of an issue or pull request.")])
+
+
+def _need(environment: Mapping[str, str], name: str, hint: str) -> None:
+    if not environment.get(name, "").strip():
+        raise SettingsError([SettingProblem(name, "is not set.", hint)])

@@ -1,0 +1,1 @@
+"""Records, errors, log, text and redaction: what every other package may import."""

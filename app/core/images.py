@@ -1,0 +1,146 @@
+"""The images of an issue: where its text has them, which bytes may be shown to a model, and what is told of the others.
+
+Nothing here decodes an image: its kind and its size are read from its first bytes, and what is not known is refused.
+"""
+
+import hashlib
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from app.core.task import TaskImage
+
+MAX_IMAGES: Final = 5
+MAX_IMAGE_BYTES: Final = 3_750_000
+"""Bytes; in base64, in which they travel, these are the 5 MB that providers take."""
+MAX_IMAGE_SIDE: Final = 8_000
+"""Pixels on a side."""
+_NAMED: Final = 5
+_PNG: Final = b"\x89PNG\r\n\x1a\n"
+_FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
+"""Markers of a JPEG that are followed by its size."""
+_ALONE: Final = frozenset({0x01, *range(0xD0, 0xD9)})
+"""Markers of a JPEG that are followed by nothing."""
+
+
+class ImageRejected(Exception):  # noqa: N818  # the reason, for people
+    """An image that no model is shown; the message ends a sentence that begins with which one it is."""
+
+
+class ImageSize(NamedTuple):
+    """What an image says of itself."""
+
+    media_type: str
+    width: int
+    height: int
+
+
+@dataclass(slots=True)
+class ImageCollection:
+    """Collects a job's images, by their numbers in the text, and why the others are not among them."""
+
+    images: list[TaskImage] = field(default_factory=list)
+    contents: list[bytes] = field(default_factory=list)
+    _left_out: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, number: int, content: bytes) -> None:
+        """NotShown where it is no image that a model may be shown."""
+        shape = image_size(content)
+        self.images.append(
+            TaskImage(
+                number=number,
+                media_type=shape.media_type,
+                digest=hashlib.sha256(content).hexdigest(),
+                width=shape.width,
+                height=shape.height,
+            )
+        )
+        self.contents.append(content)
+
+    def leave_out(self, number: int, why: str) -> None:
+        self._left_out.setdefault(why, []).append(number)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """By number only: an address of somebody's making has no place in what we say."""
+        return tuple(f"{_which(numbers)} shown to no model: {why}." for why, numbers in self._left_out.items())
+
+
+def image_size(content: bytes) -> ImageSize:
+    """Kind and size of an image by its own bytes, whatever its name says. NotShown with the reason where it is none."""
+    if len(content) > MAX_IMAGE_BYTES:
+        raise too_large()
+    kinds: tuple[tuple[str, bool, Callable[[bytes], tuple[int, int]]], ...] = (
+        ("image/png", content.startswith(_PNG) and content[12:16] == b"IHDR", _png),
+        ("image/jpeg", content.startswith(b"\xff\xd8\xff"), _jpeg),
+        ("image/gif", content.startswith((b"GIF87a", b"GIF89a")), _gif),
+        ("image/webp", content.startswith(b"RIFF") and content[8:12] == b"WEBP", _webp),
+    )
+    for media_type, is_it, size in kinds:
+        if is_it:
+            return _bounded(media_type, size, content)
+    raise ImageRejected("only PNG, JPEG, GIF and WebP are")
+
+
+def too_large() -> ImageRejected:
+    return ImageRejected(f"at most {MAX_IMAGE_BYTES:,} bytes are")
+
+
+def _bounded(media_type: str, size: Callable[[bytes], tuple[int, int]], content: bytes) -> ImageSize:
+    try:
+        width, height = size(content)
+    except (struct.error, IndexError):
+        width = height = 0
+    if not width or not height:
+        raise ImageRejected("it does not say how large it is")
+    if max(width, height) > MAX_IMAGE_SIDE:
+        raise ImageRejected(f"at most {MAX_IMAGE_SIDE:,} pixels on a side are")
+    return ImageSize(media_type, width, height)
+
+
+def _png(content: bytes) -> tuple[int, int]:
+    width, height = struct.unpack_from(">II", content, 16)
+    return width, height
+
+
+def _gif(content: bytes) -> tuple[int, int]:
+    width, height = struct.unpack_from("<HH", content, 6)
+    return width, height
+
+
+def _webp(content: bytes) -> tuple[int, int]:
+    match content[12:16]:
+        case b"VP8X":
+            low, middle, high, lower, mid, higher = struct.unpack_from("<6B", content, 24)
+            return (low | middle << 8 | high << 16) + 1, (lower | mid << 8 | higher << 16) + 1
+        case b"VP8L":
+            (bits,) = struct.unpack_from("<I", content, 21)
+            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        case b"VP8 ":
+            width, height = struct.unpack_from("<HH", content, 26)
+            return width & 0x3FFF, height & 0x3FFF
+    return 0, 0
+
+
+def _jpeg(content: bytes) -> tuple[int, int]:
+    """From marker to marker, to the frame's."""
+    place = 2
+    while content[place] == 0xFF:
+        marker = content[place + 1]
+        if marker in _FRAMES:
+            height, width = struct.unpack_from(">HH", content, place + 5)
+            return width, height
+        place += 1 if marker == 0xFF else 2
+        if marker != 0xFF and marker not in _ALONE:
+            (length,) = struct.unpack_from(">H", content, place)
+            place += max(length, 2)
+    return 0, 0
+
+
+def _which(numbers: list[int]) -> str:
+    named = ", ".join(map(str, numbers[:_NAMED]))
+    if len(numbers) == 1:
+        return f"Image {named} of the issue is"
+    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+    return f"Images {named}{more} of the issue are"

@@ -1,0 +1,168 @@
+"""An issue as a file of Markdown: the first line is its title, the rest its body; labels may stand above it.
+
+---
+labels: [enhancement, shop]
+---
+The title
+"""
+
+import codecs
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from app.core.errors import ExitCode, IssueError
+from app.core.strict_yaml import Value, read_yaml
+from app.core.task import Issue
+from app.core.text import one_line, visible
+
+MAX_BYTES = 256 * 1024
+MAX_LABELS = 100
+MAX_TITLE = 256
+"""GitHub's own limit; of a longer first line the title is the beginning, and the body keeps all of it."""
+
+_HEADING = re.compile(r"^ {0,3}#{1,6}(?:[ \t]+|$)|[ \t]+#+[ \t]*$")
+_UNDERLINE = re.compile(r"^(?:=+|-+)[ \t]*$")
+_PAGE = re.compile(r"(https?://[^/\s]+)/(\w[\w-]*)/([\w.-]+)/(?:issues|pull)/([0-9]{1,10})/?(?:[?#].*)?")
+_SHORT = re.compile(r"()(\w[\w-]*)/([\w.-]+)#([0-9]{1,10})")
+
+
+class IssueAddress(NamedTuple):
+    """An issue on GitHub. `server` is empty where it was written as OWNER/NAME#N."""
+
+    server: str
+    owner: str
+    name: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.owner}/{self.name}#{self.number}"
+
+
+def where_issue(text: str) -> Path | IssueAddress:
+    """What `--issue` names: the address of a page, OWNER/NAME#N, or else a file (`-` for standard input)."""
+    found = _PAGE.fullmatch(text) or _SHORT.fullmatch(text)
+    if found and not Path(text).exists():
+        return IssueAddress(found[1], found[2], found[3], int(found[4]))
+    if text.startswith(("http://", "https://")):
+        raise IssueError(
+            f"{text} is not the address of an issue",
+            code=ExitCode.ISSUE_UNREADABLE,
+            hint="write it like https://github.com/OWNER/NAME/issues/3",
+        )
+    return Path(text)
+
+
+def issue_of(title: str, body: str, *, number: int, labels: Iterable[str]) -> Issue:
+    """An issue as a forge keeps it, without its hidden characters."""
+    shown, text = visible(title), visible(body)
+    return Issue(
+        title=one_line(shown.text) or f"#{number}",
+        body=text.text.strip(),
+        number=number,
+        hidden_characters=shown.removed + text.removed,
+        labels=tuple(labels),
+    )
+
+
+def read_issue(path: Path, *, stdin: BinaryIO | None = None) -> Issue:
+    """The issue in a file, or on standard input where the path is `-`; raises IssueError with a code per reason."""
+    if str(path) == "-":
+        name = "standard input"
+        content = (stdin or sys.stdin.buffer).read(MAX_BYTES + 1)
+    else:
+        name = str(path)
+        content = _read(path)
+    if len(content) > MAX_BYTES:
+        raise _too_large(name, None)
+    return parse_issue(content, name)
+
+
+def parse_issue(content: bytes, name: str = "the issue") -> Issue:
+    labels, markdown = _front_matter(_decode(content, name))
+    text, hidden = visible(markdown)
+    if not text.strip():
+        raise IssueError(
+            f"{name} is empty", code=ExitCode.ISSUE_EMPTY, hint="write the title on the first line, the rest below it"
+        )
+    first, _, rest = text.lstrip().partition("\n")
+    title = one_line(_HEADING.sub("", first))
+    if not title:
+        raise IssueError(
+            f"{name} has no title: its first line is only {first.strip()!r}",
+            code=ExitCode.ISSUE_EMPTY,
+            hint="write the title on the first line",
+        )
+    underline, _, below = rest.partition("\n")
+    body = (below if _UNDERLINE.match(underline) else rest).strip("\n")
+    if len(title) > MAX_TITLE:
+        title, body = title[: MAX_TITLE - 1].rstrip() + "…", f"{title}\n\n{body}"
+    return Issue(title=title, body=body, hidden_characters=hidden, labels=labels)
+
+
+def _front_matter(text: str) -> tuple[tuple[str, ...], str]:
+    """The labels above the title, and the issue without them; other keys, as forges export them, are passed over.
+
+    What does not look like front matter is the issue's own text.
+    """
+    lines = text.replace("\r\n", "\n").split("\n")
+    end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
+    if lines[0].rstrip() != "---" or end is None:
+        return (), text
+    document = read_yaml("\n".join(lines[1:end]).encode())
+    if document.problems or not isinstance(document.value, dict):
+        return (), text
+    return _labels(document.value.get("labels")), "\n".join(lines[end + 1 :])
+
+
+def _labels(value: Value) -> tuple[str, ...]:
+    """A list of them, or one text with commas between them."""
+    names = value.split(",") if isinstance(value, str) else value if isinstance(value, tuple) else ()
+    return tuple(filter(None, (one_line(str(name))[:100] for name in names)))[:MAX_LABELS]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+            if len(content) > MAX_BYTES:
+                raise _too_large(str(path), path.stat().st_size)
+            return content
+    except FileNotFoundError as error:
+        raise IssueError(f"{path} does not exist", code=ExitCode.ISSUE_UNREADABLE) from error
+    except IsADirectoryError as error:
+        raise IssueError(
+            f"{path} is a directory", code=ExitCode.ISSUE_UNREADABLE, hint="name the Markdown file that holds the issue"
+        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = getattr(error, "strerror", None) or str(error)
+        raise IssueError(f"{path} cannot be read: {reason}", code=ExitCode.ISSUE_UNREADABLE) from error
+
+
+def _too_large(name: str, size: int | None) -> IssueError:
+    how_large = f"{size:,} bytes" if size and size > MAX_BYTES else f"more than {MAX_BYTES:,} bytes"
+    return IssueError(
+        f"{name} is {how_large}; an issue has at most {MAX_BYTES:,}",
+        code=ExitCode.ISSUE_TOO_LARGE,
+        hint="keep the description and cut logs to the lines that matter",
+    )
+
+
+def _decode(content: bytes, name: str) -> str:
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise _binary(f"{name} is UTF-16 text", "save it as UTF-8")
+    content = content.removeprefix(codecs.BOM_UTF8)
+    if (nul := content.find(b"\0")) >= 0:
+        raise _binary(f"{name} is binary: byte {nul + 1:,} is NUL", "an issue is Markdown text")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise _binary(
+            f"{name} is not UTF-8 text: byte {error.start + 1:,} cannot be decoded", "save it as UTF-8"
+        ) from None
+
+
+def _binary(message: str, hint: str) -> IssueError:
+    return IssueError(message, code=ExitCode.ISSUE_BINARY, hint=hint)

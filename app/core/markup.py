@@ -1,0 +1,206 @@
+"""Markdown that a rendered page does not show: comments, attributes, link definitions, invisible entities.
+
+Code is shown as it is written, so it stays as it is. What is code is asked of a CommonMark parser, because a
+fence inside a list or an HTML block ends elsewhere than its look suggests, and a guess there would let text hide.
+"""
+
+import html
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
+MarkupKind = Literal["code", "html", "prose", "definition"]
+IsHidden = Callable[[str], bool]
+
+_SUSPECT = re.compile(r"[<&]|!\[|\]:|\]\(|```|~~~")
+_CLOSERS = {"<!--": "-->", "<?": "?>", "<![CDATA[": "]]>", "<!": ">"}
+_TAG_NAME = r"[A-Za-z][A-Za-z0-9-]*"
+_ATTRIBUTE = r"""\s+[A-Za-z_:][\w.:-]*(?:\s*=\s*(?:[^\s"'=<>`]+|'[^']*'|"[^"]*"))?"""
+_HTML = (
+    r"(?P<opener><!--|<\?|<!\[CDATA\[|<!(?=[A-Za-z]))"
+    rf"|(?P<tag></?{_TAG_NAME}(?:{_ATTRIBUTE})*\s*/?>)"
+    r"|(?P<entity>&(?:\#[xX][0-9A-Fa-f]{1,6}|\#[0-9]{1,7}|[A-Za-z][A-Za-z0-9]{1,31});)"
+)
+_IN_HTML = re.compile(_HTML)
+_IN_PROSE = re.compile(
+    r"(?P<keep>\\[!-/:-@\[-`{-~]"  # an escape
+    r"|(?P<ticks>(?<!`)`{1,8}(?!`))[^\n|]{1,2000}?(?<!`)(?P=ticks)(?!`)"  # a code span; not across cells or lines
+    r"|<[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]*>)"  # an autolink
+    rf"|{_HTML}"
+    r"|(?P<image>!\[)[^\[\]\n]*(?=\])"
+    r"""|(?P<title>\]\(\s{0,9}(?:<[^<>\n]*>|[^\s()<>]*))\s{1,9}(?:"[^"]*"|'[^']*'|\([^()]*\))\s{0,9}(?=\))"""
+)
+_SHOWN_ATTRIBUTE = re.compile(r"""\s(?:href|src)\s*=\s*(?:"[^"\s]*"|'[^'\s]*'|[^\s"'=<>`]+)""", re.IGNORECASE)
+_INFO = re.compile(r"^(?P<fence>[\s>*+\-0-9.)]*(?:`{3,}|~{3,})[ \t]*[\w+#.-]{0,30})[^\n]*")
+
+
+def strip_hidden(markdown: str, is_hidden: IsHidden) -> tuple[str, int]:
+    """The Markdown without what its rendering hides, and how many characters that was."""
+    if not _SUSPECT.search(markdown):
+        return markdown, 0
+    shown = "".join(_shown(kind, text, is_hidden) for kind, text in _segments(markdown))
+    return shown, len(markdown) - len(shown)
+
+
+def prose_lines(markdown: str, opening: re.Pattern[str]) -> list[int]:
+    """The lines, from 0, that begin with `opening` and are shown as such: not in code, quotes, lists, HTML or links."""
+    lines = markdown.split("\n")
+    candidates = {number: match for number, line in enumerate(lines) if (match := opening.match(line))}
+    if not candidates:
+        return []
+    mark = next(sign for sign in map(chr, range(0xE000, 0xF8FF)) if sign not in markdown)
+    for number, match in candidates.items():  # what becomes of each is seen by a mark in its place
+        indent = len(match[0]) - len(match[0].lstrip(" "))
+        lines[number] = f"{' ' * indent}{mark}{number}{mark}{lines[number][match.end() :]}"
+    return [int(text.split(mark)[1]) for text in _line_beginnings("\n".join(lines)) if text.startswith(mark)]
+
+
+def without_quotes(markdown: str) -> str:
+    """The Markdown without its quotes, which are somebody else's words."""
+    if ">" not in markdown:
+        return markdown
+    quotes = (token.map for token in _parser().parse(markdown) if token.type == "blockquote_open" and token.map)
+    quoted = {number for first, last in quotes for number in range(first, last)}
+    return "\n".join(line for number, line in enumerate(markdown.split("\n")) if number not in quoted)
+
+
+def image_addresses(markdown: str) -> tuple[str, ...]:
+    """Where the images are that its rendering shows, in order, each once; those in code are none."""
+    if "![" not in markdown and "<" not in markdown:
+        return ()
+    found: dict[str, None] = {}
+    for block in _inline_parser().parse(markdown):
+        for token in (block, *(block.children or ())):
+            if token.type == "image":
+                found[str(token.attrs.get("src", ""))] = None
+            elif token.type in {"html_block", "html_inline"}:
+                found |= dict.fromkeys(html_images(token.content))
+    return tuple(filter(None, found))
+
+
+def html_images(page: str) -> tuple[str, ...]:
+    """The addresses of the images of a piece of HTML, in order."""
+    reader = _Images()
+    reader.feed(page)
+    return tuple(reader.found)
+
+
+class _Images(HTMLParser):
+    """What `<img src>` says; the parser undoes entities and passes over comments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "img" and (address := dict(attrs).get("src")):
+            self.found.append(address.strip())
+
+    def parse_html_declaration(self, i: int) -> int:
+        """Whatever begins so is skipped, as browsers do: the parser's own way with it fails for some nonsense."""
+        return self.parse_bogus_comment(i)
+
+
+def _line_beginnings(markdown: str) -> Iterator[str]:
+    """The plain text with which each line of the paragraphs and headings that stand in nothing else begins."""
+    tokens = _inline_parser().parse(markdown)
+    for block, inline in pairwise(tokens):
+        if inline.type == "inline" and block.level == 0 and block.type in {"paragraph_open", "heading_open"}:
+            begins = True
+            for child in inline.children or ():
+                if begins and child.type == "text" and child.level == 0:
+                    yield child.content
+                begins = child.type in {"softbreak", "hardbreak"}
+
+
+@cache
+def _inline_parser() -> "MarkdownIt":
+    from markdown_it import MarkdownIt  # noqa: PLC0415  30 ms, see below
+
+    return MarkdownIt("commonmark", {"html": True})
+
+
+@cache
+def _parser() -> "MarkdownIt":
+    from markdown_it import MarkdownIt  # noqa: PLC0415  30 ms, and most issues have nothing to hide
+
+    return MarkdownIt("commonmark", {"html": True}).disable("inline")
+
+
+def _segments(markdown: str) -> Iterator[tuple[MarkupKind, str]]:
+    """Runs of lines of one kind (each block of code its own), in order; together they are the whole text."""
+    lines = markdown.split("\n")
+    kinds, starts = _line_kinds(markdown, len(lines))
+    start = 0
+    for index in range(1, len(lines) + 1):
+        if index == len(lines) or kinds[index] != kinds[start] or index in starts:
+            end = "\n" if index < len(lines) else ""
+            yield kinds[start], "\n".join(lines[start:index]) + end
+            start = index
+
+
+def _line_kinds(markdown: str, count: int) -> tuple[list[MarkupKind], set[int]]:
+    """Each line's kind, and the lines where a block of code begins."""
+    kinds: list[MarkupKind] = ["prose"] * count
+    starts: set[int] = set()
+    env: dict[str, Any] = {}
+    for token in _parser().parse(markdown, env):
+        if token.map and token.type in {"fence", "code_block", "html_block"}:
+            first, last = token.map
+            kinds[first:last] = ["html" if token.type == "html_block" else "code"] * (last - first)
+            starts.add(first)
+    for definition in [*env.get("references", {}).values(), *env.get("duplicate_refs", [])]:
+        first, last = definition["map"]
+        kinds[first:last] = ["definition"] * (last - first)
+    return kinds, starts
+
+
+def _shown(kind: MarkupKind, text: str, is_hidden: IsHidden) -> str:
+    if kind == "definition":
+        return ""
+    if kind == "code":
+        return _INFO.sub(lambda match: match["fence"], text)
+    return "".join(_shown_parts(kind, text, is_hidden))
+
+
+def _shown_parts(kind: MarkupKind, text: str, is_hidden: IsHidden) -> Iterator[str]:
+    pattern = _IN_HTML if kind == "html" else _IN_PROSE
+    never_closed: set[str] = set()
+    position = 0
+    while match := pattern.search(text, position):
+        yield text[position : match.start()]
+        position = match.end()
+        opener = match["opener"]
+        if not opener:
+            yield _replacement(match, is_hidden)
+            continue
+        end = -1 if opener in never_closed else text.find(_CLOSERS[opener], match.start() + 2)
+        if end >= 0:
+            position = end + len(_CLOSERS[opener])
+        elif kind == "html":  # hides the rest of its block
+            return
+        else:
+            never_closed.add(opener)
+            yield opener
+    yield text[position:]
+
+
+def _replacement(match: re.Match[str], is_hidden: IsHidden) -> str:
+    found = match.groupdict()
+    if found["tag"]:
+        return _bare_tag(found["tag"])
+    if found["entity"]:
+        return "" if all(map(is_hidden, html.unescape(match[0]))) else match[0]
+    return found.get("keep") or found.get("image") or found.get("title") or ""
+
+
+def _bare_tag(tag: str) -> str:
+    name = re.match(rf"</?{_TAG_NAME}", tag)
+    shown = "".join(_SHOWN_ATTRIBUTE.findall(tag))
+    return f"{name[0] if name else '<'}{shown}{'/>' if tag.endswith('/>') else '>'}"

@@ -1,0 +1,106 @@
+"""What people see is what the model sees: hidden characters and markup are taken out of text, and counted."""
+
+import re
+import unicodedata
+from typing import NamedTuple
+
+from app.core.markup import strip_hidden
+
+_DROPPED_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs"})
+_KEPT_CONTROLS = frozenset("\n\t")
+_BLANK = (  # drawn as nothing although their category says letter, mark or symbol
+    (0x034F, 0x034F),  # combining grapheme joiner
+    (0x115F, 0x1160),  # Hangul Jamo fillers
+    (0x17B4, 0x17B5),  # Khmer inherent vowels
+    (0x180B, 0x180F),  # Mongolian variation selectors
+    (0x2800, 0x2800),  # Braille blank
+    (0x3164, 0x3164),  # Hangul filler
+    (0xFE00, 0xFE0F),  # variation selectors
+    (0xFFA0, 0xFFA0),  # half-width Hangul filler
+    (0x16FE4, 0x16FE4),  # Khitan filler
+    (0x1D159, 0x1D159),  # musical null notehead
+    (0xE0000, 0xE0FFF),  # tags and the variation selectors supplement
+)
+_LINE_ENDS = re.compile("\r\n|[\r\u0085\u2028\u2029]")
+_RARE_LINE_ENDS = re.compile("\r\n|[\u0085\u2028\u2029]")
+
+_STRING_SEQUENCE = r"(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\n\x07\x1b\x9c]*(?:\x07|\x9c|\x1b\\)?"
+_CONTROL_SEQUENCE = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
+_OTHER_ESCAPE = r"\x1b[ -/]*[0-~]?"
+_ESCAPES = re.compile(f"{_STRING_SEQUENCE}|{_CONTROL_SEQUENCE}|{_OTHER_ESCAPE}")
+
+
+class VisibleText(NamedTuple):
+    """Text as a reader of the rendered page sees it, and how many characters were taken out."""
+
+    text: str
+    removed: int
+
+
+def is_hidden(character: str) -> bool:
+    """True for a character that draws nothing (and is not a plain line end or tab).
+
+    Emoji lose their joiners and colour selectors by this, some Indic and Persian words theirs; the letters stay.
+    """
+    if character in _KEPT_CONTROLS:
+        return False
+    code = ord(character)
+    return unicodedata.category(character) in _DROPPED_CATEGORIES or any(low <= code <= high for low, high in _BLANK)
+
+
+def visible(text: str) -> VisibleText:
+    """Markdown with everything removed that the rendered page would not show, in NFC, with `\\n` line ends."""
+    text, characters = _without_hidden(_LINE_ENDS.sub("\n", text))
+    text, markup = strip_hidden(text, is_hidden)
+    return VisibleText(unicodedata.normalize("NFC", text), characters + markup)
+
+
+def one_line(text: str) -> str:
+    """Text for a title or a log line: nothing hidden, every run of white space one space."""
+    cleaned, _ = _without_hidden(_LINE_ENDS.sub("\n", text))
+    return unicodedata.normalize("NFC", " ".join(cleaned.split()))
+
+
+def plain(output: str) -> str:
+    """A command's output as a terminal would leave it: no escape sequences, no control or invisible characters.
+
+    Of a line that was rewritten with carriage returns (a progress bar), the last writing stays.
+    """
+    text = _ESCAPES.sub("", _RARE_LINE_ENDS.sub("\n", output))
+    text = "\n".join(_last_writing(line) if "\r" in line else line for line in text.split("\n"))
+    if "\b" in text:
+        text = _backspaced(text)
+    return _without_hidden(text)[0]
+
+
+def head_and_tail(text: str, most: int) -> str:
+    """The text, or about `most` characters of it: whole lines of both ends, and how much is left out between them."""
+    if len(text) <= most:
+        return text
+    head, tail = text[: most * 3 // 4], text[len(text) - most // 4 :]
+    head = head.rpartition("\n")[0] or head
+    tail = tail.partition("\n")[2] or tail
+    left_out = len(text) - len(head) - len(tail)
+    return f"{head}\n\n[{left_out:,} of {len(text):,} characters are left out here]\n\n{tail}"
+
+
+def _without_hidden(text: str) -> tuple[str, int]:
+    hidden = {character for character in set(text) if is_hidden(character)}
+    if not hidden:
+        return text, 0
+    shown = text.translate(dict.fromkeys(map(ord, hidden)))
+    return shown, len(text) - len(shown)
+
+
+def _last_writing(line: str) -> str:
+    return next((part for part in reversed(line.split("\r")) if part.strip()), "")
+
+
+def _backspaced(text: str) -> str:
+    shown: list[str] = []
+    for character in text:
+        if character != "\b":
+            shown.append(character)
+        elif shown and shown[-1] != "\n":
+            shown.pop()
+    return "".join(shown)

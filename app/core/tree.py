@@ -1,0 +1,34 @@
+"""A read-only view of one commit's files, for everything that reads the repository without a sandbox."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+
+class TreeEntry(NamedTuple):
+    """A file of the commit: git mode (`100644`, `100755`, `120000`), blob id (SHA-1, hex) and size in bytes."""
+
+    mode: str
+    oid: str
+    size: int
+
+
+class Tree(Protocol):
+    """One commit's files as stored bytes: no filters, no work tree, nothing executed.
+
+    Paths are text with surrogate escapes for bytes that are not UTF-8. Gitlinks are not listed.
+    """
+
+    @property
+    def commit(self) -> str: ...
+
+    def entries(self) -> Mapping[str, TreeEntry]:
+        """Every file and symlink by path, in git's order."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """A file's bytes; KeyError where there is no such file."""
+        ...
+
+    def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
+        """Several files in one go; paths that do not exist are left out."""
+        ...

@@ -1,0 +1,1 @@
+"""GitHub: client, authentication, models, reader and effects. githubkit is imported only here."""

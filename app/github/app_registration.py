@@ -1,0 +1,141 @@
+"""What the App asks about itself: its account, where it is installed, and which webhooks were not received."""
+
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
+
+import httpx
+
+from app.github import api_models
+from app.github.calls import (
+    CREATE_TOKEN,
+    GET_APP,
+    GET_INSTALLATION,
+    LIST_DELIVERIES,
+    LIST_INSTALLATIONS,
+    LIST_REPOSITORIES,
+    REDELIVER,
+    REVOKE_TOKEN,
+    Call,
+    grant,
+)
+from app.github.connection import AppConnection, Grant
+from app.github.errors import ForgeError
+from app.github.http_client import HttpClient, NotFoundOnGitHub, parsed
+from app.github.models import Repository
+
+T = TypeVar("T")
+MAX_PAGES = 30
+
+
+class AppRegistration:
+    """Requests with the App's own signature and no token."""
+
+    def __init__(self, app: AppConnection) -> None:
+        self._app = app
+        self._line = HttpClient(app, app.pace(0))
+
+    async def identity(self) -> api_models.AppResponse:
+        return await self._read(api_models.AppResponse, GET_APP)
+
+    async def login(self) -> str:
+        return f"{(await self.identity()).slug}[bot]"
+
+    async def serves(self, owner: str, name: str) -> int | None:
+        found = await self.installation_of(owner, name)
+        return found.id if found is not None and found.suspended_at is None else None
+
+    async def token_for(self, installation: int, repository: int, permissions: Grant) -> str:
+        """A new token for this repository alone."""
+        body = {"repository_ids": [repository], "permissions": dict(permissions)}
+        line = HttpClient(self._app, self._app.pace(installation))
+        answer = await line.with_retries(lambda: line.ask(self._app.as_app(), CREATE_TOKEN, installation, body=body))
+        return parsed(api_models.TokenResponse, answer).token
+
+    async def revoke(self, installation: int, token: str) -> None:
+        """Revoke it. Where that fails it ends by itself within the hour."""
+        line = HttpClient(self._app, self._app.pace(installation))
+        try:
+            await line.ask(self._app.as_bearer(token), REVOKE_TOKEN)
+        except ForgeError:
+            return
+
+    async def installation_of(self, owner: str, name: str) -> api_models.InstallationResponse | None:
+        """The installation that this repository is in, as GitHub says; never taken from a payload alone."""
+        try:
+            return await self._read(api_models.InstallationResponse, GET_INSTALLATION, owner, name)
+        except NotFoundOnGitHub:
+            return None
+
+    async def installations(self) -> tuple[api_models.InstallationResponse, ...]:
+        """Where the App is installed, suspended ones included."""
+        return tuple(await self._pages(api_models.InstallationResponse, LIST_INSTALLATIONS))
+
+    async def repositories(self, installation: int) -> tuple[Repository, ...]:
+        """What an installation opens, by a token that may list repositories and nothing else."""
+        client = self._app.as_installation(installation, None, grant([LIST_REPOSITORIES.purpose]))
+        found: list[api_models.RepositoryResponse] = []
+        line = HttpClient(self._app, self._app.pace(installation))
+        for page in range(1, MAX_PAGES + 1):
+            params = {"per_page": 100, "page": page}
+            answer = line.in_place(await line.with_retries(partial(line.ask, client, LIST_REPOSITORIES, params=params)))
+            found += parsed(api_models.RepositoriesResponse, answer).repositories
+            if "next" not in answer.links:
+                break
+        return tuple(repository_facts(item) for item in found)
+
+    async def deliveries(self, since: datetime) -> tuple[api_models.DeliveryResponse, ...]:
+        """Every webhook sent since, the newest first. GitHub keeps them for three days."""
+        found: list[api_models.DeliveryResponse] = []
+        address, params = "", dict[str, Any](per_page=100)
+        for _ in range(MAX_PAGES):
+            answer = await self._asked(LIST_DELIVERIES, params=params, address=address)
+            page = parsed(list[api_models.DeliveryResponse], answer)
+            found += [item for item in page if item.delivered_at >= since]
+            address, params = answer.links.get("next", {}).get("url", ""), {}
+            if not address or not page or page[-1].delivered_at < since:
+                break
+        return tuple(found)
+
+    async def redeliver(self, delivery: int) -> None:
+        """Have GitHub send a webhook again, under the same delivery id."""
+        await self._line.ask(self._app.as_app(), REDELIVER, delivery, mutation=True)
+
+    async def _pages(self, kind: type[T], call: Call) -> list[T]:
+        found: list[T] = []
+        for page in range(1, MAX_PAGES + 1):
+            answer = await self._asked(call, params={"per_page": 100, "page": page})
+            found += parsed(list[kind], answer)  # type: ignore[valid-type]
+            if "next" not in answer.links:
+                break
+        return found
+
+    async def _read(self, kind: type[T], call: Call, *values: str) -> T:
+        return parsed(kind, await self._asked(call, *values))
+
+    async def _asked(
+        self, call: Call, *values: str, params: dict[str, Any] | None = None, address: str = ""
+    ) -> httpx.Response:
+        client = self._app.as_app()
+        answer = await self._line.with_retries(
+            lambda: self._line.ask(client, call, *values, params=params or None, address=address)
+        )
+        return self._line.in_place(answer)
+
+
+def repository_facts(found: api_models.RepositoryResponse) -> Repository:
+    return Repository(
+        id=found.id,
+        owner=found.owner.login,
+        name=found.name,
+        default_branch=found.default_branch,
+        private=found.private,
+        archived=found.archived,
+    )
+
+
+def missed(deliveries: tuple[api_models.DeliveryResponse, ...]) -> tuple[api_models.DeliveryResponse, ...]:
+    """Those of which no attempt was received, each once: a redelivery has the same guid as its first attempt."""
+    received = {item.guid for item in deliveries if 200 <= item.status_code < 300}
+    open_ones = {item.guid: item for item in deliveries if item.guid not in received}
+    return tuple(open_ones.values())

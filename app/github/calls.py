@@ -1,0 +1,202 @@
+"""Every call to GitHub that this program can make, and the permissions of a GitHub App that each one needs.
+
+No other module writes a path of GitHub's API. The tokens, the App's manifest and the tests' GitHub read this table, and
+tests compare the templates' `permissions:` blocks and the documentation with it.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+from urllib.parse import quote
+
+from app.github import graphql
+from app.github.connection import Access, Grant
+
+PUBLISHED: Final = "github/docs, server-to-server-permissions.json, version 2026-03-10"
+GRAPHQL_GUIDE: Final = "as its REST counterpart; GitHub publishes no permissions of GraphQL fields"
+UNDOCUMENTED: Final = "not in GitHub's documentation; Octokit and `gh` follow the address in redirects"
+REFS: Final = (
+    "ShipfoxHQ/shipfox#1754: in a private repository 422 `not all refs are readable` without contents; not published"
+)
+RESOLVING: Final = (
+    "github/gh-aw#35726, mergewatch#545, oven-sh/bun#40468: FORBIDDEN without write access to contents; not published"
+)
+COMMITS: Final = (
+    f"{PUBLISHED}; contents on a guess: whether a private repository shows a commit's checks without it is not known, "
+    "and whoever holds this token may read contents anyway"
+)
+SEARCH: Final = "github/issue-metrics#59: search finds what the token may read; published is metadata alone"
+_REPOSITORY: Final = "/repos/{owner}/{repo}"
+_NAME: Final = re.compile(r"\{(\w+)\}")
+_SEVERAL_SEGMENTS: Final = frozenset({"path", "ref"})
+"""Values in which a slash stays a slash; GitHub's description marks these parameters `x-multi-segment`."""
+
+
+class Purpose(StrEnum):
+    """What a token is made for. It may do what the calls of one purpose need together, and no more."""
+
+    AS_APP = "sign as the App, without a token"
+    ACCOUNTS = "look up accounts, Apps and repositories"
+    READ = "read issues, pull requests, files and branches"
+    READ_CHECKS = "read checks, statuses and logs"
+    COMMENT = "comments, labels and reactions"
+    PULL_REQUEST = "open and update pull requests, ask for reviews, answer threads"
+    RESOLVE = "resolve review threads"
+    CHECK_RUN = "write the check run"
+    FETCH = "fetch commits"
+    PUSH = "push branches"
+    READ_RUN = "see whether a workflow run goes on"
+    CANCEL_RUN = "cancel a workflow run"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request by GitHub's own path template. `method` is GIT for what git sends; `text` is a GraphQL document."""
+
+    method: str
+    path: str
+    purpose: Purpose
+    needs: Grant = field(default_factory=dict)
+    source: str = PUBLISHED
+    """Where `needs` is from."""
+    text: str = ""
+
+    @property
+    def title(self) -> str:
+        """How tables and messages name it."""
+        return self.text.split("(")[0].split("{")[0].strip() if self.text else f"{self.method} {self.path}"
+
+    @property
+    def is_mutation(self) -> bool:
+        """Whether a GraphQL document changes something."""
+        return self.text.lstrip().startswith("mutation")
+
+    @property
+    def is_below_repository(self) -> bool:
+        return self.path.startswith(_REPOSITORY)
+
+    def at(self, *values: str | int) -> str:
+        """The path with these values in the places of its names, in order, each quoted."""
+        path = self.path
+        for name, value in zip(_NAME.findall(path), values, strict=True):
+            path = path.replace(f"{{{name}}}", quote(str(value), safe="/" if name in _SEVERAL_SEGMENTS else ""), 1)
+        return path
+
+
+def grant(purposes: Iterable[Purpose]) -> Grant:
+    """The permissions that the calls of these purposes need together."""
+    wanted, found = frozenset(purposes), dict[str, Access]()
+    for call in CALLS:
+        if call.purpose in wanted:
+            found.update({name: access for name, access in call.needs.items() if found.get(name) != "write"})
+    return found
+
+
+def _repo(method: str, path: str, purpose: Purpose, source: str = PUBLISHED, **needs: Access) -> Call:
+    return Call(method, _REPOSITORY + path, purpose, needs, source)
+
+
+def _graphql(text: str, purpose: Purpose, source: str = GRAPHQL_GUIDE, **needs: Access) -> Call:
+    return Call("POST", "/graphql", purpose, needs, source, text)
+
+
+_ACCOUNT: Final[Grant] = {"metadata": "read"}
+
+GET_APP = Call("GET", "/app", Purpose.AS_APP)
+GET_INSTALLATION = _repo("GET", "/installation", Purpose.AS_APP)
+LIST_INSTALLATIONS = Call("GET", "/app/installations", Purpose.AS_APP)
+CREATE_TOKEN = Call("POST", "/app/installations/{installation_id}/access_tokens", Purpose.AS_APP)
+REVOKE_TOKEN = Call("DELETE", "/installation/token", Purpose.AS_APP)
+LIST_DELIVERIES = Call("GET", "/app/hook/deliveries", Purpose.AS_APP)
+REDELIVER = Call("POST", "/app/hook/deliveries/{delivery_id}/attempts", Purpose.AS_APP)
+CONVERT_MANIFEST = Call("POST", "/app-manifests/{code}/conversions", Purpose.AS_APP)
+
+LIST_REPOSITORIES = Call("GET", "/installation/repositories", Purpose.ACCOUNTS, _ACCOUNT)
+GET_REPOSITORY_BY_ID = Call("GET", "/repositories/{id}", Purpose.ACCOUNTS, _ACCOUNT, UNDOCUMENTED)
+GET_SELF = Call("GET", "/user", Purpose.ACCOUNTS, _ACCOUNT)
+GET_USER_BY_ID = Call("GET", "/user/{account_id}", Purpose.ACCOUNTS, _ACCOUNT)
+GET_USER = Call("GET", "/users/{username}", Purpose.ACCOUNTS, _ACCOUNT)
+GET_OTHER_APP = Call("GET", "/apps/{app_slug}", Purpose.ACCOUNTS, _ACCOUNT)
+VIEWER = _graphql(graphql.VIEWER, Purpose.ACCOUNTS, metadata="read")
+
+GET_REPOSITORY = _repo("GET", "", Purpose.READ, metadata="read")
+GET_PERMISSION = _repo("GET", "/collaborators/{username}/permission", Purpose.READ, metadata="read")
+GET_CONTENT = _repo("GET", "/contents/{path}", Purpose.READ, contents="read")
+GET_REF = _repo("GET", "/git/ref/{ref}", Purpose.READ, contents="read")
+LIST_MATCHING_REFS = _repo("GET", "/git/matching-refs/{ref}", Purpose.READ, contents="read")
+GET_COMMIT = _repo("GET", "/commits/{ref}", Purpose.READ, contents="read")
+COMPARE_COMMITS = _repo("GET", "/compare/{basehead}", Purpose.READ, contents="read")
+SEARCH_ISSUES = Call("GET", "/search/issues", Purpose.READ, {"issues": "read"}, SEARCH)
+LIST_ISSUES = _repo("GET", "/issues", Purpose.READ, issues="read")
+GET_ISSUE = _repo("GET", "/issues/{issue_number}", Purpose.READ, issues="read")
+LIST_ISSUE_EVENTS = _repo("GET", "/issues/{issue_number}/events", Purpose.READ, issues="read")
+LIST_ISSUE_LABELS = _repo("GET", "/issues/{issue_number}/labels", Purpose.READ, issues="read")
+LIST_ISSUE_COMMENTS = _repo("GET", "/issues/{issue_number}/comments", Purpose.READ, issues="read")
+LIST_ALL_COMMENTS = _repo("GET", "/issues/comments", Purpose.READ, issues="read")
+GET_COMMENT = _repo("GET", "/issues/comments/{comment_id}", Purpose.READ, issues="read")
+LIST_PULLS = _repo("GET", "/pulls", Purpose.READ, pull_requests="read")
+GET_PULL = _repo("GET", "/pulls/{pull_number}", Purpose.READ, pull_requests="read")
+LIST_PULL_FILES = _repo("GET", "/pulls/{pull_number}/files", Purpose.READ, pull_requests="read")
+LIST_PULL_COMMITS = _repo("GET", "/pulls/{pull_number}/commits", Purpose.READ, pull_requests="read")
+LIST_REVIEWS = _repo("GET", "/pulls/{pull_number}/reviews", Purpose.READ, pull_requests="read")
+GET_REVIEW = _repo("GET", "/pulls/{pull_number}/reviews/{review_id}", Purpose.READ, pull_requests="read")
+LIST_REVIEWERS = _repo("GET", "/pulls/{pull_number}/requested_reviewers", Purpose.READ, pull_requests="read")
+LIST_PULL_COMMENTS = _repo("GET", "/pulls/{pull_number}/comments", Purpose.READ, pull_requests="read")
+LIST_ALL_PULL_COMMENTS = _repo("GET", "/pulls/comments", Purpose.READ, pull_requests="read")
+GET_PULL_COMMENT = _repo("GET", "/pulls/comments/{comment_id}", Purpose.READ, pull_requests="read")
+BODY_HTML = _graphql(graphql.BODY_HTML, Purpose.READ, issues="read", pull_requests="read")
+COMMENT_EDIT = _graphql(graphql.COMMENT_EDIT, Purpose.READ, issues="read", pull_requests="read")
+LINKED_PULL_REQUESTS = _graphql(graphql.LINKED_PULL_REQUESTS, Purpose.READ, issues="read", pull_requests="read")
+REVIEW_THREADS = _graphql(graphql.REVIEW_THREADS, Purpose.READ, pull_requests="read")
+THREAD_STATE = _graphql(graphql.THREAD_STATE, Purpose.READ, pull_requests="read")
+
+LIST_CHECK_RUNS = _repo(
+    "GET", "/commits/{ref}/check-runs", Purpose.READ_CHECKS, COMMITS, checks="read", contents="read"
+)
+LIST_ANNOTATIONS = _repo(
+    "GET",
+    "/check-runs/{check_run_id}/annotations",
+    Purpose.READ_CHECKS,
+    COMMITS,
+    checks="read",
+    contents="read",
+)
+GET_COMBINED_STATUS = _repo(
+    "GET", "/commits/{ref}/status", Purpose.READ_CHECKS, COMMITS, statuses="read", contents="read"
+)
+GET_JOB_LOG = _repo("GET", "/actions/jobs/{job_id}/logs", Purpose.READ_CHECKS, actions="read")
+
+CREATE_COMMENT = _repo("POST", "/issues/{issue_number}/comments", Purpose.COMMENT, issues="write")
+UPDATE_COMMENT = _repo("PATCH", "/issues/comments/{comment_id}", Purpose.COMMENT, issues="write")
+ADD_LABELS = _repo("POST", "/issues/{issue_number}/labels", Purpose.COMMENT, issues="write")
+REMOVE_LABEL = _repo("DELETE", "/issues/{issue_number}/labels/{name}", Purpose.COMMENT, issues="write")
+REACT_TO_ISSUE = _repo("POST", "/issues/{issue_number}/reactions", Purpose.COMMENT, issues="write")
+REACT_TO_COMMENT = _repo("POST", "/issues/comments/{comment_id}/reactions", Purpose.COMMENT, issues="write")
+REACT_TO_PULL_COMMENT = _repo("POST", "/pulls/comments/{comment_id}/reactions", Purpose.COMMENT, pull_requests="write")
+
+CREATE_PULL = _repo("POST", "/pulls", Purpose.PULL_REQUEST, REFS, pull_requests="write", contents="read")
+UPDATE_PULL = _repo("PATCH", "/pulls/{pull_number}", Purpose.PULL_REQUEST, pull_requests="write")
+REQUEST_REVIEWERS = _repo(
+    "POST", "/pulls/{pull_number}/requested_reviewers", Purpose.PULL_REQUEST, pull_requests="write"
+)
+REPLY_TO_PULL_COMMENT = _repo(
+    "POST", "/pulls/{pull_number}/comments/{comment_id}/replies", Purpose.PULL_REQUEST, pull_requests="write"
+)
+RESOLVE_THREAD = _graphql(graphql.RESOLVE_THREAD, Purpose.RESOLVE, RESOLVING, pull_requests="write", contents="write")
+
+CREATE_CHECK_RUN = _repo("POST", "/check-runs", Purpose.CHECK_RUN, COMMITS, checks="write", contents="read")
+UPDATE_CHECK_RUN = _repo(
+    "PATCH", "/check-runs/{check_run_id}", Purpose.CHECK_RUN, COMMITS, checks="write", contents="read"
+)
+
+GIT_FETCH = Call("GIT", "fetch", Purpose.FETCH, {"contents": "read"})
+GIT_PUSH = Call("GIT", "push", Purpose.PUSH, {"contents": "write"})
+
+GET_RUN = _repo("GET", "/actions/runs/{run_id}", Purpose.READ_RUN, actions="read")
+CANCEL_RUN = _repo("POST", "/actions/runs/{run_id}/cancel", Purpose.CANCEL_RUN, actions="write")
+
+CALLS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Call))
+BY_APP: Final = frozenset(Purpose) - {Purpose.READ_RUN, Purpose.CANCEL_RUN}
+"""What an App does; only the Action looks at workflow runs, with its workflow's own token."""

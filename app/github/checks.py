@@ -1,0 +1,139 @@
+"""How the checks of a commit stand, with the end of the log where one failed; and our own check run."""
+
+import httpx
+
+from app.github import api_models
+from app.github.base import NewCheckRun
+from app.github.calls import (
+    CREATE_CHECK_RUN,
+    GET_COMBINED_STATUS,
+    GET_JOB_LOG,
+    LIST_ANNOTATIONS,
+    LIST_CHECK_RUNS,
+    UPDATE_CHECK_RUN,
+)
+from app.github.errors import TemporaryFailure
+from app.github.models import CheckResult
+from app.github.repository_api import RepositoryApi
+
+FAILED = frozenset({"failure", "timed_out", "action_required", "startup_failure", "error", "cancelled"})
+LOG_END = 20_000
+"""Bytes of a log that are kept: its end, where the failure is."""
+MAX_LOG = 64 * 1024 * 1024
+MAX_SUMMARY = 65_000
+"""Characters; GitHub refuses more than 65,535."""
+
+
+class ChecksApi:
+    """Checks and statuses of one repository's commits."""
+
+    def __init__(self, api: RepositoryApi) -> None:
+        self._api = api
+
+    async def of(self, commit: str) -> tuple[CheckResult, ...]:
+        """Every check run and commit status of a commit, the newest of each name."""
+        found: dict[tuple[str, str], api_models.CheckRunResponse] = {}
+        for item in await self._listed(commit, {"filter": "latest"}):
+            found.setdefault((item.app.slug or "" if item.app else "", item.name), item)
+        checks = [await self._facts(item, source) for (source, _), item in found.items()]
+        combined = await self._api.read(api_models.CombinedStatusResponse, GET_COMBINED_STATUS, commit)
+        checks += [
+            CheckResult(
+                name=status.context,
+                source="status",
+                conclusion=status.state,
+                summary=status.description or "",
+                url=status.target_url or "",
+            )
+            for status in combined.statuses
+        ]
+        return tuple(checks)
+
+    async def failed(self, commit: str) -> tuple[CheckResult, ...]:
+        """The check runs of a commit that ended badly, without their logs; none while any is still going."""
+        found = await self._listed(commit, {"filter": "latest"})
+        if any(item.conclusion is None for item in found):
+            return ()
+        bad = (item for item in found if item.conclusion in FAILED)
+        return tuple([await self._facts(item, "", log=False) for item in bad])
+
+    async def ensure(self, wanted: NewCheckRun) -> str:
+        """Write our check run, or bring it up to date; returns its address."""
+        body = {
+            "name": wanted.name,
+            "external_id": wanted.key,
+            "status": "completed" if wanted.conclusion else "in_progress",
+            "output": {"title": wanted.title[:255], "summary": wanted.summary[:MAX_SUMMARY]},
+        }
+        if wanted.conclusion:
+            body["conclusion"] = wanted.conclusion
+        there = await self._own(wanted)
+        if there is None:
+            body["head_sha"] = wanted.commit
+            try:
+                made = await self._api.change(api_models.CheckRunResponse, CREATE_CHECK_RUN, body=body)
+            except TemporaryFailure:
+                if (there := await self._own(wanted)) is None:
+                    raise
+                return there.html_url or ""
+            return made.html_url or ""
+        if not _says(there, wanted):
+            there = await self._api.change(api_models.CheckRunResponse, UPDATE_CHECK_RUN, there.id, body=body)
+        return there.html_url or ""
+
+    async def _own(self, wanted: NewCheckRun) -> api_models.CheckRunResponse | None:
+        params = {"check_name": wanted.name, "filter": "all"}
+        if app := self._api.app.app_id:
+            params["app_id"] = str(app)
+        found = await self._listed(wanted.commit, params)
+        return next((item for item in found if item.external_id == wanted.key), None)
+
+    async def _listed(self, commit: str, params: dict[str, str]) -> list[api_models.CheckRunResponse]:
+        query: dict[str, str | int] = {**params, "per_page": 100}
+        return (await self._api.read(api_models.CheckRunsResponse, LIST_CHECK_RUNS, commit, params=query)).check_runs
+
+    async def _facts(self, item: api_models.CheckRunResponse, source: str, *, log: bool = True) -> CheckResult:
+        failed = log and item.conclusion in FAILED
+        summary = "\n".join(part for part in (item.output.title, item.output.summary, item.output.text) if part)
+        return CheckResult(
+            id=item.id,
+            app=item.app.id if item.app else None,
+            name=item.name,
+            source=source,
+            conclusion=item.conclusion or item.status,
+            summary=summary,
+            url=item.html_url or "",
+            log=await self._log(item) if failed else "",
+        )
+
+    async def _log(self, item: api_models.CheckRunResponse) -> str:
+        """The end of a workflow job's log, whose number is the check's; elsewhere what the check pointed at."""
+        if item.app is not None and item.app.slug == "github-actions":
+            address = await self._api.location(GET_JOB_LOG, item.id)
+            if address is not None:
+                return await self._download(address)
+        notes = await self._api.pages(api_models.AnnotationResponse, LIST_ANNOTATIONS, item.id)
+        return "\n".join(f"{note.path}:{note.start_line}: {note.message or ''}" for note in notes)[-LOG_END:]
+
+    async def _download(self, address: str) -> str:
+        """The end of what is there, asked for without our token: logs lie at another host."""
+        kept, seen = b"", 0
+        try:
+            async with (
+                httpx.AsyncClient(transport=self._api.app.lent, timeout=30.0) as client,
+                client.stream("GET", address) as response,
+            ):
+                if not response.is_success:
+                    return ""
+                async for chunk in response.aiter_bytes():
+                    kept, seen = (kept + chunk)[-LOG_END:], seen + len(chunk)
+                    if seen > MAX_LOG:
+                        break
+        except (httpx.HTTPError, httpx.InvalidURL):
+            return ""
+        return kept.decode("utf-8", "replace")
+
+
+def _says(there: api_models.CheckRunResponse, wanted: NewCheckRun) -> bool:
+    written = (there.output.title, there.output.summary, there.conclusion)
+    return written == (wanted.title[:255], wanted.summary[:MAX_SUMMARY], wanted.conclusion)

@@ -1,0 +1,233 @@
+"""The ways in to one GitHub: the App with its short-lived tokens, or one token that was given to us."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Any, ClassVar, Literal, Self
+from urllib.parse import urlsplit
+
+import httpx
+import jwt
+from githubkit import AppAuthStrategy, GitHub, UnauthAuthStrategy
+from githubkit.auth.app import AppAuth
+from githubkit.cache import MemCacheStrategy
+from githubkit.config import Config, get_config
+from githubkit.utils import UNSET
+
+from app.github.rate_limit import MutationPacer, utc_now
+from app.github.request_signing import BY_APP, BY_INSTALLATION, RequestSigner
+
+Access = Literal["read", "write"]
+Grant = Mapping[str, Access]
+"""Permissions of one token, by GitHub's names: the least that a group of calls needs."""
+
+TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+MIN_SKEW = timedelta(seconds=30)
+_LIFETIME = timedelta(minutes=9)
+
+
+@dataclass(frozen=True, slots=True)
+class GitHubHost:
+    """Where a GitHub is: its API and the addresses that people and git use. A proxy for both, if any."""
+
+    api_url: str
+    server_url: str
+    proxy: str | None = None
+
+    @property
+    def is_enterprise_server(self) -> bool:
+        """Known by its API's path."""
+        return urlsplit(self.api_url).path.rstrip("/").endswith("/api/v3")
+
+    @property
+    def rest_version(self) -> str:
+        """Enterprise Server speaks the older version."""
+        return "2022-11-28" if self.is_enterprise_server else "2026-03-10"
+
+    @property
+    def graphql_url(self) -> str:
+        base = self.api_url.rstrip("/")
+        return f"{base.removesuffix('/v3')}/graphql" if base.endswith("/api/v3") else f"{base}/graphql"
+
+    @property
+    def noreply(self) -> str:
+        """The domain of addresses that GitHub gives to accounts."""
+        return f"users.noreply.{urlsplit(self.server_url).hostname}"
+
+    def git_url(self, owner: str, name: str) -> str:
+        return f"{self.server_url.rstrip('/')}/{owner}/{name}.git"
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryId:
+    """A repository as the signed delivery names it. The number decides; a token is made for it alone."""
+
+    id: int
+    owner: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppCredentials:
+    """The App's number and private key (PEM)."""
+
+    app_id: int
+    private_key: str = field(repr=False)
+
+
+class Connection(ABC):
+    """One GitHub and what we get in by: one pool of connections, one pace for each installation."""
+
+    at_once: ClassVar[int] = 1
+    """Mutations that need no second between them."""
+
+    def __init__(
+        self,
+        host: GitHubHost,
+        transport: httpx.AsyncBaseTransport | None,
+        now: Callable[[], datetime],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self.host = host
+        self.now = now
+        self.sleep = sleep
+        self.transport = transport or httpx.AsyncHTTPTransport(proxy=host.proxy)
+        self.lent = _SharedTransport(self.transport)
+        self._tokens = MemCacheStrategy()
+        self._paces: dict[int, MutationPacer] = {}
+        self._config = self._configured()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.transport.aclose()
+        self._tokens.cleanup()
+
+    @property
+    @abstractmethod
+    def app_id(self) -> int:
+        """The App by whose number our own doing is known; 0 where only the account tells."""
+
+    @abstractmethod
+    def as_installation(self, installation: int, repository: int | None, grant: Grant) -> GitHub[Any]:
+        """A client whose tokens open one repository, for what `grant` says; None to list all of them."""
+
+    @abstractmethod
+    def refuse_tokens(self, answered_at: str | None) -> bool:
+        """Forget every token after a 401; False where there is no other to be had."""
+
+    def pace(self, installation: int) -> MutationPacer:
+        return self._paces.setdefault(installation, MutationPacer(self.now, self.sleep, at_once=self.at_once))
+
+    def as_bearer(self, token: str) -> GitHub[Any]:
+        """A client with this token; without one it is nobody, who may read what is public."""
+        return GitHub(token or UnauthAuthStrategy(), config=self._config)
+
+    def _configured(self) -> Config:
+        return get_config(
+            base_url=self.host.api_url,
+            user_agent="agent-fix",
+            follow_redirects=False,  # a POST that is redirected would arrive as a GET
+            timeout=TIMEOUT,
+            async_transport=self.lent,
+            cache_strategy=self._tokens,
+            http_cache=False,
+            auto_retry=False,  # it would repeat POST too; see `app.github.repository_api`
+        )
+
+
+class AppConnection(Connection):
+    """The App's own: it makes a token for each group of calls, with the least permissions."""
+
+    def __init__(
+        self,
+        host: GitHubHost,
+        credentials: AppCredentials,
+        *,
+        transport: httpx.AsyncBaseTransport | None = None,
+        now: Callable[[], datetime] = utc_now,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        super().__init__(host, transport, now, sleep)
+        self.credentials = credentials
+
+    @property
+    def app_id(self) -> int:
+        return self.credentials.app_id
+
+    def as_app(self) -> GitHub[Any]:
+        return GitHub(RequestSigner(self._strategy(), BY_APP), config=self._config)
+
+    def as_installation(self, installation: int, repository: int | None, grant: Grant) -> GitHub[Any]:
+        auth = self._strategy().as_installation(
+            installation,
+            repository_ids=UNSET if repository is None else [repository],
+            permissions=dict(grant),  # type: ignore[arg-type]  # githubkit's TypedDict is closed, and newer than servers
+        )
+        return GitHub(RequestSigner(auth, BY_INSTALLATION), config=self._config)
+
+    def refuse_tokens(self, answered_at: str | None) -> bool:
+        """Sign anew, by the clock that we were given, or by the server's where that differs."""
+        self._tokens.cleanup()
+        skew = self._skew(answered_at)
+        issued = self.now() + (skew if abs(skew) > MIN_SKEW else timedelta()) - timedelta(seconds=60)
+        claims = {"iss": str(self.credentials.app_id), "iat": issued, "exp": issued + _LIFETIME}
+        signed = jwt.encode(claims, self.credentials.private_key, algorithm="RS256")
+        key = AppAuth.JWT_CACHE_KEY.format(issuer=self.credentials.app_id)
+        self._tokens.get_cache_storage().set(key, signed, _LIFETIME - timedelta(minutes=1))
+        return True
+
+    def _skew(self, answered_at: str | None) -> timedelta:
+        try:
+            return parsedate_to_datetime(answered_at or "") - self.now()
+        except (ValueError, TypeError):
+            return timedelta()
+
+    def _strategy(self) -> AppAuthStrategy:
+        return AppAuthStrategy(self.credentials.app_id, self.credentials.private_key)
+
+
+class TokenConnection(Connection):
+    """One token that was given to us, as a workflow's is: what it may is not ours to choose, nor when it ends."""
+
+    at_once: ClassVar[int] = 5
+    """A workflow says little in all: eyes, a status and labels, and people are waiting for it to begin."""
+
+    def __init__(
+        self,
+        host: GitHubHost,
+        token: str,
+        *,
+        transport: httpx.AsyncBaseTransport | None = None,
+        now: Callable[[], datetime] = utc_now,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        super().__init__(host, transport, now, sleep)
+        self.token = token
+
+    @property
+    def app_id(self) -> int:
+        return 0
+
+    def as_installation(self, installation: int, repository: int | None, grant: Grant) -> GitHub[Any]:
+        return self.as_bearer(self.token)
+
+    def refuse_tokens(self, answered_at: str | None) -> bool:
+        return False
+
+
+class _SharedTransport(httpx.AsyncBaseTransport):
+    """The App's transport for the many short-lived clients of githubkit, none of which closes it."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
+        self._transport = transport
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        return await self._transport.handle_async_request(request)

@@ -1,0 +1,157 @@
+"""Pull requests of ours: opened once, as drafts where the plan has them, and kept up to date."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+
+from app.github import api_models
+from app.github.base import NewPullRequest
+from app.github.calls import (
+    ADD_LABELS,
+    CREATE_PULL,
+    LIST_ISSUE_LABELS,
+    LIST_REVIEWERS,
+    LIST_REVIEWS,
+    REQUEST_REVIEWERS,
+    UPDATE_PULL,
+)
+from app.github.errors import NeedsHumanAction, TemporaryFailure
+from app.github.failures import AlreadyThere, NoDrafts, NotSeenYet
+from app.github.models import PullRequest
+from app.github.reader import RepositoryReader
+from app.github.repository_api import RepositoryApi
+
+BY_TITLE = "Draft: "
+"""In the title of what cannot be a draft: such repositories have pull requests that are open for review only."""
+_BY_TITLE_MARK = "<!-- agent-fix:draft-by-title -->"
+_BY_TITLE_NOTE = f"""{_BY_TITLE_MARK}
+> [!NOTE]
+> **Not a draft by GitHub's rules.** This repository's plan has no draft pull requests, so the title says it. Take
+> “{BY_TITLE.strip()}” out of it when you have reviewed the change."""
+
+
+class PullRequestEditor:
+    """Pull requests whose author is the bot; anybody else's are not changed."""
+
+    def __init__(self, api: RepositoryApi, reads: RepositoryReader, login: str) -> None:
+        self._api = api
+        self._reads = reads
+        self._login = login
+
+    async def ensure(self, wanted: NewPullRequest) -> str:
+        """Opened as a draft; of one that is open, title and body only. NeedsHuman where it was closed."""
+        there = await self._reads.pull_request_of(wanted.branch)
+        if there is None:
+            return await self._make(wanted)
+        if not there.open:
+            what = "merged" if there.merged else "closed"
+            raise NeedsHumanAction(f"The pull request #{there.number} was {what}; it is not opened again.")
+        if _BY_TITLE_MARK in there.body:
+            titled = draft_by_title(wanted)
+            wanted = titled if there.title.startswith(BY_TITLE) else replace(titled, title=wanted.title)
+        if (there.title, there.body) != (wanted.title, wanted.body):
+            body = {"title": wanted.title, "body": wanted.body}
+            await self._api.change(api_models.PullRequestResponse, UPDATE_PULL, there.number, body=body)
+        return there.url
+
+    async def label_and_request_review(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
+        """Add what is missing; labels and people that others put there stay. Returns the address."""
+        there = await self._open(await self._api.once_seen(lambda: self._listed(branch)))
+        labelled = await self._api.pages(api_models.LabelResponse, LIST_ISSUE_LABELS, there.number)
+        found = {label.name.casefold() for label in labelled}
+        if missing := [label for label in labels if label.casefold() not in found]:
+            await self._api.change(list, ADD_LABELS, there.number, body={"labels": missing})
+        if reviewers:
+            await self._ask(there.number, reviewers)
+        return there.url
+
+    async def amend(self, number: int, amend: Callable[[str], str]) -> str:
+        """Change the body of a pull request of ours; nothing is sent where it says so already."""
+        there = await self._open(await self._reads.pull_request(number))
+        body = amend(there.body)
+        if body != there.body:
+            await self._api.change(api_models.PullRequestResponse, UPDATE_PULL, number, body={"body": body})
+        return there.url
+
+    async def update_status(self, branch: str, commit: str, amend: Callable[[str], str], *, close: bool) -> str:
+        """Change the body of our open draft of that branch, if it is there; close it where it holds nothing else."""
+        there = await self._reads.pull_request_of(branch)
+        if there is None or not there.open or there.author_name != self._login:
+            return ""
+        wanted: dict[str, str] = {}
+        if (body := amend(there.body)) != there.body:
+            wanted["body"] = body
+        if close and there.head == commit:
+            wanted["state"] = "closed"
+        if wanted:
+            await self._api.change(api_models.PullRequestResponse, UPDATE_PULL, there.number, body=wanted)
+        return there.url
+
+    async def _make(self, wanted: NewPullRequest) -> str:
+        try:
+            return await self._open_or_find(wanted, draft=True)
+        except NoDrafts:
+            if not wanted.verified:
+                raise
+            return await self._open_or_find(draft_by_title(wanted), draft=False)
+
+    async def _open_or_find(self, wanted: NewPullRequest, *, draft: bool) -> str:
+        """Where the answer was lost, or says that it exists, it may be there after all."""
+        body = {
+            "title": wanted.title,
+            "body": wanted.body,
+            "head": wanted.branch,
+            "base": wanted.base,
+            "draft": draft,
+            "maintainer_can_modify": True,
+        }
+        try:
+            return (await self._api.change(api_models.PullRequestResponse, CREATE_PULL, body=body)).html_url
+        except AlreadyThere:
+            return (await self._api.once_seen(lambda: self._listed(wanted.branch, {True}))).url
+        except TemporaryFailure:
+            there = await self._reads.pull_request_of(wanted.branch)
+            if there is None or not there.open:
+                raise
+            return there.url
+
+    async def _listed(self, branch: str, is_open: Collection[bool] = (True, False)) -> PullRequest:
+        """The pull request of a branch where there is one for sure."""
+        there = await self._reads.pull_request_of(branch)
+        if there is None or there.open not in is_open:
+            raise NotSeenYet(f"GitHub does not list the pull request of {branch}.")
+        return there
+
+    async def _open(self, there: PullRequest | None) -> PullRequest:
+        if there is None:
+            raise NeedsHumanAction("The pull request is not there any more.")
+        if there.author_name != self._login:
+            raise NeedsHumanAction(f"The pull request #{there.number} is somebody else's; its text is not changed.")
+        if not there.open:
+            raise NeedsHumanAction(f"The pull request #{there.number} was {'merged' if there.merged else 'closed'}.")
+        return there
+
+    async def _ask(self, number: int, reviewers: Sequence[str]) -> None:
+        """Ask for reviews. Who was asked or has answered is not asked again; one who cannot be is told."""
+        asked = await self._api.read(api_models.RequestedReviewersResponse, LIST_REVIEWERS, number)
+        reviews = await self._api.pages(api_models.ReviewResponse, LIST_REVIEWS, number)
+        there = {account.login.casefold() for account in asked.users}
+        there |= {team.slug.casefold() for team in asked.teams}
+        there |= {review.user.login.casefold() for review in reviews if review.user is not None}
+        refused = []
+        for reviewer in reviewers:
+            _, _, team = reviewer.partition("/")
+            if (team or reviewer).casefold() in there:
+                continue
+            body = {"team_reviewers": [team]} if team else {"reviewers": [reviewer]}
+            try:
+                await self._api.change(dict, REQUEST_REVIEWERS, number, body=body)
+            except NeedsHumanAction:
+                refused.append(reviewer)
+        if refused:
+            raise NeedsHumanAction(f"Not everybody could be asked for a review: {', '.join(refused)}.")
+
+
+def draft_by_title(wanted: NewPullRequest) -> NewPullRequest:
+    """The same, to be opened where there are no drafts."""
+    title = wanted.title if wanted.title.startswith(BY_TITLE) else BY_TITLE + wanted.title
+    return replace(wanted, title=title, body=f"{_BY_TITLE_NOTE}\n\n{wanted.body}")

@@ -1,0 +1,61 @@
+"""The pace that a forge asks of its guests: one mutation a second, and silence for as long as it wants silence."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+from app.github.errors import RateLimited
+
+BETWEEN_MUTATIONS = timedelta(seconds=1)
+MAX_WAIT_LENGTH = timedelta(seconds=3)
+"""What is waited out here; anything longer is told to the caller, who has other work."""
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class MutationPacer:
+    """One installation's turns. Reads go side by side, mutations one after the other.
+
+    The first `at_once` mutations of a while need not wait; whoever says many keeps a second between them.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], datetime] = utc_now,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        *,
+        at_once: int = 1,
+    ) -> None:
+        self._now = now
+        self._sleep = sleep
+        self._ahead = (at_once - 1) * BETWEEN_MUTATIONS
+        self._mutating = asyncio.Lock()
+        self._next_mutation = datetime(1, 1, 2, tzinfo=UTC)
+        self._silent_until = datetime.min.replace(tzinfo=UTC)
+
+    @asynccontextmanager
+    async def wait_for_mutation(self, *, mutation: bool) -> AsyncIterator[None]:
+        """Enter when the request may be sent; WaitUntil where that is too far away."""
+        if not mutation:
+            await self._wait(self._silent_until)
+            yield
+            return
+        async with self._mutating:
+            await self._wait(max(self._silent_until, self._next_mutation - self._ahead))
+            try:
+                yield
+            finally:
+                self._next_mutation = max(self._next_mutation, self._now()) + BETWEEN_MUTATIONS
+
+    def pause_until(self, until: datetime) -> None:
+        self._silent_until = max(self._silent_until, until)
+
+    async def _wait(self, moment: datetime) -> None:
+        while (remaining := moment - self._now()) > timedelta():
+            if remaining > MAX_WAIT_LENGTH:
+                raise RateLimited(f"GitHub asks for no request before {moment:%H:%M:%S} UTC.", until=moment)
+            await self._sleep(remaining.total_seconds())
+            moment = max(moment, self._silent_until)

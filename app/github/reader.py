@@ -1,0 +1,215 @@
+"""What we ask of GitHub before and while a job works: who may, what was written when, how the checks ended."""
+
+from datetime import datetime
+
+from app.core.task import Person
+from app.github import api_models
+from app.github.app_registration import repository_facts
+from app.github.calls import (
+    GET_COMMIT,
+    GET_CONTENT,
+    GET_ISSUE,
+    GET_OTHER_APP,
+    GET_PERMISSION,
+    GET_PULL,
+    GET_REF,
+    GET_REPOSITORY,
+    GET_REPOSITORY_BY_ID,
+    GET_USER_BY_ID,
+    LIST_ISSUE_COMMENTS,
+    LIST_ISSUES,
+    LIST_MATCHING_REFS,
+    LIST_PULL_FILES,
+    LIST_PULLS,
+    LIST_REVIEWS,
+    SEARCH_ISSUES,
+)
+from app.github.comments import GHOST, review_facts
+from app.github.http_client import NotFoundOnGitHub
+from app.github.models import (
+    ActorPermission,
+    ChangedFile,
+    GitHubIssue,
+    IssueComment,
+    Permission,
+    PullRequest,
+    PullRequestReview,
+    Repository,
+)
+from app.github.repository_api import RepositoryApi
+
+_PERMISSIONS: dict[str, Permission] = {"admin": "admin", "write": "write", "read": "read"}
+
+
+class RepositoryReader:
+    """Facts of one repository."""
+
+    def __init__(self, api: RepositoryApi) -> None:
+        self._api = api
+
+    async def repository(self) -> Repository:
+        return repository_facts(await self._api.read(api_models.RepositoryResponse, GET_REPOSITORY))
+
+    async def repository_by_id(self) -> Repository:
+        """The repository by its number, whatever it is called by now."""
+        return repository_facts(
+            await self._api.read(api_models.RepositoryResponse, GET_REPOSITORY_BY_ID, self._api.repository.id)
+        )
+
+    async def installation(self) -> int | None:
+        """The installation that this repository is in, as GitHub says; None where there is none, or it is suspended."""
+        repository = self._api.repository
+        return await self._api.presence.serves(repository.owner, repository.name)
+
+    async def actor(self, user: int) -> ActorPermission:
+        """What an account may do here, asked by its number: a login can change hands between two requests."""
+        account = await self._api.read(api_models.AccountResponse, GET_USER_BY_ID, user)
+        found = await self._api.find(api_models.CollaboratorResponse, GET_PERMISSION, account.login)
+        same = found is not None and found.user is not None and found.user.id == user == account.id
+        permission = _PERMISSIONS.get(found.permission, "none") if found and same else "none"
+        address = f"{user}+{account.login}@{self._api.app.host.noreply}"
+        person = Person(name=account.name or account.login, email=address)
+        return ActorPermission(id=user, login=account.login, kind=account.type, permission=permission, person=person)
+
+    async def application(self, slug: str) -> int | None:
+        """The number of another App; None where it is somebody's private one, or gone."""
+        try:
+            return (await self._api.read(api_models.AppResponse, GET_OTHER_APP, slug)).id
+        except NotFoundOnGitHub:
+            return None
+
+    async def issue(self, number: int) -> GitHubIssue | None:
+        found = await self._api.find(api_models.IssueResponse, GET_ISSUE, number)
+        return _issue(found) if found else None
+
+    async def labelled(self, label: str) -> tuple[GitHubIssue, ...]:
+        """Open issues and pull requests with this label, the longest untouched first."""
+        params = {"labels": label, "state": "open", "sort": "updated", "direction": "asc"}
+        return tuple(
+            _issue(item) for item in await self._api.pages(api_models.IssueResponse, LIST_ISSUES, params=params)
+        )
+
+    async def searched(self, query: str) -> tuple[GitHubIssue, ...]:
+        """At most a hundred open issues of this repository that GitHub's search finds, in its order.
+
+        `sort:reactions-+1-desc` and kin are read here: the API takes them beside the query.
+        """
+        words = query.split()
+        sort = next((word for word in words if word.startswith("sort:")), "").removeprefix("sort:")
+        order = "asc" if sort.endswith("-asc") else "desc"
+        beside = {"sort": sort.removesuffix(f"-{order}"), "order": order} if sort else {}
+        repository = self._api.repository
+        asked = [word for word in words if not word.startswith(("sort:", "repo:", "org:", "user:"))]
+        text = " ".join([*asked, f"repo:{repository.owner}/{repository.name}", "is:issue", "is:open"])
+        found = await self._api.read(
+            api_models.SearchResponse, SEARCH_ISSUES, params={"q": text, "per_page": 100, **beside}
+        )
+        return tuple(_issue(item) for item in found.items)
+
+    async def branches(self, prefix: str) -> tuple[str, ...]:
+        """Branches whose names begin so."""
+        found = await self._api.pages(api_models.ReferenceResponse, LIST_MATCHING_REFS, f"heads/{prefix}")
+        return tuple(item.ref.removeprefix("refs/heads/") for item in found)
+
+    async def comments(self, number: int, before: datetime) -> tuple[IssueComment, ...]:
+        """Comments that stood, in these very words, before that moment."""
+        found = await self._api.pages(api_models.CommentResponse, LIST_ISSUE_COMMENTS, number)
+        return tuple(_comment(item) for item in found if max(item.created_at, item.updated_at) < before)
+
+    async def pull_request(self, number: int) -> PullRequest | None:
+        found = await self._api.find(api_models.PullRequestResponse, GET_PULL, number)
+        return pull_request_facts(found) if found else None
+
+    async def pull_request_of(self, branch: str) -> PullRequest | None:
+        """The open pull request of a branch of this repository, else the newest closed one."""
+        params = {"head": f"{self._api.repository.owner}:{branch}", "state": "all"}
+        found = await self._api.pages(api_models.PullRequestResponse, LIST_PULLS, params=params)
+        same = [item for item in found if item.head.ref == branch and self._is_ours(item)]
+        same.sort(key=lambda item: (item.state == "open", item.number))
+        return pull_request_facts(same[-1]) if same else None
+
+    async def reviews(self, number: int, before: datetime | None = None) -> tuple[PullRequestReview, ...]:
+        """Reviews submitted before that moment, or all."""
+        found = await self._api.pages(api_models.ReviewResponse, LIST_REVIEWS, number)
+        submitted = (facts for item in found if (facts := review_facts(item)) is not None)
+        return tuple(facts for facts in submitted if before is None or facts.submitted_at < before)
+
+    async def changed_files(self, number: int) -> tuple[ChangedFile, ...]:
+        found = await self._api.pages(api_models.FileResponse, LIST_PULL_FILES, number)
+        return tuple(
+            ChangedFile(
+                path=item.filename,
+                status=item.status,
+                additions=item.additions,
+                deletions=item.deletions,
+                diff=item.patch or "",
+            )
+            for item in found
+        )
+
+    async def file(self, path: str, ref: str = "") -> bytes | None:
+        """A file's bytes at the default branch, or at `ref`."""
+        return await self._api.content(GET_CONTENT, path, params={"ref": ref} if ref else None)
+
+    async def head(self, branch: str) -> str | None:
+        """The commit that a branch is at."""
+        found = await self._api.find(api_models.ReferenceResponse, GET_REF, f"heads/{branch}")
+        return found.object.sha if found else None
+
+    async def author_address(self, commit: str) -> str:
+        """The author's address of a commit, as the commit says."""
+        found = await self._api.read(api_models.CommitResponse, GET_COMMIT, commit)
+        return (found.commit.author.email if found.commit.author else None) or ""
+
+    def _is_ours(self, item: api_models.PullRequestResponse) -> bool:
+        return item.head.repo is not None and item.head.repo.id == self._api.repository.id
+
+
+def pull_request_facts(found: api_models.PullRequestResponse) -> PullRequest:
+    return PullRequest(
+        number=found.number,
+        url=found.html_url,
+        title=found.title,
+        body=found.body or "",
+        author=(found.user or GHOST).id,
+        author_name=(found.user or GHOST).login,
+        open=found.state == "open",
+        merged=found.merged_at is not None,
+        draft=found.draft,
+        head_branch=found.head.ref,
+        head=found.head.sha,
+        head_repository=found.head.repo.id if found.head.repo else None,
+        base_branch=found.base.ref,
+        base=found.base.sha,
+        mergeable=found.mergeable,
+        updated_at=found.updated_at,
+    )
+
+
+def _issue(found: api_models.IssueResponse) -> GitHubIssue:
+    return GitHubIssue(
+        number=found.number,
+        title=found.title,
+        body=found.body or "",
+        author=(found.user or GHOST).id,
+        open=found.state == "open",
+        locked=found.locked,
+        labels=tuple(label if isinstance(label, str) else label.name for label in found.labels),
+        assignees=tuple(account.id for account in found.assignees or ()),
+        pull_request=found.pull_request is not None,
+        updated_at=found.updated_at,
+    )
+
+
+def _comment(found: api_models.CommentResponse) -> IssueComment:
+    account = found.user or GHOST
+    return IssueComment(
+        id=found.id,
+        author=account.id,
+        author_name=account.login,
+        bot=account.type == "Bot",
+        body=found.body or "",
+        created_at=found.created_at,
+        url=found.html_url,
+        kind=account.type,
+    )

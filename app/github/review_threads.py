@@ -1,0 +1,102 @@
+"""Inline review threads: read with their place in the diff, answered once, resolved."""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from app.github import api_models
+from app.github.calls import LIST_PULL_COMMENTS, REPLY_TO_PULL_COMMENT, RESOLVE_THREAD, REVIEW_THREADS, THREAD_STATE
+from app.github.errors import TemporaryFailure
+from app.github.graphql import ThreadCommentNode, ThreadNode, ThreadsAnswer, ThreadStateAnswer
+from app.github.markers import has_text, marked
+from app.github.models import ReviewThread, ReviewThreadComment
+from app.github.repository_api import RepositoryApi
+
+MAX_PAGES = 20
+
+
+class ReviewThreadsApi:
+    """The review threads of one repository's pull requests."""
+
+    def __init__(self, api: RepositoryApi, login: str) -> None:
+        self._api = api
+        self._login = login
+
+    async def of(
+        self, number: int, before: datetime, *, asking: Collection[int] = (), review: int = 0
+    ) -> tuple[ReviewThread, ...]:
+        """Threads that began before that moment, each with the comments that stood then in these words.
+
+        A thread that holds one of the comments `asking` is told even if nothing else stood in it then. What `review`
+        consists of was said with it, at that very moment.
+        """
+        repository = self._api.repository
+        variables = {"owner": repository.owner, "name": repository.name, "number": number}
+        nodes: list[ThreadNode] = []
+        after: str | None = None
+        for _ in range(MAX_PAGES):
+            asked = {**variables, "after": after}
+            answer = await self._api.graphql(ThreadsAnswer, REVIEW_THREADS, asked)
+            if answer.repository.pull_request is None:
+                break
+            page = answer.repository.pull_request.review_threads
+            nodes += page.nodes
+            after = page.page_info.end_cursor
+            if not page.page_info.has_next_page:
+                break
+        asks = [bool({item.number for item in node.comments.nodes} & set(asking)) for node in nodes]
+        threads = zip((_facts(node, before, review) for node in nodes), asks, strict=True)
+        return tuple(facts for facts, asked_in in threads if facts.comments or asked_in)
+
+    async def ensure_reply(self, number: int, comment: int, key: str, body: str) -> str:
+        """Answer a thread once; `comment` is the number of any of its comments. Returns the answer's address."""
+        if there := await self._reply(number, key):
+            return there
+        text = {"body": marked(body, key)}
+        try:
+            made = await self._api.change(api_models.CommentResponse, REPLY_TO_PULL_COMMENT, number, comment, body=text)
+        except TemporaryFailure:
+            if there := await self._reply(number, key):
+                return there
+            raise
+        return made.html_url
+
+    async def ensure_resolved(self, thread: str) -> None:
+        """Mark a thread as resolved; one that is gone needs nothing."""
+        answer = await self._api.graphql(ThreadStateAnswer, THREAD_STATE, {"id": thread})
+        if answer.node is not None and not answer.node.is_resolved:
+            await self._api.graphql(dict, RESOLVE_THREAD, {"id": thread})
+
+    async def _reply(self, number: int, key: str) -> str:
+        found = await self._api.pages(api_models.CommentResponse, LIST_PULL_COMMENTS, number)
+        ours = (item for item in found if item.user is not None and item.user.login == self._login)
+        return next((item.html_url for item in ours if has_text(item.body or "", key)), "")
+
+
+def _facts(node: ThreadNode, before: datetime, review: int) -> ReviewThread:
+    comments = [item for item in node.comments.nodes if _stood(item, before, review)]
+    return ReviewThread(
+        id=node.id,
+        path=node.path,
+        line=node.line,
+        start_line=node.start_line,
+        root=node.comments.nodes[0].number if node.comments.nodes else 0,
+        resolved=node.is_resolved,
+        outdated=node.is_outdated,
+        diff=node.comments.nodes[0].diff_hunk if node.comments.nodes else "",
+        comments=tuple(
+            ReviewThreadComment(
+                id=item.number,
+                author_name=item.author.login if item.author else "ghost",
+                body=item.body,
+                created_at=item.created_at,
+                review=item.pull_request_review.number if item.pull_request_review else None,
+            )
+            for item in comments
+        ),
+    )
+
+
+def _stood(item: ThreadCommentNode, before: datetime, review: int) -> bool:
+    part_of = bool(review) and item.pull_request_review is not None and item.pull_request_review.number == review
+    said = item.created_at < before or part_of
+    return said and (item.last_edited_at is None or item.last_edited_at < before)

@@ -1,0 +1,227 @@
+"""Parcels: how a base commit reaches a worker on another machine, packed by the publisher, through the database.
+
+    worker ─want─► wanted ─fill (publisher)─► there ─unpack_into─► the worker's own store
+                      ▲                         │ damaged: asked for again, three times
+                      └─────────────────────────┘         too large: refused, with the reason
+
+A parcel's chunks are written one by one, so that nobody waits for two gigabytes to be committed; they count from the
+moment at which its row says so. What a killed publisher leaves behind counts for nothing, and is pruned.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import uuid4
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection, Engine
+
+from app.core.errors import AgentFixError, ExitCode
+from app.core.failpoints import failpoint
+from app.jobs.commit_transfer_tables import metadata, parcel_chunks, parcels
+from app.jobs.tables import writing
+from app.repo.git_store import GitError, GitStore
+
+CHUNK: Final = 1 << 20
+LARGEST: Final = 2 << 30
+MAX_LOG_SIZE: Final = 4 << 20
+MAX_FAILURES: Final = 3
+ABANDONED: Final = timedelta(minutes=15)
+"""Chunks that count for nothing are removed when none was added to them for so long."""
+
+
+class CommitTransferError(AgentFixError):
+    """A commit that cannot be brought to this machine, and why."""
+
+    def __init__(self, message: str, *, code: ExitCode = ExitCode.UNSUPPORTED_REPOSITORY, hint: str = "") -> None:
+        super().__init__(message, code=code, hint=hint)
+
+
+class _DamagedError(Exception):
+    """The chunks are not what was written; never seen outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedCommit:
+    """A commit that a worker waits for."""
+
+    repository: int
+    commit: str
+    since: datetime
+
+
+class CommitTransfer:
+    """Short transactions on SQLite or Postgres, from any number of processes. Repositories are the forge's ids."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime], *, largest: int = LARGEST) -> None:
+        self.engine = engine
+        self._clock = clock
+        self._largest = largest
+
+    def create_tables(self) -> None:
+        metadata.create_all(self.engine)
+
+    def request(self, repository: int, commit: str) -> None:
+        """Ask for a commit, or say that it is still needed; one that was refused is tried again."""
+        now, this = self._now(), _is(repository, commit)
+        with writing(self.engine) as db:
+            _insert(db, repository, commit, now)
+            db.execute(parcels.update().where(this).values(used_at=now))
+            again = parcels.update().where(this, parcels.c.state == "refused")
+            db.execute(again.values(state="wanted", reason="", failures=0, asked_at=now))
+
+    def requested(self, limit: int = 100) -> list[WantedCommit]:
+        """What nobody has filled yet, the oldest wish first."""
+        query = parcels.select().where(parcels.c.state == "wanted").order_by(parcels.c.asked_at).limit(limit)
+        with self.engine.connect() as db:
+            rows = db.execute(query).mappings().all()
+        return [
+            WantedCommit(row["repository"], row["commit_id"], datetime.fromtimestamp(row["asked_at"], UTC))
+            for row in rows
+        ]
+
+    def fill(self, repository: int, commit: str, chunks: Iterable[bytes], *, log: bytes = b"") -> None:
+        """Keep what `GitStore.pack` gave, whole or not at all. ParcelError, and refused, where it is too large.
+
+        `log` goes with it where the publisher has the commit's history (`GitStore.log`).
+        """
+        filling, whole = uuid4().hex, False
+        try:
+            count, digest = self._write(filling, commit, chunks)
+            failpoint("parcel.written")
+            told = log if len(log) <= MAX_LOG_SIZE else None
+            values = {"filling": filling, "chunks": count, "digest": digest, "log": told}
+            whole = self._close(repository, commit, values)
+        except CommitTransferError as error:
+            self.refuse(repository, commit, error.message, error.hint)
+            raise
+        finally:
+            if not whole:
+                self._forget(filling)
+
+    def refuse(self, repository: int, commit: str, reason: str, hint: str = "") -> None:
+        """Tell who waits for it that it cannot be had."""
+        text = f"{reason}\n{hint}" if hint else reason
+        with writing(self.engine) as db:
+            _insert(db, repository, commit, self._now())
+            waiting = parcels.update().where(_is(repository, commit), parcels.c.state == "wanted")
+            db.execute(waiting.values(state="refused", reason=text))
+
+    def unpack_into(self, store: GitStore, repository: int, commit: str) -> bool:
+        """Have the commit in the store if its parcel is there; False where it is still to come, and to be wanted.
+
+        ParcelError where it was refused.
+        """
+        store.ensure()
+        if store.keeps(commit):
+            return True
+        with writing(self.engine) as db:
+            query = parcels.update().where(_is(repository, commit)).values(used_at=self._now()).returning(parcels)
+            row = db.execute(query).mappings().first()
+        if row is None or row["state"] == "wanted":
+            return False
+        if row["state"] == "refused":
+            reason, _, hint = row["reason"].partition("\n")
+            raise CommitTransferError(reason, hint=hint)
+        try:
+            store.unpack(commit, self._read(row["filling"], row["chunks"], row["digest"]))
+            if row["log"]:
+                store.keep_log(commit, bytes(row["log"]))
+        except (_DamagedError, GitError) as error:
+            self._ask_again(row, str(error))
+            return False
+        return True
+
+    def prune(self, older_than: timedelta) -> int:
+        """Forget parcels that nobody asked for so long, and chunks that count for nothing; returns how many parcels."""
+        now = self._now()
+        with writing(self.engine) as db:
+            old = parcels.c.used_at < now - older_than.total_seconds()
+            gone = db.execute(parcels.delete().where(old)).rowcount
+            newest = sa.func.max(parcel_chunks.c.written_at)
+            counting = sa.select(parcels.c.filling)
+            loose = sa.select(parcel_chunks.c.filling).where(parcel_chunks.c.filling.not_in(counting))
+            dead = loose.group_by(parcel_chunks.c.filling).having(newest < now - ABANDONED.total_seconds())
+            db.execute(parcel_chunks.delete().where(parcel_chunks.c.filling.in_(dead)))
+        return gone
+
+    def _now(self) -> float:
+        return self._clock().timestamp()
+
+    def _write(self, filling: str, commit: str, chunks: Iterable[bytes]) -> tuple[int, str]:
+        """Returns how many chunks there are, and the digest of them all."""
+        digest, size, count = hashlib.sha256(), 0, 0
+        for chunk in _cut(chunks):
+            size += len(chunk)
+            if size > self._largest:
+                raise _too_large(commit, self._largest)
+            digest.update(chunk)
+            row = {"filling": filling, "number": count, "content": chunk, "written_at": self._now()}
+            with writing(self.engine) as db:
+                db.execute(parcel_chunks.insert().values(row))
+            count += 1
+            failpoint("parcel.chunk")
+        return count, digest.hexdigest()
+
+    def _close(self, repository: int, commit: str, values: dict[str, object]) -> bool:
+        """From now on these chunks count; False where another's do already."""
+        with writing(self.engine) as db:
+            _insert(db, repository, commit, self._now())
+            waiting = parcels.update().where(_is(repository, commit), parcels.c.state != "there")
+            return db.execute(waiting.values(state="there", reason="", used_at=self._now(), **values)).rowcount == 1
+
+    def _forget(self, filling: str) -> None:
+        with writing(self.engine) as db:
+            db.execute(parcel_chunks.delete().where(parcel_chunks.c.filling == filling))
+
+    def _read(self, filling: str, count: int, digest: str) -> Iterator[bytes]:
+        seen = hashlib.sha256()
+        for number in range(count):
+            this = (parcel_chunks.c.filling == filling) & (parcel_chunks.c.number == number)
+            with self.engine.connect() as db:
+                chunk = db.scalar(sa.select(parcel_chunks.c.content).where(this))
+            if chunk is None:
+                raise _DamagedError("a part of it is missing")
+            seen.update(chunk)
+            yield bytes(chunk)
+        if seen.hexdigest() != digest:
+            raise _DamagedError("it is not what was written")
+
+    def _ask_again(self, row: sa.RowMapping, error: str) -> None:
+        """Somebody else may have done so by now, or pruned it."""
+        failures = row["failures"] + 1
+        again: dict[str, object] = {"state": "wanted", "filling": "", "failures": failures, "asked_at": self._now()}
+        if failures >= MAX_FAILURES:
+            again |= {"state": "refused", "reason": f"Commit {row['commit_id'][:12]} cannot be unpacked: {error}."}
+        same = _is(row["repository"], row["commit_id"]) & (parcels.c.filling == row["filling"])
+        with writing(self.engine) as db:
+            if db.execute(parcels.update().where(same).values(again)).rowcount:
+                db.execute(parcel_chunks.delete().where(parcel_chunks.c.filling == row["filling"]))
+
+
+def _is(repository: int, commit: str) -> sa.ColumnElement[bool]:
+    return (parcels.c.repository == repository) & (parcels.c.commit_id == commit)
+
+
+def _insert(db: Connection, repository: int, commit: str, now: float) -> None:
+    """A wish, where there is no row yet."""
+    row = {"repository": repository, "commit_id": commit, "state": "wanted", "asked_at": now, "used_at": now}
+    insert = sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert
+    db.execute(insert(parcels).values(row).on_conflict_do_nothing())
+
+
+def _cut(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces of at most a megabyte."""
+    for chunk in chunks:
+        for start in range(0, len(chunk), CHUNK):
+            yield chunk[start : start + CHUNK]
+
+
+def _too_large(commit: str, largest: int) -> CommitTransferError:
+    return CommitTransferError(
+        f"The files of commit {commit[:12]} take more than {largest / (1 << 30):.3g} GB packed: too much to send.",
+        hint="Let a worker on the publisher's machine, with the same state directory, work on this repository.",
+    )

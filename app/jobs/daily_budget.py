@@ -1,0 +1,105 @@
+"""What jobs have cost within a day: of a repository, of a person, of the whole server; and the caps on that.
+
+A purse is looked at where its jobs are claimed, and again before each of their model calls (`app.llm.sql_ledger`), in
+the transaction that sets the money aside: jobs that work side by side cannot spend the same dollar.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from app.core.money import MicroUSD
+from app.jobs.context import JobContext
+from app.jobs.tables import commissions
+from app.llm.errors import DayBudgetError
+from app.llm.ledger import DOLLAR, usd
+from app.llm.sql_ledger import calls
+
+A_DAY = 24 * 3600.0
+WAITS_FOR_MONEY = "The day's budget of "
+"""How the reason of a job begins that goes on as soon as there is money again."""
+_OF_JOBS = calls.join(commissions, commissions.c.job == calls.c.job_id)
+
+
+@dataclass(frozen=True, slots=True)
+class DailyBudget:
+    """Money that jobs share for a day. Of one repository, of one person, of one person in one repository, or of all."""
+
+    label: str
+    cap: MicroUSD
+    repository: int | None = None
+    actor: int | None = None
+    clock: Callable[[], float] | None = None
+    """Seconds since 1970."""
+
+    def spent(self, db: Connection, job: str = "", call: str = "") -> tuple[MicroUSD, MicroUSD]:
+        """What its calls of the last 24 hours cost, and that with what is set aside for others than this call."""
+        since = (self.clock() if self.clock else 0.0) - A_DAY
+        pending = calls.c.state == "reserved"
+        this = sa.and_(calls.c.job_id == job, calls.c.call == call)
+        query = sa.select(
+            sa.func.sum(sa.case((pending, 0), else_=calls.c.cost)),
+            sa.func.sum(sa.case((sa.or_(~pending, this), calls.c.cost), else_=calls.c.worst)),
+        ).select_from(_OF_JOBS)
+        booked, held = db.execute(query.where(_lately(since), *self._its_own())).one()
+        return int(booked or 0), int(held or 0)
+
+    def lock(self, db: Connection) -> None:
+        """On Postgres, until the transaction ends; SQLite has one writer anyway."""
+        if db.dialect.name == "postgresql":
+            name = f"purse {self.repository} {self.actor}"
+            db.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext(:name))"), {"name": name})
+
+    def refuse(self, spent: MicroUSD, worst: MicroUSD) -> DayBudgetError:
+        return DayBudgetError(
+            f"{WAITS_FOR_MONEY}{self.label} ({usd(self.cap)}) leaves no room for a model call of up to {usd(worst)}: "
+            f"{usd(spent)} is spent.",
+            hint="The job goes on by itself as soon as 24 hours have passed over enough of it.",
+        )
+
+    @property
+    def is_spent(self) -> str:
+        return f"{WAITS_FOR_MONEY}{self.label} is spent; the job waits for tomorrow."
+
+    def _its_own(self) -> list[sa.ColumnElement[bool]]:
+        scope = ((commissions.c.repository, self.repository), (commissions.c.actor, self.actor))
+        return [column == wanted for column, wanted in scope if wanted is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class DayCaps:
+    """The server's own caps for a day, in micro-dollars; 0 for none. A repository's stand in its configuration."""
+
+    server: MicroUSD = 0
+    actor: MicroUSD = 0
+
+    def purses(self, job_context: JobContext, actor: int, clock: Callable[[], float]) -> tuple[DailyBudget, ...]:
+        """Those that a job lives off. Nobody's own where the bot began by itself."""
+        budget, repository, who = job_context.config.budget, job_context.place.repository, job_context.login
+        here, one_here = _micro(budget.usd_per_day), _micro(budget.usd_per_day_actor)
+        common = (
+            DailyBudget("this repository", here, repository=repository, clock=clock),
+            DailyBudget("this server", self.server, clock=clock),
+        )
+        personal = (
+            DailyBudget(f"{who} in this repository", one_here, repository=repository, actor=actor, clock=clock),
+            DailyBudget(who, self.actor, actor=actor, clock=clock),
+        )
+        return tuple(daily_budget for daily_budget in (*common, *(personal if who else ())) if daily_budget.cap)
+
+
+def spent(db: Connection, repository: int, since: float) -> MicroUSD:
+    """What a repository's model calls since then (seconds since 1970) cost, lost and pending ones included."""
+    query = sa.select(sa.func.coalesce(sa.func.sum(calls.c.cost), 0)).select_from(_OF_JOBS)
+    return int(db.execute(query.where(_lately(since), commissions.c.repository == repository)).scalar_one())
+
+
+def _lately(since: float) -> sa.ColumnElement[bool]:
+    """Calls of before their time was kept count from when their job was admitted."""
+    return sa.or_(calls.c.at > since, sa.and_(calls.c.at == 0.0, commissions.c.created_at > since))
+
+
+def _micro(dollars: float | None) -> MicroUSD:
+    return round((dollars or 0) * DOLLAR)

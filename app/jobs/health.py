@@ -1,0 +1,164 @@
+"""Whether a server makes progress: the figures that alarms look at, and the job that has waited in vain the longest."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from app.core.money import MicroUSD
+from app.jobs.daily_budget import WAITS_FOR_MONEY
+from app.jobs.inbox import deliveries
+from app.jobs.job_queries import BOTH, WORKED_ON
+from app.jobs.outbox_tables import intents
+from app.jobs.queries import in_utc
+from app.jobs.queue import QueueLimits
+from app.jobs.tables import commissions, jobs
+from app.llm.sql_ledger import calls
+
+TOO_LONG = timedelta(minutes=10)
+"""A job in which nobody works for so long, although it is somebody's turn, is an alarm (R11)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """What of a living job tells whether somebody ought to work on it. `held`: a worker's lease is alive."""
+
+    job: str
+    repository: int
+    state: str
+    reason: str
+    held: bool
+    ready: bool
+    since: datetime
+    """When it last changed hands or state, or became due."""
+
+
+@dataclass(frozen=True, slots=True)
+class StalledJob:
+    """A job that nobody works on although it is somebody's turn."""
+
+    job: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class HealthFigures:
+    """What a server is busy with. Ages in seconds, 0.0 where there is nothing of that age."""
+
+    jobs: dict[str, int]
+    oldest_queued: float
+    stalled: StalledJob | None
+    deliveries_undone: int
+    oldest_delivery: float
+    deliveries_dead: int
+    outbox: dict[str, int]
+    oldest_intent: float
+    cost: MicroUSD
+    model_calls: int
+
+
+class HealthMetrics:
+    """Reads only, each in one short transaction."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime], limits: QueueLimits) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._limits = limits
+
+    def stalled(self) -> StalledJob | None:
+        """The job that has waited in vain the longest; None where every job is where it ought to be."""
+        now = self._clock()
+        with self._engine.connect() as db:
+            standings = _standings(db, now)
+            return longest_stalled(standings, self._limits, _last_release(db, standings), now)
+
+    def figures(self) -> HealthFigures:
+        now = self._clock()
+        with self._engine.connect() as db:
+            standings = _standings(db, now)
+            undone, oldest, dead = _deliveries(db)
+            due = sa.select(sa.func.min(intents.c.due)).where(intents.c.state == "wanted")
+            cost = sa.select(sa.func.coalesce(sa.func.sum(calls.c.cost), 0), sa.func.count())
+            spent, count = db.execute(cost.where(calls.c.state != "reserved")).one()
+            queued = [standing.since for standing in standings if standing.state == "queued"]
+            return HealthFigures(
+                jobs=_counted(db, jobs.c.state),
+                oldest_queued=_age(min(queued, default=now), now),
+                stalled=longest_stalled(standings, self._limits, _last_release(db, standings), now),
+                deliveries_undone=undone,
+                oldest_delivery=_age(oldest or now, now),
+                deliveries_dead=dead,
+                outbox=_counted(db, intents.c.state),
+                oldest_intent=max(now.timestamp() - (db.scalar(due) or now.timestamp()), 0.0),
+                cost=int(spent),
+                model_calls=int(count),
+            )
+
+
+def longest_stalled(
+    standings: list[WaitingJob], limits: QueueLimits, last_release: datetime | None, now: datetime
+) -> StalledJob | None:
+    """A job that waits for its turn behind others, for a day's money or for people is not stalled."""
+    busy = Counter(standing.repository for standing in standings if standing.held)
+    full = busy.total() >= limits.jobs
+    found = []
+    for standing in standings:
+        begins = standing.since
+        if standing.state != "publishing":
+            waits_its_turn = full or busy[standing.repository] >= limits.per_repository
+            if standing.held or standing.reason.startswith(WAITS_FOR_MONEY) or (standing.ready and waits_its_turn):
+                continue
+            if standing.ready and last_release is not None:
+                begins = max(begins, last_release)  # until then it may have waited for its turn
+        if begins <= now:
+            found.append(StalledJob(standing.job, (now - begins).total_seconds()))
+    return max(found, key=lambda stalled: stalled.seconds, default=None)
+
+
+def _standings(db: Connection, now: datetime) -> list[WaitingJob]:
+    job = (jobs.c.id, jobs.c.state, jobs.c.reason, jobs.c.owner, jobs.c.updated_at)
+    place = (commissions.c.repository, commissions.c.ready, commissions.c.due, commissions.c.lease_until)
+    query = sa.select(*job, *place).select_from(BOTH).where(jobs.c.state.in_((*WORKED_ON, "publishing")))
+    return [_standing(row, now) for row in db.execute(query).mappings()]
+
+
+def _standing(row: sa.RowMapping, now: datetime) -> WaitingJob:
+    leased = row["lease_until"] if row["owner"] else 0.0
+    since = max(in_utc(row["updated_at"]).timestamp(), row["due"], min(leased, now.timestamp()))
+    return WaitingJob(
+        job=row["id"],
+        repository=row["repository"],
+        state=row["state"],
+        reason=row["reason"],
+        held=leased > now.timestamp(),
+        ready=row["ready"],
+        since=datetime.fromtimestamp(since, UTC),
+    )
+
+
+def _last_release(db: Connection, standings: list[WaitingJob]) -> datetime | None:
+    """When a worker last let go of a job; not looked for where no job waits for its turn."""
+    if not any(standing.ready and not standing.held for standing in standings):
+        return None
+    query = sa.select(sa.func.max(jobs.c.updated_at)).select_from(BOTH).where(jobs.c.owner.is_(None), jobs.c.epoch > 0)
+    found = db.execute(query).scalar()
+    return in_utc(found) if found is not None else None
+
+
+def _deliveries(db: Connection) -> tuple[int, datetime | None, int]:
+    undone = deliveries.c.state.in_(("waiting", "claimed"))
+    query = sa.select(sa.func.count(), sa.func.min(deliveries.c.received_at)).where(undone)
+    count, oldest = db.execute(query).one()
+    dead = db.scalar(sa.select(sa.func.count()).where(deliveries.c.state == "dead")) or 0
+    return count, in_utc(oldest) if oldest is not None else None, dead
+
+
+def _counted(db: Connection, column: sa.Column[str]) -> dict[str, int]:
+    return {row[0]: row[1] for row in db.execute(sa.select(column, sa.func.count()).group_by(column))}
+
+
+def _age(since: datetime, now: datetime) -> float:
+    return max((now - since).total_seconds(), 0.0)

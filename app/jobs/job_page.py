@@ -1,0 +1,121 @@
+"""One job with everything that is kept of it, as its page and the API show it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from app.core.evidence import Execution
+from app.core.job import FINAL, Job
+from app.core.money import Totals
+from app.core.result import JobResult
+from app.core.verification import TestCount
+from app.jobs.context import JobContext
+from app.jobs.job_queries import JobQueries
+from app.jobs.messages import JobMessages, StoredMessage
+from app.jobs.queries import EffectSummary, JobOverview, JobSummary
+from app.jobs.store import JobBlobs, JobStore, ProgressRow
+
+LINES_SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationRow:
+    """One command on base and head, with the numbers of tests where there are any."""
+
+    name: str
+    command: str
+    base: Execution | None
+    head: Execution | None
+    base_count: TestCount | None = None
+    head_count: TestCount | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """Everything about one job. `commission` is None for a job of the command line; `log` holds the last lines."""
+
+    listed: JobSummary
+    job: Job
+    job_context: JobContext | None
+    result: JobResult | None
+    plan: str
+    totals: Totals
+    messages: tuple[StoredMessage, ...]
+    effects: tuple[EffectSummary, ...]
+    log: tuple[ProgressRow, ...]
+    attempts: int
+    crashes: int
+
+    @property
+    def final(self) -> bool:
+        return self.listed.state in FINAL
+
+    @property
+    def may_be_stopped(self) -> bool:
+        return self.job_context is not None and not self.final and not self.listed.stop_requested
+
+    @property
+    def last_seq(self) -> int:
+        return self.log[-1].seq if self.log else 0
+
+    @property
+    def checks(self) -> tuple[VerificationRow, ...]:
+        """What was executed on base and head."""
+        found = self.result.verification if self.result else None
+        red, suite = (found.reproduction, found.suite) if found else (None, None)
+        rows = []
+        if red is not None:
+            rows.append(VerificationRow("reproduction", red.command, red.base, red.head))
+        if suite is not None:
+            base, head = suite.base, suite.head
+            counts = (base.count if base else None, head.count if head else None)
+            executed = (base.execution if base else None, head.execution if head else None)
+            rows.append(VerificationRow("suite", suite.command, *executed, *counts))
+        return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPages:
+    """Where the pages look things up."""
+
+    overview: JobOverview
+    store: JobStore
+    job_queries: JobQueries
+    messages: JobMessages
+    totals: Callable[[str], Totals]
+    """What the model calls of a job came to."""
+
+    def job_file(self, job_id: str, *, lines: int = LINES_SHOWN) -> JobPage | None:
+        listed, row = self.overview.one(job_id), self.store.get(job_id)
+        if listed is None or row is None:
+            return None
+        commissioned = self.job_queries.get(job_id)
+        return JobPage(
+            listed=listed,
+            job=row.job,
+            job_context=commissioned.job_context if commissioned else None,
+            result=_result(row.result),
+            plan=self.overview.plan(job_id),
+            totals=self.totals(job_id),
+            messages=self.messages.since(job_id, 0),
+            effects=self.overview.effects(job_id),
+            log=self.overview.log_end(job_id, lines) if lines else (),
+            attempts=row.epoch,
+            crashes=commissioned.crashes if commissioned else 0,
+        )
+
+    def change(self, job_id: str) -> bytes | None:
+        """What the job changed, as `git apply` takes it; None where nothing is kept."""
+        row = self.store.get(job_id)
+        result = _result(row.result) if row else None
+        return JobBlobs(self.store.engine, job_id).get(result.diff) if result and result.diff else None
+
+
+def _result(kept: dict[str, Any] | None) -> JobResult | None:
+    """What an older version kept in another shape is not shown."""
+    try:
+        return JobResult.model_validate(kept) if kept else None
+    except ValidationError:
+        return None

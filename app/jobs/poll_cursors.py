@@ -1,0 +1,31 @@
+"""When each repository was last looked at for what no webhook told."""
+
+from collections.abc import Collection
+from datetime import UTC, datetime
+
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Engine
+
+from app.jobs.tables import looks, writing
+
+OWN_DELIVERIES = 0
+"""In a repository's place: the App's own webhooks."""
+
+
+class PollCursors:
+    """The looks table, in short transactions."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def last_poll(self, repositories: Collection[int]) -> dict[int, datetime]:
+        """Until when each is known; one that was never looked at is left out."""
+        query = looks.select().where(looks.c.repository.in_(list(repositories)))
+        with self._engine.connect() as db:
+            return {row.repository: datetime.fromtimestamp(row.at, UTC) for row in db.execute(query)}
+
+    def mark_polled(self, repository: int, until: datetime) -> None:
+        with writing(self._engine) as db:
+            insert = sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert
+            row = insert(looks).values(repository=repository, at=until.timestamp())
+            db.execute(row.on_conflict_do_update(index_elements=["repository"], set_={"at": until.timestamp()}))

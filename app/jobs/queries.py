@@ -1,0 +1,219 @@
+"""What people and alarms are shown of a server: jobs a page at a time, one job in full, and the figures of all."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from app.core.job import JobState, ProgressKind
+from app.core.money import MicroUSD
+from app.jobs.outbox_tables import intents, receipts
+from app.jobs.store import ProgressRow
+from app.jobs.tables import commissions, jobs, progress
+from app.llm.sql_ledger import calls
+
+MAX_ON_A_PAGE = 200
+MAX_REPOSITORIES = 500
+_EVERYTHING = jobs.outerjoin(commissions, commissions.c.job == jobs.c.id)
+_COST = (
+    sa.select(sa.func.coalesce(sa.func.sum(calls.c.cost), 0))
+    .where(calls.c.job_id == jobs.c.id, calls.c.state != "reserved")
+    .scalar_subquery()
+)
+_TASK = jobs.c.job
+_LISTED: tuple[sa.ColumnElement[Any], ...] = (
+    jobs.c.id,
+    jobs.c.state,
+    jobs.c.reason,
+    jobs.c.created_at,
+    jobs.c.updated_at,
+    jobs.c.stop_requested,
+    jobs.c.owner,
+    _TASK[("task", "issue", "title")].as_string().label("title"),
+    _TASK[("task", "repository")].as_string().label("repository"),
+    _TASK[("task", "origin", "is_pull_request")].as_boolean().label("is_pull_request"),
+    _TASK[("budget", "usd")].as_integer().label("budget"),
+    _TASK["model"].as_string().label("model"),
+    commissions.c.number,
+    commissions.c.commission["login"].as_string().label("login"),
+    commissions.c.commission["aim"].as_string().label("aim"),
+    jobs.c.result[("verification", "verdict")].as_string().label("verdict"),
+    jobs.c.result["url"].as_string().label("url"),
+    _COST.label("cost"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """One job in a list. `number` is None for a job of the command line; `url` is that of its pull request."""
+
+    id: str
+    state: JobState
+    reason: str
+    created_at: datetime
+    updated_at: datetime
+    stop_requested: bool
+    owner: str | None
+    title: str
+    repository: str
+    is_pull_request: bool
+    budget: MicroUSD
+    model: str
+    number: int | None
+    login: str
+    aim: str
+    verdict: str
+    url: str
+    cost: MicroUSD
+
+
+@dataclass(frozen=True, slots=True)
+class JobListPage:
+    """Jobs, the newest first. `before` asks for the next page; empty on the last."""
+
+    jobs: tuple[JobSummary, ...]
+    before: str
+
+
+@dataclass(frozen=True, slots=True)
+class EffectSummary:
+    """An intent with what came of it."""
+
+    key: str
+    kind: str
+    state: str
+    reason: str
+    attempts: int
+    url: str
+    at: datetime | None
+
+
+class JobOverview:
+    """Reads only, each in one short transaction."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+        self.engine = engine
+        self.clock = clock
+
+    def page(
+        self,
+        *,
+        states: Collection[str] = (),
+        repository: int | None = None,
+        before: str = "",
+        limit: int = 50,
+    ) -> JobListPage:
+        """Jobs in these states (all where none are named), of one repository or of all, older than `before`."""
+        query = sa.select(*_LISTED).select_from(_EVERYTHING).order_by(jobs.c.id.desc())
+        if states:
+            query = query.where(jobs.c.state.in_(states))
+        if repository is not None:
+            query = query.where(commissions.c.repository == repository)
+        if before:
+            query = query.where(jobs.c.id < before)
+        limit = min(max(limit, 1), MAX_ON_A_PAGE)
+        with self.engine.connect() as db:
+            found = [_listed(row) for row in db.execute(query.limit(limit + 1)).mappings()]
+        return JobListPage(tuple(found[:limit]), found[limit - 1].id if len(found) > limit else "")
+
+    def one(self, job_id: str) -> JobSummary | None:
+        query = sa.select(*_LISTED).select_from(_EVERYTHING).where(jobs.c.id == job_id)
+        with self.engine.connect() as db:
+            row = db.execute(query).mappings().first()
+        return _listed(row) if row else None
+
+    def counts(self, repository: int | None = None) -> dict[str, int]:
+        """How many jobs are in each state."""
+        query = sa.select(jobs.c.state, sa.func.count()).select_from(_EVERYTHING).group_by(jobs.c.state)
+        if repository is not None:
+            query = query.where(commissions.c.repository == repository)
+        with self.engine.connect() as db:
+            return {row[0]: row[1] for row in db.execute(query)}
+
+    def repositories(self) -> dict[int, str]:
+        """The repositories that jobs were admitted for, by number, each with the name that it had last."""
+        newest = sa.select(sa.func.max(commissions.c.job)).group_by(commissions.c.repository).limit(MAX_REPOSITORIES)
+        name = jobs.c.job[("task", "repository")].as_string()
+        query = sa.select(commissions.c.repository, name).select_from(_EVERYTHING).where(jobs.c.id.in_(newest))
+        with self.engine.connect() as db:
+            found = {row[0]: row[1] or "" for row in db.execute(query)}
+        return dict(sorted(found.items(), key=lambda item: item[1].casefold()))
+
+    def log(self, job_id: str, after: int = 0, limit: int = 1_000) -> tuple[ProgressRow, ...]:
+        """The job's log in order, from after a given `seq`."""
+        query = progress.select().where(progress.c.job == job_id, progress.c.seq > after)
+        with self.engine.connect() as db:
+            return tuple(_said(row) for row in db.execute(query.order_by(progress.c.seq).limit(limit)).mappings())
+
+    def log_end(self, job_id: str, limit: int) -> tuple[ProgressRow, ...]:
+        """The last lines of the job's log, in order."""
+        query = progress.select().where(progress.c.job == job_id).order_by(progress.c.seq.desc()).limit(limit)
+        with self.engine.connect() as db:
+            return tuple(_said(row) for row in db.execute(query).mappings())[::-1]
+
+    def plan(self, job_id: str) -> str:
+        """The plan as the job told it last; empty before there is one."""
+        told = progress.select().where(progress.c.job == job_id, progress.c.kind == "plan")
+        with self.engine.connect() as db:
+            row = db.execute(told.order_by(progress.c.seq.desc()).limit(1)).mappings().first()
+        return row["text"] if row else ""
+
+    def effects(self, job_id: str) -> tuple[EffectSummary, ...]:
+        """The job's intents in the order in which they were wished for."""
+        with self.engine.connect() as db:
+            return tuple(_wishes(db, job_id))
+
+
+def _listed(row: sa.RowMapping) -> JobSummary:
+    return JobSummary(
+        id=row["id"],
+        state=cast("JobState", row["state"]),
+        reason=row["reason"],
+        created_at=in_utc(row["created_at"]),
+        updated_at=in_utc(row["updated_at"]),
+        stop_requested=row["stop_requested"],
+        owner=row["owner"],
+        title=row["title"] or "",
+        repository=row["repository"] or "",
+        is_pull_request=bool(row["is_pull_request"]),
+        budget=row["budget"] or 0,
+        model=row["model"] or "",
+        number=row["number"],
+        login=row["login"] or "",
+        aim=row["aim"] or "",
+        verdict=row["verdict"] or "",
+        url=row["url"] or "",
+        cost=int(row["cost"]),
+    )
+
+
+def _said(row: sa.RowMapping) -> ProgressRow:
+    return ProgressRow(row["seq"], in_utc(row["at"]), cast("ProgressKind", row["kind"]), row["text"])
+
+
+def _wishes(db: Connection, job_id: str) -> list[EffectSummary]:
+    newest = sa.select(receipts).where(receipts.c.job == job_id).order_by(receipts.c.revision)
+    happened = {row["key"]: row for row in db.execute(newest).mappings()}
+    found = []
+    for row in db.execute(intents.select().where(intents.c.job == job_id).order_by(intents.c.seq)).mappings():
+        receipt = happened.get(row["key"])
+        found.append(
+            EffectSummary(
+                key=row["key"],
+                kind=str(row["intent"].get("kind", "")),
+                state=row["state"],
+                reason=row["reason"],
+                attempts=row["attempts"],
+                url=str(receipt["receipt"].get("url", "")) if receipt else "",
+                at=datetime.fromtimestamp(receipt["at"], UTC) if receipt else None,
+            )
+        )
+    return found
+
+
+def in_utc(moment: datetime) -> datetime:
+    """SQLite keeps no zone; ours are all in UTC."""
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)

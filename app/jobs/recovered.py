@@ -1,0 +1,63 @@
+"""A job of which only the forge remembers: its row and commission are written down as people were told of it."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.engine import Engine
+
+from app.core.job import FINAL, Job, JobState
+from app.jobs.context import JobContext
+from app.jobs.job_queries import JobQueries
+from app.jobs.queue import active_key, paid_by
+from app.jobs.tables import commissions, jobs, writing
+
+
+class RecoveredJobQueries(JobQueries):
+    """A roster without rows of the past. `mended` says how often pull requests were followed up, as they tell."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+        super().__init__(engine, clock)
+        self.mended: dict[int, int] = {}
+
+    def follow_up_count(self, repository: int, number: int) -> int:
+        return super().follow_up_count(repository, number) + self.mended.get(number, 0)
+
+    def has_jobs_in(self, repository: int) -> bool:
+        return True
+
+
+class RecoveredJobs:
+    """Writes rows of the past."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def write(
+        self,
+        job: Job,
+        job_context: JobContext,
+        state: JobState,
+        result: dict[str, Any] | None,
+        *,
+        reason: str = "",
+        told: bool,
+    ) -> None:
+        """`told`: people know of this state, so nothing is said of it again."""
+        now, key, place = self._clock(), active_key(job_context), job_context.place
+        row = {"id": job.id, "key": key, "state": state, "job": job.model_dump(mode="json")}
+        came_to = {"result": result, "reason": reason}
+        there = {"repository": place.repository, "number": place.number, "living": None if state in FINAL else key}
+        known = {"told": state if told else "", "told_at": now.timestamp(), "created_at": now.timestamp()}
+        with writing(self._engine) as db:
+            db.execute(jobs.insert().values(**row, **came_to, created_at=now, updated_at=now))
+            values = {"commission": job_context.model_dump(mode="json"), "priority": 1, "ready": False}
+            values["actor"] = paid_by(job, job_context)
+            db.execute(commissions.insert().values(job=job.id, **there, **known, **values))
+
+    def forget(self, job_id: str) -> None:
+        """As if it had not been written down."""
+        with writing(self._engine) as db:
+            db.execute(jobs.delete().where(jobs.c.id == job_id))
+            db.execute(commissions.delete().where(commissions.c.job == job_id))

@@ -1,0 +1,1 @@
+"""Language models: calls, budgets, prices and recordings."""

@@ -1,0 +1,253 @@
+"""The one way to ask a model: what fits is checked and money reserved before a call, and usage booked after.
+
+ask ─► model ─► its fallbacks, one after the other, while all that fails is an outage ─► the first failure
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from app.core.failpoints import failpoint
+from app.core.job import Progress
+from app.core.model_names import WorkKind
+from app.core.money import Totals
+from app.llm.background import or_undone
+from app.llm.base import AnswerOrigin, Model, ModelAnswer, ModelInfo, ModelRequest, Usage
+from app.llm.circuit_breaker import MAX_REST_LENGTH, CircuitBreakers
+from app.llm.errors import ModelError
+from app.llm.fallback import is_outage
+from app.llm.ledger import NOTHING, Ledger, usd
+from app.llm.prices import affordable, cost_of, worst_case
+from app.llm.retry import RetryBackoff
+from app.llm.tokens import count_text
+
+MIN_ANSWER = 1_024
+"""Output tokens below which an answer is not worth asking for."""
+ASK_SECONDS = 3_600.0
+"""For one answer, with all repetitions and waits; a model that has a fallback gets half of what is left."""
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class BudgetedModel:
+    """Asks a model, or else its fallbacks, within a budget.
+
+    Journals nothing: `ask` is the work of one durable step of the caller, and may be executed again after a crash.
+    `unpriced` are models of which it was said that nobody knows their price; meters of one job share it.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        ledger: Ledger,
+        progress: Progress,
+        *,
+        kind: WorkKind = "code",
+        fallbacks: Sequence[Model] = (),
+        breakers: CircuitBreakers | None = None,
+        sleep: Sleep = asyncio.sleep,
+        pace: Callable[[], RetryBackoff] = RetryBackoff,
+        deadline: float = ASK_SECONDS,
+        unpriced: set[str] | None = None,
+    ) -> None:
+        self._kind = kind
+        self._models = (model, *fallbacks)
+        self._ledger = ledger
+        self._progress = progress
+        self._breakers = breakers or CircuitBreakers()
+        self._sleep = sleep
+        self._pace = pace
+        self._deadline = deadline
+        self._unpriced = set() if unpriced is None else unpriced
+
+    @property
+    def info(self) -> ModelInfo:
+        """Of the model that is asked first."""
+        return self._models[0].info
+
+    def warm(self) -> None:
+        for model in self._models:
+            model.warm()
+
+    async def check(self) -> None:
+        """Refuse what cannot work; a fallback that cannot is only warned of."""
+        await self._models[0].check()
+        for model in self._models[1:]:
+            try:
+                await model.check()
+            except ModelError as error:
+                self._progress.report("warning", f"The fallback will not be of help: {error.message}")
+
+    def count(self, request: ModelRequest) -> int:
+        """Prompt tokens of a request, as the first model counts them."""
+        return self._models[0].count(request)
+
+    def totals(self) -> Totals:
+        return self._ledger.totals()
+
+    async def ask(self, key: str, request: ModelRequest) -> ModelAnswer:
+        """One answer to `request`; `key` is the name of the durable step this is the work of.
+
+        Raises ModelError where no model gives one (`does_not_fit` before anything is sent), BudgetError where the next
+        call could pass the cap. An answer that was bought by a process that died before it could tell is not bought
+        again: it was kept with its booking.
+        """
+        if bought := await asyncio.to_thread(self._ledger.stored_answer, key):
+            answer = ModelAnswer.model_validate_json(bought)
+            self._warn(await asyncio.to_thread(self._ledger.nearing, answer.usage.cost))  # nobody may have been told
+            return answer
+        until = asyncio.get_running_loop().time() + self._deadline
+        origin, first = AnswerOrigin(kind=self._kind), None
+        models = self._able(request)
+        for model, following in zip(models, (*models[1:], None), strict=True):
+            try:
+                return await self._in_time(model, key, request, origin, until, last=following is None)
+            except ModelError as error:
+                if first is None and not is_outage(error):
+                    raise
+                first = first or error  # of a fallback that is of no help, only the log tells
+                origin = AnswerOrigin(kind=self._kind, instead_of=self.info.name, because=first.reason)
+                if following is not None:
+                    self._progress.report("warning", f"{error.message} Asking {following.info.name} instead.")
+                elif error is not first:
+                    self._progress.report("warning", error.message)
+        raise first or AssertionError("there is always a model")
+
+    def _able(self, request: ModelRequest) -> tuple[Model, ...]:
+        """The model and the fallbacks that may stand in for it: one that sees nothing would make up what it sees."""
+        first, *others = self._models
+        return (first, *(each for each in others if each.info.vision or not request.images))
+
+    async def _in_time(
+        self, model: Model, key: str, request: ModelRequest, origin: AnswerOrigin, until: float, *, last: bool
+    ) -> ModelAnswer:
+        left = until - asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(left if last else left / 2):
+                return await self._insist(model, key, request, origin, wait=last)
+        except TimeoutError as error:
+            self._breakers.of(model.info).failed("deadline", MAX_REST_LENGTH)
+            message = f"{model.info.name} gave no answer in the time there is for one."
+            raise ModelError(message, kind="retry", reason="deadline") from error
+
+    async def _insist(
+        self, model: Model, key: str, request: ModelRequest, origin: AnswerOrigin, *, wait: bool
+    ) -> ModelAnswer:
+        """Ask one model, again and again within reason. `wait` for an open breaker only where there is no other."""
+        pace, breaker = self._pace(), self._breakers.of(model.info)
+        while True:
+            pause = breaker.delay()
+            if pause and not (wait and pace.grant(pause)):
+                reason = breaker.why or "unavailable"
+                raise ModelError(f"{model.info.name} is left alone for a while.", kind="retry", reason=reason)
+            if pause:
+                self._progress.report("warning", f"{model.info.name} is left alone for {pause:.0f} s.")
+                await self._sleep(pause)
+                continue
+            try:
+                answer = await self._once(model, key, request, origin)
+            except ModelError as error:
+                if error.kind not in ("retry", "wait"):
+                    if is_outage(error) and not wait:
+                        breaker.failed(error.reason, MAX_REST_LENGTH)  # the next answers need not ask in vain first
+                    raise
+                breaker.failed(error.reason, error.retry_after)
+                delay = pace.delay(error)
+                if delay is None:
+                    raise
+                self._progress.report("warning", f"{error.message} Asking again in {delay:.0f} s.")
+                await self._sleep(delay)
+            else:
+                breaker.succeeded()
+                return answer
+
+    async def _once(self, model: Model, key: str, request: ModelRequest, origin: AnswerOrigin) -> ModelAnswer:
+        """One call, with money set aside before and booked after, however it ends."""
+        self._report_price(model.info)
+        reserve = partial(self._set_aside, model, key, request)
+        fitting, prompt = await or_undone(reserve, lambda _: self._ledger.book(key, NOTHING))
+        heard = _StreamedText(self._progress)
+        try:
+            answer = await model.complete(fitting, key=key, on_text=heard.add)
+            answer = answer.model_copy(update={"origin": origin})
+        except ModelError as error:
+            await asyncio.to_thread(self._ledger.book, key, error.usage or NOTHING)
+            raise
+        except asyncio.CancelledError:
+            # no await: the cancelled task may be cancelled again before the money is booked
+            tokens = count_text(model.info.name, heard.text)
+            self._ledger.book(key, _usage(model.info, prompt, tokens))
+            raise
+        spent, nearing = await asyncio.to_thread(self._keep, key, answer)
+        failpoint(f"{key}.booked")
+        self._progress.report("cost", _bill(key, answer.usage, spent))
+        self._warn(nearing)
+        return answer
+
+    def _warn(self, sentences: Sequence[str]) -> None:
+        for sentence in sentences:
+            self._progress.report("warning", sentence)
+
+    def _report_price(self, info: ModelInfo) -> None:
+        if not info.priced and info.name not in self._unpriced:
+            self._unpriced.add(info.name)
+            text = f"The price of {info.name} is unknown: the budget in dollars cannot be kept, only turns and minutes."
+            self._progress.report("warning", text)
+
+    def _set_aside(self, model: Model, key: str, request: ModelRequest) -> tuple[ModelRequest, int]:
+        """Reserve the worst case of what is sent; returns that, and its prompt tokens. Blocking."""
+        prompt = model.count(request)
+        fitting = self._fit(model.info, key, request, prompt)
+        worst = worst_case(model.info, prompt, fitting.max_tokens)
+        self._ledger.reserve(key, worst, if_lost=_usage(model.info, prompt))
+        return fitting, prompt
+
+    def _keep(self, key: str, answer: ModelAnswer) -> tuple[int, Sequence[str]]:
+        """Book an answer with its text; returns what is spent so far, and what is to be warned of. Blocking."""
+        self._ledger.book(key, answer.usage, answer.model_dump_json())
+        return self._ledger.spent(), self._ledger.nearing(answer.usage.cost)
+
+    def _fit(self, info: ModelInfo, key: str, request: ModelRequest, prompt: int) -> ModelRequest:
+        """The request with an answer no longer than window and budget admit; refused where that is too short."""
+        enough = min(MIN_ANSWER, request.max_tokens)
+        wanted = request.max_tokens + info.thinking
+        space = min(wanted, info.max_output, info.context_window - prompt)
+        if space < enough:
+            message = f"{prompt:,} tokens do not fit into the window of {info.name}, {info.context_window:,} tokens."
+            raise ModelError(message, kind="shrink", reason="does_not_fit")
+        space = min(space, affordable(info, prompt, self._ledger.remaining(key), space))
+        if space < enough:
+            raise self._ledger.refusal(key, worst_case(info, prompt, enough))
+        return request if space == request.max_tokens else request.model_copy(update={"max_tokens": space})
+
+
+@dataclass(slots=True)
+class _StreamedText:
+    """Passes the streamed text on and remembers it, for the estimate of a call that is cancelled."""
+
+    progress: Progress
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    def add(self, piece: str) -> None:
+        self.pieces.append(piece)
+        self.progress.report("text", piece)
+
+
+def _usage(info: ModelInfo, prompt: int, completion: int = 0) -> Usage:
+    """What a call has cost of which the provider never told."""
+    usage = Usage(prompt_tokens=prompt, completion_tokens=completion, estimated=True)
+    return usage.model_copy(update={"cost": cost_of(info, usage)})
+
+
+def _bill(key: str, usage: Usage, spent: int) -> str:
+    cached = f" ({usage.cached_tokens * 100 // usage.prompt_tokens} % cached)" if usage.cached_tokens else ""
+    about = "about " if usage.estimated else ""
+    tokens = f"{usage.prompt_tokens:,} tokens{cached} in, {usage.completion_tokens:,} out"
+    if not spent:
+        return f"{key}: {tokens}"
+    return f"{key}: {tokens}, {about}{usd(usage.cost)}; {usd(spent)} so far"

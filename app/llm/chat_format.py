@@ -1,0 +1,148 @@
+"""A request in the shape of OpenAI's chat protocol, which LiteLLM translates for everybody else."""
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from app.llm.base import ImageContent, Message, ModelRequest, ToolCall
+
+EMPTY = "(empty)"
+UNSUPPORTED = ("additionalProperties", "default", "title", "format", "minLength", "maxLength", "examples")
+"""Keywords that strict structured output refuses, or that are set anew."""
+
+SchemaMode = Literal["json_schema", "json_object", "prompt"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatDialect:
+    """What an endpoint turned out to understand. Starts at the best and steps down when a parameter is refused."""
+
+    schema: SchemaMode = "json_schema"
+    usage: bool = True
+    thinking: bool = False
+    """Blocks of thinking go back to whom they came from."""
+    limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+
+    def without(self, complaint: str, request: ModelRequest) -> "ChatDialect | None":
+        """The dialect to try after a 400 with this text; None where the complaint is about something else."""
+        text = complaint.lower()
+        if "max_completion_tokens" in text and self.limit == "max_tokens":
+            return replace(self, limit="max_completion_tokens")
+        if ("stream_options" in text or "include_usage" in text) and self.usage:
+            return replace(self, usage=False)
+        words = ("response_format", "response format", "json_schema", "json_object", "structured output", "schema")
+        if request.response_schema is not None and any(word in text for word in words):
+            steps: dict[SchemaMode, SchemaMode] = {"json_schema": "json_object", "json_object": "prompt"}
+            return replace(self, schema=steps[self.schema]) if self.schema in steps else None
+        return None
+
+
+def request_body(request: ModelRequest, dialect: ChatDialect) -> dict[str, Any]:
+    """Keyword arguments of the call: messages, tools, limits and the form of the answer."""
+    messages = [_message(message, thinking=dialect.thinking) for message in request.messages]
+    arguments: dict[str, Any] = {"messages": messages, dialect.limit: request.max_tokens, "stream": True}
+    if dialect.usage:
+        arguments["stream_options"] = {"include_usage": True}
+    if request.tools:
+        arguments["tools"] = [
+            {
+                "type": "function",
+                "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+            }
+            for tool in request.tools
+        ]
+    if request.response_schema is not None:
+        _ask_for_schema(arguments, request.schema_name or "answer", request.response_schema, dialect.schema)
+    return arguments
+
+
+def _ask_for_schema(arguments: dict[str, Any], name: str, schema: dict[str, Any], mode: SchemaMode) -> None:
+    if mode == "json_schema":
+        wanted = {"name": name, "schema": strict(schema), "strict": True}
+        arguments["response_format"] = {"type": "json_schema", "json_schema": wanted}
+        return
+    text = f"Answer with one JSON object and nothing else. It must match this JSON schema:\n{json.dumps(schema)}"
+    arguments["messages"].append({"role": "user", "content": text})
+    if mode == "json_object":
+        arguments["response_format"] = {"type": "json_object"}
+
+
+def strict(schema: Any) -> Any:
+    """The schema as strict structured output wants it: closed objects, every property required, few keywords."""
+    if isinstance(schema, list):
+        return [strict(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {
+        key: _strict_each(value) if key in ("properties", "$defs") else strict(value)
+        for key, value in schema.items()
+        if key not in UNSUPPORTED
+    }
+    if "properties" in kept:
+        kept |= {"required": list(kept["properties"]), "additionalProperties": False}
+    return kept
+
+
+def _strict_each(named: dict[str, Any]) -> dict[str, Any]:
+    """Here the keys are names of the schema's author, not keywords."""
+    return {name: strict(value) for name, value in named.items()}
+
+
+def _message(message: Message, *, thinking: bool) -> dict[str, Any]:
+    protocol: dict[str, Any] = {"role": message.role, "content": clean(message.content)}
+    if thinking and message.thinking:
+        protocol["thinking_blocks"] = [dict(block) for block in message.thinking]
+    if message.tool_calls:
+        protocol["content"] = protocol["content"] or None
+        protocol["tool_calls"] = [_call(call) for call in message.tool_calls]
+    elif not message.content and message.role != "tool":
+        protocol["content"] = EMPTY  # several providers refuse a message without text
+    if message.images:
+        protocol["content"] = [{"type": "text", "text": protocol["content"]}, *map(_image, message.images)]
+    if message.tool_call_id is not None:
+        protocol["tool_call_id"] = message.tool_call_id
+    return protocol
+
+
+def _image(picture: ImageContent) -> dict[str, Any]:
+    """The bytes themselves: no provider is sent anywhere to fetch them."""
+    return {"type": "image_url", "image_url": {"url": f"data:{picture.media_type};base64,{picture.data}"}}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _arguments(call.arguments)}}
+
+
+def _arguments(raw: str) -> str:
+    """As the model wrote them; what is no JSON object is wrapped, because providers refuse a history that has one."""
+    try:
+        if isinstance(json.loads(raw), dict):
+            return clean(raw)
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps({"malformed": clean(raw)}) if raw.strip() else "{}"
+
+
+def clean(text: str) -> str:
+    """Text that can be sent: bytes of odd file names (lone surrogates) become question marks."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def may_think(request: ModelRequest) -> bool:
+    """Not while calls are answered that were made without thinking, by a model that stood in: Claude refuses that."""
+    spoken = [message for message in request.messages if message.role == "assistant"]
+    return not spoken or not spoken[-1].tool_calls or bool(spoken[-1].thinking)
+
+
+def only_json(content: str) -> str:
+    """The JSON object of an answer that came with a fence or with words around it; else the content as it is."""
+    text = content.strip()
+    start, end = text.find("{"), text.rfind("}")
+    if start < 0 or end < start:
+        return content
+    inner = text[start : end + 1]
+    try:
+        json.loads(inner)
+    except (ValueError, RecursionError):
+        return content
+    return inner

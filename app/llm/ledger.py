@@ -1,0 +1,213 @@
+"""The money of one job: every model call is reserved at its worst case before it is made, and booked after."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Protocol
+
+from pydantic import BaseModel, ValidationError
+
+from app.core.errors import AgentFixError
+from app.core.model_names import WorkKind
+from app.core.money import MicroUSD, ModelUse, Totals
+from app.llm.base import AnswerOrigin, Usage
+from app.llm.errors import BudgetError
+
+DOLLAR: MicroUSD = 1_000_000
+NEAR_CAP_PERCENT = 80
+NEAR_CAP = f"{NEAR_CAP_PERCENT} % of the "
+"""How the warning of a cap that is nearly reached begins."""
+NOTHING = Usage()
+_USD = re.compile(r"\$?([0-9]{1,6}(?:\.[0-9]{1,6})?|\.[0-9]{1,6})")
+
+
+_ORDER: tuple[WorkKind, ...] = ("plan", "code", "answer", "cheap")
+
+
+class Ledger(Protocol):
+    """One job's account. `call` is the durable step's name; blocking, so ask from a thread.
+
+    The rule for crashes: where the same call is reserved again while its earlier reservation was never booked, that
+    one is lost and stays in the account with `if_lost`. Booking twice, or what was never reserved, changes nothing.
+    """
+
+    @property
+    def cap(self) -> MicroUSD: ...
+
+    def reserve(self, call: str, worst: MicroUSD, *, if_lost: Usage = NOTHING) -> None:
+        """Set `worst` aside, or raise BudgetError where it would pass the cap."""
+        ...
+
+    def book(self, call: str, usage: Usage, answer: str = "") -> None:
+        """Replace the open reservation of `call` by what was really used, and keep what was bought with it."""
+        ...
+
+    def mark_lost(self, prefix: str) -> None:
+        """Those whose names begin so were reserved by a process that died: what is open of them is lost."""
+        ...
+
+    def stored_answer(self, call: str) -> str | None:
+        """The answer that was kept with the booking of `call`: it is never bought again."""
+        ...
+
+    def spent(self) -> MicroUSD:
+        """Booked and lost money."""
+        ...
+
+    def remaining(self, call: str = "") -> MicroUSD:
+        """What the next call may cost at worst: the cap without spent money and open reservations.
+
+        An open reservation of the same `call` counts as lost already, as it will when that is reserved again.
+        """
+        ...
+
+    def totals(self) -> Totals: ...
+
+    def refusal(self, call: str, worst: MicroUSD) -> BudgetError:
+        """What to raise where `worst` is more than `remaining`: it names the cap that is in the way."""
+        ...
+
+    def nearing(self, cost: MicroUSD) -> tuple[str, ...]:
+        """A sentence for each cap of which the newest booking, of this cost, spent what makes it `NEAR_CAP`."""
+        ...
+
+
+@dataclass(slots=True)
+class _LedgerEntry:
+    call: str
+    worst: MicroUSD
+    usage: Usage
+    """As booked; until then what counts if the call is lost."""
+    state: str = "reserved"
+    answer: str = ""
+
+
+class MemoryLedger:
+    """A ledger that dies with its process: for tests and one-off calls."""
+
+    def __init__(self, cap: MicroUSD) -> None:
+        self._cap = cap
+        self._entries: list[_LedgerEntry] = []
+
+    @property
+    def cap(self) -> MicroUSD:
+        return self._cap
+
+    def reserve(self, call: str, worst: MicroUSD, *, if_lost: Usage = NOTHING) -> None:
+        earlier = self._open(call)
+        if earlier is not None:
+            earlier.state = "lost"
+        if worst > self.remaining():
+            raise self.refusal(call, worst)
+        self._entries.append(_LedgerEntry(call, worst, if_lost))
+
+    def book(self, call: str, usage: Usage, answer: str = "") -> None:
+        entry = self._open(call)
+        if entry is not None:
+            entry.usage, entry.state, entry.answer = usage, "booked", answer
+
+    def mark_lost(self, prefix: str) -> None:
+        for entry in self._entries:
+            if entry.state == "reserved" and entry.call.startswith(prefix):
+                entry.state = "lost"
+
+    def stored_answer(self, call: str) -> str | None:
+        return next((entry.answer for entry in self._entries if entry.call == call and entry.answer), None)
+
+    def spent(self) -> MicroUSD:
+        return sum(entry.usage.cost for entry in self._entries if entry.state != "reserved")
+
+    def remaining(self, call: str = "") -> MicroUSD:
+        pending = [entry for entry in self._entries if entry.state == "reserved"]
+        reserved = sum(entry.usage.cost if entry.call == call else entry.worst for entry in pending)
+        return max(0, self._cap - self.spent() - reserved)
+
+    def totals(self) -> Totals:
+        return total(((entry.state, entry.usage) for entry in self._entries), (entry.answer for entry in self._entries))
+
+    def refusal(self, call: str, worst: MicroUSD) -> BudgetError:
+        return over_cap(self._cap, self.spent(), worst)
+
+    def nearing(self, cost: MicroUSD) -> tuple[str, ...]:
+        return near_cap_warning("budget", self._cap, self.spent(), cost)
+
+    def _open(self, call: str) -> _LedgerEntry | None:
+        return next((entry for entry in self._entries if entry.call == call and entry.state == "reserved"), None)
+
+
+def total(entries: Iterable[tuple[str, Usage]], answers: Iterable[str] = ()) -> Totals:
+    """Sum up (state, usage) of all calls; failed calls that cost nothing are not counted as calls.
+
+    `answers` are those that were kept with their bookings, in order; empty ones are none.
+    """
+    kept = [(state, usage) for state, usage in entries if state != "booked" or usage != NOTHING]
+    usages = [usage for _, usage in kept]
+    return Totals(
+        calls=len(kept),
+        prompt_tokens=sum(usage.prompt_tokens for usage in usages),
+        cached_tokens=sum(usage.cached_tokens for usage in usages),
+        completion_tokens=sum(usage.completion_tokens for usage in usages),
+        cost=sum(usage.cost for usage in usages),
+        lost=sum(state == "lost" for state, _ in kept),
+        pending=sum(state == "reserved" for state, _ in kept),
+        estimated=sum(state == "booked" and usage.estimated for state, usage in kept),
+        models=_uses(filter(None, answers)),
+    )
+
+
+class _StoredAnswer(BaseModel):
+    """Of a kept answer, only who gave it."""
+
+    model: str
+    origin: AnswerOrigin = AnswerOrigin()
+
+
+def _uses(answers: Iterable[str]) -> tuple[ModelUse, ...]:
+    counted: Counter[ModelUse] = Counter()
+    for text in answers:
+        with suppress(ValidationError):  # written by another version
+            kept = _StoredAnswer.model_validate_json(text)
+            counted[ModelUse(model=kept.model, **kept.origin.model_dump())] += 1
+    uses = (use.model_copy(update={"answers": count}) for use, count in counted.items())
+    return tuple(sorted(uses, key=lambda use: (_ORDER.index(use.kind), use.instead_of, use.model)))
+
+
+def over_cap(cap: MicroUSD, spent: MicroUSD, worst: MicroUSD) -> BudgetError:
+    return BudgetError(
+        f"The next model call could cost {usd(worst)}, and {usd(spent)} of the {usd(cap)} budget is spent.",
+        hint="Raise the budget (for example --budget +3) and continue: the job goes on where it stood.",
+    )
+
+
+def near_cap_warning(what: str, cap: MicroUSD, spent: MicroUSD, cost: MicroUSD) -> tuple[str, ...]:
+    """The warning, where it was the last `cost` of what is `spent` that made it due."""
+    due = cap * NEAR_CAP_PERCENT // 100
+    if not cap or not spent - cost < due <= spent:
+        return ()
+    return (f"{NEAR_CAP}{what} is spent: {usd(spent)} of {usd(cap)}.",)
+
+
+def price(totals: Totals) -> str:
+    """What the calls cost, for people; a sum of nothing says that nobody knew a price."""
+    return usd(totals.cost) if totals.cost or not totals.calls else "price unknown"
+
+
+def usd(amount: MicroUSD) -> str:
+    """Money for people: cents, and more digits only where cents would show nothing (`$0.0042`)."""
+    digits = 2 if amount >= 10_000 or amount == 0 else 4
+    return f"${amount / DOLLAR:.{digits}f}"
+
+
+def parse_usd(text: str, *, current: MicroUSD = 0) -> MicroUSD:
+    """Dollars as people write them (`5`, `0.50`, `$5`) in micro-dollars; `+3` is three more than `current`."""
+    plain = text.strip()
+    base = current if plain.startswith("+") else 0
+    match = _USD.fullmatch(plain.removeprefix("+"))
+    if match is None:
+        raise AgentFixError(
+            f"{text[:40]!r} is not an amount of dollars.", hint="Write it like 5, 0.50 or +3 (at most 999999)."
+        )
+    return base + int(Decimal(match[1]) * DOLLAR)

@@ -1,0 +1,288 @@
+"""Every real model, through LiteLLM: the only file that imports it, late and in the background."""
+
+import asyncio
+import gc
+import logging
+import os
+import warnings
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NamedTuple
+
+from app.core.model_names import Reasoning
+from app.llm.background import background
+from app.llm.base import ModelAnswer, ModelInfo, ModelRequest, OnText, Usage
+from app.llm.chat_format import ChatDialect, may_think, only_json, request_body
+from app.llm.error_classification import classify, read
+from app.llm.errors import ModelError
+from app.llm.preflight import preflight
+from app.llm.price_list import price_list
+from app.llm.prices import DEFAULT_WINDOW, OLLAMA_WINDOW, Price, cost_of, dollars, model_info
+from app.llm.providers import PROVIDERS, route, unknown_provider
+from app.llm.stream import StreamAssembly, usage_of
+from app.llm.tokens import count_text, count_tokens
+
+NO_KEY = "no-key"
+"""Endpoints of one's own often need none, and the client wants one."""
+UNUSUAL_BODIES = (OSError, ValueError, LookupError, TypeError, AttributeError)
+"""What LiteLLM and the clients below it let through when an endpoint answers nonsense."""
+CACHE_POINTS = ({"location": "message", "role": "system"}, {"location": "message", "index": -1})
+THINKING: Mapping[Reasoning, int] = {"": 0, "low": 2_048, "medium": 4_096, "high": 8_192}
+"""Tokens for thinking, besides the answer's: more than LiteLLM grants providers that want a number."""
+AS_OPENAI = frozenset({"openai", "hosted_vllm", "lm_studio", "litellm_proxy", "azure", "azure_ai"})
+"""Who takes parameters as OpenAI calls them, also for models that LiteLLM does not know."""
+OLLAMA = frozenset({"ollama", "ollama_chat"})
+PARAMETER_REFUSED = frozenset({400, 422, 501})
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTimeouts:
+    """Seconds to wait for a connection, the first sign of an answer, the next piece of it, and all of it."""
+
+    connect: float = 15.0
+    first: float = 600.0
+    between: float = 180.0
+    total: float = 1_800.0
+
+
+class LiteLLMModel:
+    """One model by its LiteLLM name; keys and endpoints come from `environment`, by the names LiteLLM knows."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        environment: Mapping[str, str],
+        price: Price | None = None,
+        timeouts: ModelTimeouts | None = None,
+        reasoning: Reasoning = "",
+    ) -> None:
+        self._environment = environment
+        self._route = route(name, environment)
+        self._price = price
+        self._timeouts = timeouts or ModelTimeouts()
+        listed = price_list().find(self._route.name) or price_list().find(self._route.listed_name)
+        claude = "claude" in self._route.model
+        self._dialect = ChatDialect(
+            thinking=claude, schema="json_schema" if listed is None or listed.structured else "prompt"
+        )
+        self._reasoning = reasoning
+        self._takes_reasoning = None if listed is None else listed.reasoning
+        window = OLLAMA_WINDOW if self._route.provider in OLLAMA else DEFAULT_WINDOW
+        info = model_info(self._route.name, listed.info if listed else None, price, window=window)
+        self._info = replace(info, thinking=THINKING[reasoning], endpoint=self._route.base)
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    def warm(self) -> None:
+        _importing()
+
+    async def check(self) -> None:
+        if self._reasoning and self._takes_reasoning is False:
+            message = f"{self._info.name} does not reason, so it takes no `reasoning: {self._reasoning}`."
+            hint = "Leave `reasoning` out, or choose a model that reasons."
+            raise ModelError(message, kind="give_up", reason="no_reasoning", hint=hint)
+        await preflight(self._route, self._environment, any_name=self._price is not None)
+        if self._route.provider not in PROVIDERS:
+            library = await asyncio.wrap_future(_importing())
+            try:
+                library.litellm.get_llm_provider(self._route.name)
+            except library.openai.BadRequestError:
+                raise unknown_provider(self._route, map(str, library.litellm.provider_list)) from None
+            missing = library.litellm.validate_environment(self._route.name)["missing_keys"]
+            if missing:
+                message = f"{self._info.name} needs {' and '.join(missing)} in the environment."
+                raise ModelError(message, kind="give_up", reason="no_key")
+
+    def count(self, request: ModelRequest) -> int:
+        return count_tokens(self._info.name, request, small=self._info.context_window // 2)
+
+    async def complete(self, request: ModelRequest, *, key: str = "", on_text: OnText | None = None) -> ModelAnswer:
+        library = await asyncio.wrap_future(_importing())
+        while True:
+            try:
+                return await self._ask(library, request, StreamAssembly(on_text))
+            except _ParameterRefusedError as refused:
+                self._dialect = refused.dialect
+
+    async def _ask(self, library: "LiteLLMModules", request: ModelRequest, assembly: StreamAssembly) -> ModelAnswer:
+        """One request on the wire; whatever can go wrong on the way ends here as a ModelError."""
+        try:
+            async with asyncio.timeout(self._timeouts.total):
+                async with asyncio.timeout(self._timeouts.first):
+                    stream = await library.litellm.acompletion(**self._arguments(library, request))
+                reported = await self._collect(stream, assembly)
+        except TimeoutError as error:
+            raise self._cut(request, assembly, "timeout") from error
+        except (library.openai.OpenAIError, library.httpx.HTTPError, *UNUSUAL_BODIES) as error:
+            raise self._failed(request, assembly, error) from error
+        if stream.received_finish_reason is None and assembly.empty:
+            message = f"{self._info.name} answered with something that is no stream of events."
+            hint = f"Check {self._route.where}."
+            raise ModelError(message, kind="retry", reason="bad_response", hint=hint)
+        if stream.received_finish_reason is None or (assembly.torn() and reported is None):
+            raise self._cut(request, assembly, "stream_cut")
+        return self._answer(library, request, assembly, reported)
+
+    def _arguments(self, library: "LiteLLMModules", request: ModelRequest) -> dict[str, Any]:
+        arguments = request_body(request, self._dialect)
+        if self._route.base:
+            arguments["api_base"] = self._route.base
+        if self._route.key or (self._route.base and not self._route.known.tokens):
+            arguments["api_key"] = self._route.key or NO_KEY
+        if "claude" in self._route.model:
+            arguments["cache_control_injection_points"] = list(CACHE_POINTS)
+        if self._route.provider in OLLAMA:
+            arguments["num_ctx"] = self._info.context_window
+        arguments |= self._thinking(request)
+        limits = library.httpx.Timeout(self._timeouts.first, connect=self._timeouts.connect)
+        return arguments | {
+            "model": self._route.wire_name,
+            "timeout": limits,
+            "max_retries": 0,
+            "num_retries": 0,
+            "drop_params": True,
+        }
+
+    def _thinking(self, request: ModelRequest) -> dict[str, Any]:
+        """The word on how hard to think, where there is room for it; to a model that no list knows, as it is."""
+        if not self._reasoning or request.max_tokens <= self._info.thinking:
+            return {}
+        if self._dialect.thinking and not may_think(request):
+            return {}
+        unknown = self._takes_reasoning is None and self._route.provider in AS_OPENAI
+        return {"reasoning_effort": self._reasoning} | (
+            {"allowed_openai_params": ["reasoning_effort"]} if unknown else {}
+        )
+
+    async def _collect(self, stream: Any, assembly: StreamAssembly) -> Any:
+        """Read to the end; returns the usage if the provider reported one: LiteLLM makes up what is missing."""
+        timeouts = self._timeouts.first
+        try:
+            while assembly.usage is None:  # usage is the last thing LiteLLM hands on
+                async with asyncio.timeout(timeouts):
+                    chunk = await anext(stream, None)
+                if chunk is None:
+                    break
+                assembly.add(chunk)
+                timeouts = self._timeouts.between
+        finally:
+            await stream.aclose()
+        reported = [chunk.usage for chunk in stream.chunks if getattr(chunk, "usage", None) is not None]
+        return (assembly.usage or reported[-1]) if reported else None
+
+    def _answer(
+        self, library: "LiteLLMModules", request: ModelRequest, assembly: StreamAssembly, reported: Any
+    ) -> ModelAnswer:
+        known = reported is not None
+        usage = self._priced(library.litellm, reported) if known else self._estimate(request, assembly)
+        content = assembly.content
+        return ModelAnswer(
+            content=only_json(content) if request.response_schema is not None else content,
+            tool_calls=assembly.tool_calls,
+            thinking=assembly.thinking,
+            finish_reason=assembly.finish_reason,
+            usage=usage,
+            model=self._info.name,
+        )
+
+    def _priced(self, litellm: Any, reported: Any) -> Usage:
+        """The price as the user stated it, or as the provider reported it, or by LiteLLM's list."""
+        usage = usage_of(reported)
+        if self._price is not None or not self._info.priced:
+            return usage.model_copy(update={"cost": cost_of(self._info, usage)})
+        billed = getattr(reported, "cost", None)
+        if isinstance(billed, int | float) and billed > 0:
+            return usage.model_copy(update={"cost": dollars(billed)})
+        try:
+            cost = dollars(sum(litellm.cost_per_token(model=self._route.name, usage_object=reported)))
+        except (litellm.exceptions.ModelNotMappedError, *UNUSUAL_BODIES):
+            cost = cost_of(self._info, usage)
+        return usage.model_copy(update={"cost": cost})
+
+    def _estimate(self, request: ModelRequest, assembly: StreamAssembly) -> Usage:
+        usage = Usage(
+            prompt_tokens=count_tokens(self._info.name, request),
+            completion_tokens=count_text(self._info.name, assembly.everything),
+            estimated=True,
+        )
+        return usage.model_copy(update={"cost": cost_of(self._info, usage)})
+
+    def _cut(self, request: ModelRequest, assembly: StreamAssembly, reason: str) -> ModelError:
+        what = "took too long to answer" if reason == "timeout" else "broke off in the middle of an answer"
+        usage = self._estimate(request, assembly)
+        return ModelError(f"{self._info.name} {what}.", kind="retry", reason=reason, usage=usage)
+
+    def _failed(self, request: ModelRequest, assembly: StreamAssembly, error: BaseException) -> ModelError:
+        """The fault in our words; raises _ParameterRefusedError where another dialect may do."""
+        fault = read(error)
+        if fault.status in PARAMETER_REFUSED and assembly.empty:
+            other = self._dialect.without(fault.text, request)
+            if other is not None:
+                raise _ParameterRefusedError(other) from error
+        secrets = [self._environment.get(name, "") for name in self._route.known.keys + self._route.known.tokens]
+        found = classify(fault, name=self._info.name, where=self._route.where, secrets=secrets)
+        begun = not assembly.empty or "MidStreamFallbackError" in fault.names
+        if found.kind == "retry" and begun:
+            return self._cut(request, assembly, "stream_cut")
+        if found.reason in ("timeout", "connection_lost"):
+            found.usage = self._estimate(request, assembly)
+        return found
+
+
+class _ParameterRefusedError(Exception):
+    """The endpoint does not know a parameter that can be done without."""
+
+    def __init__(self, dialect: ChatDialect) -> None:
+        super().__init__(dialect)
+        self.dialect = dialect
+
+
+class LiteLLMModules(NamedTuple):
+    """LiteLLM, and what it lets through of the clients below it."""
+
+    litellm: Any
+    openai: Any
+    httpx: Any
+
+
+def load() -> "Future[LiteLLMModules]":
+    """Begin the import now, before there is a model to ask."""
+    return _importing()
+
+
+@cache
+def _importing() -> "Future[LiteLLMModules]":
+    """The import of the library, begun by the first who asks."""
+    return background(_load, "import-litellm")
+
+
+def _load() -> LiteLLMModules:
+    """Quietly: no price list from the network, no stray .env, no log lines."""
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    os.environ["LITELLM_MODE"] = "PRODUCTION"
+    gc.disable()  # of what an import makes nothing is garbage, and looking for it takes a quarter of the time
+    try:
+        import httpx  # noqa: PLC0415
+        import litellm as module  # noqa: PLC0415 (takes seconds, and two hundred megabytes)
+        import openai  # noqa: PLC0415
+    finally:
+        gc.freeze()
+        gc.enable()
+
+    for noise in ("Pydantic serializer warnings", "Item '.*' on TypedDict class"):  # of its own translations and types
+        warnings.filterwarnings("ignore", noise, UserWarning)
+    litellm: Any = module
+    litellm.telemetry = False
+    litellm.suppress_debug_info = True
+    litellm.disable_aiohttp_transport = True
+    litellm.use_chat_completions_url_for_anthropic_messages = True
+    for callbacks in (litellm.callbacks, litellm.success_callback, litellm.failure_callback, litellm.input_callback):
+        callbacks.clear()
+    for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    return LiteLLMModules(litellm, openai, httpx)

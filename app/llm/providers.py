@@ -1,0 +1,180 @@
+"""Who serves which models: the environment each provider needs, as data, and the names they are called by."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from app.llm.errors import ModelError
+from app.llm.price_list import price_list
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """What one name prefix needs. Any one of `keys` or `tokens` will do; all of `also` are needed, and one of `bases`
+    where `needs_base`. `tokens` are other credentials, which LiteLLM takes from the environment itself. `free_names`
+    says that model names are the user's own (deployments, local models, gateways); `home` is where models are listed.
+    """
+
+    keys: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    bases: tuple[str, ...] = ()
+    home: str = ""
+    needs_base: bool = False
+    free_names: bool = False
+
+
+AWS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_PROFILE",
+    "AWS_ROLE_ARN",
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+OPENAI_BASES = ("OPENAI_API_BASE", "OPENAI_BASE_URL")
+PROVIDERS: Mapping[str, Provider] = {
+    "openai": Provider(("OPENAI_API_KEY",), bases=OPENAI_BASES, home="https://api.openai.com/v1"),
+    "anthropic": Provider(
+        ("ANTHROPIC_API_KEY",),
+        ("ANTHROPIC_AUTH_TOKEN",),
+        bases=("ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"),
+        home="https://api.anthropic.com/v1",
+    ),
+    "gemini": Provider(("GEMINI_API_KEY", "GOOGLE_API_KEY"), bases=("GEMINI_API_BASE",)),
+    "azure": Provider(("AZURE_API_KEY", "AZURE_AD_TOKEN"), bases=("AZURE_API_BASE",), needs_base=True, free_names=True),
+    "azure_ai": Provider(("AZURE_AI_API_KEY",), bases=("AZURE_AI_API_BASE",), needs_base=True, free_names=True),
+    "openrouter": Provider(("OPENROUTER_API_KEY",), bases=("OPENROUTER_API_BASE",), free_names=True),
+    "mistral": Provider(("MISTRAL_API_KEY",), bases=("MISTRAL_API_BASE",), home="https://api.mistral.ai/v1"),
+    "groq": Provider(("GROQ_API_KEY",), bases=("GROQ_API_BASE",), home="https://api.groq.com/openai/v1"),
+    "deepseek": Provider(("DEEPSEEK_API_KEY",), bases=("DEEPSEEK_API_BASE",), home="https://api.deepseek.com/v1"),
+    "xai": Provider(("XAI_API_KEY",), bases=("XAI_API_BASE",), home="https://api.x.ai/v1"),
+    "bedrock": Provider(tokens=AWS, bases=("AWS_BEDROCK_RUNTIME_ENDPOINT",), free_names=True),
+    "vertex_ai": Provider(also=("VERTEXAI_PROJECT", "VERTEXAI_LOCATION"), free_names=True),
+    "cohere": Provider(("COHERE_API_KEY",)),
+    "together_ai": Provider(("TOGETHERAI_API_KEY", "TOGETHER_API_KEY"), free_names=True),
+    "fireworks_ai": Provider(("FIREWORKS_API_KEY", "FIREWORKS_AI_API_KEY"), free_names=True),
+    "cerebras": Provider(("CEREBRAS_API_KEY",)),
+    "moonshot": Provider(("MOONSHOT_API_KEY",), bases=("MOONSHOT_API_BASE",)),
+    "zai": Provider(("ZAI_API_KEY",)),
+    "dashscope": Provider(("DASHSCOPE_API_KEY",), bases=("DASHSCOPE_API_BASE",), free_names=True),
+    "deepinfra": Provider(("DEEPINFRA_API_KEY",), free_names=True),
+    "perplexity": Provider(("PERPLEXITYAI_API_KEY", "PERPLEXITY_API_KEY")),
+    "huggingface": Provider(("HF_TOKEN", "HUGGINGFACE_API_KEY"), free_names=True),
+    "nvidia_nim": Provider(("NVIDIA_NIM_API_KEY",), bases=("NVIDIA_NIM_API_BASE",), free_names=True),
+    "ollama": Provider(bases=("OLLAMA_API_BASE",), home="http://localhost:11434", free_names=True),
+    "ollama_chat": Provider(bases=("OLLAMA_API_BASE",), home="http://localhost:11434", free_names=True),
+    "lm_studio": Provider(bases=("LM_STUDIO_API_BASE",), needs_base=True, free_names=True),
+    "hosted_vllm": Provider(bases=("HOSTED_VLLM_API_BASE",), needs_base=True, free_names=True),
+    "litellm_proxy": Provider(
+        ("LITELLM_PROXY_API_KEY",), bases=("LITELLM_PROXY_API_BASE",), needs_base=True, free_names=True
+    ),
+}
+
+
+class Route(NamedTuple):
+    """Where a model's calls go. `base` is a custom endpoint or empty; `key` the credential or empty."""
+
+    provider: str
+    model: str
+    base: str = ""
+    key: str = ""
+
+    @property
+    def known(self) -> Provider:
+        return PROVIDERS.get(self.provider, Provider())
+
+    @property
+    def where(self) -> str:
+        """What a person would correct where nothing answers."""
+        return " or ".join(self.known.bases) if self.base else "that the provider is up"
+
+    @property
+    def name(self) -> str:
+        """The name as LiteLLM wants it."""
+        return f"{self.provider}/{self.model}" if self.provider else self.model
+
+    @property
+    def listed_name(self) -> str:
+        """The same without the word that asks for another protocol (`openai/responses/NAME`)."""
+        return f"{self.provider}/{self.model.removeprefix('responses/')}"
+
+    @property
+    def wire_name(self) -> str:
+        """As LiteLLM is asked for it: Ollama's older protocol knows tools only as words in a prompt."""
+        return f"ollama_chat/{self.model}" if self.provider == "ollama" else self.name
+
+
+def route(name: str, environment: Mapping[str, str]) -> Route:
+    """Resolve a model's name as people write it: `gpt-4o`, `anthropic/claude-…`, `my-local-model` at a custom base.
+
+    What stands before the first slash is always a provider.
+    """
+    prefix, _, rest = name.partition("/")
+    listed = price_list().find(name)
+    if rest and (prefix in PROVIDERS or prefix in price_list().providers):
+        provider, model = prefix, rest
+    elif listed is not None and listed.provider in PROVIDERS and not _set(environment, OPENAI_BASES):
+        provider, model = listed.provider, name
+    elif rest:  # where LiteLLM does not know it either (`LiteLLMModel.check`), it is a slip
+        provider, model = prefix, rest
+    else:
+        provider, model = "openai", name
+    known = PROVIDERS.get(provider, Provider())
+    return Route(provider, model, _set(environment, known.bases), _set(environment, known.keys))
+
+
+def check_environment(route: Route, environment: Mapping[str, str]) -> None:
+    """Refuse where a variable that the provider needs is missing."""
+    known = PROVIDERS.get(route.provider)
+    if known is None:
+        return
+    missing = [name for name in known.also if not environment.get(name)]
+    if known.needs_base and not route.base:
+        missing += known.bases[:1]
+    keyless = bool(route.base) and route.provider == "openai"
+    wanted = known.keys + known.tokens
+    if wanted and not keyless and not _set(environment, wanted):
+        missing.append(" or ".join(wanted[:2]))
+    if missing:
+        raise ModelError(
+            f"{route.name} needs {' and '.join(missing)} in the environment.",
+            kind="give_up",
+            reason="no_key",
+            hint="Set it and start again; nothing was sent and nothing was charged.",
+        )
+
+
+def check_name(route: Route) -> None:
+    """Refuse a name that its provider does not have, with the nearest names that it does."""
+    known = PROVIDERS.get(route.provider)
+    if route.base or known is None or known.free_names or price_list().find(route.name) is not None:
+        return
+    raise unknown_model(route)
+
+
+def unknown_model(route: Route) -> ModelError:
+    near = price_list().similar_names(route.name)
+    return ModelError(
+        f"There is no model {route.name!r} that is known here.",
+        kind="give_up",
+        reason="unknown_model",
+        hint=f"Did you mean {', '.join(near)}?" if near else "Write it as provider/model, such as openai/gpt-4o.",
+    )
+
+
+def unknown_provider(route: Route, known: Iterable[str]) -> ModelError:
+    near = get_close_matches(route.provider.casefold(), {*known, *PROVIDERS, *price_list().providers}, 2, 0.7)
+    meant = f"Did you mean {' or '.join(f'{name}/{route.model}' for name in near)}? " if near else ""
+    return ModelError(
+        f"LiteLLM knows no provider {route.provider!r}, as {route.name!r} begins.",
+        kind="give_up",
+        reason="unknown_model",
+        hint=f"{meant}A model at an endpoint of your own (OPENAI_API_BASE) is called openai/{route.name}.",
+    )
+
+
+def _set(environment: Mapping[str, str], names: tuple[str, ...]) -> str:
+    return next((environment[name] for name in names if environment.get(name)), "")

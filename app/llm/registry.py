@@ -1,0 +1,43 @@
+"""A model by its name: a recording, or whatever LiteLLM knows."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from app.core.model_names import Reasoning
+from app.llm.base import Model, ModelInfo
+from app.llm.litellm import LiteLLMModel
+from app.llm.price_list import price_list
+from app.llm.prices import Price
+from app.llm.providers import route
+from app.llm.replay import PREFIX, ModelRecorder, RecordedModel
+
+
+def make_model(
+    name: str,
+    *,
+    environment: Mapping[str, str],
+    prices: Mapping[str, Price] | None = None,
+    reasoning: Reasoning = "",
+) -> Model:
+    """The model called `name` (`provider/model`, or `recorded/FILE`), at no cost and without a request.
+
+    `prices` are the operator's own, by a model's name as it was chosen or with its provider. Whether the model takes
+    a word on `reasoning` is its own check's affair.
+    """
+    if name.startswith(PREFIX):
+        return RecordedModel(Path(name.removeprefix(PREFIX)))
+    own = prices or {}
+    price = own.get(name) or own.get(route(name, environment).name)
+    return LiteLLMModel(name, environment=environment, price=price, reasoning=reasoning)
+
+
+def record_to(path: Path, model: Model, *, of: ModelInfo) -> Model:
+    """The model, whose answers are also written to a file that says it is `of` the job's main model."""
+    return model if isinstance(model, RecordedModel) else ModelRecorder(model, path, of=of)
+
+
+def takes_reasoning(name: str, environment: Mapping[str, str]) -> bool:
+    """Whether a model is known to take a word on how hard to think."""
+    found = route(name, environment)
+    listed = price_list().find(found.name) or price_list().find(found.listed_name)
+    return listed is not None and listed.reasoning

@@ -1,0 +1,214 @@
+"""Recorded answers: `--model recorded/FILE` plays them back, and `--record FILE` writes such a file.
+
+The file is JSON Lines: first what was recorded, then one answer per line under the name of its durable step.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from app.core.record import Record
+from app.llm.base import Model, ModelAnswer, ModelInfo, ModelRequest, OnText
+from app.llm.errors import ModelError
+from app.llm.prices import DEFAULT_OUTPUT, DEFAULT_WINDOW
+from app.llm.tokens import estimate_tokens
+
+PREFIX = "recorded/"
+PIECES = 4
+
+
+class RecordingHeader(Record):
+    """The first line. Sizes and prices (micro-dollars per million tokens) are those of the recorded model."""
+
+    recording: Literal[1] = 1
+    model: str
+    note: str = ""
+    context_window: int = DEFAULT_WINDOW
+    max_output: int = DEFAULT_OUTPUT
+    input_price: int = 0
+    cached_price: int = 0
+    output_price: int = 0
+    vision: bool = False
+
+
+class RecordingLine(Record):
+    """One answer. `key` is the step's name, so that a resumed job finds its place without remembering it."""
+
+    key: str = Field(min_length=1)
+    answer: ModelAnswer
+
+
+class RecordedModel:
+    """Plays a recording: each step's answer by the step's name, whatever the process that asks has asked before."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._header, self._answers = _read(path)
+        self._info = ModelInfo(
+            name=f"{PREFIX}{self._header.model}",
+            context_window=self._header.context_window,
+            max_output=self._header.max_output,
+            input_price=self._header.input_price,
+            cached_price=self._header.cached_price,
+            output_price=self._header.output_price,
+            vision=self._header.vision,
+        )
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    @property
+    def note(self) -> str:
+        """What the recording says of itself."""
+        return self._header.note
+
+    def warm(self) -> None:
+        """Everything is at hand."""
+
+    async def check(self) -> None:
+        if not self._answers:
+            raise _broken(self._path, "has no answers")
+
+    def count(self, request: ModelRequest) -> int:
+        return estimate_tokens(request)
+
+    async def complete(self, request: ModelRequest, *, key: str = "", on_text: OnText | None = None) -> ModelAnswer:
+        answer = self._answers.get(key)
+        if answer is None:
+            raise self._ended(key)
+        if on_text is not None:
+            for piece in _pieces(answer.content):
+                on_text(piece)
+        return answer.model_copy(update={"model": answer.model or self._header.model})
+
+    def _ended(self, key: str) -> ModelError:
+        last = next(reversed(self._answers), "none")
+        return ModelError(
+            f"The recording {self._path.name} has no answer for {key or 'a call without a name'}; its last is {last}.",
+            kind="give_up",
+            reason="recording_ended",
+            hint="The work went another way than when it was recorded. Use a real model with --model.",
+        )
+
+
+class ModelRecorder:
+    """A model whose answers are also written to a file that RecordedModel plays; appends where the file exists.
+
+    `of`: whom the file says it is of, where several models' answers go to one file.
+    """
+
+    def __init__(self, model: Model, path: Path, *, note: str = "", of: ModelInfo | None = None) -> None:
+        self._model = model
+        self._path = path
+        self._note = note
+        self._of = of or model.info
+        self._lock = threading.Lock()
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._model.info
+
+    def warm(self) -> None:
+        self._model.warm()
+
+    async def check(self) -> None:
+        """The model's own check, after the file proved writable: an answer that cannot be kept is not to be bought."""
+        try:
+            await asyncio.to_thread(self._prepare)
+        except OSError as error:
+            message = f"The recording {self._path} cannot be written: {error.strerror}."
+            raise ModelError(message, kind="give_up", reason="recording_unwritable") from error
+        await self._model.check()
+
+    def count(self, request: ModelRequest) -> int:
+        return self._model.count(request)
+
+    async def complete(self, request: ModelRequest, *, key: str = "", on_text: OnText | None = None) -> ModelAnswer:
+        answer = await self._model.complete(request, key=key, on_text=on_text)
+        await asyncio.to_thread(self._append, RecordingLine(key=key or "call", answer=answer))
+        return answer
+
+    def _prepare(self) -> None:
+        """Begin the file, or find a recording of the same model in it; nothing else is ever written to.
+
+        The end of a line that a crash cut short is dropped.
+        """
+        with self._lock, self._path.open("a+b") as file:
+            file.seek(0)
+            kept = file.read()
+            if not kept:
+                file.write(self._header().model_dump_json().encode() + b"\n")
+                return
+            try:
+                header = RecordingHeader.model_validate_json(kept.partition(b"\n")[0])
+            except ValidationError as error:
+                raise _broken(self._path, "is another kind of file") from error
+            if header.model != self._of.name:
+                raise _broken(self._path, f"is of {header.model}, not of {self._of.name}")
+            file.truncate(kept.rfind(b"\n") + 1)
+
+    def _append(self, line: RecordingLine) -> None:
+        with self._lock, self._path.open("ab") as file:
+            if file.tell() == 0:
+                file.write(self._header().model_dump_json().encode() + b"\n")
+            file.write(line.model_dump_json().encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _header(self) -> RecordingHeader:
+        info = self._of
+        return RecordingHeader(
+            model=info.name,
+            note=self._note,
+            context_window=info.context_window,
+            max_output=info.max_output,
+            input_price=info.input_price,
+            cached_price=info.cached_price,
+            output_price=info.output_price,
+            vision=info.vision,
+        )
+
+
+def _read(path: Path) -> tuple[RecordingHeader, dict[str, ModelAnswer]]:
+    """Header and answers; of two answers under one name the later counts (a call that was made again)."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise _broken(path, f"cannot be read: {reason}") from error
+    header, answers = None, dict[str, ModelAnswer]()
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            if header is None:
+                header = RecordingHeader.model_validate_json(line)
+            else:
+                entry = RecordingLine.model_validate_json(line)
+                answers.pop(entry.key, None)
+                answers[entry.key] = entry.answer
+        except ValidationError as error:
+            raise _broken(path, f"is no recording: line {number}: {error.errors()[0]['msg']}") from error
+    if header is None:
+        raise _broken(path, "is empty")
+    return header, answers
+
+
+def _broken(path: Path, what: str) -> ModelError:
+    return ModelError(
+        f"The recording {path} {what}.",
+        kind="give_up",
+        reason="bad_recording",
+        hint="A recording is written by --record FILE.",
+    )
+
+
+def _pieces(text: str) -> Iterator[str]:
+    size = max(1, -(-len(text) // PIECES))
+    return (text[start : start + size] for start in range(0, len(text), size))

@@ -1,0 +1,1 @@
+"""Plan, work, verify and publish: what happens in a job."""

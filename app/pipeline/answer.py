@@ -1,0 +1,64 @@
+"""The short story of a question: look, execute, answer. Nothing here could publish a change or verify one."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+
+from app.agent.base import Assignment, ReviewResult, Runner, RunnerEnding, Submission
+from app.core.errors import ExitCode
+from app.core.job import Job, Journal, Progress, WaitingForUser
+from app.core.money import Totals
+from app.core.result import JobResult
+from app.sandbox.base import Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerServices:
+    """The rooms of a job that asks. There is no way out of the sandbox but the answer's text, by type."""
+
+    progress: Progress
+    brief: Callable[[], str]
+    open_work: Callable[[], Awaitable[Sandbox]]
+    runner: Callable[[Sandbox, Journal], Runner]
+    totals: Callable[[], Totals]
+    notes: Sequence[str] = ()
+    warnings: Callable[[], tuple[str, ...]] = tuple
+
+
+async def answer(job: Job, services: AnswerServices, journal: Journal) -> JobResult:
+    """The answer is the result's summary. Raises Parked at a limit. The tree that was tried things in is destroyed."""
+    begun = monotonic()
+    services.progress.report("state", "working")
+    sandbox = await services.open_work()
+    try:
+        assignment = Assignment(brief=services.brief(), aim="answer")
+        ending = await services.runner(sandbox, journal).work(assignment, _take)
+    finally:
+        await sandbox.close()
+    if ending.exit_status == "limit_reached":
+        raise WaitingForUser("paused", ending.reason, code=ExitCode.LIMIT_REACHED)
+    await sandbox.destroy()
+    result = JobResult(
+        exit_status="answered",
+        summary=ending.submission.summary if ending.submission else "",
+        model=job.main_model,
+        turns=ending.turns,
+        notes=tuple(services.notes),
+        warnings=services.warnings(),
+        usage=services.totals(),
+        seconds=round(monotonic() - begun, 3),
+    )
+    return result if ending.exit_status == "submitted" else _failed(result, ending)
+
+
+async def _take(submission: Submission) -> ReviewResult:
+    """An answer is taken as it is: people judge it."""
+    return ReviewResult(accepted=True, text="This is the answer.")
+
+
+def _failed(result: JobResult, ending: RunnerEnding) -> JobResult:
+    silent = ending.exit_status == "no_change"
+    reason = "The model stopped without submitting an answer." if silent else ending.reason
+    return result.model_copy(
+        update={"exit_status": "error", "summary": "", "reason": reason, "error_code": ExitCode.MODEL}
+    )

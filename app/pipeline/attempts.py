@@ -1,0 +1,261 @@
+"""Independent attempts at one job, until one is proved: each has a tree, a history and steps of its own.
+
+They share plan, baseline and budget. Each but the last gets a fair share of what is left; which one is taken follows
+from what was verified. The first has the steps of a job that makes only one, so that nothing changes for those.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from app.agent.base import Runner, Submission
+from app.agent.model_port import ModelPort
+from app.core.errors import AgentFixError, ExitCode
+from app.core.job import Budget, Job, JobState, Journal, N
+from app.core.money import MicroUSD
+from app.core.record import Record
+from app.core.result import AttemptSummary, JobResult
+from app.core.verification import Verdict, VerifiedPatch
+from app.llm.base import ModelAnswer, ModelInfo, ModelRequest
+
+
+class ShareSpentError(AgentFixError):
+    """An attempt has used what it was allotted; kept as its end, whatever is added to the job later."""
+
+
+class AttemptBudget(Record):
+    """What one attempt may use. `until` is the job's money at which it ends; 0 where only the job's own cap counts."""
+
+    budget: Budget
+    until: MicroUSD = 0
+
+
+class SpentSoFar(Record):
+    """What an attempt has used, as its own steps tell."""
+
+    turns: int = 0
+    seconds: float = 0.0
+    cost: MicroUSD = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt about to be made."""
+
+    number: int
+    journal: Journal
+    allotment: AttemptBudget
+    waits: bool = True
+    """At a limit the job waits for more: there is nothing to fall back upon, and nobody else's turn."""
+
+    @property
+    def prefix(self) -> str:
+        return prefix_of(self.number)
+
+    @property
+    def name(self) -> str:
+        """Of its tree."""
+        return "work" if self.number == 1 else f"work.{self.number}"
+
+    def model_for(self, budgeted_model: ModelPort, spent: Callable[[], MicroUSD]) -> ModelPort:
+        """The same model, whose answers are kept under this attempt's names."""
+        if not self.prefix and not self.allotment.until:
+            return budgeted_model
+        return _AttemptModel(budgeted_model, self.prefix, self.allotment.until, spent)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOutcome:
+    """How an attempt ended. `verified` are the facts of all its submissions, in order; the last ones are its result."""
+
+    number: int
+    result: JobResult
+    verified: tuple[VerifiedPatch, ...] = ()
+    submission: Submission | None = None
+    spent: SpentSoFar = field(default_factory=SpentSoFar)
+    changed_lines: int = 0
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return self.result.verification.verdict if self.result.verification else None
+
+    @property
+    def is_publishable(self) -> bool:
+        return self.result.exit_status == "pr_opened" and bool(self.verified)
+
+
+Work = Callable[[Attempt], Awaitable[AttemptOutcome]]
+
+
+async def try_until_proved(
+    job: Job, journal: Journal, work: Work, spent: Callable[[], MicroUSD]
+) -> tuple[AttemptOutcome, ...]:
+    """The attempts that were made, in order: all that were asked for, or up to the first that is proved.
+
+    What keeps an attempt from ending is raised, for the job to go on later, unless an earlier one can be published.
+    """
+    outcomes: list[AttemptOutcome] = []
+    for number in range(1, job.attempts + 1):
+        allotment = await _allot(job, journal, number, outcomes, spent)
+        fallback = any(outcome.is_publishable for outcome in outcomes)
+        scope = journal if job.attempts == 1 else AttemptJournal(journal, prefix_of(number), fallback=fallback)
+        try:
+            outcome = await work(Attempt(number, scope, allotment, waits=number == job.attempts and not fallback))
+        except AgentFixError as error:
+            if not (error.final and fallback):
+                raise
+            outcomes.append(_ended(number, error))
+            break  # what keeps this one from its end keeps others from theirs
+        journal.on_resume(_nothing)  # its tree is gone, and nothing that follows stands on it
+        outcomes.append(outcome)
+        if outcome.is_publishable and outcome.verdict == "proved":
+            break
+    return tuple(outcomes)
+
+
+def best(outcomes: Sequence[AttemptOutcome]) -> AttemptOutcome:
+    """What was verified decides: the verdict, nothing newly failing, a reproduction that turned, the smaller change."""
+    return min(outcomes, key=_rank)
+
+
+def attempt_summaries(outcomes: Sequence[AttemptOutcome], taken: AttemptOutcome) -> tuple[AttemptSummary, ...]:
+    """What people are told of each."""
+    return tuple(
+        AttemptSummary(
+            number=each.number,
+            exit_status=each.result.exit_status,
+            verdict=each.verdict,
+            reason=each.result.reason,
+            changed_lines=each.changed_lines,
+            turns=each.spent.turns,
+            cost=each.spent.cost,
+            taken=each is taken,
+        )
+        for each in outcomes
+    )
+
+
+def spent_in(trajectory: Iterable[str]) -> SpentSoFar:
+    """What the steps of a trajectory came to; a line that does not tell counts as a turn."""
+    turns, seconds, cost = 0, 0.0, 0.0
+    for line in trajectory:
+        entry = json.loads(line)
+        turns += 1
+        seconds += sum(entry.get("seconds", {}).values())
+        cost += entry.get("usage", {}).get("cost", 0.0)
+    return SpentSoFar(turns=turns, seconds=round(seconds, 3), cost=round(cost * 1_000_000))
+
+
+def trajectory_of(runners: Sequence[Runner]) -> list[str]:
+    """The JSON lines of all attempts, one after the other; where there are several each line names its own."""
+    if len(runners) < 2:
+        return [line for runner in runners for line in runner.trajectory()]
+    numbered = ((number, line) for number, runner in enumerate(runners, 1) for line in runner.trajectory())
+    return [json.dumps({"attempt": number, **json.loads(line)}, ensure_ascii=False) for number, line in numbered]
+
+
+def prefix_of(number: int) -> str:
+    return "" if number == 1 else f"attempt.{number}."
+
+
+class AttemptJournal:
+    """The job's journal with names of this attempt's own.
+
+    With a `fallback` the end of the money is the end of this attempt, for good, and not a wait for more.
+    """
+
+    def __init__(self, journal: Journal, prefix: str, *, fallback: bool) -> None:
+        self._journal = journal
+        self._prefix = prefix
+        self._fallback = fallback
+
+    @property
+    def recovering(self) -> bool:
+        return self._journal.recovering
+
+    def on_resume(self, restore: Callable[[], Awaitable[None]]) -> None:
+        self._journal.on_resume(restore)
+
+    async def step(self, name: str, kind: type[N], work: Callable[[], Awaitable[N]]) -> N:
+        return await self._journal.step(f"{self._prefix}{name}", kind, partial(self._carry_out, work))
+
+    async def _carry_out(self, work: Callable[[], Awaitable[N]]) -> N:
+        try:
+            return await work()
+        except AgentFixError as error:
+            if self._fallback and not error.final and error.code == ExitCode.LIMIT_REACHED:
+                raise ShareSpentError(error.message, code=ExitCode.LIMIT_REACHED) from error
+            raise
+
+
+class _AttemptModel:
+    """A meter under other names, up to a sum."""
+
+    def __init__(self, budgeted_model: ModelPort, prefix: str, until: MicroUSD, spent: Callable[[], MicroUSD]) -> None:
+        self._budgeted_model = budgeted_model
+        self._prefix = prefix
+        self._until = until
+        self._spent = spent
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._budgeted_model.info
+
+    async def ask(self, key: str, request: ModelRequest) -> ModelAnswer:
+        if self._until and await asyncio.to_thread(self._spent) >= self._until:
+            raise ShareSpentError("Its share of the money is used.", code=ExitCode.LIMIT_REACHED)
+        return await self._budgeted_model.ask(f"{self._prefix}{key}", request)
+
+
+async def _nothing() -> None:
+    """To be done before the next step."""
+
+
+async def _allot(
+    job: Job, journal: Journal, number: int, outcomes: Sequence[AttemptOutcome], spent: Callable[[], MicroUSD]
+) -> AttemptBudget:
+    """A fair share, kept: what is added later goes to the last attempt, and to none that has ended."""
+    used = SpentSoFar(
+        turns=sum(each.spent.turns for each in outcomes), seconds=sum(each.spent.seconds for each in outcomes)
+    )
+    if number == job.attempts:
+        return AttemptBudget(budget=_left(job.budget, used, 1))
+
+    async def share() -> AttemptBudget:
+        attempts = job.attempts - number + 1
+        budget, so_far = _left(job.budget, used, attempts), await asyncio.to_thread(spent)
+        money = max(job.budget.usd - so_far, 0) // attempts
+        return AttemptBudget(budget=budget.model_copy(update={"usd": money}), until=so_far + money)
+
+    return await journal.step(f"attempt.{number}.share", AttemptBudget, share)
+
+
+def _left(budget: Budget, used: SpentSoFar, attempts: int) -> Budget:
+    """What each of so many attempts may use of the turns and minutes that are left; never nothing."""
+    if not used.turns and attempts == 1:
+        return budget
+    minutes = max(budget.minutes - used.seconds / 60, 0.1) / attempts
+    return Budget(usd=budget.usd, minutes=minutes, steps=max((budget.steps - used.turns) // attempts, 1))
+
+
+def _ended(number: int, error: AgentFixError) -> AttemptOutcome:
+    state: JobState = "limit_reached" if error.code == ExitCode.LIMIT_REACHED else "error"
+    result = JobResult(exit_status=state, reason=error.message, hint=error.hint, error_code=error.code)
+    return AttemptOutcome(number, result)
+
+
+_VERDICTS: dict[Verdict | None, int] = {"proved": 0, "tested": 1, "unproved": 2, "broken": 3, None: 4}
+_STATES = ("pr_opened", "no_change", "verification_failed", "limit_reached", "error")
+
+
+def _rank(outcome: AttemptOutcome) -> tuple[int, int, int, bool, int, int]:
+    """Smaller is better; the number makes it the same each time."""
+    found = outcome.result.verification
+    shown = found.reproduction if found else None
+    turned = shown is not None and (shown.on_base, shown.on_head) == ("red", "green")
+    failing = len(found.suite.newly_failing) if found and found.suite else 0
+    state = outcome.result.exit_status
+    place = _STATES.index(state) if state in _STATES else len(_STATES)
+    return place, _VERDICTS[outcome.verdict], failing, not turned, outcome.changed_lines, outcome.number

@@ -1,0 +1,72 @@
+"""The ranking by a Chroma store (`agent-fix[chroma]`): a collection for each repository, brought up to date when asked.
+
+The database stays what counts: what is forgotten there is gone from here before anything is looked up.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from importlib import import_module, util
+from pathlib import Path
+from typing import Any
+
+from app.core.errors import AgentFixError, ExitCode
+from app.core.lessons import Lesson, LessonRanking
+
+MISSING = "pip install 'agent-fix[chroma]', or set AGENT_FIX_LESSONS=fts."
+
+logger = logging.getLogger(__name__)
+
+
+def check_installed() -> None:
+    """Raise AgentFixError where the extra is not there."""
+    if util.find_spec("chromadb") is None:
+        raise AgentFixError("Chroma is not installed.", code=ExitCode.CONFIG, hint=MISSING)
+
+
+class ChromaRanking:
+    """Nearest by Chroma's own embedding, or by the one that is given; else as `otherwise` ranks."""
+
+    def __init__(
+        self, place: Path, repository: str, otherwise: LessonRanking, *, embedding: Callable[[], Any] | None = None
+    ) -> None:
+        self._place = place
+        self._name = f"lessons-{hashlib.sha256(repository.encode()).hexdigest()[:32]}"
+        self._otherwise = otherwise
+        self._embedding = embedding
+
+    async def rank(self, lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
+        if not lessons or not question.strip():
+            return ()
+        asking = asyncio.to_thread(self._ranked, lessons, question)
+        (found,) = await asyncio.gather(asking, return_exceptions=True)
+        if not isinstance(found, BaseException):
+            return found
+        # Its embedding may want a network, its files may be another version's: whatever it is, words do as well.
+        logger.warning("lessons are looked up by their words: Chroma failed (%s)", type(found).__name__)
+        return await self._otherwise.rank(lessons, question)
+
+    def _ranked(self, lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
+        by_id = {_identity(lesson): lesson for lesson in lessons}
+        collection = self._collection()
+        there = set(collection.get(include=[])["ids"])
+        if gone := sorted(there - by_id.keys()):
+            collection.delete(ids=gone)
+        if new := sorted(by_id.keys() - there):
+            collection.add(ids=new, documents=[by_id[each].text for each in new])
+        found = collection.query(query_texts=[question], n_results=len(by_id), include=[])
+        return tuple(by_id[each] for each in found["ids"][0] if each in by_id)
+
+    def _collection(self) -> Any:
+        """Opened anew each time: a job asks once. Nothing is reported to anybody."""
+        chromadb = import_module("chromadb")
+        settings = chromadb.config.Settings(anonymized_telemetry=False)
+        client = chromadb.PersistentClient(path=str(self._place), settings=settings)
+        given = {} if self._embedding is None else {"embedding_function": self._embedding()}
+        return client.get_or_create_collection(self._name, configuration={"hnsw": {"space": "cosine"}}, **given)
+
+
+def _identity(lesson: Lesson) -> str:
+    """Of another text it is another entry."""
+    return f"{lesson.number}-{hashlib.sha256(lesson.text.encode()).hexdigest()[:16]}"

@@ -1,0 +1,71 @@
+"""What bears a lesson out: a line of a file of the base commit that speaks of the same, and whether it still stands."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+
+from app.core.lessons import Citation
+from app.core.tree import Tree
+from app.repo.index.terms import identifiers, stem, terms
+
+MAX_BYTES = 1_000_000
+_MIN_LINE = 6
+_SYMLINK = "120000"
+_EVERYDAY = """
+a an and are as at be been before but by can do does done each every file files first for from had has have
+here if in into is it its line must need needs no not of off on one only or other over own same should so such
+than that the their them then there these they this to too under until up use used uses using via was way were
+what when where which while who why will with without would you your code repository project test tests thing
+lesson
+"""
+_NO_TOPIC = frozenset(form for word in _EVERYDAY.split() for form in (word, stem(word)))
+"""Words that make no two texts speak of the same."""
+
+
+def topics(text: str) -> frozenset[str]:
+    """The words of a text that say what it is about, identifiers whole and in their parts."""
+    found = {term for word in identifiers(text) for term in terms(word)}
+    return frozenset(term for term in found if term not in _NO_TOPIC and (len(term) > 1 or not term.isascii()))
+
+
+def find_citation(
+    tree: Tree, path: str, text: str, after: Mapping[str, bytes | None] | None = None, *, least: int = 1
+) -> Citation | None:
+    """The line of a file that shares most words with a text; None where there is none that shares `least`.
+
+    `after` are files as a patch leaves them: a line that is gone then bears nothing out.
+    """
+    wanted = topics(text)
+    remains = _remaining(path, after)
+    best, most = "", least - 1
+    for line in _lines(tree, path):
+        shared = len(wanted & topics(line)) if len(line) >= _MIN_LINE else -1
+        if shared > most and (remains is None or line in remains):
+            best, most = line, shared
+    return Citation(path=path, commit=tree.commit, digest=_digest(best)) if best else None
+
+
+def holds(tree: Tree, citation: Citation) -> bool:
+    """Whether the file is still there and still has the line, whatever its indentation and place."""
+    return any(_digest(line) == citation.digest for line in _lines(tree, citation.path))
+
+
+def _remaining(path: str, after: Mapping[str, bytes | None] | None) -> frozenset[str] | None:
+    """The lines of a file that a patch changed or deleted, afterwards; None where it did neither."""
+    if after is None or path not in after:
+        return None
+    return frozenset(_stripped(after[path] or b""))
+
+
+def _lines(tree: Tree, path: str) -> Iterator[str]:
+    entry = tree.entries().get(path)
+    if entry is None or entry.mode == _SYMLINK or entry.size > MAX_BYTES:
+        return iter(())
+    return _stripped(tree.read(path))
+
+
+def _stripped(content: bytes) -> Iterator[str]:
+    return (line.strip() for line in content.decode("utf-8", "replace").split("\n"))
+
+
+def _digest(line: str) -> str:
+    return hashlib.sha256(line.encode()).hexdigest()[:32]

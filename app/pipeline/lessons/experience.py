@@ -1,0 +1,92 @@
+"""What a job's end is learned from, and how a sentence about it becomes a draft with a citation, or nothing."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from app.agent.base import Submission
+from app.core.job import Job
+from app.core.lessons import HARNESS, Citation, LessonDraft, LessonKind
+from app.core.patch import Patch
+from app.core.tree import Tree
+from app.core.verification import BaselineResult, VerifiedPatch
+from app.pipeline.lessons import admission
+from app.pipeline.lessons.citations import find_citation
+
+SOUND: Final = frozenset({"proved", "tested"})
+_ENDED = re.compile(r"exit (\d{1,3})\b")
+_OUTPUT_LOOKED_AT = 400
+
+
+class ExecutedCommand(NamedTuple):
+    """A command of the agent's own, how it ended, and the end of what it said."""
+
+    command: str
+    exit_code: int
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobExperience:
+    """All that a job's end is learned from. `verified` are its submissions' facts in order, the last was taken."""
+
+    job: Job
+    tree: Tree
+    known: BaselineResult
+    verified: Sequence[VerifiedPatch]
+    submission: Submission | None = None
+    commands: Sequence[ExecutedCommand] = ()
+
+    @property
+    def is_verified(self) -> bool:
+        return bool(self.verified) and self.verified[-1].verification.verdict in SOUND
+
+    @property
+    def after(self) -> dict[str, bytes | None]:
+        """Changed files as the last patch leaves them."""
+        return contents(self.verified[-1].patch) if self.verified else {}
+
+
+def cited(
+    experience: JobExperience,
+    text: str,
+    kind: LessonKind,
+    places: Iterable[str],
+    *,
+    topic: str = "",
+    author: str = HARNESS,
+    least: int = 1,
+) -> LessonDraft | None:
+    """None where the text is no lesson, or where no line of these files shares `least` words with it."""
+    try:
+        fact = admission.check_learned(text)
+    except admission.LessonRefusedError:
+        return None
+    citation = _first_citation(experience.tree, places, fact, experience.after, least)
+    if citation is None:
+        return None
+    return LessonDraft(text=fact, kind=kind, topic=topic, citation=citation, author=author)
+
+
+def _first_citation(
+    tree: Tree, places: Iterable[str], text: str, after: Mapping[str, bytes | None], least: int
+) -> Citation | None:
+    found = (find_citation(tree, path, text, after, least=least) for path in places)
+    return next((citation for citation in found if citation is not None), None)
+
+
+def contents(patch: Patch) -> dict[str, bytes | None]:
+    return {change.path: change.content for change in patch.changes}
+
+
+def commands_in(trajectory: Iterable[str]) -> Iterator[ExecutedCommand]:
+    """The commands that the agent had executed, from the lines of its trajectory (`app.agent.trajectory`)."""
+    for record in map(json.loads, trajectory):
+        for action in record["actions"]:
+            observation = str(action.get("observation", ""))
+            ended = _ENDED.match(observation)
+            command = action.get("arguments", {}).get("command")
+            if action.get("tool") == "bash" and ended and isinstance(command, str):
+                yield ExecutedCommand(command, int(ended[1]), observation[-_OUTPUT_LOOKED_AT:])

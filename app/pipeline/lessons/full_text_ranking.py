@@ -1,0 +1,73 @@
+"""The ranking that needs nothing: SQLite's full text search over the lessons at hand, whatever database keeps them.
+
+A repository has few lessons, so the index is made when it is asked for: it is never stale, and how rare a word is
+depends on this repository's lessons alone.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+
+from app.core.lessons import Lesson
+from app.pipeline.lessons.citations import topics
+from app.repo.index.terms import identifiers
+
+MAX_WORDS = 400
+"""Of a question, the first ones: the title and what was asked stand there."""
+_MAX_READ_LENGTH = 40_000
+
+
+class FullTextRanking:
+    """BM25 over a lesson's words and its file's path, names in their parts too. `module` is SQLite's."""
+
+    def __init__(self, module: str = "fts5") -> None:
+        self._module = module
+
+    async def rank(self, lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
+        return await asyncio.to_thread(_ranked, lessons, question, self._module)
+
+
+def _ranked(lessons: Sequence[Lesson], question: str, module: str) -> tuple[Lesson, ...]:
+    asked = _asked(question)
+    by_number = {lesson.number: lesson for lesson in lessons}
+    if not asked or not by_number:
+        return ()
+    with closing(sqlite3.connect(":memory:")) as db:
+        try:
+            db.execute(f"CREATE VIRTUAL TABLE lesson USING {module}(text, path, tokenize='unicode61')")
+        except sqlite3.OperationalError:  # a SQLite that was built without it
+            return _by_shared_words(lessons, frozenset(asked))
+        rows = ((each.number, _indexed(each.text), _indexed(_path(each))) for each in lessons)
+        db.executemany("INSERT INTO lesson (rowid, text, path) VALUES (?, ?, ?)", rows)
+        query = " OR ".join(f'"{word}"' for word in asked)
+        found = db.execute("SELECT rowid FROM lesson WHERE lesson MATCH ? ORDER BY bm25(lesson), rowid DESC", (query,))
+        return tuple(by_number[number] for (number,) in found)
+
+
+def _by_shared_words(lessons: Sequence[Lesson], asked: frozenset[str]) -> tuple[Lesson, ...]:
+    shared = {each: len(asked & set(_indexed(f"{each.text} {_path(each)}").split())) for each in lessons}
+    return tuple(sorted((each for each in lessons if shared[each]), key=lambda each: (-shared[each], -each.number)))
+
+
+def _asked(question: str) -> tuple[str, ...]:
+    """The question's topics in its own order, each once."""
+    words: dict[str, None] = {}
+    for word in identifiers(question[:_MAX_READ_LENGTH]):
+        words.update(dict.fromkeys(_plain(sorted(topics(word)))))
+        if len(words) >= MAX_WORDS:
+            break
+    return tuple(words)[:MAX_WORDS]
+
+
+def _indexed(text: str) -> str:
+    return " ".join(_plain(sorted(topics(text))))
+
+
+def _plain(words: Iterable[str]) -> list[str]:
+    """Words that are one token to the index and no syntax to its query language."""
+    return [plain for word in words if (plain := "".join(filter(str.isalnum, word)))]
+
+
+def _path(lesson: Lesson) -> str:
+    return lesson.citation.path if lesson.citation else ""

@@ -1,0 +1,42 @@
+"""How lessons are told: to the model as data, to people in a pull request's notes."""
+
+from collections.abc import Sequence
+
+from app.core.lessons import Lesson
+from app.core.text import one_line
+
+
+def lessons_for_model(lessons: Sequence[Lesson]) -> str:
+    """For the model, one a line."""
+    return "\n".join(map(lesson_line, lessons))
+
+
+def lesson_line(lesson: Lesson) -> str:
+    return f"- {lesson.number} ({_origin(lesson)}): {one_line(lesson.text)}"
+
+
+def used_lessons_note(lessons: Sequence[Lesson]) -> str:
+    """For people; empty where there were none."""
+    return f"Used {_count(lessons)} of earlier jobs here: {_listed(lessons)}" if lessons else ""
+
+
+def learned_lessons_note(lessons: Sequence[Lesson], forget: str = "/agent forget") -> str:
+    """For people, with the way to take one back; empty where there is none."""
+    if not lessons:
+        return ""
+    return f"{_count(lessons)} learned: {_listed(lessons)} (`{forget} {lessons[0].number}` takes it back.)"
+
+
+def _origin(lesson: Lesson) -> str:
+    if lesson.kind == "told":
+        return f"told by {one_line(lesson.author)}"
+    where = f", {lesson.citation.path}" if lesson.citation else ""
+    return f"{lesson.kind.replace('_', ' ')}{where}"
+
+
+def _count(lessons: Sequence[Lesson]) -> str:
+    return "1 lesson" if len(lessons) == 1 else f"{len(lessons)} lessons"
+
+
+def _listed(lessons: Sequence[Lesson]) -> str:
+    return " · ".join(f"({lesson.number}) {lesson.text}" for lesson in lessons)

@@ -1,0 +1,203 @@
+"""What a job teaches by rule, from what the harness itself executed and saw; no model is asked."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+
+from app.core.lessons import LessonDraft, LessonKind
+from app.core.patch import Patch
+from app.core.tree import Tree
+from app.core.verification import Reproduction
+from app.pipeline.lessons.experience import JobExperience, cited, contents
+from app.verify.test_paths import is_test_file
+
+_NAMED = 3
+_MAX_NAME_LENGTH, _MAX_COMMAND_LENGTH = 80, 100
+_MANIFESTS = (
+    ".github/agent-fix.yml",
+    "pytest.ini",
+    "pyproject.toml",
+    "tox.ini",
+    "setup.cfg",
+    "package.json",
+    "go.mod",
+    "Cargo.toml",
+    "Makefile",
+    "pom.xml",
+    "build.gradle",
+    "Rakefile",
+    ".rspec",
+)
+"""Where it may stand how the tests are run, in the order of their weight."""
+
+
+def by_rule(experience: JobExperience) -> Iterator[LessonDraft]:
+    rules = (_how_the_suite_is_run, _what_does_not_start, _what_broke, _what_was_no_reproduction)
+    for rule in rules:
+        try:
+            draft = rule(experience)
+        except _UnsayableError:
+            continue
+        if draft is not None:
+            yield draft
+
+
+def _how_the_suite_is_run(experience: JobExperience) -> LessonDraft | None:
+    """The command, how long it takes, and what fails without anybody's doing."""
+    suite = experience.known.suite
+    if suite is None or suite.count is None or suite.partial:
+        return None
+    command = _command(suite.execution.command)
+    said = f"{command} runs the suite, {_duration(suite.execution.seconds)}"
+    failing = suite.failing or ()
+    if not failing:
+        return _draft(experience, f"{said}; all of it passes on the base.", "how_to_test", topic="suite")
+    some = "1 test fails" if len(failing) == 1 else f"{len(failing)} tests fail"
+    names = _some(failing)
+    texts = (f"{said}; {some} on the base already: {names}.", f"{said}; {some} on the base already.")
+    found = (_draft(experience, text, "how_to_test", topic="suite") for text in texts)
+    return next((draft for draft in found if draft is not None), None)
+
+
+def _what_does_not_start(experience: JobExperience) -> LessonDraft | None:
+    """A way to start the tests that there is not in the sandbox, and the one that there is."""
+    for place, first in enumerate(experience.commands):
+        tool = _tool(first.command)
+        absent = first.exit_code in {126, 127} or f"No module named {tool}" in first.output
+        if not tool or not absent:
+            continue
+        for later in experience.commands[place + 1 :]:
+            if later.exit_code == 0 and _tool(later.command) == tool and later.command != first.command:
+                names = [_command(each.command) for each in (first, later)]
+                text = f"{names[0]} does not start in the sandbox (exit code {first.exit_code}); {names[1]} does."
+                return _draft(experience, text, "how_to_test", topic=f"start {tool}")
+    return None
+
+
+def _what_broke(experience: JobExperience) -> LessonDraft | None:
+    """Tests that a first change broke, and the files in which what passed differs from it."""
+    *earlier, last = experience.verified
+    for before in earlier:
+        broken = before.verification.suite.newly_failing if before.verification.suite else ()
+        mended = [path for path in _differing(before.patch, last.patch) if not is_test_file(path)]
+        if not broken or not mended:
+            continue
+        changed = [change.path for change in before.patch.changes if not is_test_file(change.path)]
+        text = f"A change of {_some(changed)} broke {_some(broken, 2)}; what passed differs in {_some(mended)}."
+        places = [*filter(None, (_file_of(name, experience.tree) for name in broken[:2])), *mended]
+        return cited(experience, text, "failure_and_fix", places)
+    return None
+
+
+def _what_was_no_reproduction(experience: JobExperience) -> LessonDraft | None:
+    """A command that showed nothing, and the one that did."""
+    *earlier, last = experience.verified
+    taken = last.verification.reproduction
+    if taken is None or (taken.on_base, taken.on_head) != ("red", "green"):
+        return None
+    for before in earlier:
+        shown = before.verification.reproduction
+        reason = _refused(shown)
+        if shown is not None and reason and shown.command != taken.command:
+            first, second = _command(shown.command), _command(taken.command)
+            text = f"{first} was no reproduction: {reason}. {second} was one."
+            return cited(experience, text, "failure_and_fix", _files_in(taken.command, experience.tree))
+    return None
+
+
+def _refused(shown: Reproduction | None) -> str:
+    if shown is None:
+        return ""
+    match (shown.on_base, shown.on_head):
+        case ("green", _):
+            return "it passes on the base"
+        case ("was_not_there", _):
+            return "on the base it could not even start"
+        case (_, "was_not_there"):
+            return "it could not start"
+        case _:
+            return ""
+
+
+def _draft(experience: JobExperience, text: str, kind: LessonKind, *, topic: str = "") -> LessonDraft | None:
+    """About how tests are run: borne out by the manifest that says so, or else by a test."""
+    entries = experience.tree.entries()
+    there = [path for path in _MANIFESTS if path in entries]
+    tests = [path for path in entries if is_test_file(path)][:20]
+    return cited(experience, text, kind, [*there, *tests], topic=topic, least=0)
+
+
+def _differing(before: Patch, after: Patch) -> list[str]:
+    """Paths that one patch leaves otherwise than the other."""
+    first, last = contents(before), contents(after)
+    return sorted(path for path in first.keys() | last.keys() if first.get(path, _NONE) != last.get(path, _NONE))
+
+
+_NONE = b"\0not changed"
+
+
+def _file_of(test: str, tree: Tree) -> str | None:
+    """The file that a test's id names: `tests/test_x.py::test_y`, or `tests.test_x.Case.test_y`."""
+    entries = tree.entries()
+    path = test.partition("::")[0]
+    if path in entries:
+        return path
+    parts = re.split(r"[./]", path)
+    for end in range(len(parts), 0, -1):
+        stem = "/".join(parts[:end])
+        for suffix in (".py", ".js", ".ts", ".go", ".rs", ".java", ".rb"):
+            if stem + suffix in entries:
+                return stem + suffix
+    return None
+
+
+def _files_in(command: str, tree: Tree) -> list[str]:
+    """Files of the base that a command names."""
+    found = (_file_of(word, tree) for word in re.findall(r"[\w./:-]+", command))
+    return [path for path in found if path is not None and PurePosixPath(path).suffix]
+
+
+_TOOLS = re.compile(
+    r"\b(py\.?test|unittest|tox|nox|jest|vitest|mocha|npm|yarn|pnpm|go test|cargo|make|rspec|mvn|gradle)\b"
+)
+
+
+def _tool(command: str) -> str:
+    """What a command starts tests with; empty where it does not."""
+    found = _TOOLS.search(command)
+    return found[1].replace(".", "") if found else ""
+
+
+def _some(names: Sequence[str], most: int = _NAMED) -> str:
+    shown = ", ".join(_name(name) for name in names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
+def _name(text: str) -> str:
+    """A path or a test's id in a code span."""
+    return _span(text, _MAX_NAME_LENGTH) or "one of a long name"
+
+
+def _command(text: str) -> str:
+    """A command in a code span; without the whole of it there is nothing to say."""
+    shown = _span(text, _MAX_COMMAND_LENGTH)
+    if not shown:
+        raise _UnsayableError
+    return shown
+
+
+def _span(text: str, longest: int) -> str:
+    plain = " ".join(text.split())
+    return f"`{plain}`" if "`" not in plain and 0 < len(plain) <= longest else ""
+
+
+class _UnsayableError(ValueError):
+    """What a rule would tell does not fit a lesson."""
+
+
+def _duration(seconds: float) -> str:
+    """Coarse, so that the same is not learned anew each time."""
+    if seconds < 60:
+        return "within seconds" if seconds < 10 else "within a minute"
+    minutes = round(seconds / 60)
+    return "in about a minute" if minutes == 1 else f"in about {minutes} minutes"

@@ -1,0 +1,233 @@
+"""The page that tells the story: plan, work, verification, publication; each step kept as soon as it is done.
+
+plan ∥ suite on base ─► questions? ─► approval? ─► work ⇄ review ─► publish ─► Result
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+from typing import NamedTuple
+
+from app.agent.base import Assignment, AssignmentAim, Runner, RunnerEnding, Submission
+from app.core.errors import ExitCode
+from app.core.job import Job, Journal, Progress, QuestionAnswers, WaitingForUser
+from app.core.money import Totals
+from app.core.patch import FileStat, Patch
+from app.core.plan import Plan
+from app.core.plan_text import render_plan
+from app.core.record import Record
+from app.core.result import JobResult
+from app.core.task import STRUCTURAL
+from app.core.verification import BaselineResult, VerifiedPatch
+from app.pipeline.attempts import (
+    Attempt,
+    AttemptOutcome,
+    ShareSpentError,
+    attempt_summaries,
+    best,
+    spent_in,
+    try_until_proved,
+)
+from app.pipeline.questions import Answerer, Planner, refuse_questions, resolve_questions
+from app.pipeline.reviews import SubmissionReviews, VerifierPort
+from app.sandbox.base import Sandbox
+
+
+class PublishedChange(Record):
+    """Where the patch is now."""
+
+    branch: str
+    commit: str
+    changes: tuple[FileStat, ...] = ()
+    patch: str = ""
+    """Digest of the patch among the job's blobs, where somebody else makes the commit of it."""
+
+
+class ApprovedPlan(Record):
+    """The plan a person agreed to, as they edited it."""
+
+    plan: Plan
+
+
+Learns = Callable[[BaselineResult, Sequence[VerifiedPatch], Submission | None], Awaitable[str]]
+"""Keeps what a published change teaches for later jobs; returns what people are to be told of it, or nothing."""
+
+
+async def nothing_is_learned(
+    known: BaselineResult, verified: Sequence[VerifiedPatch], submission: Submission | None
+) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobServices:
+    """One job's rooms, put together in `bootstrap`; everything that touches the world is behind one of these."""
+
+    progress: Progress
+    plan: Planner
+    """Keeps its own steps."""
+    approve: Callable[[Plan], Awaitable[Plan]]
+    brief: Callable[[Plan | None, BaselineResult, Sequence[QuestionAnswers]], str]
+    open_work: Callable[[str], Awaitable[Sandbox]]
+    """The tree of that name, as it was left."""
+    export: Callable[[Sandbox], Awaitable[Patch]]
+    runner: Callable[[Sandbox, Attempt], Runner]
+    verifier: VerifierPort
+    publish: Callable[[Patch, str], Awaitable[PublishedChange]]
+    totals: Callable[[], Totals]
+    answer: Answerer = refuse_questions
+    learn: Learns = nothing_is_learned
+    changed_lines: Callable[[Patch], int] = lambda _: 0
+    keep_diff: Callable[[Patch], str] = lambda _: ""
+    """Keeps a change for people, whatever becomes of it; returns the digest among the job's blobs."""
+    notes: Sequence[str] = ()
+    warnings: Callable[[], tuple[str, ...]] = tuple
+    """Asked when the work is done: some show only then."""
+
+
+async def solve(job: Job, services: JobServices, journal: Journal) -> JobResult:
+    """One job from plan to result. Raises Parked where people have to decide something."""
+    if job.aim == "ask":
+        raise ValueError(f"job {job.id} asks a question: that is another story, `app.pipeline.answer`")
+    begun = monotonic()
+    ready = await _prepare(job, services, journal)
+    result = JobResult(exit_status="answered", plan=ready.plan, model=job.model, notes=tuple(services.notes))
+    if job.plan_mode != "only":
+        result = await _work(job, services, journal, result, ready)
+    told = {"warnings": services.warnings(), "usage": services.totals(), "seconds": round(monotonic() - begun, 3)}
+    return result.model_copy(update=told)
+
+
+class PreparedWork(NamedTuple):
+    """What the work begins with."""
+
+    plan: Plan | None
+    known: BaselineResult
+    answers: Sequence[QuestionAnswers] = ()
+
+
+async def _prepare(job: Job, services: JobServices, journal: Journal) -> PreparedWork:
+    """The plan people agreed to and what is known of the base; the model thinks while the suite is executed."""
+    baseline = partial(journal.step, "baseline", BaselineResult, services.verifier.baseline)
+    if job.plan_mode == "none":
+        return PreparedWork(None, await baseline())
+    services.progress.report("state", "planning")
+    if job.plan_mode == "only":
+        plan = await services.plan(journal, ())
+        services.progress.report("plan", render_plan(plan))
+        return PreparedWork(plan, BaselineResult())
+    plan, known = await asyncio.gather(services.plan(journal, ()), baseline())
+    services.progress.report("plan", render_plan(plan))
+    answers: Sequence[QuestionAnswers] = ()
+    if not job.plan_file:
+        plan, answers = await resolve_questions(plan, services.plan, services.answer, journal, services.progress)
+    if job.plan_mode == "approve":
+        approval = await journal.step("approval", ApprovedPlan, partial(_approve, services, plan))
+        plan = approval.plan
+    return PreparedWork(plan, known, answers)
+
+
+async def _approve(services: JobServices, plan: Plan) -> ApprovedPlan:
+    return ApprovedPlan(plan=await services.approve(plan))
+
+
+async def _work(job: Job, services: JobServices, journal: Journal, result: JobResult, ready: PreparedWork) -> JobResult:
+    """The agent works until its submission is accepted; then what was verified, and nothing else, is published."""
+    services.progress.report("state", "working")
+    if ready.known.brief:
+        services.progress.report("note", ready.known.brief)
+    work = partial(_attempt, job, services, ready, result)
+    outcomes = await try_until_proved(job, journal, work, lambda: services.totals().cost)
+    taken = best(outcomes)
+    result = taken.result if job.attempts == 1 else _told(taken, outcomes, services)
+    if taken.verified:
+        diff = await asyncio.to_thread(services.keep_diff, taken.verified[-1].patch)
+        result = result.model_copy(update={"diff": diff})
+    if taken.is_publishable:
+        services.progress.report("state", "publishing")
+        publish = partial(services.publish, taken.verified[-1].patch, result.summary)
+        published = await journal.step("publish", PublishedChange, publish)
+        learned = await services.learn(ready.known, taken.verified, taken.submission)
+        notes = (*result.notes, *filter(None, (learned,)))
+        result = result.model_copy(update={**dict(published), "notes": notes})
+    return result
+
+
+async def _attempt(
+    job: Job, services: JobServices, ready: PreparedWork, result: JobResult, attempt: Attempt
+) -> AttemptOutcome:
+    """One agent in a tree of its own; the tree stays where the last one ended at a limit, for the job to go on."""
+    if job.attempts > 1:
+        services.progress.report("note", f"attempt {attempt.number} of at most {job.attempts}")
+    sandbox = await services.open_work(attempt.name)
+    try:
+        reviews = SubmissionReviews(
+            services.verifier,
+            partial(services.export, sandbox),
+            attempt.journal,
+            services.progress,
+            ready.known,
+            settled=not job.expects_red,
+        )
+        assignment = Assignment(brief=services.brief(*ready), plan=ready.plan, aim=_aim(job))
+        runner = services.runner(sandbox, attempt)
+        ending = await _worked(runner, assignment, reviews)
+    finally:
+        await sandbox.close()
+    if ending.exit_status == "limit_reached" and attempt.waits:
+        raise WaitingForUser("paused", ending.reason, code=ExitCode.LIMIT_REACHED, hint=_CONTINUE)
+    await sandbox.destroy()
+    return AttemptOutcome(
+        number=attempt.number,
+        result=_ended(result, ending, reviews.last),
+        verified=tuple(reviews.verified),
+        submission=ending.submission,
+        spent=spent_in(runner.trajectory()),
+        changed_lines=services.changed_lines(reviews.last.patch) if reviews.last and job.attempts > 1 else 0,
+    )
+
+
+async def _worked(runner: Runner, assignment: Assignment, reviews: SubmissionReviews) -> RunnerEnding:
+    try:
+        return await runner.work(assignment, reviews.review)
+    except ShareSpentError as error:
+        return RunnerEnding(exit_status="limit_reached", reason=error.message)
+
+
+def _aim(job: Job) -> AssignmentAim:
+    if job.conflicts:
+        return "merge"
+    return "upkeep" if job.kind in STRUCTURAL else "change"
+
+
+def _told(taken: AttemptOutcome, outcomes: Sequence[AttemptOutcome], services: JobServices) -> JobResult:
+    """The result with what became of each attempt."""
+    services.progress.report("note", f"attempt {taken.number} of the {len(outcomes)} that were made is taken")
+    return taken.result.model_copy(update={"attempts": attempt_summaries(outcomes, taken)})
+
+
+def _ended(result: JobResult, ending: RunnerEnding, last: VerifiedPatch | None) -> JobResult:
+    """How the agent's ending and the last verification make the job's final state."""
+    verification = last.verification if last else None
+    summary = ending.submission.summary if ending.submission else ""
+    update = {"verification": verification, "summary": summary, "turns": ending.turns, "reason": ending.reason}
+    match ending.exit_status:
+        case "limit_reached":
+            update["exit_status"] = "limit_reached"
+        case "submitted" if verification is not None:
+            broken = verification.verdict == "broken"
+            update["exit_status"] = "verification_failed" if broken else "pr_opened"
+            update["reason"] = " ".join(verification.reasons)
+        case "no_change":
+            update |= {"exit_status": "no_change", "summary": ending.claim}
+        case _ if verification is not None and verification.verdict == "broken":
+            update["exit_status"] = "verification_failed"
+        case _:
+            update["exit_status"] = "error"
+            update["error_code"] = ExitCode.MODEL
+    return result.model_copy(update=update)
+
+
+_CONTINUE = "The same command with a higher limit (--budget, --max-steps, --max-minutes) goes on where it stood."

@@ -1,0 +1,1 @@
+"""Builds the parts of a job from settings; implementations are chosen here."""

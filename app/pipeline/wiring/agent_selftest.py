@@ -1,0 +1,33 @@
+"""A runner's rehearsal on this machine: its programs installed, a sandbox of its own, and no key anywhere."""
+
+import secrets
+from contextlib import closing
+from dataclasses import replace
+
+from app.agent.external.recipe import AgentRecipe
+from app.agent.external.selftest.selftest import SelftestResult, SelftestScript, in_short, run_selftest
+from app.config.settings import Settings, python_interpreter
+from app.core.errors import AgentFixError
+from app.pipeline.wiring.external_agent import ExternalAgent
+from app.pipeline.wiring.sandboxes import make_provider
+from app.sandbox.base import SandboxSpec
+from app.sandbox.setup.package_hosts import asked_once
+
+SANDBOX = "bubblewrap"
+
+
+async def selftest_runner(recipe: AgentRecipe, settings: Settings) -> SelftestResult:
+    """Install it as a job would, and see how far it comes; what cannot be installed or opened is a result as well."""
+    python, play = python_interpreter(), SelftestScript()
+    provider = make_provider(SANDBOX, settings)
+    with closing(ExternalAgent(recipe, "", settings)) as guest:
+        try:
+            tools = await guest.tools(python, asked_once(settings.environment, python))
+            spec = SandboxSpec(f"rehearsal.{recipe.name}.{secrets.token_hex(4)}", play.fill)
+            sandbox = await provider.open(replace(spec, tools=tools, model_socket=guest.socket))
+        except AgentFixError as error:
+            return SelftestResult(stopped_at="was installed", reason=in_short(error.message))
+        try:
+            return await run_selftest(recipe, sandbox, guest.socket, play)
+        finally:
+            await sandbox.destroy()

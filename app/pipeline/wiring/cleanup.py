@@ -1,0 +1,64 @@
+"""What jobs leave behind on this machine when they end in the middle: sandboxes, and removals that were cut short."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from app.config.settings import Settings
+from app.core.errors import SandboxError
+from app.core.scratch import sweep_scratch
+from app.jobs.store import JobRow, JobStore
+from app.pipeline.wiring.sandboxes import make_containers, make_e2b
+from app.sandbox.host_directories import remove_tree
+
+logger = logging.getLogger(__name__)
+
+
+def left_alone(row: JobRow) -> bool:
+    """Nobody works on it, not even a process of ours."""
+    return row.living_owner is None
+
+
+def sweep(state: Path, store: JobStore, may_go: Callable[[JobRow], bool] = left_alone) -> int:
+    """Remove scratch of the dead, and the sandboxes of jobs that have ended and that `may_go`; returns how many of
+    these. Blocking."""
+    sweep_scratch()
+    swept = 0
+    for left in (state / "sandboxes").glob("*"):
+        row = store.get(left.name.partition(".")[0])
+        if left.name.startswith(".gone-") or (row is not None and row.final and may_go(row)):
+            try:
+                remove_tree(left)
+            except OSError as error:  # the next sweep comes by again
+                logger.warning("the sandbox %s cannot be removed: %s", left.name, error.strerror)
+                continue
+            swept += 1
+    return swept
+
+
+def sweep_everywhere(settings: Settings, store: JobStore, may_go: Callable[[JobRow], bool] = left_alone) -> int:
+    """On this machine, in containers and in the cloud. Blocking; not for a thread with an event loop."""
+    return sweep(settings.state, store, may_go) + sum(
+        sweep_provider(kind, settings, store, may_go) for kind in ("e2b", "docker", "podman")
+    )
+
+
+def sweep_provider(
+    kind: str, settings: Settings, store: JobStore, may_go: Callable[[JobRow], bool] = left_alone
+) -> int:
+    """The same where E2B or a container engine keeps them, where this installation has used it; returns how many.
+    Blocking."""
+    if settings.sandbox != kind and not (settings.state / "caches" / kind).exists():
+        return 0
+
+    def ended(key: str) -> bool:
+        row = store.get(key.partition(".")[0])
+        return row is not None and row.final and may_go(row)
+
+    provider = make_e2b(settings) if kind == "e2b" else make_containers(kind, settings)
+    try:
+        return asyncio.run(provider.sweep(ended))
+    except SandboxError as error:  # the next sweep comes by again
+        logger.warning("sandboxes of %s cannot be looked through: %s", kind, error.message)
+        return 0

@@ -1,0 +1,108 @@
+"""Another coding agent's place in a job: its programs, its socket, and the model behind it."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from app.agent.external.model_socket import ModelSocket
+from app.agent.external.recipe import AgentRecipe
+from app.agent.registry import find_recipe
+from app.config.settings import Settings
+from app.core.errors import AgentFixError, ExitCode
+from app.core.job import Job
+from app.core.money import MicroUSD
+from app.core.scratch import scratch
+from app.llm.ledger import Ledger
+from app.llm.litellm_raw_call import LiteLLMRawCall
+from app.llm.price_file import read_prices
+from app.llm.replay import PREFIX
+from app.sandbox.base import SetupPlan
+from app.sandbox.setup.clients.base import PackageClients
+from app.sandbox.setup.plan import FindTool, find_visible, plan_tools
+from app.sandbox.setup.toolchains import newer_pythons
+
+SOCKET = "model.sock"
+
+
+class ExternalAgent:
+    """One for a job that asks `model`; `close` when the job is put down."""
+
+    def __init__(self, recipe: AgentRecipe, model: str, settings: Settings) -> None:
+        self.recipe = recipe
+        self._model = model
+        self._settings = settings
+        self._opened = contextlib.ExitStack()
+        # short, because the name of a socket has at most 107 bytes, and for nobody else
+        self._directory = self._opened.enter_context(scratch("way"))
+
+    @property
+    def socket(self) -> Path:
+        return self._directory / SOCKET
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def model_socket(self, ledger: Ledger, until: MicroUSD) -> ModelSocket:
+        """For one attempt, which has its share of the ledger's money."""
+        name, settings = self._model, self._settings
+        price = read_prices(settings.prices).get(name)
+        return ModelSocket(self.socket, LiteLLMRawCall(name, settings.model_environment, price), ledger, until)
+
+    async def tools(
+        self, python: Path, clients: Callable[[], Awaitable[PackageClients]], find_tool: FindTool = find_visible
+    ) -> SetupPlan:
+        """What installs the agent. Raises AgentFixError where the sandbox lacks what it is installed with."""
+        if self.recipe.client == "npm":
+            programs = {tool: self._tool(tool, find_tool) for tool in ("node", "npm")}
+        else:
+            programs = {"python": str(await asyncio.to_thread(self._python, python))}
+        install = self.recipe.install(programs.get("python", ""))
+        return await plan_tools(install, client=self.recipe.client, programs=programs, clients=clients)
+
+    def _tool(self, name: str, find_tool: FindTool) -> str:
+        found = find_tool(name)
+        if found is None:
+            raise self._lacking(name)
+        return found
+
+    def _python(self, ours: Path) -> Path:
+        """Of a machine elsewhere only a name is known; pip says there whether it is new enough."""
+        found = find_python(self.recipe, self._settings, ours) if ours.is_absolute() else ours
+        if found is None:
+            raise self._lacking(f"Python {self.recipe.least_python} or newer")
+        return found
+
+    def _lacking(self, what: str) -> AgentFixError:
+        message = f"{self.recipe.title} needs {what}, and this machine has none that a sandbox shows."
+        return AgentFixError(message, code=ExitCode.CONFIG, hint="Install it, or choose another runner.")
+
+
+def find_python(recipe: AgentRecipe, settings: Settings, ours: Path) -> Path | None:
+    """An interpreter that is new enough: ours, or else the oldest of the newer ones that a sandbox shows."""
+    least = int(recipe.least_python.partition(".")[2])
+    if sys.version_info.minor >= least:
+        return ours
+    newer = newer_pythons(settings.environment)
+    return next((newer[minor] for minor in sorted(newer) if minor >= least), None)
+
+
+def external_agent(job: Job, settings: Settings) -> ExternalAgent | None:
+    """None where our own runner does the job, as it answers every question: others know no task but a change.
+
+    Raises AgentFixError for what another agent cannot work with.
+    """
+    recipe = find_recipe(job.runner, settings.runners)
+    if recipe is None or job.aim == "ask":
+        return None
+    if job.sandbox == "none":
+        message = f"{recipe.title} executes whatever it likes, so it needs a sandbox."
+        raise AgentFixError(message, code=ExitCode.CONFIG, hint="Leave out --sandbox none, or take the native runner.")
+    if job.sandbox == "srt":
+        message = f"{recipe.title} cannot work behind srt: it has no way to the model from there."
+        raise AgentFixError(message, code=ExitCode.CONFIG, hint="Take --sandbox docker, or the native runner.")
+    if job.model.startswith(PREFIX):
+        message = f"{recipe.title} asks a model of its own accord, and {job.model} is a recording."
+        raise AgentFixError(message, code=ExitCode.CONFIG, hint="Take the native runner, or a real model.")
+    return ExternalAgent(recipe, job.model, settings)

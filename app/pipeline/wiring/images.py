@@ -1,0 +1,45 @@
+"""A job's eyes: its issue's images, described once by whichever of its models sees."""
+
+from collections.abc import Callable
+
+from app.agent.model_port import ModelPort
+from app.core.job import Job, Journal, Progress
+from app.core.model_names import WorkKind
+from app.llm.job_models import JobModels
+from app.pipeline.image_descriptions import ImageDescription, describe
+
+
+class ImageDescriber:
+    """Without images nothing is asked, and no step is made."""
+
+    def __init__(self, job: Job, job_models: JobModels, contents: Callable[[str], bytes]) -> None:
+        self._job = job
+        self._job_models = job_models
+        self._contents = contents
+        self._seen = ImageDescription()
+
+    async def describe(self, journal: Journal, progress: Progress) -> None:
+        """Before the first prompt; the same again after a crash."""
+        if images := self._job.task.images:
+            self._seen = await describe(journal, self._vision_model, images, self._contents)
+        for note in self.notes:
+            progress.report("note", note)
+
+    @property
+    def shown(self) -> str:
+        """As the agent is shown it."""
+        return self._seen.text
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """For people: what was described, and what was not."""
+        described = len(self._job.task.images)
+        what = "1 image" if described == 1 else f"{described} images"
+        told = f"{what} of the issue went to a model, whose description the agent was given." if self.shown else ""
+        return tuple(filter(None, (told, self._seen.why_not, *self._job.task.images_left_out)))
+
+    def _vision_model(self) -> ModelPort | None:
+        """The cheapest first; None where none is known to take images."""
+        kinds: tuple[WorkKind, ...] = ("cheap", "answer") if self._job.aim == "ask" else ("cheap", "code", "plan")
+        job_models = map(self._job_models.of, kinds)
+        return next((budgeted_model for budgeted_model in job_models if budgeted_model.info.vision), None)

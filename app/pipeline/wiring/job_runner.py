@@ -1,0 +1,286 @@
+"""A job's desk: the rooms of one job in one process, whatever door it came through."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from app.agent.base import Runner, Submission
+from app.agent.native import RunnerContext
+from app.agent.registry import find_runner
+from app.core.errors import AgentFixError
+from app.core.failpoints import failpoint
+from app.core.job import Journal, NoUserMessages, Progress, QuestionAnswers, UserMessages
+from app.core.model_names import WorkKind
+from app.core.money import Totals
+from app.core.patch import Patch
+from app.core.plan import Plan
+from app.core.result import JobResult
+from app.core.text import one_line
+from app.core.verification import BaselineResult, VerifiedPatch
+from app.jobs.store import JobBlobs
+from app.llm.job_models import JobModels
+from app.pipeline.answer import AnswerServices, answer
+from app.pipeline.attempts import Attempt, AttemptBudget, trajectory_of
+from app.pipeline.lessons.experience import JobExperience, commands_in
+from app.pipeline.pipeline import JobServices, PublishedChange, solve
+from app.pipeline.questions import refuse_questions
+from app.pipeline.wiring.external_agent import external_agent
+from app.pipeline.wiring.images import ImageDescriber
+from app.pipeline.wiring.job_inputs import JobInputs
+from app.pipeline.wiring.lessons import job_lessons
+from app.pipeline.wiring.prompts import PromptBuilder
+from app.pipeline.wiring.sandboxes import make_provider, setup_tools
+from app.pipeline.wiring.task_kind import TaskKindSetup
+from app.repo.git_patch import unified_diff
+from app.repo.git_store import GitError
+from app.repo.index.commit_history import MAX_COMMITS
+from app.repo.index.survey import RepositorySurvey
+from app.sandbox.base import Sandbox, SandboxSpec, SetupPlan
+from app.sandbox.setup.plan import plan_setup
+from app.sandbox.workspaces import AnotherAgent, Workspaces
+from app.verify.diff_size import changed_lines
+from app.verify.verifier import TimeLimits, Verifier
+
+
+class JobRunner(ABC):
+    """The rooms of one job. Where people approve and where the change goes is the door's affair."""
+
+    forget = "/agent forget"
+    """How people take a lesson back."""
+
+    def __init__(self, inputs: JobInputs, progress: Progress, job_models: JobModels) -> None:
+        self.inputs = inputs
+        self.progress = progress
+        self.job_models = job_models
+        self.budgeted_model = job_models.of("answer" if inputs.job.aim == "ask" else "code")
+        self.blobs = JobBlobs(inputs.store.engine, inputs.job.id)
+        self.provider = make_provider(inputs.job.sandbox, inputs.settings)
+        self.external_agent = external_agent(inputs.job, inputs.settings)
+        self.workspaces = self._workspaces()
+        self.memory = job_lessons(inputs.job, inputs.lessons, inputs.settings, inputs.store, forget=self.forget)
+        self.user_messages: UserMessages = NoUserMessages()
+        self.kind = TaskKindSetup(inputs.job, inputs.mirror, inputs.tree, inputs.overrides)
+        self.sight = ImageDescriber(inputs.job, job_models, self.blobs.get)
+        self.prompts = PromptBuilder(inputs, self.kind, self.memory, self.sight, self._survey())
+        self.runners: list[Runner] = []
+        """One for each attempt, in order."""
+        self.plan: Plan | None = None
+
+    @abstractmethod
+    async def approve(self, plan: Plan) -> Plan:
+        """The plan as people want it; raises Parked where they have to be waited for."""
+
+    async def answer(self, questions: tuple[str, ...], after: int) -> QuestionAnswers:
+        """What people said to a plan's questions; raises Parked where they have to be waited for."""
+        return await refuse_questions(questions, after)
+
+    def before(self) -> Patch:
+        """Where the job is to resolve the conflicts of a merge: what makes its base into the branch as it was."""
+        return Patch(base=self.inputs.tree.commit)
+
+    def diff_base(self) -> str:
+        """The commit that people compare the change with; empty for the patch's own base."""
+        return ""
+
+    def keep_diff(self, patch: Patch) -> str:
+        """Keep the change for people; returns its digest, empty where git would not take it."""
+        try:
+            diff = unified_diff(self.inputs.mirror, patch, base=self.diff_base())
+        except GitError:
+            return ""
+        return self.blobs.put(diff) if diff else ""
+
+    def commit_history(self) -> bytes:
+        """The log of the commits up to the base, where this machine has it."""
+        return self.inputs.mirror.log(self.inputs.job.task.base, MAX_COMMITS)
+
+    @abstractmethod
+    async def publish(self, patch: Patch, summary: str) -> PublishedChange:
+        """Make the commit and have it where it belongs; twice is the same as once."""
+
+    @abstractmethod
+    def store_trajectory_base(self, result: JobResult) -> None:
+        """Make the result the job's, before its workflow ends."""
+
+    async def work(self, journal: Journal) -> JobResult:
+        """The whole job on its bench; its final state is kept before the workflow ends."""
+        try:
+            return await self._work(journal)
+        finally:
+            if self.external_agent is not None:
+                self.external_agent.close()
+
+    async def _work(self, journal: Journal) -> JobResult:
+        job = self.inputs.job
+        try:
+            await self.memory.recall(self.inputs.tree, self.progress)
+            await self.sight.describe(journal, self.progress)
+            if job.aim == "ask":
+                result = await answer(job, self.answer_services(), journal)
+            else:
+                result = await solve(job, self.services(), journal)
+        except AgentFixError as error:
+            if not error.final:
+                raise
+            result = JobResult(
+                exit_status="error",
+                reason=error.message,
+                hint=error.hint,
+                error_code=error.code,
+                plan=self.plan,
+                usage=self.budgeted_model.totals(),
+                model=job.model,
+            )
+        notes = (*result.notes, *self.memory.used, *self.sight.notes)
+        result = result.model_copy(update={"trajectory": self.keep_trajectory(), "notes": notes})
+        self.store_trajectory_base(result)
+        failpoint("finished")
+        return result
+
+    async def _learn(
+        self, known: BaselineResult, verified: Sequence[VerifiedPatch], submission: Submission | None
+    ) -> str:
+        commands = tuple(commands_in(trajectory_of(self.runners)))
+        experience = JobExperience(self.inputs.job, self.inputs.tree, known, verified, submission, commands)
+        return await self.memory.learn(experience, self.progress)
+
+    def keep_trajectory(self) -> str:
+        """The digest of the steps so far, kept among the job's blobs; empty where there are none."""
+        lines = trajectory_of(self.runners)
+        return self.blobs.put("".join(f"{line}\n" for line in lines).encode("utf-8", "replace")) if lines else ""
+
+    async def check_models(self) -> None:
+        """Refuse, before anything costs, models that this job will ask and that cannot work."""
+        kinds: tuple[WorkKind, ...] = ("answer", "cheap") if self.inputs.job.aim == "ask" else ("plan", "code", "cheap")
+        await self.job_models.check(*kinds)
+
+    async def prove_sandbox(self) -> None:
+        """Open one that holds nothing, before anything costs: raises SandboxError where a property does not hold."""
+        proof = await self.provider.open(SandboxSpec(key=f"{self.inputs.job.id}.proof", fill=lambda _: None))
+        await proof.destroy()
+
+    def services(self) -> JobServices:
+        job, config = self.inputs.job, self.inputs.config
+        verifier = Verifier(
+            self.workspaces,
+            tree=self.inputs.tree,
+            test=config.test,
+            lint=config.lint,
+            protected_paths=config.protected_paths,
+            conflicts=job.conflicts,
+            before=self.before if job.conflicts else None,
+            guarded=self.kind.guarded,
+            expects_red=job.expects_red,
+            progress=self.progress,
+            limits=TimeLimits.within(job.budget.minutes),
+            guards=self.prompts.survey.guards,
+        )
+        return JobServices(
+            progress=self.progress,
+            plan=self._plan,
+            approve=self.approve,
+            brief=self.prompts.brief,
+            open_work=self.workspaces.work,
+            export=self.workspaces.export,
+            runner=self._runner,
+            verifier=verifier,
+            publish=self.publish,
+            totals=self._totals,
+            answer=self.answer,
+            learn=self._learn,
+            keep_diff=self.keep_diff,
+            changed_lines=partial(changed_lines, self.inputs.tree),
+            notes=(*self.inputs.notes, *self.kind.notes),
+            warnings=self._warnings,
+        )
+
+    def answer_services(self) -> AnswerServices:
+        return AnswerServices(
+            progress=self.progress,
+            brief=partial(self.prompts.brief, None, BaselineResult()),
+            open_work=self.workspaces.work,
+            runner=self._only_runner,
+            totals=self._totals,
+            notes=self.inputs.notes,
+            warnings=self._warnings,
+        )
+
+    def _warnings(self) -> tuple[str, ...]:
+        unprotected = "The work was done without a sandbox (--sandbox none)."
+        left_out = [text.partition("\n")[0] for text in self.workspaces.left_out]
+        return (*((unprotected,) if self.inputs.job.sandbox == "none" else ()), *left_out)
+
+    def _survey(self) -> RepositorySurvey:
+        task, caches = self.inputs.job.task, self.inputs.settings.state / "caches"
+        text = "\n\n".join(filter(None, (task.issue.title, task.request, task.issue.body)))
+        return RepositorySurvey(self.inputs.tree, text, cache=caches / "index", past=self.commit_history)
+
+    def _totals(self) -> Totals:
+        return self.budgeted_model.totals()
+
+    def _workspaces(self) -> Workspaces:
+        job = self.inputs.job
+        return Workspaces(
+            self.provider,
+            job=job.id,
+            fill=self._fill,
+            tree=self.inputs.tree,
+            setup=self._setup,
+            on_output=lambda output: self.progress.report("output", output.decode(errors="replace")),
+            on_note=lambda text: self.progress.report("warning", text),
+            agent=AnotherAgent(self._tools, self.external_agent.socket) if self.external_agent else None,
+        )
+
+    def _fill(self, directory: Path, patch: Patch | None) -> None:
+        self.inputs.mirror.checkout(self.inputs.job.task.base, directory, patch.changes if patch else ())
+
+    async def _setup(self) -> SetupPlan:
+        settings, config = self.inputs.settings, self.inputs.config
+        tools = await setup_tools(self.inputs.job.sandbox, settings)
+        setup = await plan_setup(
+            self.inputs.tree,
+            commands=config.setup,
+            extra_hosts=config.network,
+            clients=tools.clients,
+            python=tools.python,
+            scope=self.inputs.job.task.repository,
+            find_tool=tools.find_tool,
+        )
+        for command in setup.commands:
+            self.progress.report("note", f"set-up: {one_line(command)[:160]}")
+        for note in setup.notes:
+            self.progress.report("note", f"set-up: {note}")
+        return setup
+
+    async def _tools(self) -> SetupPlan:
+        """The programs of another agent, where one does the work."""
+        if self.external_agent is None:
+            raise ValueError("our own runner needs no programs")
+        self.progress.report("note", f"runner: {self.external_agent.recipe.title} {self.external_agent.recipe.version}")
+        tools = await setup_tools(self.inputs.job.sandbox, self.inputs.settings)
+        return await self.external_agent.tools(tools.python, tools.clients, tools.find_tool)
+
+    async def _plan(self, journal: Journal, answers: Sequence[QuestionAnswers] = ()) -> Plan:
+        self.plan = await self.prompts.plan(self.job_models, journal, answers)
+        return self.plan
+
+    def _only_runner(self, sandbox: Sandbox, journal: Journal) -> Runner:
+        return self._runner(sandbox, Attempt(1, journal, AttemptBudget(budget=self.inputs.job.budget)))
+
+    def _runner(self, sandbox: Sandbox, attempt: Attempt) -> Runner:
+        around = RunnerContext(
+            budgeted_model=attempt.model_for(self.budgeted_model, lambda: self.budgeted_model.totals().cost),
+            sandbox=sandbox,
+            baseline=self.workspaces.baseline,
+            journal=attempt.journal,
+            blobs=self.blobs,
+            progress=self.progress,
+            budget=attempt.allotment.budget,
+            user_messages=self.user_messages,
+        )
+        guest = self.external_agent
+        ledger, until = self.job_models.ledger, attempt.allotment.until
+        make = find_runner(guest.recipe, guest.model_socket(ledger, until)) if guest else find_runner(None)
+        self.runners.append(make(around))
+        return self.runners[-1]

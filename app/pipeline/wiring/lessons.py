@@ -1,0 +1,96 @@
+"""A job's side of its repository's lessons: recalled before its first prompt, learned once its change is published."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from app.config.settings import Settings
+from app.core.job import Job, Progress
+from app.core.lessons import Lesson, LessonRanking
+from app.core.redaction import Redactor
+from app.core.tree import Tree
+from app.jobs.lessons import SqlLessonStore
+from app.jobs.store import JobStore
+from app.llm.embedding import Embedding
+from app.llm.ledger import Ledger
+from app.llm.sql_ledger import SqlLedger
+from app.pipeline.lessons import lesson_text
+from app.pipeline.lessons.chroma_ranking import ChromaRanking, check_installed
+from app.pipeline.lessons.embedding_ranking import EmbeddingRanking
+from app.pipeline.lessons.experience import JobExperience
+from app.pipeline.lessons.full_text_ranking import FullTextRanking
+from app.pipeline.lessons.learning import lessons_of
+from app.pipeline.lessons.recall import recall
+
+
+class JobLessons:
+    """One job's; without `lessons` nothing is known and nothing is kept. `forget` is how people take a lesson back."""
+
+    def __init__(
+        self,
+        job: Job,
+        lessons: SqlLessonStore | None,
+        ranking: Callable[[SqlLessonStore], LessonRanking],
+        *,
+        forget: str,
+        redactor: Redactor,
+    ) -> None:
+        self._job = job
+        self._lessons = lessons
+        self._ranking = ranking(lessons) if lessons else None
+        self._forget = forget
+        self._redactor = redactor
+        self._recovered_jobs: tuple[Lesson, ...] = ()
+
+    async def recall(self, tree: Tree, progress: Progress) -> None:
+        """Before the first prompt; the same again after a crash."""
+        if self._lessons is not None and self._ranking is not None:
+            self._recovered_jobs = await recall(self._lessons, self._ranking, tree, self._job.id, self._job.task)
+        for note in self.used:
+            progress.report("note", note)
+
+    async def learn(self, experience: JobExperience, progress: Progress) -> str:
+        """What people are told of it."""
+        if self._lessons is None:
+            return ""
+        drafts = await asyncio.to_thread(lessons_of, experience)
+        harmless = [draft for draft in drafts if not self._redactor.found(draft.text)]
+        learned = await asyncio.to_thread(self._lessons.learn, harmless) if harmless else ()
+        told = lesson_text.learned_lessons_note(learned, self._forget)
+        if told:
+            progress.report("note", told)
+        return told
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """For people; nothing where there were none."""
+        return tuple(filter(None, (lesson_text.used_lessons_note(self._recovered_jobs),)))
+
+    @property
+    def shown(self) -> str:
+        """As the model is shown them."""
+        return lesson_text.lessons_for_model(self._recovered_jobs)
+
+
+def job_lessons(
+    job: Job, lessons: SqlLessonStore | None, settings: Settings, store: JobStore, *, forget: str
+) -> JobLessons:
+    ledger = SqlLedger(store.engine, job.id, job.budget.usd)
+    ranking = partial(make_ranking, settings, ledger)
+    return JobLessons(job, lessons, ranking, forget=forget, redactor=Redactor(settings.secrets))
+
+
+def make_ranking(settings: Settings, ledger: Ledger, lessons: SqlLessonStore) -> LessonRanking:
+    """The one that `AGENT_FIX_LESSONS` names. AgentFixError where it cannot be had at all."""
+    how, _, what = settings.lessons.partition(":")
+    by_words = FullTextRanking()
+    match how:
+        case "embedding":
+            embed = Embedding(what, environment=settings.model_environment, ledger=ledger)
+            return EmbeddingRanking(what, embed, lessons, by_words)
+        case "chroma":
+            check_installed()
+            return ChromaRanking(Path(what), lessons.repository, by_words)
+        case _:
+            return by_words

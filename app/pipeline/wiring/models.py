@@ -1,0 +1,38 @@
+"""A job's models behind its account: which is asked for what, and at whose prices."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.config.settings import Settings
+from app.core.job import Job, Progress
+from app.llm.base import Model
+from app.llm.circuit_breaker import process_breakers
+from app.llm.job_models import JobModels
+from app.llm.ledger import Ledger
+from app.llm.price_file import read_prices
+from app.llm.registry import make_model, record_to, takes_reasoning
+
+
+def make_meters(
+    job: Job,
+    settings: Settings,
+    ledger: Ledger,
+    progress: Progress,
+    *,
+    fallbacks: Sequence[str] = (),
+    record: Path | None = None,
+) -> JobModels:
+    """Raises AgentFixError where the operator's prices cannot be read. All answers go to `record`, if there is one."""
+    environment, prices = settings.model_environment, read_prices(settings.prices)
+    main = job.main_model
+
+    def plain(name: str) -> Model:
+        """Only the main model has to take a word on reasoning; others get it where they are known to take one."""
+        wanted = job.reasoning if name == main or takes_reasoning(name, environment) else ""
+        return make_model(name, environment=environment, prices=prices, reasoning=wanted)
+
+    def make(name: str) -> Model:
+        model = plain(name)
+        return model if record is None else record_to(record, model, of=plain(main).info)
+
+    return JobModels(job.chosen, make, ledger, progress, fallbacks=fallbacks, breakers=process_breakers())

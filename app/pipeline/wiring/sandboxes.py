@@ -1,0 +1,83 @@
+"""Sandbox providers by their names, and what set-ups in them are planned with."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from app.config.settings import Settings, python_interpreter
+from app.core.errors import AgentFixError, ExitCode
+from app.core.sandbox_names import SANDBOXES
+from app.sandbox.base import SandboxProvider
+from app.sandbox.bubblewrap.provider import BubblewrapProvider
+from app.sandbox.container.indexes import ask_for_containers
+from app.sandbox.container.provider import ContainerProvider
+from app.sandbox.e2b.indexes import PYTHON, ask_reachable, find_in_template
+from app.sandbox.setup.package_hosts import PackageClients, asked_once
+from app.sandbox.setup.plan import FindTool, find_visible
+from app.sandbox.srt.provider import SrtProvider
+from app.sandbox.unsandboxed import UnsandboxedProvider
+
+if TYPE_CHECKING:
+    from app.sandbox.e2b.provider import E2BProvider
+
+
+def make_provider(name: str, settings: Settings) -> SandboxProvider:
+    """A sandbox provider by its name. There is no fall-back from one to another."""
+    root = settings.state / "sandboxes"
+    match name:
+        case "bubblewrap":
+            return BubblewrapProvider(root, caches=settings.state / "caches", environment=settings.environment)
+        case "e2b":
+            return make_e2b(settings)
+        case "docker" | "podman":
+            return make_containers(name, settings)
+        case "srt":
+            return SrtProvider(root, environment=settings.environment)
+        case "none":
+            return UnsandboxedProvider(root)
+        case _:
+            raise AgentFixError(
+                f"There is no sandbox {name!r}.",
+                code=ExitCode.SANDBOX,
+                hint=f"Sandboxes are: {', '.join(SANDBOXES)}.",
+            )
+
+
+def make_e2b(settings: Settings) -> "E2BProvider":
+    """Workers that share a database share their sandboxes too."""
+    from app.sandbox.e2b.cloud import E2BAccount  # noqa: PLC0415  # its library is heavy, and few use it
+    from app.sandbox.e2b.provider import E2BProvider  # noqa: PLC0415
+
+    scope = settings.database_url or str(settings.state)
+    return E2BProvider(E2BAccount.from_environment(settings.environment), scope=scope, caches=settings.state / "caches")
+
+
+def make_containers(engine: str, settings: Settings) -> ContainerProvider:
+    """Of `docker` or `podman`; one installation's containers are known by its database, or by its state directory."""
+    return ContainerProvider(
+        engine,
+        scope=settings.database_url or str(settings.state),
+        caches=settings.state / "caches",
+        environment=settings.environment,
+        image=settings.container_image,
+    )
+
+
+class SetupTools(NamedTuple):
+    """What a sandbox has for a set-up: an interpreter, the package clients' indexes, and other tools by name."""
+
+    python: Path
+    clients: Callable[[], Awaitable[PackageClients]]
+    find_tool: FindTool
+
+
+async def setup_tools(name: str, settings: Settings) -> SetupTools:
+    """SandboxError where a container engine cannot be asked for it."""
+    python = python_interpreter()
+    if name == "e2b":
+        return SetupTools(PYTHON, asked_once(settings.environment, python, ask_reachable), find_in_template)
+    if name in {"docker", "podman"}:
+        tools = await make_containers(name, settings).tools()
+        clients = asked_once(settings.environment, python, ask_for_containers)
+        return SetupTools(PYTHON, clients, lambda tool: tool if tool in tools else None)
+    return SetupTools(python, asked_once(settings.environment, python), find_visible)

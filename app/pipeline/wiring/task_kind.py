@@ -1,0 +1,66 @@
+"""What a job's kind of task brings to its desk: the repository's own prompts, the fix that tests are for, a note."""
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from app.config.prompt_overrides import NO_OVERRIDES, Overrides, read_overrides
+from app.core.job import Job
+from app.core.task import TaskSection
+from app.core.task_kind import note_of
+from app.core.text import plain
+from app.core.tree import Tree
+from app.repo.git_store import GitStore
+from app.verify.revert_fix import revert_fix
+from app.verify.tests_for_fix import FixUnderTest
+
+MAX_OF_A_FIX = 12_000
+"""Bytes of its diff that are shown."""
+
+
+@dataclass(frozen=True)
+class TaskKindSetup:
+    """One job's. `given` are the default branch's prompts where the base is another branch."""
+
+    job: Job
+    mirror: GitStore
+    tree: Tree
+    given: Overrides | None = None
+
+    @cached_property
+    def overrides(self) -> Overrides:
+        """Of the default branch: the base is that, unless the work is on a pull request."""
+        if self.given is not None:
+            return self.given
+        return NO_OVERRIDES if self.job.task.follows_up else read_overrides(self.tree)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """For everybody who reads the result."""
+        note = note_of(self.job.task) if self.job.aim == "fix" else ""
+        return (*((note,) if note else ()), *self.overrides.notes)
+
+    @property
+    def guarded(self) -> FixUnderTest | None:
+        """There only where nothing but tests is to be written."""
+        fix = self.job.task.fixed_by
+        if self.job.kind != "tests":
+            return None
+        return FixUnderTest(fix, partial(revert_fix, self.mirror, self.job.task.base, fix)) if fix else FixUnderTest()
+
+    @cached_property
+    def shown(self) -> Job:
+        """The job as the model sees it: with the fix that its tests are for."""
+        task = self.job.task
+        if self.job.kind != "tests" or not task.fixed_by:
+            return self.job
+        title = f"The fix {task.fixed_by[:10]}, which the branch has already"
+        sections = (TaskSection(title=title, text=self._fix(task.fixed_by)), *task.sections)
+        return self.job.model_copy(update={"task": task.model_copy(update={"sections": sections})})
+
+    def _fix(self, commit: str) -> str:
+        before = self.mirror.parents(commit)
+        if not before:
+            return ""
+        beginning, length = self.mirror.beginning_of_diff(before[0], commit, MAX_OF_A_FIX)
+        shown = plain(beginning.decode("utf-8", "replace"))
+        return shown if length <= MAX_OF_A_FIX else f"{shown}\n[cut here: the diff goes on, {length:,} bytes in all]"

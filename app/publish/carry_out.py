@@ -1,0 +1,90 @@
+"""From an intent to its effect on a forge: each looks first, so that one that was interrupted is simply done again."""
+
+import logging
+from functools import partial
+
+from app.core.failpoints import failpoint
+from app.github.base import ForgeEffects, NewCheckRun
+from app.github.errors import ForgeError, NeedsHumanAction, NoAccess
+from app.publish.effects import (
+    AddFollowUpSection,
+    AddReaction,
+    AnswerReviewThread,
+    ChangeLabels,
+    Effect,
+    LabelAndRequestReview,
+    OpenDraftPullRequest,
+    PostFailure,
+    PushCommits,
+    Receipt,
+    UpdateDraftStatus,
+    UpdateStatusComment,
+    WriteCheckRun,
+)
+from app.publish.follow_up import with_section, with_state
+
+logger = logging.getLogger(__name__)
+
+
+async def carry_out(forge: ForgeEffects, job: str, effect: Effect) -> Receipt:  # noqa: C901, PLR0911  # one case a kind
+    """Make it so, whatever is there already; returns where it is to be seen."""
+    match effect:
+        case OpenDraftPullRequest():
+            return await _opened(forge, effect)
+        case UpdateDraftStatus():
+            told = partial(with_state, section=effect.section)
+            return Receipt(url=await forge.update_draft_status(effect.branch, effect.commit, told, close=effect.close))
+        case PushCommits():
+            branch = await forge.advance_branch(effect.branch, effect.commit, effect.expected)
+            return Receipt(url=forge.page, branch=branch)
+        case LabelAndRequestReview():
+            return Receipt(url=await forge.ensure_labels_and_reviewers(effect.branch, effect.labels, effect.reviewers))
+        case AddFollowUpSection():
+            return Receipt(url=await forge.amend_pull_request(partial(with_section, key=job, section=effect.section)))
+        case UpdateStatusComment():
+            return Receipt(url=await forge.ensure_comment(job, effect.body))
+        case ChangeLabels():
+            await forge.ensure_labels(effect.add, effect.remove)
+        case AddReaction():
+            await forge.ensure_reaction(effect.target, effect.content)
+        case WriteCheckRun():
+            wanted = NewCheckRun(key=job, **effect.model_dump(exclude={"kind"}))
+            return Receipt(url=await forge.ensure_check_run(wanted))
+        case AnswerReviewThread():
+            url = await forge.ensure_reply(effect.comment, f"{job}/{effect.comment}", effect.body)
+            await _resolve(forge, effect.thread)
+            return Receipt(url=url)
+        case PostFailure():
+            url = await forge.ensure_comment(f"{job}/end", effect.body)
+            await forge.ensure_labels(effect.add, effect.remove)
+            return Receipt(url=url)
+    return Receipt()
+
+
+async def _resolve(forge: ForgeEffects, thread: str) -> None:
+    """Where that is refused, the answer stands and the thread stays open for people."""
+    try:
+        if thread:
+            await forge.ensure_resolved(thread)
+    except (NoAccess, NeedsHumanAction) as refusal:
+        logger.warning("A review thread was answered and stays open: %s", refusal.message)
+
+
+async def _opened(forge: ForgeEffects, effect: OpenDraftPullRequest) -> Receipt:
+    """Where the branch was pushed and its pull request refused, the error says where people can open it."""
+    branch = await _made(forge, effect)
+    failpoint("branch.made")
+    try:
+        return Receipt(url=await forge.ensure_pull_request(effect.pull_request(branch)), branch=branch)
+    except ForgeError as error:
+        error.branch, error.compare = branch, forge.comparison(effect.base, branch)
+        raise
+
+
+async def _made(forge: ForgeEffects, effect: OpenDraftPullRequest) -> str:
+    """The branch at its commit: a new one, or the one of the draft that was opened early for it."""
+    if effect.draft:
+        return await forge.advance_branch(effect.draft, effect.commit, effect.replaces[0])
+    if effect.replaces:
+        return await forge.replace_branch(effect.branch, effect.commit, effect.replaces)
+    return await forge.ensure_branch(effect.branch, effect.commit)

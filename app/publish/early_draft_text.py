@@ -1,0 +1,74 @@
+"""What a draft that was opened early says: the plan, that nothing is verified yet, and how its job stands."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from app.core.job import FINAL, JobState
+from app.publish.early_draft import AT_WORK
+from app.publish.effects import MAX_BODY, Effect, OpenEarlyDraft, UpdateDraftStatus
+from app.publish.follow_up import marked_state
+from app.publish.markdown import inline
+from app.publish.outbox import EffectStatus
+from app.publish.plan_comment import plan_steps, plan_summary
+from app.publish.pull_request_text import opening_line, pull_request_title
+from app.publish.status_text import HEADLINES, StatusView
+from app.publish.verification_text import TextLimits, bullets, clip
+
+_UNTOLD: Final[frozenset[JobState]] = frozenset({"publishing", "pr_opened", "no_access"})
+"""The verified text is on its way or there; or nothing can be said any more."""
+_LEVELS = (TextLimits(0, 30, 2_000), TextLimits(0, 12, 400), TextLimits(0, 3, 120))
+"""The most that is shown of a plan, and what is shown of one that would be too long so."""
+_AT_WORK_TEXT = (
+    "**Not verified yet.** The agent is at work, and the branch holds an empty commit. "
+    "A change that has passed verification takes that commit's place, and this text is written anew with the proof."
+)
+
+
+def early_draft_effects(view: StatusView, draft: EffectStatus | None, *, told: bool) -> Iterator[Effect]:
+    """The draft, once; later how the job stands, where that is something else. `told`: it was something else before."""
+    if draft is None:
+        if view.state in AT_WORK:
+            yield _draft(view)
+    elif view.state not in _UNTOLD and (told or view.state in FINAL or view.state == "paused"):
+        yield UpdateDraftStatus(section=_section(view), close=view.state == "no_change")
+
+
+def _draft(view: StatusView) -> OpenEarlyDraft:
+    job, job_context = view.job, view.job_context
+    bodies = ("\n\n".join(part for part in _body(view, caps) if part) + "\n" for caps in _LEVELS)
+    return OpenEarlyDraft(
+        branch=job.branch,
+        base=job_context.base_ref,
+        title=pull_request_title(job.task, job_context.config),
+        body=next(body for body in bodies if len(body) <= MAX_BODY),
+    )
+
+
+def _body(view: StatusView, caps: TextLimits) -> Iterator[str]:
+    yield opening_line(view.job.task)
+    yield marked_state(_alert("IMPORTANT", _AT_WORK_TEXT))
+    if summary := plan_summary(view.plan, view.planned):
+        yield f"## Plan\n\n{inline(clip(summary, caps.text))}"
+        yield bullets(plan_steps(view.plan, view.planned), caps, numbered=True)
+    number = view.job.task.issue.number
+    where = f" · how it goes is told in #{number}" if number is not None else ""
+    yield f"---\n\n<sub>agent-fix · job `{view.job.id}`{where}</sub>"
+
+
+def _section(view: StatusView) -> str:
+    if view.state not in FINAL and view.state != "paused":
+        return _alert("IMPORTANT", _AT_WORK_TEXT)
+    reason = inline(clip(view.reason, 400))
+    what_now = _WHAT_NOW.get(view.state, "`/agent retry` on the issue begins again, in this draft.")
+    lines = (f"**{HEADLINES[view.state]}.** Nothing here was verified.", reason, what_now)
+    return _alert("WARNING", *(line for line in lines if line))
+
+
+_WHAT_NOW: Final[dict[JobState, str]] = {
+    "paused": "`/agent continue` goes on where it stood, `/agent stop` ends it.",
+    "no_change": "The draft is closed.",
+}
+
+
+def _alert(kind: str, *lines: str) -> str:
+    return "\n>\n".join([f"> [!{kind}]\n> {lines[0]}", *(f"> {line}" for line in lines[1:])])

@@ -1,0 +1,158 @@
+"""A job whose work was handed over gets its final state: opened, brought up to date, or why not, with the work kept."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from app.core.errors import AgentFixError
+from app.core.failpoints import failpoint
+from app.core.job import JobState
+from app.core.result import JobResult
+from app.github.errors import ForgeError, NoAccess
+from app.jobs.context import ThreadRef
+from app.jobs.job_queries import JobQueries, JobWithContext
+from app.jobs.store import JobStore
+from app.publish.effects import (
+    AddFollowUpSection,
+    AnswerReviewThread,
+    Effect,
+    LabelAndRequestReview,
+    OpenDraftPullRequest,
+    PushCommits,
+    Receipt,
+)
+from app.publish.isolated_loop import IsolatedLoop
+from app.publish.outbox import EffectStatus, Outbox, StaleEpoch
+from app.publish.policy_rules import PublishRefused
+from app.publish.pull_request_content import pull_request_content
+from app.publish.pull_request_text import follow_up_body
+from app.publish.threads import sibling_answer, thread_answer, touches
+
+MAX_THREADS = 30
+PUBLISHED: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated"})
+STOPPED = "It was stopped before anything was published."
+
+
+class DiffReader(Protocol):
+    """Of the trusted repository (`app.repo.git_store`)."""
+
+    def diff(self, base: str, head: str, *, paths: list[str] | None = None, context: int = 3) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FinalizedJob:
+    """How a job ends, and what else is wished for because of it."""
+
+    result: JobResult
+    effects: tuple[Effect, ...] = ()
+
+
+class JobFinalizer:
+    """Looks after jobs that were handed over; level-triggered, and the same after any crash."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        job_queries: JobQueries,
+        outbox: Outbox,
+        mirror: Callable[[int], DiffReader],
+        *,
+        unlearn: Callable[[int, str], int] = lambda _repository, _job: 0,
+    ) -> None:
+        """`unlearn` drops what a job taught other jobs of its repository."""
+        self._store = store
+        self._job_queries = job_queries
+        self._outbox = outbox
+        self._mirror = mirror
+        self._unlearn = unlearn
+        self._apart = IsolatedLoop("settling it")
+
+    async def finalize(self) -> int:
+        """Give every job that can have one its final state; returns how many."""
+        waiting = await asyncio.to_thread(self._job_queries.publisher_context)
+        return await self._apart.run_each(waiting, self._finalize)
+
+    def _finalize(self, each: JobWithContext) -> bool:
+        settled = self._final_result(each)
+        if settled is None:
+            return False
+        try:
+            for effect in settled.effects:
+                self._outbox.add(each.job.id, each.row.epoch, each.job_context.place, effect)
+        except StaleEpoch:  # another process has it again
+            return False
+        failpoint("settling.wished")
+        result = settled.result
+        if result.exit_status not in PUBLISHED:
+            self._unlearn(each.job_context.place.repository, each.job.id)
+        self._store.finish(each.job.id, result.exit_status, result.reason, result.model_dump(mode="json"))
+        failpoint("settling.settled")
+        return True
+
+    def _final_result(self, each: JobWithContext) -> FinalizedJob | None:
+        """None while the branch is still under way."""
+        branch = self._branch(each.job.id)
+        if branch is None:
+            return _ended(each, PublishRefused("The work was handed over without a branch."))
+        if each.row.stop_requested and branch.state == "wanted":
+            self._outbox.withdraw(each.job.id)
+            branch = self._branch(each.job.id)
+        match branch.state if branch else "withdrawn":
+            case "done":
+                receipt = branch.receipt if branch and branch.receipt else Receipt()
+                return self._published(each, receipt)
+            case "failed":
+                error = branch.error if branch else None
+                return _ended(each, error or PublishRefused(branch.reason if branch else ""))
+            case "withdrawn":
+                return _ended(each, PublishRefused(STOPPED, state="stopped"))
+        return None
+
+    def _branch(self, job: str) -> EffectStatus | None:
+        found = [each for each in self._outbox.of(job) if isinstance(each.effect, OpenDraftPullRequest | PushCommits)]
+        return found[-1] if found else None
+
+    def _published(self, each: JobWithContext, receipt: Receipt) -> FinalizedJob:
+        result = JobResult.model_validate(each.row.result)
+        update = {"url": receipt.url, "branch": receipt.branch or result.branch}
+        result = result.model_copy(update=update)
+        return FinalizedJob(result, tuple(self._effects(each, result)))
+
+    def _effects(self, each: JobWithContext, result: JobResult) -> Iterator[Effect]:
+        job_context, config = each.job_context, each.job_context.config
+        if job_context.goal != "same_branch" and (config.labels or config.reviewers):
+            yield LabelAndRequestReview(branch=result.branch, labels=config.labels, reviewers=config.reviewers)
+        for thread in job_context.threads[:MAX_THREADS]:
+            yield self._answer(each, result, thread)
+        if job_context.goal == "same_branch" and _is_ours(each) and result.verification is not None:
+            facts = pull_request_content(each.job, result, result.verification)
+            yield AddFollowUpSection(section=follow_up_body(facts, job_context.login))
+
+    def _answer(self, each: JobWithContext, result: JobResult, thread: ThreadRef) -> AnswerReviewThread:
+        if each.job_context.goal != "same_branch":
+            return AnswerReviewThread(comment=thread.comment, body=sibling_answer(result.url))
+        mirror = self._mirror(each.job_context.place.repository)
+        diff = mirror.diff(each.job.task.base, result.commit, paths=[thread.path], context=0) if thread.path else ""
+        touched = touches(diff, thread)
+        body = thread_answer(thread, commit=result.commit, touched=touched, changed=bool(diff), summary=result.summary)
+        return AnswerReviewThread(comment=thread.comment, body=body, thread=thread.thread if touched else "")
+
+
+def _ended(each: JobWithContext, error: AgentFixError) -> FinalizedJob:
+    """It was not published; the reason is the forge's or our own, and the bytes stay among the job's blobs."""
+    state: JobState = "error"
+    if isinstance(error, PublishRefused):
+        state = error.state
+    elif isinstance(error, NoAccess):
+        state = "no_access"
+    branch, compare = (error.branch, error.compare) if isinstance(error, ForgeError) else ("", "")
+    result = JobResult.model_validate(each.row.result) if each.row.result else JobResult(exit_status=state)
+    update = {"exit_status": state, "reason": error.message, "hint": error.hint, "error_code": error.code}
+    return FinalizedJob(result.model_copy(update={**update, "branch": branch, "compare": compare}))
+
+
+def _is_ours(each: JobWithContext) -> bool:
+    """Whether the branch is below our own prefix: the text of anybody else's pull request is not touched."""
+    pattern = each.job_context.config.branch_for(slug="x", number=1)
+    return each.job.branch.partition("/")[0] == pattern.partition("/")[0]

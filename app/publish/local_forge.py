@@ -1,0 +1,112 @@
+"""The forge that needs no account: a branch in the user's repository, and a folder of files beside it."""
+
+import asyncio
+import errno
+import os
+import re
+import shutil
+from pathlib import Path
+
+from app.core.errors import ExitCode, OutputError
+from app.github.base import NewPullRequest
+from app.repo.git_store import GitStore
+
+PULL_REQUEST = "pull-request.md"
+MIN_FREE = 1024 * 1024
+"""Bytes; what a job leaves in the folder is smaller, and a disk with less has other troubles first."""
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class OutputFolder:
+    """The directory that a job leaves its files in. Each file is whole or not there, whatever dies when."""
+
+    def __init__(self, path: Path, option: str = "--out") -> None:
+        self.path = path
+        self.option = option
+        """By which the user names another one."""
+
+    def prepare(self, *names: str) -> None:
+        """Create the directory and try a write, before anything costs; raises OutputError with the reason.
+
+        `names` are files that will be written: a directory of such a name is in the way.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._put(".agent-fix", b"\0" * 4_096)
+            (self.path / ".agent-fix").unlink()
+            free = shutil.disk_usage(self.path).free
+        except OSError as error:
+            raise self._failure(error) from error
+        if free < MIN_FREE:
+            raise self._failure(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        for name in (PULL_REQUEST, *names):
+            if (self.path / name).is_dir():
+                raise OutputError(
+                    f"{self.path / name} is a directory, where a file will be written.",
+                    hint=f"Pass another {self.option} DIR.",
+                )
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        """Replace one file at once; characters that UTF-8 cannot carry are written as escapes."""
+        data = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
+        try:
+            return self._put(name, data)
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _put(self, name: str, data: bytes) -> Path:
+        fresh = self.path / f".{name}.new"
+        fresh.unlink(missing_ok=True)
+        try:
+            with fresh.open("xb") as file:  # never through a link that somebody put there
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self.path / name)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
+        self._sync()
+        return self.path / name
+
+    def _sync(self) -> None:
+        directory = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def _failure(self, error: OSError) -> OutputError:
+        if error.errno in _FULL:
+            return OutputError(
+                f"{self.path} cannot be written: the disk is full.",
+                code=ExitCode.DISK_FULL,
+                hint="Free some space, then give the same command again: it goes on where it stood.",
+            )
+        reason = (error.strerror or "unknown reason").lower()
+        return OutputError(
+            f"{self.path} cannot be written: {reason}.", hint=f"Pass another directory with {self.option} DIR."
+        )
+
+
+class LocalForge:
+    """A user's own repository and a folder, as a forge (`app.github.base.Forge`)."""
+
+    def __init__(self, repository: Path, store: GitStore, folder: OutputFolder) -> None:
+        self._repository = repository
+        self._store = store
+        self._folder = folder
+
+    async def ensure_branch(self, name: str, commit: str) -> str:
+        return await asyncio.to_thread(self._store.deliver, self._repository, name, commit)
+
+    async def ensure_pull_request(self, wanted: NewPullRequest) -> str:
+        return await self._write(PULL_REQUEST, f"# {wanted.title}\n\n{wanted.body}")
+
+    async def ensure_comment(self, key: str, body: str) -> str:
+        name = re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")
+        return await self._write(f"comment-{name}.md", body)
+
+    async def _write(self, name: str, content: str) -> str:
+        return str(await asyncio.to_thread(self._folder.write, name, content))

@@ -1,0 +1,306 @@
+"""Intents and receipts in the database: the only way from a worker to a forge, with an epoch as the key to it.
+
+    worker ─want─► wanted ─claim─► claimed ─receipt─► done
+                     ▲               │ failed for now, or the publisher died
+                     └───────────────┘            └─► failed, for a person to see
+
+A worker whose job was taken over has an old epoch: it can neither wish nor have an old wish granted. Comparing and
+granting are one transaction that holds the job's row.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine, RowMapping
+
+from app.core.errors import AgentFixError, ExitCode
+from app.core.failpoints import failpoint
+from app.core.issue_ref import IssueRef
+from app.jobs.outbox_tables import intents, metadata, receipts
+from app.publish.effects import (
+    EFFECT_ADAPTER,
+    LEASE,
+    MAX_ATTEMPTS,
+    Effect,
+    EffectState,
+    NextAttempt,
+    Receipt,
+    after_failure,
+    after_success,
+    after_want,
+    digest_of,
+    key_of,
+)
+
+_jobs = sa.table("jobs", sa.column("id", sa.String), sa.column("epoch", sa.Integer))
+"""The table of `app.jobs`, of which only the fence is known here."""
+
+_OPEN = ("wanted", "claimed")
+_BRANCHES = ("open_draft_pr", "push_commits")
+"""What only the owner of a job's work may wish for."""
+NO_JOB = "d-"
+"""How the names begin under which answers are wished for that belong to no job (`name_without_job`)."""
+MAX_EFFECTS = 60
+"""Different things that one job may wish for in its life, so that no job floods a repository."""
+
+
+class StaleEpoch(AgentFixError):  # noqa: N818  # a fact about the caller
+    """The caller's job was taken over by another process, which goes on with it."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(f"Job {job} is another process's by now.", code=ExitCode.BUSY)
+
+
+class TooManyEffects(AgentFixError):  # noqa: N818  # a limit
+    """The job has wished for more than a job may."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(f"Job {job} wishes for more than {MAX_EFFECTS} things.", code=ExitCode.LIMIT_REACHED)
+
+
+@dataclass(frozen=True, slots=True)
+class EffectClaim:
+    """One intent in the hands of one publisher, until its lease ends."""
+
+    key: str
+    job: str
+    issue_ref: IssueRef
+    effect: Effect
+    revision: int
+    attempts: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class EffectStatus:
+    """How an intent stands, for whoever waits for it."""
+
+    key: str
+    effect: Effect
+    state: EffectState
+    reason: str
+    receipt: Receipt | None
+    error: AgentFixError | None = None
+    """Why it failed, where it did."""
+
+
+class Outbox:
+    """Reads and writes of both tables, each in one short transaction.
+
+    `is_gone` says of a publisher's name whether its process has certainly ended: its leases are not waited for.
+    """
+
+    def __init__(
+        self, engine: Engine, now: Callable[[], datetime], *, is_gone: Callable[[str], bool] = lambda _owner: False
+    ) -> None:
+        self._engine = engine
+        self._now = now
+        self._is_gone = is_gone
+
+    def create_tables(self) -> None:
+        metadata.create_all(self._engine)
+
+    def add(self, job: str, epoch: int, issue_ref: IssueRef, effect: Effect) -> str:
+        """Wish something; returns its key. The same wish again changes nothing, another version replaces it."""
+        key, digest, now = key_of(job, effect), digest_of(effect), self._now()
+        with self._engine.begin() as db:
+            if not _holds(db, job, epoch):
+                raise StaleEpoch(job)
+            row = _row(db, key)
+            values: dict[str, Any] = {"epoch": epoch, "place": issue_ref.model_dump(mode="json")}
+            values |= {"installation": issue_ref.installation}
+            if row is None:
+                if _count(db, job) >= MAX_EFFECTS:
+                    raise TooManyEffects(job)
+                values |= {"key": key, "job": job, "revision": 1, "digest": digest, "owner": "", "reason": ""}
+                values |= {"intent": effect.model_dump(mode="json"), **_columns(NextAttempt("wanted", now, 0))}
+                db.execute(intents.insert().values(values))
+            elif row["digest"] == digest and row["state"] != "withdrawn":
+                db.execute(intents.update().where(intents.c.key == key).values(epoch=epoch))
+            else:
+                changed = after_want(row["state"], _moment(row["due"]), row["attempts"], now)
+                values |= {"revision": row["revision"] + 1, "digest": digest, "reason": ""}
+                values |= {"intent": effect.model_dump(mode="json"), **_columns(changed)}
+                db.execute(intents.update().where(intents.c.key == key).values(values))
+        failpoint("intent.wanted")
+        return key
+
+    def adopt(self, job: str, epoch: int, *, branches: bool = True) -> int:
+        """Make the open wishes of a job's former owner those of the new one; returns how many there are.
+
+        Without `branches`, only what is said about the job: that is as true under its next owner.
+        """
+        with self._engine.begin() as db:
+            if not _holds(db, job, epoch):
+                raise StaleEpoch(job)
+            mine = intents.update().where(intents.c.job == job, intents.c.state.in_(_OPEN))
+            for kind in () if branches else _BRANCHES:
+                mine = mine.where(intents.c.key.not_like(f"{job}/{kind}/%"))
+            return db.execute(mine.values(epoch=epoch)).rowcount
+
+    def claim(self, owner: str, busy: Collection[int] = ()) -> EffectClaim | None:
+        """The next intent that is due and whose epoch is its job's, for this publisher alone; None where there is none.
+
+        Those of `busy` installations wait. One whose publisher died is due when its lease ends, and given up when that
+        has happened too often.
+        """
+        self._end_leases_of_the_dead()
+        for key, job, epoch in self._due(busy):
+            with self._engine.begin() as db:
+                if not _holds(db, job, epoch):
+                    continue
+                row = _row(db, key)
+                if row is None or row["state"] not in _OPEN or row["due"] > self._now().timestamp():
+                    continue
+                if row["state"] == "claimed" and row["attempts"] >= MAX_ATTEMPTS:
+                    reason = f"It was begun {row['attempts']} times and never ended."
+                    self._leave(db, row, NextAttempt("failed", self._now(), row["attempts"]), reason)
+                    continue
+                self._take(db, row, owner)
+            failpoint("intent.claimed")
+            return _claim(row, owner)
+        return None
+
+    def done(self, claim: EffectClaim, receipt: Receipt) -> None:
+        """Record that it happened. Also after the lease has ended: what happened, happened."""
+        now = self._now()
+        with self._engine.begin() as db:
+            # The write comes first: SQLite gives no lock to a transaction that has read an older state.
+            db.execute(intents.update().where(intents.c.key == claim.key).values(reason=""))
+            row = _row(db, claim.key)
+            known = sa.select(receipts.c.key).where(_is(claim))
+            if db.execute(known).first() is None:
+                values = {"key": claim.key, "revision": claim.revision, "job": claim.job, "at": now.timestamp()}
+                db.execute(receipts.insert().values(receipt=receipt.model_dump(mode="json"), **values))
+            if row is not None and row["state"] in _OPEN:
+                self._leave(db, row, after_success(claim.revision, row["revision"], now), "")
+
+    def failed(self, claim: EffectClaim, error: AgentFixError) -> NextAttempt:
+        """Record why it did not happen, and when it is tried again if it is."""
+        then = after_failure(error, claim.attempts, self._now())
+        ours = (intents.c.key == claim.key, intents.c.state == "claimed")
+        with self._engine.begin() as db:
+            values = {**_columns(then), "owner": "", "reason": error.message, "error": error.to_json()}
+            db.execute(intents.update().where(*ours, intents.c.attempts == claim.attempts).values(values))
+        return then
+
+    def withdraw(self, job: str) -> int:
+        """Take back what nobody has begun; returns how many are with a publisher at this moment."""
+        with self._engine.begin() as db:
+            mine = intents.c.job == job
+            taken_back = intents.update().where(mine, intents.c.state == "wanted")
+            db.execute(taken_back.values(state="withdrawn", reason="The job was stopped."))
+            claimed = sa.select(sa.func.count()).select_from(intents).where(mine, intents.c.state == "claimed")
+            return int(db.execute(claimed).scalar_one())
+
+    def status(self, key: str) -> EffectStatus | None:
+        with self._engine.connect() as db:
+            row = _row(db, key)
+            return _standing(db, row) if row is not None else None
+
+    def of(self, job: str) -> tuple[EffectStatus, ...]:
+        """Everything that was wished for a job, in the order in which it was."""
+        query = intents.select().where(intents.c.job == job).order_by(intents.c.seq)
+        with self._engine.connect() as db:
+            return tuple(_standing(db, row) for row in db.execute(query).mappings().all())
+
+    def next_due(self) -> datetime | None:
+        """When the next intent may be claimed; None where none is open."""
+        with self._engine.connect() as db:
+            soonest = sa.select(sa.func.min(intents.c.due)).where(intents.c.state.in_(_OPEN))
+            found = db.execute(soonest).scalar()
+        return None if found is None else _moment(found)
+
+    def _end_leases_of_the_dead(self) -> None:
+        held = (intents.c.state == "claimed", intents.c.due > self._now().timestamp())
+        with self._engine.connect() as db:
+            owners = db.execute(sa.select(intents.c.owner).where(*held).distinct()).scalars().all()
+        gone = [owner for owner in owners if self._is_gone(owner)]
+        if gone:
+            with self._engine.begin() as db:
+                theirs = intents.update().where(*held, intents.c.owner.in_(gone))
+                db.execute(theirs.values(due=self._now().timestamp()))
+
+    def _due(self, busy: Collection[int]) -> list[tuple[str, str, int]]:
+        due = (intents.c.state.in_(_OPEN), intents.c.due <= self._now().timestamp())
+        query = sa.select(intents.c.key, intents.c.job, intents.c.epoch).where(
+            *due, intents.c.installation.not_in(list(busy))
+        )
+        with self._engine.connect() as db:
+            found = db.execute(query.order_by(intents.c.due, intents.c.seq).limit(50)).all()
+        return [(row.key, row.job, row.epoch) for row in found]
+
+    def _take(self, db: Connection, row: RowMapping, owner: str) -> None:
+        """Nobody else can: the row was read after the job's was locked."""
+        values = {**_columns(NextAttempt("claimed", self._now() + LEASE, row["attempts"] + 1)), "owner": owner}
+        db.execute(intents.update().where(intents.c.key == row["key"]).values(values))
+
+    def _leave(self, db: Connection, row: RowMapping, then: NextAttempt, reason: str) -> None:
+        values = {**_columns(then), "owner": "", "reason": reason, "error": None}
+        db.execute(intents.update().where(intents.c.key == row["key"]).values(values))
+
+
+def name_without_job(trigger: str) -> str:
+    """For what answers a trigger and no job: a name that is the same for the same trigger. Its epoch is 0."""
+    return NO_JOB + hashlib.sha256(trigger.encode()).hexdigest()[:12]
+
+
+def _holds(db: Connection, job: str, epoch: int) -> bool:
+    """Whether the job is at this epoch, holding its row until the transaction ends, on SQLite the whole database.
+
+    What belongs to no job is nobody's to take over: its own rows are held.
+    """
+    if job.startswith(NO_JOB):
+        db.execute(intents.update().where(intents.c.job == job).values(job=job))
+        return epoch == 0
+    held = sa.update(_jobs).where(_jobs.c.id == job, _jobs.c.epoch == epoch).values(epoch=epoch)
+    return db.execute(held).rowcount == 1
+
+
+def _count(db: Connection, job: str) -> int:
+    return int(db.execute(sa.select(sa.func.count()).where(intents.c.job == job)).scalar_one())
+
+
+def _standing(db: Connection, row: RowMapping) -> EffectStatus:
+    newest = sa.select(receipts.c.receipt).where(receipts.c.key == row["key"]).order_by(receipts.c.revision.desc())
+    kept = db.execute(newest.limit(1)).scalar()
+    return EffectStatus(
+        key=row["key"],
+        effect=EFFECT_ADAPTER.validate_python(row["intent"]),
+        state=row["state"],
+        reason=row["reason"],
+        receipt=Receipt.model_validate(kept) if kept is not None else None,
+        error=AgentFixError.from_json(row["error"]) if row["error"] and row["state"] == "failed" else None,
+    )
+
+
+def _row(db: Connection, key: str) -> RowMapping | None:
+    return db.execute(intents.select().where(intents.c.key == key)).mappings().first()
+
+
+def _is(claim: EffectClaim) -> sa.ColumnElement[bool]:
+    return sa.and_(receipts.c.key == claim.key, receipts.c.revision == claim.revision)
+
+
+def _columns(then: NextAttempt) -> dict[str, Any]:
+    return {"state": then.state, "due": then.due.timestamp(), "attempts": max(0, then.attempts)}
+
+
+def _moment(timestamp: float) -> datetime:
+    return datetime.fromtimestamp(timestamp, UTC)
+
+
+def _claim(row: RowMapping, owner: str) -> EffectClaim:
+    return EffectClaim(
+        key=row["key"],
+        job=row["job"],
+        issue_ref=IssueRef.model_validate(row["place"]),
+        effect=EFFECT_ADAPTER.validate_python(row["intent"]),
+        revision=row["revision"],
+        attempts=cast("int", row["attempts"]) + 1,
+        owner=owner,
+    )

@@ -1,0 +1,241 @@
+"""Right before a branch is made: who asked is asked about again, the commit made again from its bytes, and looked at.
+
+wish ─► our own rules ─► the forge's facts now ─► commit rebuilt, same id or never ─► gates on its tree ─► push
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol
+
+from pydantic import ValidationError
+
+from app.config.repository import SOURCE, RepoConfig, parse_config
+from app.core.errors import ConfigError
+from app.core.failpoints import failpoint
+from app.core.job import Blobs
+from app.core.patch import Patch
+from app.github.base import ForgeEffects
+from app.github.errors import NoAccess, RateLimited
+from app.github.models import ActorPermission, GitHubIssue, PullRequest, Repository
+from app.jobs.context import NO_REQUESTER
+from app.jobs.job_queries import JobWithContext
+from app.publish.drafts import NOT_YET, EarlyDrafts, is_early_effect
+from app.publish.early_draft import AT_WORK
+from app.publish.effects import Effect, OpenDraftPullRequest, OpenEarlyDraft, PushCommits, UpdateDraftStatus
+from app.publish.outbox import EffectClaim
+from app.publish.policy_rules import (
+    LiveState,
+    PublishRefused,
+    PublishRequest,
+    change_refusal,
+    early_draft_refusal,
+    live_refusal,
+    request_refusal,
+)
+from app.publish.pull_request_template import with_template
+from app.publish.secret_scan import SecretScan
+from app.repo.git_store import GitError, GitStore, UnsafePathError
+from app.verify.gates.candidate import CandidatePatch
+
+
+class PolicyReader(Protocol):
+    """What is asked of the forge (`app.github.reader`)."""
+
+    async def installation(self) -> int | None: ...
+
+    async def repository(self) -> Repository: ...
+
+    async def actor(self, user: int) -> ActorPermission: ...
+
+    async def issue(self, number: int) -> GitHubIssue | None: ...
+
+    async def pull_request(self, number: int) -> PullRequest | None: ...
+
+    async def file(self, path: str, ref: str = "") -> bytes | None: ...
+
+
+class CommitStore(Protocol):
+    """The trusted repository, and how commits come into it (`app.github.branches`)."""
+
+    @property
+    def store(self) -> GitStore: ...
+
+    async def fetch(self, commit: str) -> None: ...
+
+
+class PolicyTarget(ForgeEffects, Protocol):
+    """A conversation together with what is looked at before anything is published there."""
+
+    @property
+    def reads(self) -> PolicyReader: ...
+
+    @property
+    def branches(self) -> CommitStore: ...
+
+
+class JobLookup(Protocol):
+    """Jobs with their commissions (`app.jobs.job_queries`)."""
+
+    def get(self, job_id: str) -> JobWithContext | None: ...
+
+
+class PublishPolicy:
+    """Says of each intent whether it may be carried out, and how it is worded then."""
+
+    def __init__(
+        self,
+        job_queries: JobLookup,
+        blobs: Callable[[str], Blobs],
+        secret_scan: SecretScan,
+        now: Callable[[], datetime],
+        drafts: EarlyDrafts,
+        *,
+        allowed_apps: frozenset[int] = frozenset(),
+    ) -> None:
+        self._job_queries = job_queries
+        self._blobs = blobs
+        self._secret_scan = secret_scan
+        self._now = now
+        self._drafts = drafts
+        self._allowed_apps = allowed_apps
+
+    async def check(self, claim: EffectClaim, forge: PolicyTarget) -> Effect:
+        """The intent to carry out. Raises Refused, Quarantined, or a forge's error."""
+        effect = await asyncio.to_thread(self._secret_scan.checked, claim.job, claim.effect)
+        match effect:
+            case OpenEarlyDraft():
+                return await self._early(claim, effect, forge)
+            case UpdateDraftStatus():
+                return await self._draft_status(claim, effect, forge)
+            case OpenDraftPullRequest() | PushCommits():
+                return await self._change(claim, effect, forge)
+        return effect
+
+    async def _change(
+        self, claim: EffectClaim, effect: OpenDraftPullRequest | PushCommits, forge: PolicyTarget
+    ) -> Effect:
+        """The verified change."""
+        request = await asyncio.to_thread(self._request, claim, effect)
+        _raise(request_refusal(request))
+        if not request.where.handed_over:
+            raise RateLimited("The job is not handed over yet.", until=self._now() + NOT_YET)
+        draft = await self._drafts.resolve(claim.job, self._now())
+        now = await self._ask(request, forge.reads)
+        _raise(live_refusal(request, now))
+        await self._stock(request, forge.branches)
+        tree = forge.branches.store.tree(request.patch.base)
+        _raise(await asyncio.to_thread(change_refusal, request, CandidatePatch(tree, request.patch), now.config))
+        if isinstance(effect, PushCommits):
+            return effect
+        worded = await asyncio.to_thread(with_template, effect, tree, request.where)
+        return await self._drafts.placed(request.where, worded, draft, forge.branches.store)
+
+    async def _early(self, claim: EffectClaim, effect: OpenEarlyDraft, forge: PolicyTarget) -> Effect:
+        """A draft before there is a change: the same questions, of an empty commit."""
+        where = self._where(claim)
+        request = PublishRequest(
+            where, claim.issue_ref, is_early_effect(where, effect), Patch(base=where.job.task.base)
+        )
+        _raise(early_draft_refusal(request))
+        if where.row.state not in AT_WORK:
+            raise RateLimited("The work has not begun yet.", until=self._now() + NOT_YET)
+        _raise(live_refusal(request, await self._ask(request, forge.reads)))
+        await _have(forge.branches, where.job.task.base)
+        return await self._drafts.opened(where, is_early_effect(where, effect), forge.branches.store)
+
+    async def _draft_status(self, claim: EffectClaim, effect: UpdateDraftStatus, forge: PolicyTarget) -> Effect:
+        where = self._where(claim)
+        draft = await self._drafts.resolve(claim.job, self._now())
+        await _have(forge.branches, where.job.task.base)
+        return await self._drafts.status_update(where, effect, draft, forge.branches.store)
+
+    def _where(self, claim: EffectClaim) -> JobWithContext:
+        where = self._job_queries.get(claim.job)
+        if where is None:
+            raise PublishRefused(f"There is no job {claim.job}.")
+        return where
+
+    def _request(self, claim: EffectClaim, effect: OpenDraftPullRequest | PushCommits) -> PublishRequest:
+        where = self._where(claim)
+        try:
+            patch = Patch.model_validate_json(self._blobs(claim.job).get(effect.recipe.patch))
+        except (KeyError, ValidationError):
+            raise PublishRefused(
+                "The bytes of the change are not there any more.", hint="`/agent retry` begins anew."
+            ) from None
+        self._secret_scan.refuse_patch(claim.job, patch)
+        return PublishRequest(where, claim.issue_ref, effect, patch)
+
+    async def _ask(self, request: PublishRequest, reads: PolicyReader) -> LiveState:
+        """The fewest questions that the rules can be answered from."""
+        number, job_context, origin = request.issue_ref.number, request.where.job_context, request.where.job.task.origin
+        repository = await reads.repository()
+        by_itself = job_context.aim in NO_REQUESTER and not job_context.login
+        if origin is None:
+            raise PublishRefused("Nobody asked for this on a forge.")
+        return LiveState(
+            installation=await reads.installation(),
+            repository=repository,
+            asker=None if by_itself else await _asker(reads, origin.actor),
+            issue=await reads.issue(number),
+            pull=await reads.pull_request(number) if origin.is_pull_request else None,
+            config=await _config(reads, job_context.config),
+            bots_may_ask=bool(self._allowed_apps),
+        )
+
+    async def _stock(self, request: PublishRequest, branches: CommitStore) -> None:
+        """Have the very commit that was verified in the trusted repository, made from its bytes (I9)."""
+        await _have(branches, request.patch.base, *request.effect.recipe.parents)
+        try:
+            made = await asyncio.to_thread(_rebuilt, branches.store, request)
+        except (GitError, UnsafePathError) as error:
+            raise PublishRefused(f"The commit cannot be made again: {error}") from None
+        failpoint("commit.rebuilt")
+        if made != request.effect.commit:
+            raise PublishRefused("The commit is not what was verified; nothing was pushed.")
+
+
+async def _have(branches: CommitStore, *commits: str) -> None:
+    for needed in commits:
+        if not await asyncio.to_thread(_has, branches.store, needed):
+            await branches.fetch(needed)
+
+
+def _rebuilt(store: GitStore, request: PublishRequest) -> str:
+    recipe = request.effect.recipe
+    return store.commit(
+        request.patch, message=recipe.message, author=recipe.author, date=recipe.date, parents=recipe.parents
+    )
+
+
+def _has(store: GitStore, commit: str) -> bool:
+    store.ensure()
+    return store.keeps(commit)
+
+
+async def _asker(reads: PolicyReader, user: int) -> ActorPermission:
+    """Who asked; an account that is gone may nothing."""
+    try:
+        return await reads.actor(user)
+    except NoAccess:
+        raise PublishRefused("Who asked for this has no account any more.", state="no_access") from None
+
+
+async def _config(reads: PolicyReader, admitted: RepoConfig) -> RepoConfig:
+    """What the default branch says now: it may protect more, and let fewer people ask. A broken one changes nothing."""
+    text = await reads.file(SOURCE)
+    if text is None:
+        return admitted
+    try:
+        newest = parse_config(text)
+    except ConfigError:
+        return admitted
+    protected = (*admitted.protected_paths, *newest.protected_paths)
+    actors = newest.allowed_actors or admitted.allowed_actors
+    return admitted.model_copy(update={"protected_paths": protected, "allowed_actors": actors})
+
+
+def _raise(refused: PublishRefused | None) -> None:
+    if refused is not None:
+        raise refused

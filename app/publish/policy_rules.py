@@ -1,0 +1,285 @@
+"""Why a change may not be published after all: named rules in order, each pure, asked right before a branch is made.
+
+What was decided at admission may be hours old: since then people lose rights, issues are closed, repositories are
+archived or moved, and a pull request's branch is pushed to.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from app.config.repository import RepoConfig
+from app.core.errors import AgentFixError, ExitCode
+from app.core.issue_ref import IssueRef
+from app.core.job import FINAL, JobState
+from app.core.patch import Patch
+from app.github.models import ActorPermission, GitHubIssue, PullRequest, Repository
+from app.jobs.job_queries import JobWithContext
+from app.publish.effects import OpenDraftPullRequest, PushCommits
+from app.publish.forks import holds_commits_of_a_fork
+from app.publish.pull_request_text import SKIP_CI
+from app.repo.merge import markers_left
+from app.verify.gates.candidate import CandidatePatch
+from app.verify.gates.hidden import hidden_characters
+from app.verify.gates.kinds import file_kinds
+from app.verify.gates.protected import protected_paths
+from app.verify.gates.secret_lines import secret_lines
+from app.verify.gates.size import refused_files, size
+
+_BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9._-]+)+")
+_MAX_FINDINGS = 5
+
+
+class PublishRefused(AgentFixError):  # noqa: N818  # an answer
+    """It is not published, and the job ends in `state`."""
+
+    def __init__(self, message: str, *, state: JobState = "error", hint: str = "") -> None:
+        super().__init__(message, code=ExitCode.OUTPUT, hint=hint)
+        self.state: JobState = state
+
+
+@dataclass(frozen=True, slots=True)
+class PublishRequest:
+    """A branch that is to be pushed, for a job, with the bytes that it is to hold."""
+
+    where: JobWithContext
+    issue_ref: IssueRef
+    effect: OpenDraftPullRequest | PushCommits
+    patch: Patch
+
+    @property
+    def empty(self) -> bool:
+        """It adds nothing of the agent's: CI is asked for, or branches were merged without a conflict."""
+        return not self.patch.changes
+
+
+@dataclass(frozen=True, slots=True)
+class LiveState:
+    """How things stand on the forge at this moment. `asker` is None where the bot began by itself.
+
+    `bots_may_ask`: the operator still lets some other App ask.
+    """
+
+    installation: int | None
+    repository: Repository
+    asker: ActorPermission | None
+    issue: GitHubIssue | None
+    pull: PullRequest | None
+    config: RepoConfig
+    bots_may_ask: bool = False
+
+
+def request_refusal(request: PublishRequest) -> PublishRefused | None:
+    """What our own tables say against it."""
+    return next((refused for rule in OWN_RULES if (refused := rule(request))), None)
+
+
+def early_draft_refusal(request: PublishRequest) -> PublishRefused | None:
+    """The same of a draft that is to be opened before there is a change."""
+    return next((refused for rule in EARLY_RULES if (refused := rule(request))), None)
+
+
+def live_refusal(request: PublishRequest, now: LiveState) -> PublishRefused | None:
+    """What the forge says against it."""
+    return next((refused for rule in FORGE_RULES if (refused := rule(request, now))), None)
+
+
+def change_refusal(request: PublishRequest, candidate: CandidatePatch, config: RepoConfig) -> PublishRefused | None:
+    """What the resulting tree says against it, looked at as if nobody had before."""
+    found = list(_blocked(candidate, config)) if not request.empty else []
+    conflicts = request.where.job.conflicts
+    left = {change.path: change.content for change in request.patch.changes}
+    contents = {**candidate.base.read_many(conflicts), **{path: left[path] for path in conflicts if path in left}}
+    markers = markers_left({path: content for path, content in contents.items() if content is not None})
+    found += [f"{where}: a conflict's marker is left" for where in markers]
+    if not found:
+        return None
+    more = f"; and {len(found) - _MAX_FINDINGS:,} more" if len(found) > _MAX_FINDINGS else ""
+    return PublishRefused(f"The change may not be published: {'; '.join(found[:_MAX_FINDINGS])}{more}.")
+
+
+def _blocked(candidate: CandidatePatch, config: RepoConfig) -> Iterator[str]:
+    gates = [size(candidate), refused_files(candidate), protected_paths(candidate, config.protected_paths)]
+    if gates[0].outcome != "blocked":  # of what is too large the contents are not even read
+        gates += [examine(candidate) for examine in (file_kinds, secret_lines, hidden_characters)]
+    return (detail for gate in gates if gate.outcome == "blocked" for detail in gate.details)
+
+
+def _belongs(request: PublishRequest) -> PublishRefused | None:
+    theirs, issue_ref = request.where.job_context.place, request.issue_ref
+    same = (issue_ref.installation, issue_ref.repository, issue_ref.number) == (
+        theirs.installation,
+        theirs.repository,
+        theirs.number,
+    )
+    return None if same else PublishRefused("The change is wished for another place than its job's.")
+
+
+def _publishes(request: PublishRequest) -> PublishRefused | None:
+    """A question or a plan never has a branch; whatever its worker says."""
+    job, job_context = request.where.job, request.where.job_context
+    never = job_context.goal == "nowhere" or job_context.aim in {"ask", "plan"}
+    if never or job.aim == "ask" or job.plan_mode == "only":
+        return PublishRefused("A job that asks or plans publishes nothing.")
+    pushes = isinstance(request.effect, PushCommits)
+    return (
+        PublishRefused("The branch is not of the kind that its job is for.")
+        if pushes != _same_branch(request)
+        else None
+    )
+
+
+def _is_active(request: PublishRequest) -> PublishRefused | None:
+    row = request.where.row
+    if row.stop_requested or row.state == "stopped":
+        return PublishRefused("The job was stopped before its change was published.", state="stopped")
+    return PublishRefused("The job has ended already.") if row.state in FINAL else None
+
+
+def _derived(request: PublishRequest) -> PublishRefused | None:
+    """Names come from the job, never from the agent."""
+    effect, job_context, job = request.effect, request.where.job_context, request.where.job
+    expected: list[tuple[str, object, object]] = [
+        ("branch", effect.branch, job.branch),
+        ("base", request.patch.base, job.task.base),
+        ("parents", effect.recipe.parents, job_context.parents),
+        ("author", effect.recipe.author, job_context.author),
+    ]
+    if isinstance(effect, PushCommits):
+        expected.append(("former head", effect.expected, job_context.expected))
+    else:
+        expected.append(("target branch", effect.base, job_context.base_ref))
+    wrong = next((name for name, requested, known in expected if requested != known), "")
+    return PublishRefused(f"The {wrong} is not what the job was admitted with.") if wrong else None
+
+
+def _moves_forward(request: PublishRequest) -> PublishRefused | None:
+    """A commit that is on a branch stays below ours, whoever wrote it."""
+    if isinstance(request.effect, OpenDraftPullRequest):
+        return PublishRefused("The change is empty.") if request.empty else None
+    parents = request.effect.recipe.parents or (request.patch.base,)
+    return (
+        None
+        if request.effect.expected in parents
+        else PublishRefused("The commit does not follow the branch's last one.")
+    )
+
+
+def _ci_waits(request: PublishRequest) -> PublishRefused | None:
+    """Code that an agent wrote starts no workflow by itself; an empty commit is how people ask for one."""
+    recipe = request.effect.recipe
+    if request.where.job_context.config.ci == "auto" or SKIP_CI in recipe.message:
+        return None
+    return None if request.empty and not recipe.parents else PublishRefused(f"The commit's message lacks {SKIP_CI}.")
+
+
+OWN_RULES: Final[tuple[Callable[[PublishRequest], PublishRefused | None], ...]] = (
+    _belongs,
+    _publishes,
+    _is_active,
+    _derived,
+    _moves_forward,
+    _ci_waits,
+)
+
+
+def _comes_early(request: PublishRequest) -> PublishRefused | None:
+    where = request.where
+    if not where.job_context.opens_early or not request.empty:
+        return PublishRefused("The draft of this job is opened once its change is verified.")
+    return PublishRefused("The change itself is on its way.") if where.handed_over else None
+
+
+EARLY_RULES: Final[tuple[Callable[[PublishRequest], PublishRefused | None], ...]] = (
+    _belongs,
+    _publishes,
+    _is_active,
+    _derived,
+    _comes_early,
+)
+
+
+def _served(request: PublishRequest, now: LiveState) -> PublishRefused | None:
+    issue_ref = request.issue_ref
+    if now.installation != issue_ref.installation:
+        return _no_access("The App is not installed in this repository any more.")
+    if now.repository.id != issue_ref.repository:
+        return _no_access("Another repository has this name by now.")
+    return _no_access("The repository was archived.") if now.repository.archived else None
+
+
+def _requester_allowed(request: PublishRequest, now: LiveState) -> PublishRefused | None:
+    asker, allowed = now.asker, {login.casefold() for login in now.config.allowed_actors}
+    if asker is None or (asker.kind == "Bot" and now.bots_may_ask):
+        return None
+    if asker.kind != "User":
+        return _no_access(f"{asker.login} is no person, and the operator lets no such account ask.")
+    if not asker.may_write:
+        return _no_access(f"{asker.login} has no write access any more, and so nothing is published for them.")
+    if allowed and asker.login.casefold() not in allowed:
+        return _no_access(f"{asker.login} is not among the `allowed_actors` any more.")
+    return None
+
+
+def _open(request: PublishRequest, now: LiveState) -> PublishRefused | None:
+    what = "pull request" if now.pull is not None else "issue"
+    if now.issue is None:
+        return _no_access(f"The {what} is gone.")
+    if not now.issue.open:
+        return PublishRefused(f"The {what} was closed meanwhile.", state="stopped", hint="Reopen it and ask again.")
+    if now.issue.locked:
+        return PublishRefused(f"The {what}'s conversation was locked meanwhile.", state="stopped")
+    return None
+
+
+def _branch_may_be_pushed(request: PublishRequest, now: LiveState) -> PublishRefused | None:
+    branch, config = request.effect.branch, request.where.job_context.config
+    if branch in {now.repository.default_branch, request.where.job_context.base_ref}:
+        return PublishRefused(f"{branch} is a branch that only people push to.")
+    if _same_branch(request):
+        return None
+    prefix = config.branch_for(slug="x", number=1).partition("/")[0]
+    if not _BRANCH.fullmatch(branch) or ".." in branch or branch.partition("/")[0] != prefix:
+        return PublishRefused(f"New branches begin with {prefix}/ here.")
+    return None
+
+
+def _follows_its_pull_request(request: PublishRequest, now: LiveState) -> PublishRefused | None:
+    if not _same_branch(request):
+        return None
+    pull = now.pull
+    if pull is None or pull.number != request.where.job_context.pull:
+        return PublishRefused("The pull request is not there any more.")
+    if pull.head_repository != request.issue_ref.repository:
+        return PublishRefused("The pull request comes from a fork, which is never pushed to.")
+    if pull.head_branch != request.effect.branch or pull.head_branch == pull.base_branch:
+        return PublishRefused("The pull request's branch is another one by now.")
+    return None
+
+
+def _starts_nothing_for_a_fork(request: PublishRequest, now: LiveState) -> PublishRefused | None:
+    """Asked of the forge, and not of what was noted at admission: whose commits these are."""
+    if now.pull is None or SKIP_CI in request.effect.recipe.message:
+        return None
+    if not holds_commits_of_a_fork(now.pull, request.issue_ref.repository):
+        return None
+    return PublishRefused(f"The branch holds commits of a fork, and the commit's message lacks {SKIP_CI}.")
+
+
+FORGE_RULES: Final[tuple[Callable[[PublishRequest, LiveState], PublishRefused | None], ...]] = (
+    _served,
+    _requester_allowed,
+    _open,
+    _branch_may_be_pushed,
+    _follows_its_pull_request,
+    _starts_nothing_for_a_fork,
+)
+
+
+def _same_branch(request: PublishRequest) -> bool:
+    return request.where.job_context.goal == "same_branch"
+
+
+def _no_access(message: str) -> PublishRefused:
+    return PublishRefused(message, state="no_access")

@@ -1,0 +1,141 @@
+"""A pull request in its house's style: the repository's own template around our sections, and what its CI will do.
+
+The template comes from the default branch and stays as people wrote it: what we can answer is filled in below its
+headings, what is left of our text is appended, what nobody can fill in stays.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from app.core.tree import Tree
+from app.jobs.job_queries import JobWithContext
+from app.publish.effects import MAX_BODY, OpenDraftPullRequest
+from app.publish.forks import FORK_NOTE
+from app.publish.markdown import code_span
+
+_PLACES = ("", ".github/", "docs/")
+_TEMPLATE = frozenset(f"{position}pull_request_template{end}" for position in _PLACES for end in (".md", ".txt", ""))
+MAX_TEMPLATE = 10_000
+_HEADING = re.compile(r"^ {0,3}(#{1,6})\s+(.+?)[\s#]*$")
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_OPENING = re.compile(r"(?:Fixes #\d+|A change to #\d+|Issue): .*")
+_UNANSWERED = re.compile(r"(?im)^\W*(?:closes?|fix(?:es)?|resolves?|issue)?\s*:?\s*#?\W*$")
+_FOOTER = "\n---\n\n<sub>agent-fix"
+_SUMMARY = "What changed and why"
+_BELOW = "See **Verification** below: what was run, on which commit, and how it ended."
+_ISSUE = re.compile(r"(?i)\b(?:issues?|tickets?|fixes|closes)\b")
+_TESTS = re.compile(r"(?i)\b(?:test\w*|verif\w+|qa)\b")
+_WORDS = re.compile(r"(?i)\b(?:descri\w+|summary|what|why|changes?|motivation|overview|context)\b")
+
+
+@dataclass(slots=True)
+class _TemplateSection:
+    """A heading with the text below it; the first of a text may have none."""
+
+    heading: str = ""
+    title: str = ""
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines).strip("\n")
+
+
+def with_template(effect: OpenDraftPullRequest, tree: Tree, where: JobWithContext) -> OpenDraftPullRequest:
+    """The draft as its repository wants to see it. The template counts where the tree is the default branch's."""
+    body = effect.body
+    if where.job_context.config.ci == "manual" and (workflows := workflows_not_skipped(tree)):
+        body = _with_note(body, workflows)
+    template = find_template(tree) if where.job_context.goal == "new_branch" else ""
+    bodies = (fill_template(template, body) if template else body, body, effect.body)
+    chosen = next(text for text in bodies if len(text) <= MAX_BODY)
+    return effect.model_copy(update={"body": _noted(chosen, FORK_NOTE) if where.job_context.fork else chosen})
+
+
+def find_template(tree: Tree) -> str:
+    """The repository's template; empty where it has none, or several to choose from, or one that is no text."""
+    path = next((path for path in tree.entries() if path.casefold() in _TEMPLATE), None)
+    if path is None or tree.entries()[path].mode == "120000" or tree.entries()[path].size > MAX_TEMPLATE:
+        return ""
+    return tree.read(path).decode("utf-8", "replace").replace("\r\n", "\n").strip()
+
+
+def workflows_not_skipped(tree: Tree) -> tuple[str, ...]:
+    """Workflows that a skip mark does not hold back: GitHub starts `pull_request_target` in spite of it."""
+    found = [path for path in tree.entries() if re.fullmatch(r"\.github/workflows/[^/]+\.ya?ml", path)]
+    contents = tree.read_many(found)
+    return tuple(path for path in found if b"pull_request_target" in contents.get(path, b""))
+
+
+def fill_template(template: str, body: str) -> str:
+    """Our text in the repository's form."""
+    at = body.rfind(_FOOTER)
+    text, footer = (body[:at], body[at:].strip()) if at >= 0 else (body, "")
+    ours = list(_sections(text))
+    opening, banner = _opening(ours[0].text)
+    summary = next((section.text for section in ours if section.title == _SUMMARY), "")
+    parts: list[str] = []
+    for section in _sections(template):
+        answer = _answer(section, opening, summary)
+        opening = "" if answer == opening else opening
+        summary = "" if answer == summary else summary
+        parts += [section.heading, _kept(section.text, answer), answer]
+    left = [part for section in ours[1:] if section.title != _SUMMARY for part in (section.heading, section.text)]
+    told = [f"## {_SUMMARY}", summary] if summary else []
+    return "\n\n".join(part for part in (opening, banner, *parts, *told, *left, footer) if part) + "\n"
+
+
+def _answer(section: _TemplateSection, opening: str, summary: str) -> str:
+    """What we have to say below this heading: each thing once, below the first heading that asks for it."""
+    if _ISSUE.search(section.title) and opening:
+        return opening
+    if _TESTS.search(section.title) and "[ ]" not in section.text:
+        return _BELOW
+    return summary if _WORDS.search(section.title) else ""
+
+
+def _kept(text: str, answer: str) -> str:
+    """What a template says itself; where it is answered its instructions and empty places go."""
+    if not answer:
+        return text
+    asked = _COMMENT.sub("", text).strip()
+    return "" if _UNANSWERED.fullmatch(asked) else asked
+
+
+def _opening(text: str) -> tuple[str, str]:
+    """The line that closes the issue, and the banner below it."""
+    first, _, below = text.partition("\n")
+    return (first, below.strip()) if _OPENING.match(first) else ("", text)
+
+
+def _sections(text: str) -> Iterator[_TemplateSection]:
+    """Split at headings, code blocks and comments left whole."""
+    section, fence, comment = _TemplateSection(), "", False
+    for line in text.split("\n"):
+        if mark := _FENCE.match(line):
+            fence = "" if fence and mark[1].startswith(fence) else fence or mark[1]
+        heading = None if fence or comment else _HEADING.match(line)
+        comment = (comment or "<!--" in line) and "-->" not in line.rpartition("<!--")[2]
+        if heading is None:
+            section.lines.append(line)
+            continue
+        yield section
+        section = _TemplateSection(heading=line.strip(), title=heading[2])
+    yield section
+
+
+def _with_note(body: str, workflows: tuple[str, ...]) -> str:
+    names = ", ".join(code_span(path) for path in workflows[:5])
+    note = (
+        "> [!NOTE]\n> CI waits for `/agent ci`, but `pull_request_target` starts in spite of that: "
+        f"{names} may have begun already."
+    )
+    return _noted(body, note)
+
+
+def _noted(body: str, note: str) -> str:
+    """Before the first section, where a reviewer looks before anything is started."""
+    head, mark, rest = body.partition("\n## ")
+    return f"{head.rstrip()}\n\n{note}\n{mark}{rest}" if mark else f"{body.rstrip()}\n\n{note}\n"

@@ -1,0 +1,288 @@
+"""Every word the bot says: pure functions from facts to a title, a pull request's body and a commit message.
+
+A reviewer with twenty seconds reads the verdict first; who has more finds the plan, the change, the proof and
+the outputs below it, the long parts folded. Links, mentions and closing keywords come from these templates only.
+"""
+
+from collections.abc import Iterator
+
+from app.config.repository import RepoConfig
+from app.core.patch import FileStat
+from app.core.plan import Plan
+from app.core.task import Person, Task, TaskKind
+from app.core.verification import GateResult, Verdict
+from app.llm.ledger import price
+from app.publish.attempts_text import attempts_section
+from app.publish.effects import MAX_BODY, MAX_TITLE
+from app.publish.markdown import cell, code_cell, code_span, details, inline, quoted, table
+from app.publish.plaintext import count, duration, harmless_line, harmless_text
+from app.publish.pull_request_content import PullRequestContent
+from app.publish.verification_text import (
+    TextLimits,
+    bullets,
+    clip,
+    known_failures,
+    meaning,
+    test_list,
+    verification_section,
+)
+
+MAX_SUBJECT = 72
+MAX_FOLLOW_UP = 15_000
+SKIP_CI = "[skip ci]"
+"""Heard by push and pull_request triggers where it stands in the head commit, not by `pull_request_target`."""
+_LEVELS = (TextLimits(4_000, 50, 2_000), TextLimits(1_500, 20, 1_000), TextLimits(500, 8, 400), TextLimits(100, 3, 120))
+"""The most that is shown, and what is shown of a body that would be too long so."""
+
+NO_FIX: frozenset[TaskKind] = frozenset({"feature", "tests", "refactoring", "dependencies"})
+"""Kinds of tasks whose title says already what is done."""
+_ALERT: dict[Verdict, str] = {"proved": "TIP", "tested": "NOTE", "unproved": "WARNING", "broken": "CAUTION"}
+
+
+def pull_request_title(task: Task, config: RepoConfig | None = None) -> str:
+    """From the issue's title, or the repository's own pattern."""
+    if config is None or config.title is None:
+        return _subject(task, MAX_TITLE)
+    title = config.title_for(harmless_line(task.issue.title, MAX_TITLE - 60), task.issue.number)
+    return title if len(title) <= MAX_TITLE else f"{title[: MAX_TITLE - 1]}…"
+
+
+def commit_message(task: Task, summary: str = "", requester: Person | None = None, *, skip_ci: bool = False) -> str:
+    """Subject, the model's summary as plain text, the mark that keeps CI from starting, a trailer for who asked."""
+    paragraphs = [_subject(task, MAX_SUBJECT)]
+    if body := harmless_text(summary, 2_000):
+        paragraphs.append(body)
+    if skip_ci:
+        paragraphs.append(SKIP_CI)
+    person = requester or task.requester
+    if person is not None:
+        paragraphs.append(f"Co-authored-by: {_ident(person.name)} <{_ident(person.email)}>")
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def pull_request_body(facts: PullRequestContent) -> str:
+    """At most 60,000 characters; where that cuts something off, the text says so."""
+    bodies = (_body(facts, caps) for caps in _LEVELS)
+    return next((body for body in bodies if len(body) <= MAX_BODY), "") or _body(facts, TextLimits(0, 1, 60))
+
+
+def follow_up_body(facts: PullRequestContent, who: str) -> str:
+    """A section of a pull request's body about what was done to it later; at most 15,000 characters."""
+    bodies = (_follow_up(facts, who, caps) for caps in _LEVELS)
+    return next((body for body in bodies if len(body) <= MAX_FOLLOW_UP), "") or _follow_up(
+        facts, who, TextLimits(0, 1, 60)
+    )
+
+
+def _follow_up(facts: PullRequestContent, who: str, caps: TextLimits) -> str:
+    asked = clip(facts.task.request, min(caps.text, 600)).strip()
+    by = f" by {code_span(who)}" if who else ""
+    verified = verification_section(facts.verification, facts.task.base, facts.commit, caps)
+    sections = (
+        f"## Follow-up in {facts.commit}",
+        f"Asked for{by}:\n\n{quoted(asked)}" if asked else "",
+        banner(facts),
+        *_alerts(facts, caps),
+        _summary(facts, caps),
+        _changes(facts, caps),
+        details("Verification of this follow-up", verified),
+        attempts_section(facts.attempts, facts.attempts_asked),
+        bullets(facts.notes, caps),
+    )
+    return "\n\n".join(section for section in sections if section)
+
+
+def _subject(task: Task, limit: int) -> str:
+    title = harmless_line(task.issue.title, limit)
+    if task.kind in NO_FIX or title.casefold().startswith(("fix:", "fix ", "fixes ", "fixed ")):
+        return title
+    return f"Fix: {harmless_line(task.issue.title, limit - len('Fix: '))}"
+
+
+def _ident(text: str) -> str:
+    """A name or address that cannot leave its place in a trailer."""
+    return "".join(char for char in text if char.isprintable() and char not in "<>").strip() or "unknown"
+
+
+def _body(facts: PullRequestContent, caps: TextLimits) -> str:
+    sections = (
+        opening_line(facts.task),
+        banner(facts),
+        *_alerts(facts, caps),
+        _section("What changed and why", _summary(facts, caps)),
+        _section("Plan", _plan(facts.plan, caps)),
+        _section("Changes", _changes(facts, caps)),
+        _section("Verification", verification_section(facts.verification, facts.task.base, facts.commit, caps)),
+        _section("Attempts", attempts_section(facts.attempts, facts.attempts_asked)),
+        _section("Notes", _notes(facts, caps)),
+        _footer(facts),
+    )
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _section(title: str, content: str) -> str:
+    return f"## {title}\n\n{content}" if content else ""
+
+
+def opening_line(task: Task) -> str:
+    """What it is about; where it is an issue's answer, the forge closes the issue with it."""
+    issue = task.issue
+    title = inline(clip(issue.title, 300))
+    if issue.number is None:
+        return f"Issue: {title}"
+    if task.follows_up:  # beside a pull request that is not ours to push to, and that is not to be closed by it
+        return f"A change to #{issue.number}: {title}"
+    return f"Fixes #{issue.number}: {title}"
+
+
+def banner(facts: PullRequestContent) -> str:
+    """The verdict and the few numbers that carry it, as one box."""
+    verification = facts.verification
+    lines = [f"**{verification.verdict.capitalize()}.** {meaning(verification)}"]
+    found, suite = verification.reproduction, verification.suite
+    numbers = []
+    if found is not None and found.on_base == "red" and found.on_head == "green":
+        numbers.append("reproduction 🔴 → 🟢")
+    if (
+        suite is not None
+        and suite.base is not None
+        and suite.head is not None
+        and suite.base.count
+        and suite.head.count
+    ):
+        numbers.append(f"tests passed {suite.base.count.passed:,} → {suite.head.count.passed:,}")
+        numbers.append(f"newly failing {len(suite.newly_failing):,}")
+    numbers.append(_totals(facts.changes))
+    lines += ["", " · ".join(numbers)]
+    return _alert(_ALERT[verification.verdict], *lines)
+
+
+def _alerts(facts: PullRequestContent, caps: TextLimits) -> Iterator[str]:
+    if not facts.verification.isolated:
+        yield _alert(
+            "WARNING", "**No sandbox.** The agent's commands and the project's tests ran unprotected on the host."
+        )
+    if facts.recorded:
+        yield _alert(
+            "NOTE",
+            "**Recorded answers.** The model's answers were replayed from a recording; everything else was really run.",
+        )
+    if warnings := bullets(facts.warnings, caps):
+        yield _alert("WARNING", *warnings.split("\n"))
+
+
+def _alert(kind: str, *lines: str) -> str:
+    return "\n".join([f"> [!{kind}]", *(f"> {line}".rstrip() for line in lines)])
+
+
+def _summary(facts: PullRequestContent, caps: TextLimits) -> str:
+    words = quoted(clip(facts.summary, caps.text * 2))
+    return f"In the agent's own words:\n\n{words}" if facts.summary.strip() else ""
+
+
+def _plan(plan: Plan | None, caps: TextLimits) -> str:
+    if plan is None:
+        return ""
+    parts = [f"**Steps**\n\n{bullets(plan.steps, caps, numbered=True)}"] if plan.steps else []
+    lists = (
+        ("Likely causes", plan.hypotheses),
+        ("Files to look at", plan.candidate_files),
+        ("Questions", plan.questions),
+    )
+    parts += [f"**{title}**\n\n{bullets(items, caps)}" for title, items in lists if items]
+    commands = (("To reproduce", plan.reproduce), ("To verify", plan.verify))
+    parts += [f"**{title}:** {code_span(clip(text, caps.text))}" for title, text in commands if text.strip()]
+    folded = details(f"The plan in {count(len(plan.steps), 'step')}", "\n\n".join(parts)) if parts else ""
+    summary = inline(clip(plan.summary, caps.text))
+    return "\n\n".join(part for part in (summary, folded) if part)
+
+
+def _changes(facts: PullRequestContent, caps: TextLimits) -> str:
+    if not facts.changes:
+        return ""
+    warned = [gate for gate in facts.verification.gates if gate.outcome == "warned"]
+    rows = [
+        [code_cell(clip(stat.path, 200)), _lines(stat), cell("; ".join(_remarks(stat, warned)))]
+        for stat in facts.changes[: caps.items]
+    ]
+    more = len(facts.changes) - len(rows)
+    told = f"\n\nand {count(more, 'more file')}." if more else ""
+    headings = ["File", "Lines", ""]
+    if not any(remarks for _, _, remarks in rows):
+        headings, rows = headings[:2], [row[:2] for row in rows]
+    return table(headings, rows) + told
+
+
+def _lines(stat: FileStat) -> str:
+    if stat.added is None or stat.deleted is None:
+        return "binary"
+    return f"+{stat.added:,} −{stat.deleted:,}"  # noqa: RUF001  # a minus sign lines up with the plus
+
+
+def _remarks(stat: FileStat, warned: list[GateResult]) -> Iterator[str]:
+    """What a reviewer should know of a file before opening it: its kind of change, and what a check says of it."""
+    if stat.status != "modified":
+        yield "new" if stat.status == "added" else stat.status
+    if stat.old_path:
+        yield f"was {clip(stat.old_path, 200)}"
+    if stat.mode == "120000":
+        yield "a symlink"
+    elif stat.mode == "100755" != stat.old_mode:
+        yield "executable"
+    for gate in warned:
+        found = (
+            detail.removeprefix(f"{stat.path}: ") for detail in gate.details if detail.startswith(f"{stat.path}: ")
+        )
+        yield from (f"{gate.name}: {clip(text, 200)}" for text in list(found)[:3])
+
+
+def _totals(changes: tuple[FileStat, ...]) -> str:
+    added = sum(stat.added or 0 for stat in changes)
+    deleted = sum(stat.deleted or 0 for stat in changes)
+    return f"{count(len(changes), 'file')}, +{added:,} −{deleted:,} lines"  # noqa: RUF001
+
+
+def _notes(facts: PullRequestContent, caps: TextLimits) -> str:
+    parts = []
+    if facts.notes:
+        parts.append(bullets(facts.notes, caps))
+    if known := known_failures(facts.verification.suite):
+        title = f"{count(len(known), 'test')} failing on the base already, not this change's doing"
+        parts.append(details(title, test_list(known, caps)))
+    return "\n\n".join(parts)
+
+
+def _footer(facts: PullRequestContent) -> str:
+    usage, sandbox = facts.usage, facts.verification.sandbox
+    items = [
+        _models(facts),
+        f"{count(usage.calls, 'call')}, {price(usage)}",
+        f"{usage.prompt_tokens:,} prompt tokens"
+        + (f" ({usage.cached_share:.0%} cached)" if usage.cached_tokens else ""),
+        f"{usage.completion_tokens:,} completion tokens",
+        f"usage of {count(usage.estimated, 'call')} estimated" if usage.estimated else "",
+        count(facts.turns, "turn"),
+        duration(facts.seconds),
+        f"runner {_name(facts.runner)}",
+        f"sandbox {_name(sandbox)}" if sandbox else "",
+        f"base {_name(facts.task.base_ref)} at {code_span(facts.task.base[:10])}",
+        f"job {_name(facts.job)}",
+    ]
+    return f"---\n\n<sub>agent-fix · {' · '.join(item for item in items if item)}</sub>"
+
+
+def _models(facts: PullRequestContent) -> str:
+    """Which models really answered, and what for where there were several."""
+    uses = facts.usage.models
+    if facts.recorded or len({use.model for use in uses}) < 2:
+        named = facts.model if facts.recorded or not uses else uses[0].model
+        return f"model {_name(named)}{' (recorded)' if facts.recorded else ''}" if named else ""
+    did: dict[str, list[str]] = {}
+    for use in uses:
+        what = "small things" if use.kind == "cheap" else use.kind
+        did.setdefault(use.model, []).append(f"{what} as a fallback" if use.instead_of else what)
+    return "models " + ", ".join(f"{_name(model)} ({' and '.join(kinds)})" for model, kinds in did.items())
+
+
+def _name(text: str) -> str:
+    return code_span(clip(text, 100))

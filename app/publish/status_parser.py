@@ -1,0 +1,40 @@
+"""What a status comment told people: the state, the job, where it was worked on; read back from its own words."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from app.core.job import JobState
+from app.github.markers import MARKED
+from app.publish.plan_comment import read_plan
+from app.publish.status_text import HEADLINES, PLANNED, QUESTIONS
+
+_STATES: Final[dict[str, JobState]] = {
+    **{headline: state for state, headline in HEADLINES.items()},
+    QUESTIONS: "needs_input",
+    PLANNED: "answered",
+}
+_RUN = re.compile(r"\]\(\S+/actions/runs/([0-9]{1,18})\)")
+_JOB = re.compile(r"[a-z0-9]{6,40}")
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCommentState:
+    """`plan` is the plan that it shows to be edited, `run` the number of the workflow's run that worked on it."""
+
+    job: str
+    state: JobState
+    plan: str = ""
+    run: int = 0
+
+
+def read_status(comment: str) -> StatusCommentState | None:
+    """None where it is no status comment of a job, whoever wrote it."""
+    text = comment.replace("\r\n", "\n").strip()
+    mark = MARKED.search(text)
+    first, _, rest = text.partition("\n")
+    state = _STATES.get(first.removeprefix("### ").strip())
+    if mark is None or state is None or not _JOB.fullmatch(mark["key"]):
+        return None
+    runs = _RUN.findall(rest)
+    return StatusCommentState(mark["key"], state, read_plan(text) or "", int(runs[-1]) if runs else 0)

@@ -1,0 +1,340 @@
+"""The status comment: what a job is doing, how far it is, what it costs and what people can do now. Words only.
+
+A reader with five seconds takes the headline; who has thirty sees the stages, and what can be said to the bot. All
+that a model or a command wrote is escaped; links and commands come from here only.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from app.core.job import FINAL, Job, JobState
+from app.core.money import Totals
+from app.core.plan import Plan
+from app.core.result import JobResult
+from app.jobs.context import JobContext
+from app.jobs.store import ProgressRow, Wants
+from app.llm.ledger import price, usd
+from app.publish.effects import MAX_COMMENT
+from app.publish.markdown import code_span, details, inline, prose, quoted
+from app.publish.plaintext import count
+from app.publish.plan_comment import can_be_edited, editable, plan_steps, plan_summary
+from app.publish.pull_request_content import pull_request_content, shown_model
+from app.publish.pull_request_text import banner
+from app.publish.verification_text import TextLimits, bullets, clip
+
+HEADLINES: Final[dict[JobState, str]] = {
+    "queued": "⏳ Waiting for its turn",
+    "planning": "🧭 Making a plan",
+    "awaiting_approval": "✋ A plan waits for your approval",
+    "working": "🔧 Working on it",
+    "verifying": "🔬 Verifying the change",
+    "publishing": "📤 Publishing",
+    "paused": "⏸️ Paused",
+    "needs_input": "❓ A question first",
+    "pr_opened": "🚀 A draft pull request is open",
+    "pr_updated": "🚀 The pull request is up to date",
+    "answered": "💬 Answer",
+    "no_change": "🤷 Nothing was changed",
+    "verification_failed": "🔴 The change did not pass verification",
+    "limit_reached": "💸 A limit was reached",
+    "stopped": "⏹️ Stopped",
+    "no_access": "🔒 No access",
+    "error": "💥 It did not work out",
+}
+QUESTIONS: Final = "❓ Questions first"
+PLANNED: Final = "🧭 A plan, for you to approve"
+"""Of a job that asks several things, and of one that was to plan only."""
+WAITING: Final[frozenset[JobState]] = frozenset({"awaiting_approval", "needs_input", "paused"})
+GOOD: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated", "answered"})
+_NO_CALLS: Final = Totals()
+
+
+KEPT_ON_SERVER: Final = (
+    "The change is kept: `agent-fix jobs show {job} --patch` on the server prints it, and so does the dashboard."
+)
+KEPT_IN_RECORD: Final = (
+    "The change is kept: it is `change.patch` in the artifact `agent-fix-{job}` of the workflow's run."
+)
+NOT_KEPT: Final = "The change is not kept: the Action's input `record` is `false`."
+"""Where people find a change that was not published, by the place that it was worked on."""
+
+
+class DetailLevel(NamedTuple):
+    """How much is shown; where a comment would be too long, less."""
+
+    caps: TextLimits
+    lately: int
+    answer: int
+
+
+_LEVELS = (
+    DetailLevel(TextLimits(0, 12, 400), 3, 6_500),
+    DetailLevel(TextLimits(0, 8, 200), 3, 4_500),
+    DetailLevel(TextLimits(0, 4, 120), 1, 2_500),
+    DetailLevel(TextLimits(0, 1, 60), 0, 500),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusView:
+    """Everything that a status comment is made of. `at` is now, or since when it waits or has ended: what people may
+    be editing at this moment is not written again."""
+
+    job: Job
+    job_context: JobContext
+    state: JobState
+    at: datetime
+    reason: str = ""
+    result: JobResult | None = None
+    totals: Totals = _NO_CALLS
+    turn: int = 0
+    planned: str = ""
+    """The plan as the log has it, where no result does yet."""
+    lately: tuple[ProgressRow, ...] = ()
+    draft: str = ""
+    """The address of the draft that was opened early."""
+    job_page: str = ""
+    workflow: bool = False
+    """Whether a workflow's run does the work: it hears nothing meanwhile, and keeps nothing for the next."""
+    wants: Wants = ""
+    """What a paused job cannot go on without."""
+    warned: tuple[str, ...] = ()
+    """Of caps that are nearly reached."""
+    kept: str = KEPT_ON_SERVER
+
+    @property
+    def plan(self) -> Plan | None:
+        return self.result.plan if self.result else None
+
+    @property
+    def planned_only(self) -> bool:
+        """It has made a plan, as it was asked, which may be approved at any time."""
+        return self.state == "answered" and self.job.aim != "ask"
+
+
+def render_status(view: StatusView) -> str:
+    """The comment's Markdown, at most 8,000 characters."""
+    texts = (_render(view, level) for level in _LEVELS)
+    shortest = _render(view, _LEVELS[-1])
+    return next((text for text in texts if len(text) <= MAX_COMMENT), shortest)[:MAX_COMMENT]
+
+
+def error_id(view: StatusView) -> str:
+    """By which an operator finds in the log what people were told of."""
+    return hashlib.sha256(f"{view.job.id}\0{view.reason}".encode()).hexdigest()[:6]
+
+
+def _render(view: StatusView, level: DetailLevel) -> str:
+    parts = (
+        f"### {_headline(view)}",
+        *_middle(view, level),
+        *(what_is_left(view.job.id, view.state, view.result, view.kept) if view.result else ()),
+        _plan_details(view, level.caps),
+        _lately(view, level),
+        _notes(view, level.caps),
+        _what_now(view),
+        _footer(view),
+    )
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _headline(view: StatusView) -> str:
+    if view.state == "needs_input" and view.plan and len(view.plan.questions) > 1:
+        return QUESTIONS
+    if view.planned_only:
+        return PLANNED
+    return HEADLINES[view.state]
+
+
+def _middle(view: StatusView, level: DetailLevel) -> Iterator[str]:
+    """What this state is about."""
+    result, reason = view.result, clip(view.reason, min(level.caps.text * 2, 800))
+    match view.state:
+        case "answered" if not view.planned_only:
+            yield prose(clip(result.summary, level.answer)) if result else ""
+        case "awaiting_approval" | "answered":
+            yield editable(view.plan, view.planned, level.caps)
+        case "needs_input":
+            questions = view.plan.questions if view.plan else ()
+            yield bullets(questions, level.caps, numbered=len(questions) > 1) or inline(reason)
+        case "pr_opened" | "pr_updated" if result:
+            yield from _published(view, result, level)
+        case "error":
+            yield f"{inline(reason)} (error {code_span(error_id(view))})" if reason else ""
+        case "verification_failed" if result and result.verification:
+            yield banner(pull_request_content(view.job, result, result.verification))
+            yield inline(reason)
+        case _ if view.state in FINAL or view.state in WAITING:
+            yield inline(reason)
+        case _:
+            yield "\n".join(_stages(view))
+            yield inline(reason)
+    if result and result.hint and view.state in FINAL:
+        yield inline(clip(result.hint, 400))
+    if view.draft and view.state in (FINAL | WAITING) - GOOD - {"no_change"}:
+        yield f"Its draft, in which nothing is verified: {view.draft}"
+
+
+def what_is_left(job: str, state: JobState, result: JobResult, kept: str) -> Iterator[str]:
+    """Of a job that published nothing: what the agent claims, the branch, the change itself."""
+    if state == "no_change" and result.summary.strip():
+        yield f"The agent says, and nobody has checked it:\n\n{quoted(clip(result.summary, 600))}"
+    if state not in FINAL - GOOD - {"stopped", "no_change"}:
+        return
+    if result.compare:
+        opened = f"[open its pull request]({result.compare})"
+        yield f"The change is on the branch {code_span(result.branch)}: {opened} with one click."
+    if result.diff:
+        yield kept.format(job=job)
+
+
+def _published(view: StatusView, result: JobResult, level: DetailLevel) -> Iterator[str]:
+    """Where it is, which a forge shows as a link; and the proof, or what was done without one."""
+    here = view.job_context.goal == "same_branch" and result.commit
+    yield f"Pushed: {result.commit}" if here else result.url
+    if result.verification:
+        yield banner(pull_request_content(view.job, result, result.verification))
+    else:
+        yield prose(clip(result.summary, level.caps.text * 2))
+
+
+def _stages(view: StatusView) -> Iterator[str]:
+    """What is done is ticked, what is at work is bold; nothing is ticked that is not known."""
+    order: tuple[JobState, ...] = ("queued", "planning", "working", "verifying", "publishing")
+    at = order.index(view.state) if view.state in order else 0
+    plan = inline(clip(plan_summary(view.plan, view.planned), 200))
+    for name, begins in _stage_names(view):
+        done, told = at > begins, ""
+        if name == "Plan":
+            done, told = bool(plan) and at != begins, f": {plan}" if plan else ""
+        elif name == "Reproduction":
+            done, told = _reproduced(view.result), ""
+        elif view.draft and begins == len(order) - 1:
+            told = f": {view.draft} (not verified yet)"
+        text = f"**{name}**" if at == begins and not done else name
+        yield f"- [{'x' if done else ' '}] {text}{told}"
+
+
+def _reproduced(result: JobResult | None) -> bool:
+    found = result.verification.reproduction if result and result.verification else None
+    return found is not None and (found.on_base, found.on_head) == ("red", "green")
+
+
+def _stage_names(view: StatusView) -> Iterator[tuple[str, int]]:
+    """Stages of this job, each with the place of its state in the order."""
+    if view.job.aim == "ask":
+        yield "Answer", 2
+        return
+    if view.job_context.aim == "ci":
+        yield "Pull request updated", 4
+        return
+    if view.job.plan_mode != "none":
+        yield "Plan", 1
+    if view.job.plan_mode == "only":
+        return
+    yield "Reproduction", len(HEADLINES)
+    yield ("Conflicts resolved" if view.job.conflicts else "Change"), 2
+    yield "Verification", 3
+    yield ("Pull request updated" if view.job_context.goal == "same_branch" else "Draft pull request"), 4
+
+
+def _plan_details(view: StatusView, caps: TextLimits) -> str:
+    """The steps, folded; where they are to be edited they stand open already."""
+    steps = plan_steps(view.plan, view.planned)
+    if not steps or view.planned_only or view.state in {"awaiting_approval", "needs_input"}:
+        return ""
+    listed = bullets(steps, caps, numbered=True)
+    if view.state in FINAL or view.state in WAITING:  # else its summary stands beside its stage
+        listed = f"{inline(clip(plan_summary(view.plan, view.planned), caps.text))}\n\n{listed}"
+    return details(f"The plan in {count(len(steps), 'step')}", listed)
+
+
+def _lately(view: StatusView, level: DetailLevel) -> str:
+    """The last things that were done, in a line."""
+    if view.state in FINAL or view.state in WAITING or not view.lately or not level.lately:
+        return ""
+    return f"Lately: {' · '.join(_done(row) for row in view.lately[-level.lately :])}"
+
+
+def _done(row: ProgressRow) -> str:
+    first = row.text.strip().partition("\n")[0]
+    return code_span(clip(first, 80)) if row.kind == "command" else inline(clip(first, 120))
+
+
+def _notes(view: StatusView, caps: TextLimits) -> str:
+    """What people are told of how they asked: one paragraph, which joins no list."""
+    notes = (*view.job_context.notes, *view.warned) if view.state not in FINAL else ()
+    shown = [text for note in notes[: caps.items] if (text := inline(clip(note, caps.text)))]
+    return f"ℹ️ {' '.join(shown)}" if shown else ""  # noqa: RUF001  # an emoji
+
+
+def _what_now(view: StatusView) -> str:
+    """The commands that make sense at this point."""
+    says = " · ".join(f"{code_span(command)} {words}" for command, words in _commands(view))
+    return f"> {says}" if says else ""
+
+
+def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
+    asked = view.job.aim == "ask"
+    match view.state:
+        case "awaiting_approval" | "answered" if not asked:
+            edited = " with the plan above, as you edit it in this comment" if can_be_edited(view.plan) else ""
+            yield "/agent approve", f"begins{edited}"
+            if view.state == "awaiting_approval":
+                yield "/agent stop", "drops it"
+        case "needs_input":
+            yield "/agent …", "with your answer, in a comment of its own: the work goes on with it"
+        case "paused":
+            budget = " --budget +3" if view.wants == "money" else ""
+            yield f"/agent continue{budget}", "begins again" if view.workflow else "goes on where it stood"
+            yield "/agent stop", "ends it"
+        case "pr_opened" | "pr_updated":
+            there = "" if view.job_context.goal == "same_branch" else "on the pull request "
+            yield "/agent …", f"{there}asks for changes"
+            if _ci_waits(view):
+                yield "/agent ci", f"{there}lets CI start, which required checks wait for"
+        case "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change" if not asked:
+            yield "/agent retry", "begins again from scratch"
+        case _ if view.state not in FINAL and view.state != "publishing":
+            if not asked and not view.workflow:
+                yield "/agent …", "tells the agent more"
+            yield "/agent stop", "ends it"
+
+
+def _ci_waits(view: StatusView) -> bool:
+    """Whether people may let CI start: on a branch below our own prefix, where nothing else lets it."""
+    config, branch = view.job_context.config, view.job.branch
+    ours = branch.partition("/")[0] == config.branch_for(slug="x", number=1).partition("/")[0]
+    return ours and config.ci == "manual" and view.job_context.aim != "ci" and not view.job_context.fork
+
+
+def _footer(view: StatusView) -> str:
+    """Time, turns and money, and where there is more."""
+    turns = view.result.turns if view.result and view.result.turns else view.turn
+    items = [
+        _elapsed(view),
+        f"turn {turns} of {view.job.budget.steps}" if turns and view.state not in FINAL else "",
+        count(turns, "turn") if turns and view.state in FINAL else "",
+        _spent(view),
+        code_span(clip(shown_model(view.job.main_model), 60)),
+        f"[job {view.job.id}]({view.job_page})" if view.job_page else f"job {code_span(view.job.id)}",
+    ]
+    return f"<sub>{' · '.join(item for item in items if item)}</sub>"
+
+
+def _spent(view: StatusView) -> str:
+    """Money against the budget, which nobody keeps where no price is known."""
+    if not view.totals.calls:
+        return ""
+    return f"{price(view.totals)} of {usd(view.job.budget.usd)}" if view.totals.cost else price(view.totals)
+
+
+def _elapsed(view: StatusView) -> str:
+    """In minutes, so that a comment is not edited for seconds."""
+    minutes = max(0, int((view.at - view.job.created_at).total_seconds())) // 60
+    if minutes < 60:
+        return f"{minutes} min" if minutes else "under a minute"
+    return f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,209 @@
+"""The herald: tells people of every job how it stands, from rows alone, so that whoever says it says the same.
+
+job, log, ledger ─► status comment, labels, reactions, check run ─► as wishes, of which only the newest counts
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from app.core.failpoints import failpoint
+from app.core.job import FINAL, JobState, ProgressKind
+from app.core.money import Totals
+from app.core.result import JobResult
+from app.core.verification import Verdict
+from app.github.base import Conclusion, Reaction
+from app.jobs.job_queries import JobQueries, JobWithContext
+from app.jobs.store import JobStore
+from app.llm.ledger import NEAR_CAP
+from app.publish.early_draft import early_key, status_key
+from app.publish.early_draft_text import early_draft_effects
+from app.publish.effects import MAX_BODY, AddReaction, ChangeLabels, Effect, UpdateStatusComment, WriteCheckRun
+from app.publish.isolated_loop import IsolatedLoop
+from app.publish.outbox import Outbox, StaleEpoch, TooManyEffects
+from app.publish.status_text import GOOD, KEPT_ON_SERVER, WAITING, StatusView, error_id, render_status
+from app.publish.verification_text import TextLimits, meaning, verification_section
+
+EVERY = timedelta(seconds=10)
+_SLOWER: tuple[tuple[timedelta, timedelta], ...] = (
+    (timedelta(minutes=30), timedelta(minutes=2)),
+    (timedelta(minutes=5), timedelta(minutes=1)),
+    (timedelta(minutes=1), timedelta(seconds=30)),
+)
+"""Of a job that has been in work for so long, news that are no change of state are told so often."""
+_DONE_LATELY: tuple[ProgressKind, ...] = ("command", "verification", "note")
+_CONCLUSIONS: dict[Verdict, Conclusion] = {
+    "proved": "success",
+    "tested": "success",
+    "unproved": "neutral",
+    "broken": "failure",
+}
+_LEVELS = (TextLimits(4_000, 50, 2_000), TextLimits(1_000, 20, 500), TextLimits(100, 3, 120))
+_TURN = re.compile(r"turn (\d+)")
+CHECK = "agent-fix"
+
+logger = logging.getLogger(__name__)
+
+
+class CostSource(Protocol):
+    """What a job's model calls have cost so far (`app.llm.sql_ledger`)."""
+
+    def totals(self) -> Totals: ...
+
+
+class StatusUpdater:
+    """Wishes for what people see. `public_url` is the dashboard's address, where it has one; `page` is in the place of
+    a job's page there, as a workflow run's is. `early`: drafts may be opened early. `kept`: where a change is that was
+    not published (`app.publish.status_text`)."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        job_queries: JobQueries,
+        outbox: Outbox,
+        account: Callable[[str], CostSource],
+        now: Callable[[], datetime],
+        *,
+        public_url: str = "",
+        page: str = "",
+        early: bool = True,
+        kept: str = KEPT_ON_SERVER,
+    ) -> None:
+        self._store = store
+        self._job_queries = job_queries
+        self._outbox = outbox
+        self._account = account
+        self._now = now
+        self._public_url = public_url.rstrip("/")
+        self._apart = IsolatedLoop("telling of it")
+        self._page = page
+        self._early = early
+        self._kept = kept
+
+    async def post_due(self) -> int:
+        """Tell of every job that there is news of; returns of how many."""
+        untold = await asyncio.to_thread(self._job_queries.not_posted, EVERY)
+        return await self._apart.run_each(filter(self._is_due, untold), self._post)
+
+    def _is_due(self, each: JobWithContext) -> bool:
+        """A change of state at once; else ever more rarely, so that a long job is no stream of edits."""
+        now = self._now()
+        if each.posted_state != each.row.state:
+            return True
+        age, since = now - each.job.created_at, now.timestamp() - each.posted_at
+        pause = next((pause for longer, pause in _SLOWER if age >= longer), EVERY)
+        return since >= pause.total_seconds()
+
+    def _post(self, each: JobWithContext) -> bool:
+        view = self.view(each)
+        try:
+            self._outbox.adopt(each.job.id, each.row.epoch, branches=False)
+            for effect in (*status_effects(view, each.posted_state), *self._of_its_draft(view)):
+                self._outbox.add(each.job.id, each.row.epoch, each.job_context.place, effect)
+        except StaleEpoch:  # it changed hands this moment: the next look tells
+            return False
+        except TooManyEffects as error:
+            logger.warning("%s", error.message, extra={"job": each.job.id})
+        if view.state == "error" and each.posted_state != "error":
+            told = {"job": each.job.id, "error": error_id(view), "reason": view.reason}
+            logger.warning("a job ended in an error", extra=told)
+        failpoint("herald.wished")
+        self._job_queries.mark_posted(each.job.id, each.row.state)
+        return True
+
+    def _of_its_draft(self, view: StatusView) -> Iterator[Effect]:
+        """Of one that is opened early. In a workflow nobody would see it before the end."""
+        if self._early and view.job_context.opens_early:
+            told = self._outbox.status(status_key(view.job.id)) is not None
+            yield from early_draft_effects(view, self._outbox.status(early_key(view.job.id)), told=told)
+
+    def _draft(self, each: JobWithContext) -> str:
+        draft = self._outbox.status(early_key(each.job.id)) if each.job_context.opens_early else None
+        return draft.receipt.url if draft is not None and draft.receipt is not None else ""
+
+    def view(self, each: JobWithContext) -> StatusView:
+        """Everything that is known of a job at this moment."""
+        job, row = each.job, each.row
+        steps = self._store.recent_progress(job.id, 1, "step")
+        plans = self._store.recent_progress(job.id, 1, "plan")
+        turn = _TURN.search(steps[-1].text) if steps else None
+        return StatusView(
+            job=job,
+            job_context=each.job_context,
+            state=row.state,
+            at=_aware(row.updated_at) if row.state in FINAL | WAITING else self._now(),
+            reason=row.reason,
+            result=JobResult.model_validate(row.result) if row.result else None,
+            totals=self._account(job.id).totals(),
+            turn=int(turn[1]) if turn else 0,
+            planned=plans[-1].text if plans else "",
+            lately=self._store.recent_progress(job.id, 3, *_DONE_LATELY),
+            workflow=bool(self._page),
+            kept=self._kept,
+            wants=each.waiting_for,
+            warned=tuple(
+                row.text for row in self._store.recent_progress(job.id, 50, "warning") if row.text.startswith(NEAR_CAP)
+            ),
+            draft=self._draft(each),
+            job_page=self._page or (f"{self._public_url}/jobs/{job.id}" if self._public_url else ""),
+        )
+
+
+def status_effects(view: StatusView, told: str) -> Iterator[Effect]:
+    """What is wished for where people were told of the state `told` last; the emoji that ends it last of all."""
+    target = view.job_context.target
+    if target is not None and not told:
+        yield AddReaction(target=target, content="eyes")
+    yield UpdateStatusComment(body=render_status(view))
+    if told == view.state:
+        return
+    yield from _check(view)
+    if view.job.aim != "ask":
+        yield labels("awaiting_approval" if view.planned_only else view.state)
+    if target is not None and (reaction := end_reaction(view.state)):
+        yield AddReaction(target=target, content=reaction)
+
+
+def labels(state: JobState) -> ChangeLabels:
+    """How the issue is to be labelled; whatever else is on it stays."""
+    if state in GOOD:
+        there = "agent-done"
+    elif state in {"stopped", "no_change"}:
+        there = ""
+    elif state in FINAL or state in {"awaiting_approval", "paused"}:
+        there = "agent-needs-human"
+    else:
+        there = "agent-in-progress"
+    ours = ("agent-fix", "agent-in-progress", "agent-done", "agent-needs-human")
+    return ChangeLabels(add=(there,) if there else (), remove=tuple(name for name in ours if name != there))
+
+
+def end_reaction(state: JobState) -> Reaction | None:
+    """On what asked for the job, once it has ended; a question of ours is no end."""
+    if state not in FINAL or state == "needs_input":
+        return None
+    return "rocket" if state in GOOD else "confused"
+
+
+def _check(view: StatusView) -> Iterator[WriteCheckRun]:
+    """The verification beside the commit that it is about."""
+    result = view.result
+    if view.state not in {"pr_opened", "pr_updated"} or result is None or result.verification is None:
+        return
+    facts = result.verification
+    sections = (verification_section(facts, view.job.task.base, result.commit, caps) for caps in _LEVELS)
+    yield WriteCheckRun(
+        name=CHECK,
+        commit=result.commit,
+        title=f"{facts.verdict.capitalize()}. {meaning(facts)}"[:200],
+        summary=next((text for text in sections if len(text) <= MAX_BODY), meaning(facts)),
+        conclusion=_CONCLUSIONS[facts.verdict],
+    )
+
+
+def _aware(moment: datetime) -> datetime:
+    """SQLite forgets the zone, which is always ours."""
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,249 @@
+"""The Verification section of a pull request: what was really run, on which commit, and how it ended."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from app.core.evidence import Execution
+from app.core.verification import (
+    FailureReason,
+    GateResult,
+    Reproduction,
+    SuiteComparison,
+    SuiteResult,
+    Verdict,
+    Verification,
+)
+from app.publish.markdown import cell, code_cell, code_span, details, fenced, inline, table
+from app.publish.plaintext import count, duration
+
+MEANING: dict[Verdict, str] = {
+    "proved": "Red on the base, green with this change, and nothing in the test suite newly fails.",
+    "tested": "Part of the proof is there, part is missing.",
+    "unproved": "Nothing that was run shows that this change works. Review it as you would a stranger's.",
+    "broken": "Something that was run speaks against this change. It is shown as it stands.",
+}
+_WITHOUT: dict[Verdict, str] = {
+    **MEANING,
+    "proved": "Red where the fix is taken back, green with it, and nothing in the test suite newly fails.",
+    "tested": "Part of the proof is there, part is missing: see whether the new tests fail without the fix.",
+}
+"""For tests of a fix that is there already."""
+_ORIGIN = {
+    "agent": "written by the agent",
+    "asked": "written by the agent when it was asked for one",
+    "changed tests": "the tests that this change adds or changes",
+    "issue": "taken from the issue",
+}
+_REDNESS: dict[FailureReason, str] = {
+    "green": "🟢 passes",
+    "red": "🔴 fails",
+    "was_not_there": "⚪ could not start",
+    "not_run": "not run",
+}
+_GATES = {"passed": "🟢 passed", "blocked": "🔴 blocked", "warned": "🟡 look here", "not_run": "⚪ not run"}
+
+
+def meaning(facts: Verification) -> str:
+    """The verdict in a sentence."""
+    if facts.verdict == "unproved" and _red_to_green(facts.reproduction):
+        return "The reproduction is red without this change and green with it, and that is not enough: see why below."
+    guards = facts.reproduction is not None and facts.reproduction.without
+    return (_WITHOUT if guards else MEANING)[facts.verdict]
+
+
+def _red_to_green(found: Reproduction | None) -> bool:
+    return found is not None and (found.on_base, found.on_head) == ("red", "green")
+
+
+class TextLimits(NamedTuple):
+    """How much of the long parts is shown: characters of an output, items of a list, characters of a text."""
+
+    output: int
+    items: int
+    text: int
+
+
+def verification_section(facts: Verification, base: str, head: str, caps: TextLimits) -> str:
+    parts = [
+        f"**{facts.verdict.capitalize()}**, because:" if facts.reasons else f"**{facts.verdict.capitalize()}.**",
+        bullets(facts.reasons, caps),
+        _table(facts, base, head, caps),
+        _origin(facts.reproduction, caps),
+        _tests(facts.suite, caps),
+        _not_run(facts, caps),
+        _gates(facts.gates, caps),
+        _outputs(facts, caps),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def bullets(items: Sequence[str], caps: TextLimits, *, numbered: bool = False) -> str:
+    """A list of sentences, shortened honestly."""
+    shown = [text for item in items[: caps.items] if (text := inline(clip(item, caps.text)))]
+    marked = [f"{number}. {text}" if numbered else f"- {text}" for number, text in enumerate(shown, 1)]
+    return "\n".join([*marked, *_more(len(items), caps)])
+
+
+def clip(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
+
+
+def known_failures(suite: SuiteComparison | None) -> tuple[str, ...]:
+    """Tests that fail on the base already and still do: not this change's doing."""
+    if suite is None or suite.base is None or suite.head is None:
+        return ()
+    still = set(suite.head.failing or ())
+    return tuple(test for test in suite.base.failing or () if test in still)
+
+
+def test_list(tests: Sequence[str], caps: TextLimits) -> str:
+    return "\n".join([*(f"- {code_span(clip(test, 200))}" for test in tests[: caps.items]), *_more(len(tests), caps)])
+
+
+def _more(total: int, caps: TextLimits) -> list[str]:
+    return [f"- and {total - caps.items:,} more"] if total > caps.items else []
+
+
+def _table(facts: Verification, base: str, head: str, caps: TextLimits) -> str:
+    rows = []
+    if (found := facts.reproduction) is not None:
+        rows.append(
+            [
+                "Reproduction",
+                _reproduced(found.base, found.on_base) + _without(found),
+                _reproduced(found.head, found.on_head),
+                code_cell(clip(found.command, caps.text)),
+            ]
+        )
+    if (suite := facts.suite) is not None and suite.command:
+        known = known_failures(suite)
+        sides = [_ran(suite.base, known), _ran(suite.head, known)]
+        rows.append(["Test suite", *sides, code_cell(clip(suite.command, caps.text))])
+    if not rows:
+        return ""
+    # The command last: a long one is then cut off by a narrow page, and not what came of it.
+    return table(["", f"Base {code_span(base[:10])}", f"Head {code_span(head[:10])}", "Command"], rows)
+
+
+def _reproduced(execution: Execution | None, outcome: FailureReason) -> str:
+    return _REDNESS["not_run"] if execution is None else f"{_REDNESS[outcome]}<br>{_ending(execution)}"
+
+
+def _without(found: Reproduction) -> str:
+    """Where it was not the base as it is."""
+    return f"<br>base without {code_span(found.without[:10])}" if found.without else ""
+
+
+def _ran(result: SuiteResult | None, known: Sequence[str]) -> str:
+    """Green, red, or yellow where all that fails is known to fail on the base and the head alike."""
+    if result is None:
+        return _REDNESS["not_run"]
+    execution, counted = result.execution, result.count
+    good = execution.exit_code == 0 and not execution.timed_out
+    tolerable = not execution.timed_out and bool(result.failing) and set(result.failing or ()) <= set(known)
+    words = "passes" if good else "fails"
+    if counted is not None:
+        numbers = [(counted.failed, "failed"), (counted.passed, "passed"), (counted.skipped, "skipped")]
+        words = ", ".join(f"{number:,} {name}" for number, name in numbers if number) or "no tests"
+    icon = "🟢" if good else "🟡" if tolerable else "🔴"
+    return f"{icon} {words}<br>{_ending(execution)}"
+
+
+def _ending(execution: Execution) -> str:
+    if execution.timed_out:
+        return f"stopped after {duration(execution.seconds)}"
+    return f"exit code {execution.exit_code}, {duration(execution.seconds)}"
+
+
+def _origin(found: Reproduction | None, caps: TextLimits) -> str:
+    if found is None:
+        return ""
+    sentences = [f"The reproduction is {_ORIGIN[found.origin]}."]
+    if found.without:
+        sentences.append(
+            f"The fix {code_span(found.without[:10])} is in the base already: this was run on the base with that fix "
+            "taken back, its tests left in place."
+        )
+    if found.on_base == "was_not_there":
+        sentences.append(
+            f"On {found.reference} it ends in an import, collection or syntax error, which is no proof of the bug."
+        )
+    if found.note:
+        sentences.append(inline(clip(found.note, caps.text)))
+    return " ".join(sentences)
+
+
+def _tests(suite: SuiteComparison | None, caps: TextLimits) -> str:
+    if suite is None:
+        return ""
+    lists = (
+        (suite.newly_failing, "newly failing", "🔴"),
+        (suite.missing, "passed on the base and did not run on the head", "🔴"),
+        (suite.fixed, "fixed", "🟢"),
+    )
+    return "\n\n".join(
+        f"{icon} **{count(len(tests), 'test')} {what}:**\n\n{test_list(tests, caps)}"
+        for tests, what, icon in lists
+        if tests
+    )
+
+
+def _not_run(facts: Verification, caps: TextLimits) -> str:
+    """What a reader might think was run and was not."""
+    sentences = []
+    if facts.reproduction is None:
+        sentences.append("The reproduction: there is none.")
+    if facts.suite is None:
+        sentences.append("The test suite: no result.")
+    elif facts.suite.not_run:
+        sentences.append(f"The test suite: {facts.suite.not_run}")
+    for side, result in (("base", facts.suite and facts.suite.base), ("head", facts.suite and facts.suite.head)):
+        if result and result.partial:
+            sentences.append(f"Part of the suite on the {side}: {result.partial}")
+    sentences += [f"The check “{gate.name}”: {_reasons(gate)}" for gate in facts.gates if gate.outcome == "not_run"]
+    return f"**Not run:**\n\n{bullets(sentences, caps)}" if sentences else ""
+
+
+def _reasons(gate: GateResult) -> str:
+    return "; ".join(gate.details) or "no reason given"
+
+
+def _gates(gates: Sequence[GateResult], caps: TextLimits) -> str:
+    """Those that found something stand open, the quiet ones in one line."""
+    loud = [gate for gate in gates if gate.outcome in {"blocked", "warned"}]
+    quiet = [clip(gate.name, 60) for gate in gates if gate.outcome == "passed"]
+    rows = [[cell(clip(gate.name, 60)), _GATES[gate.outcome], _details(gate, caps)] for gate in loud]
+    parts = [table(["Check", "Outcome", "Details"], rows)] if rows else []
+    if quiet:
+        parts.append(f"Checks of the change that found nothing: {inline(', '.join(quiet))}.")
+    return "\n\n".join(parts)
+
+
+def _details(gate: GateResult, caps: TextLimits) -> str:
+    shown = [cell(clip(detail, min(caps.text, 300))) for detail in gate.details[: caps.items]]
+    if len(gate.details) > caps.items:
+        shown.append(f"and {len(gate.details) - caps.items:,} more")
+    return "<br>".join(shown)
+
+
+def _outputs(facts: Verification, caps: TextLimits) -> str:
+    found, suite = facts.reproduction, facts.suite
+    executions = (
+        ("Output of the reproduction on the base", found.base if found else None),
+        ("Output of the reproduction on the head", found.head if found else None),
+        ("Output of the test suite on the base", suite.base.execution if suite and suite.base else None),
+        ("Output of the test suite on the head", suite.head.execution if suite and suite.head else None),
+    )
+    return "\n\n".join(
+        details(f"{title} (exit code {execution.exit_code})", _end_of(execution, caps))
+        for title, execution in executions
+        if execution is not None and execution.excerpt.strip()
+    )
+
+
+def _end_of(execution: Execution, caps: TextLimits) -> str:
+    """The end of an output says most; what is left out before it is said."""
+    text = execution.excerpt
+    left_out = max(0, len(text) - caps.output)
+    told = f"The first {left_out:,} characters are left out here.\n\n" if left_out else ""
+    return f"{code_span(clip(execution.command, caps.text))}\n\n{told}{fenced(text[left_out:])}"

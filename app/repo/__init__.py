@@ -1,0 +1,1 @@
+"""Git repositories: the trusted store, remotes, merges, and the code index."""

@@ -1,0 +1,148 @@
+"""The one place that starts git: plumbing with list arguments in a clean environment, and what its failures are called.
+
+Everything here blocks; callers use `asyncio.to_thread`. This is the only file that knows GitPython, and of that only
+the executor (SECURITY S14, S15, S18 to S20).
+"""
+
+import errno
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from app.core.errors import AgentFixError, ExitCode, OutputError
+from app.repo.git_environment import ENVIRONMENT, SETTINGS, secret_variables
+from app.repo.git_format import unsafe_branch
+
+try:
+    import git
+except ImportError as missing:  # GitPython refuses to be imported where there is no git
+    raise AgentFixError("git is not installed", hint="Install git 2.34 or newer and try again.") from missing
+
+_NO_SPACE = "No space left on device"
+QUICK = 60.0
+LONG = 1_800.0
+"""Seconds a command may take: a look into a repository, and one that copies a large one."""
+
+_GIT = shutil.which("git") or "git"
+_ENV = shutil.which("env") or "/usr/bin/env"
+_PATH = f"{Path(_GIT).parent}:/usr/local/bin:/usr/bin:/bin"
+_OPTIONS = tuple(part for setting in SETTINGS for part in ("-c", setting))
+UPLOAD_PACK = shlex.join((_GIT, *_OPTIONS, "upload-pack"))
+
+
+class GitError(Exception):
+    """A git command failed that should not have; the text is the command's name and git's own words."""
+
+
+class Git:
+    """Executes git in one repository: clean environment, no hooks, no configured commands, a time limit.
+
+    `where` are global options such as `--git-dir=…` or `-C …`. With `owner` a command that writes is executed as
+    that user (when we are root), so that a user's repository never receives files that its owner cannot change.
+    """
+
+    def __init__(self, *where: str, owner: os.stat_result | None = None) -> None:
+        self._where = where
+        self._owner = owner
+
+    def __call__(
+        self,
+        *arguments: str,
+        stdin: bytes | BinaryIO = b"",
+        into: BinaryIO | None = None,
+        env: Mapping[str, str] | None = None,
+        holding: int | None = None,
+        timeout: float = QUICK,
+    ) -> bytes:
+        """Standard output of a command that must succeed; nothing where it goes `into` a file. See `attempt`."""
+        status, output, error = self.attempt(
+            *arguments, stdin=stdin, into=into, env=env, holding=holding, timeout=timeout
+        )
+        if status == 0:
+            return output
+        name = next(word for word in arguments if word[0] != "-" and "=" not in word)
+        raise GitError(f"git {name} ended with {status}: {git_message(error)}")
+
+    def text(self, *arguments: str) -> str:
+        """Standard output as one line of text."""
+        return self(*arguments).decode("utf-8", "surrogateescape").removesuffix("\n")
+
+    def attempt(
+        self,
+        *arguments: str,
+        stdin: bytes | BinaryIO = b"",
+        into: BinaryIO | None = None,
+        env: Mapping[str, str] | None = None,
+        secret: Mapping[str, str] | None = None,
+        holding: int | None = None,
+        timeout: float = QUICK,
+    ) -> tuple[int, bytes, str]:
+        """Exit code, standard output, standard error.
+
+        `secret`, in the place of `stdin`, are variables to be hidden. `holding` is a lock's descriptor, which git keeps
+        open as long as it lives: where this process is killed, nobody gets the lock before git has ended too.
+        """
+        variables = [f"{name}={value}" for name, value in {**ENVIRONMENT, "PATH": _PATH, **(env or {})}.items()]
+        launcher, given = secret_variables(secret) if secret else ((), stdin)
+        command = [_ENV, "-i", *variables, *launcher, _GIT, *_OPTIONS, "--literal-pathspecs", *self._where, *arguments]
+        popen: dict[str, Any] = {"pass_fds": () if holding is None else (holding,)}
+        if self._owner is not None and os.geteuid() == 0 and self._owner.st_uid != 0:
+            popen |= {"user": self._owner.st_uid, "group": self._owner.st_gid, "extra_groups": []}
+        with ExitStack() as stack:
+            status, output, error = git.Git("/").execute(
+                command,
+                istream=stack.enter_context(_file_of(given)) if isinstance(given, bytes) else given,
+                output_stream=into,
+                with_extended_output=True,
+                with_exceptions=False,
+                stdout_as_string=False,
+                strip_newline_in_stdout=False,
+                kill_after_timeout=timeout,
+                **popen,
+            )
+        return status, b"" if into else output, error
+
+
+@contextmanager
+def _file_of(content: bytes) -> Iterator[BinaryIO | None]:
+    if not content:
+        yield None
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.seek(0)
+        yield file
+
+
+@contextmanager
+def disk_full_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise _disk_full(error.strerror or "") from error
+
+
+def _disk_full(words: str) -> OutputError:
+    hint = "Free some space, then give the same command again: it goes on where it stood."
+    return OutputError(f"The disk is full: {words.strip()}", code=ExitCode.DISK_FULL, hint=hint)
+
+
+def git_message(error: str) -> str:
+    """What git said on standard error, in one text; raises OutputError at once where that is a full disk."""
+    if _NO_SPACE in error:
+        raise _disk_full(error)
+    return error.strip() or "git gave no reason"
+
+
+def check_branch(branch: str) -> None:
+    """Raises GitError for a name that no branch of ours may have."""
+    if why := unsafe_branch(branch):
+        raise GitError(f"{branch!r} is no name for a branch: {why}")
+    Git()("check-ref-format", f"refs/heads/{branch}")

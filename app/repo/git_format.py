@@ -1,0 +1,247 @@
+"""What git's plumbing prints and reads, as values: pure functions beside `app.repo.git_store`, which executes it."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Literal, NamedTuple
+
+from app.core.patch import FileChange, FileStat
+from app.core.tree import TreeEntry
+
+GITLINK = "160000"
+NOTHING = "0" * 40
+_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_FULL_ID = re.compile(r"[0-9a-f]{40}")
+_STATUS: Mapping[str, Literal["added", "modified", "deleted", "renamed"]] = {
+    "A": "added",
+    "D": "deleted",
+    "R": "renamed",
+}
+
+
+class IndexStage(NamedTuple):
+    """What one side of a merge has at a path."""
+
+    mode: str
+    oid: str
+
+
+class MergeSides(NamedTuple):
+    """What the three sides of a merge have at a path; None is nothing."""
+
+    base: IndexStage | None
+    ours: IndexStage | None
+    theirs: IndexStage | None
+
+
+class RemovedPaths(NamedTuple):
+    """Paths that one side of a merge no longer has: those that it renamed with their new names, and the others."""
+
+    renamed: dict[str, str]
+    deleted: set[str]
+
+
+class TreeListing(NamedTuple):
+    """A commit's files, its gitlinks (submodules), which are not files, and the files whose contents are not here."""
+
+    entries: dict[str, TreeEntry]
+    gitlinks: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def is_full_id(text: str) -> bool:
+    """Whether this is a complete SHA-1 object id and not a name that git would have to interpret."""
+    return _FULL_ID.fullmatch(text) is not None
+
+
+def base_ref(commit: str) -> str:
+    """Our own ref to a commit of which everything is there."""
+    return f"refs/agent-fix/base/{commit}"
+
+
+def log_ref(commit: str) -> str:
+    """Our own ref to what somebody told of a commit's history."""
+    return f"refs/agent-fix/log/{commit}"
+
+
+def parents_of(commit: bytes) -> list[str]:
+    """The parents that a commit object names, whether or not they are here."""
+    head, _, _ = commit.partition(b"\n\n")
+    return [line[7:].decode("ascii") for line in head.splitlines() if line.startswith(b"parent ")]
+
+
+def path_text(raw: bytes) -> str:
+    """A path as text that `os.fsencode` turns into the same bytes again."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def path_bytes(path: str) -> bytes:
+    return path.encode("utf-8", "surrogateescape")
+
+
+def shown_path(path: str) -> str:
+    """A path on one line of text that can be stored: what is no character, or cannot be seen, is escaped."""
+    text = path_bytes(path).decode("utf-8", "backslashreplace")
+    return "".join(ascii(each)[1:-1] if unicodedata.category(each) in _UNSEEN else each for each in text)
+
+
+def parse_listing(output: bytes) -> TreeListing:
+    """`git ls-tree -r -l -z`, which names a file whose content is missing and writes BAD for its size."""
+    entries: dict[str, TreeEntry] = {}
+    gitlinks: list[str] = []
+    missing: list[str] = []
+    for record in output.split(b"\0"):
+        if not record:
+            continue
+        head, _, name = record.partition(b"\t")
+        mode, _, oid, size = head.decode("ascii").split()
+        if mode == GITLINK:
+            gitlinks.append(path_text(name))
+        elif size == "BAD":
+            missing.append(path_text(name))
+        else:
+            entries[path_text(name)] = TreeEntry(mode, oid, int(size))
+    return TreeListing(entries, tuple(gitlinks), tuple(missing))
+
+
+def parse_stages(output: bytes) -> tuple[dict[str, IndexStage], dict[str, MergeSides]]:
+    """`git ls-files -s -z`: the entries that stand, and those of which a merge left up to three."""
+    entries: dict[str, IndexStage] = {}
+    unmerged: dict[str, dict[str, IndexStage]] = {}
+    for record in filter(None, output.split(b"\0")):
+        head, _, name = record.partition(b"\t")
+        mode, oid, number = head.decode("ascii").split()
+        if number == "0":
+            entries[path_text(name)] = IndexStage(mode, oid)
+        else:
+            unmerged.setdefault(path_text(name), {})[number] = IndexStage(mode, oid)
+    return entries, {
+        path: MergeSides(found.get("1"), found.get("2"), found.get("3")) for path, found in unmerged.items()
+    }
+
+
+def parse_removed(output: bytes) -> RemovedPaths:
+    """`git diff-tree -M -z --diff-filter=DR --name-status`."""
+    fields = map(path_text, output.split(b"\0"))
+    gone = RemovedPaths({}, set())
+    for status in filter(None, fields):
+        if status[0] == "R":
+            old = next(fields)
+            gone.renamed[old] = next(fields)
+        else:
+            gone.deleted.add(next(fields))
+    return gone
+
+
+def parse_batch(output: bytes) -> Iterator[bytes]:
+    """The contents in `git cat-file --batch`, in the order they were asked for; KeyError for an object that is gone."""
+    at = 0
+    while at < len(output):
+        end = output.index(b"\n", at)
+        header = output[at:end].split()
+        if len(header) != 3:
+            raise KeyError(output[at:end].decode("ascii", "replace"))
+        size = int(header[2])
+        yield output[end + 1 : end + 1 + size]
+        at = end + size + 2
+
+
+def parse_stat(output: bytes) -> tuple[FileStat, ...]:
+    """`git diff-tree -r -M --raw --numstat -z`: all raw records first, then all counts, both in path order."""
+    fields = iter(output.split(b"\0"))
+    changes: list[tuple[list[str], bytes, bytes]] = []
+    counts: dict[bytes, tuple[bytes, bytes]] = {}
+    for field in fields:
+        if field.startswith(b":"):
+            head = field[1:].decode("ascii").split()
+            old = next(fields)
+            changes.append((head, old, next(fields) if head[4][0] in "RC" else old))
+        elif field:
+            added, deleted, name = field.split(b"\t", 2)
+            if not name:  # a rename names both sides
+                next(fields)
+                name = next(fields)
+            counts[name] = (added, deleted)
+    return tuple(_stat(head, old, new, *counts.get(new, (b"0", b"0"))) for head, old, new in changes)
+
+
+def _stat(head: list[str], old: bytes, new: bytes, added: bytes, deleted: bytes) -> FileStat:
+    return FileStat(
+        path=new.decode("utf-8", "backslashreplace"),
+        status=_STATUS.get(head[4][0], "modified"),
+        mode=head[1],
+        old_mode=head[0],
+        added=None if added == b"-" else int(added),
+        deleted=None if deleted == b"-" else int(deleted),
+        old_path=old.decode("utf-8", "backslashreplace") if old != new else "",
+    )
+
+
+def index_info(changes: Iterable[FileChange], blobs: Mapping[str, str]) -> bytes:
+    """Lines for `git update-index -z --index-info`; removals first, so that a file can become a directory."""
+    ordered = sorted(changes, key=lambda change: (not change.deleted, path_bytes(change.path)))
+    lines = [
+        f"0 {NOTHING}\t".encode() if change.deleted else f"{change.mode} {blobs[change.path]}\t".encode()
+        for change in ordered
+    ]
+    return b"".join(line + path_bytes(change.path) + b"\0" for line, change in zip(lines, ordered, strict=True))
+
+
+def unsafe_change(change: FileChange) -> str:
+    """Why git must never get this change, or an empty text."""
+    name = change.path.rpartition("/")[2].casefold()
+    if change.mode == "120000" and name in {".gitmodules", ".gitattributes", ".gitignore", ".mailmap"}:
+        return f"a link in the place of {name}"
+    return unsafe_path(change.path)
+
+
+def unsafe_path(path: str) -> str:
+    """Why git must never get this path, or an empty text: the last line of defence behind every other check.
+
+    `.git` is recognised in any case, width and Unicode disguise, with invisible characters, as a Windows short
+    name or stream, and behind backslashes, because the commit will be checked out on machines unlike this one.
+    """
+    parts = path.split("/")
+    rules = (
+        (not path, "an empty path"),
+        ("\0" in path, "a path with a NUL"),
+        (path.startswith("/"), "an absolute path"),
+        (not {"", ".", ".."}.isdisjoint(parts), "a path with an empty, `.` or `..` component"),
+        (len(path_bytes(path)) > 4_095, "a path longer than 4,095 bytes"),
+        (any(len(path_bytes(part)) > 255 for part in parts), "a name longer than 255 bytes"),
+        (any(_is_dot_git(part) for part in re.split(r"[/\\]", path)), "a path into `.git`"),
+    )
+    return next((reason for broken, reason in rules if broken), "")
+
+
+def _is_dot_git(component: str) -> bool:
+    plain = unicodedata.normalize("NFKC", component)
+    visible = "".join(char for char in plain if unicodedata.category(char) not in {"Cf", "Cc", "Mn"})
+    name = visible.casefold().partition(":")[0].rstrip(". ")
+    return name in {".git", "git~1"}
+
+
+def unsafe_branch(name: str) -> str:
+    """Why no branch may have this name though git would take it, or an empty text."""
+    rules = (
+        (name.startswith("-"), "it looks like an option"),
+        (name in {"HEAD", "@"} or name.startswith("refs/") or is_full_id(name), "it means something else to git"),
+        (any(unicodedata.category(each) in _UNSEEN for each in name), "it holds characters that cannot be seen"),
+    )
+    return next((reason for broken, reason in rules if broken), "")
+
+
+def free_name(branch: str, commit: str, taken: Mapping[str, str]) -> tuple[str, bool]:
+    """The name to use for a new branch, and whether a branch of that name is there already with this very commit.
+
+    `taken` are the branches that exist, with their commits. Never a name that git would refuse beside them.
+    """
+    if any(str(parent) in taken for parent in PurePosixPath(branch).parents):
+        branch = branch.replace("/", "-")  # a branch `agent-fix` leaves no room for `agent-fix/…`
+    names = [branch, *(f"{branch}-{number}" for number in range(2, len(taken) + 3))]
+    for name in names:
+        if taken.get(name) == commit:
+            return name, True
+    folders = {str(parent) for other in taken for parent in PurePosixPath(other).parents}
+    return next(name for name in names if name not in taken and name not in folders), False

@@ -1,0 +1,379 @@
+"""The trusted bare repository: commits come in from a source, trees go out, patches become commits, branches are left.
+
+    source ─fetch─► mirror ─tree, checkout─► readers, sandbox
+                      ▲ └──deliver─► a new branch in the user's repository
+                    commit ◄── Patch (bytes, never a work tree or `.git` that an agent could write)
+
+Everything here blocks; callers use `asyncio.to_thread`. Git itself is started by `app.repo.git_command`.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from app.core.errors import ExitCode, OutputError, RepositoryError
+from app.core.failpoints import failpoint
+from app.core.patch import FileChange, FileStat, Patch
+from app.core.scratch import scratch
+from app.core.task import Person
+from app.repo.git_command import LONG, UPLOAD_PACK, Git, GitError, check_branch, disk_full_errors, git_message
+from app.repo.git_environment import ATTRIBUTES, identity_variables
+from app.repo.git_format import (
+    NOTHING,
+    base_ref,
+    free_name,
+    index_info,
+    is_full_id,
+    log_ref,
+    parents_of,
+    parse_listing,
+    parse_stat,
+    path_text,
+    unsafe_change,
+)
+from app.repo.git_tree import GitTree
+
+__all__ = ["GitError", "GitStore", "UnsafePathError"]
+
+CHUNK = 1 << 20
+"""Bytes of a pack that are handed on at a time."""
+
+
+class UnsafePathError(GitError):
+    """A patch names a path that git must never get."""
+
+
+class GitStore:
+    """A bare repository of ours at `path`, full of other people's commits and of the ones we make from patches."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._git = Git(f"--git-dir={path}")
+
+    @disk_full_errors()
+    def ensure(self) -> None:
+        """Create the mirror unless it stands; a crash half-way leaves nothing that would be taken for one."""
+        if (self.path / "info" / "attributes").is_file():
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self.path.with_name(f".{self.path.name}.new")
+        with self.lock("new"):
+            if (self.path / "info" / "attributes").is_file():
+                return
+            shutil.rmtree(fresh, ignore_errors=True)
+            Git()("init", "-q", "--bare", "--template=", "--object-format=sha1", "--", str(fresh))
+            (fresh / "info").mkdir(exist_ok=True)
+            (fresh / "info" / "attributes").write_text(ATTRIBUTES)
+            fresh.rename(self.path)
+
+    @disk_full_errors()
+    def fetch(self, source: Path | str, commit_or_ref: str) -> str:
+        """Bring a commit here from a repository on this machine; returns its full id.
+
+        Without its history, which no step of the story reads and which can be a thousand times the size.
+        """
+        if is_full_id(commit_or_ref) and self.keeps(commit_or_ref):
+            return commit_or_ref
+        theirs = Git("-C", str(source))
+        commit = theirs.text("rev-parse", "--verify", "--end-of-options", f"{commit_or_ref}^{{commit}}")
+        with self.lock("fetch") as held:
+            if not self.keeps(commit):
+                self.clear_up_after_the_dead(commit)
+                self._fetch(Path(source).resolve(), commit, held)
+        return commit
+
+    def tree(self, commit: str) -> GitTree:
+        """A view of one commit's files; nothing is read before it is asked for."""
+        return GitTree(self._git, _full(commit))
+
+    @disk_full_errors()
+    def checkout(self, commit: str, directory: Path, changes: Sequence[FileChange] = ()) -> None:
+        """Write a commit's files into an empty directory: exact bytes, modes and symlinks, and no `.git`.
+
+        With `changes`, the files are written as they are with these, in one go: nothing tells which are changed.
+        """
+        with self._index(commit) as index, self._objects() as objects:
+            if any(directory.iterdir()):
+                raise ValueError(f"{directory} is not empty")
+            env = {**index, **objects}
+            self._update(changes, env)
+            where = f"--work-tree={directory.resolve()}"
+            Git(f"--git-dir={self.path}", where)("checkout-index", "-a", "-q", env=env, timeout=LONG)
+
+    def diff(self, base: str, head: str, *, paths: Iterable[str] | None = None, context: int = 3) -> str:
+        """The unified diff between two commits; bytes that are not UTF-8 become U+FFFD."""
+        output = self._diff_tree(base, head, "-p", "-M", f"-U{context}", "--no-color", paths=paths)
+        return output.decode("utf-8", "replace")
+
+    def beginning_of_diff(self, base: str, head: str, most: int) -> tuple[bytes, int]:
+        """The first bytes of such a diff, which may be larger than any memory, and how many it has."""
+        with tempfile.TemporaryFile(dir=self.path.parent) as file:
+            self._diff_tree(base, head, "-p", "-M", "--no-color", into=file)
+            length = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            return file.read(most), length
+
+    def diff_stat(self, base: str, head: str) -> tuple[FileStat, ...]:
+        """The changed files with their modes and line counts, by path."""
+        return parse_stat(self._diff_tree(base, head, "-M", "--raw", "--numstat", "-z", "--no-abbrev"))
+
+    @disk_full_errors()
+    def commit(self, patch: Patch, *, message: str, author: Person, date: datetime, parents: Sequence[str] = ()) -> str:
+        """Make the patch a commit on its base, or with other `parents`: the files are built on the base all the same.
+
+        The same arguments give the same id, on any machine, ever.
+        """
+        with self._index(patch.base) as env:
+            self._update(patch.changes, env)
+            tree = self._git("write-tree", env=env).decode("ascii").strip()
+        touched = self._git("diff-tree", "-r", "-z", "--name-only", "--no-renames", patch.base, tree).split(b"\0")
+        if implied := {path_text(name) for name in touched if name} - set(patch.paths()):
+            raise GitError(f"the patch would also change {sorted(implied)[:3]}, which it does not name")
+        return self.commit_tree(tree, parents or (patch.base,), message=message, author=author, date=date)
+
+    def commit_tree(self, tree: str, parents: Sequence[str], *, message: str, author: Person, date: datetime) -> str:
+        """A commit of a tree that is in the store already."""
+        descent = [word for parent in parents for word in ("-p", _full(parent))]
+        output = self._git("commit-tree", tree, *descent, stdin=message.encode(), env=identity_variables(author, date))
+        return output.decode("ascii").strip()
+
+    def write_blobs(self, contents: Mapping[str, bytes], env: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Store contents as they are, in one process; returns the blob ids by path."""
+        with scratch("blobs") as place:
+            for number, content in enumerate(contents.values()):
+                (place / str(number)).write_bytes(content)
+            names = "".join(f"{place}/{number}\n" for number in range(len(contents)))
+            output = self._git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=names.encode(), env=env)
+        return dict(zip(contents, output.decode("ascii").split(), strict=True))
+
+    @disk_full_errors()
+    def pack(self, commit: str) -> Iterator[bytes]:
+        """One commit with its files, without its history, in pieces of a megabyte: what `unpack` takes."""
+        objects = self._git("rev-list", "--objects", "--no-walk", _full(commit), timeout=LONG)
+        file = tempfile.TemporaryFile(dir=self.path.parent)  # noqa: SIM115  # the pieces outlive this function
+        self._git("pack-objects", "-q", "--stdout", "--delta-base-offset", stdin=objects, into=file, timeout=LONG)
+        file.seek(0)
+        return _pieces(file)
+
+    @disk_full_errors()
+    def unpack(self, commit: str, pieces: Iterable[bytes]) -> None:
+        """Have a commit from what `pack` gave elsewhere; GitError, and it is not there, where that is not whole."""
+        if self.keeps(commit):
+            return
+        with tempfile.TemporaryFile(dir=self.path.parent) as file:
+            file.writelines(pieces)
+            file.seek(0)
+            with self.lock("fetch") as held:
+                self.clear_up_after_the_dead(commit)
+                self._git("index-pack", "--stdin", stdin=file, holding=held, timeout=LONG)
+                failpoint("unpack.indexed")
+                self._cut_off(commit)
+                failpoint("unpack.cut")
+                self._git("rev-list", "--objects", "--quiet", commit, timeout=LONG)
+                self.keep(commit)
+
+    def date(self, commit: str) -> datetime:
+        """When a commit was made."""
+        seconds, _ = self._git.text("rev-list", "--no-walk", "--timestamp", _full(commit)).split()
+        return datetime.fromtimestamp(int(seconds), UTC)
+
+    def log(self, commit: str, most: int) -> bytes:
+        """What the newest commits up to this one changed, for `app.repo.index.commit_history`; empty where nothing is
+        known."""
+        status, output, _ = self._git.attempt("cat-file", "blob", log_ref(_full(commit)))
+        return output if status == 0 else log(Git(f"--git-dir={self.history.path}"), commit, most)
+
+    def keep_log(self, commit: str, told: bytes) -> None:
+        """Remember what a store that has the history told of it."""
+        blob = self._git("hash-object", "-w", "--no-filters", "--stdin", stdin=told).decode("ascii").strip()
+        self._git("update-ref", log_ref(_full(commit)), blob)
+
+    @property
+    def history(self) -> "GitStore":
+        """The commits' history without any file, in a repository beside: here, nothing that is there lacks anything."""
+        return GitStore(self.path.with_name(f".{self.path.name}.history"))
+
+    @disk_full_errors()
+    def deliver(self, repository: Path, branch: str, commit: str) -> str:
+        """Leave `commit` as a new branch in a user's repository; its work tree, index and HEAD are not touched.
+
+        Returns the branch's name: the one asked for, or a numbered one where that is taken by other content.
+        Said twice with the same commit it changes nothing and returns the same name. OutputError where the repository
+        does not take it.
+        """
+        plain = Git("-C", str(repository))
+        check_branch(branch)
+        theirs = _as_owner(repository)
+        for _ in range(8):  # another process may take the name between the look and the leap
+            name, delivered = free_name(branch, commit, _branches(plain))
+            if delivered:
+                return name
+            refused = self._transfer(_full(commit), theirs) or _create(theirs, name, commit)
+            if not refused:
+                return name
+        hint = "Mend that, then give the same command again: it goes on where it stood."
+        raise OutputError(f"The branch {branch} cannot be left in {repository}: {refused}", hint=hint)
+
+    def branch_exists(self, repository: Path, branch: str) -> bool:
+        """Whether a user's repository has a local branch of this name."""
+        return branch in _branches(Git("-C", str(repository)))
+
+    def _fetch(self, source: Path, commit: str, held: int) -> None:
+        try:
+            self._git(
+                *("-c", "protocol.file.allow=always", "-c", "protocol.version=2", "-c", "fetch.unpackLimit=1"),
+                *("fetch", "-q", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
+                *(f"--upload-pack={UPLOAD_PACK}", "--", str(source), f"+{commit}:{base_ref(commit)}"),
+                holding=held,
+                timeout=LONG,
+            )
+        except GitError as error:
+            status, listing, _ = Git("-C", str(source)).attempt("ls-tree", "-r", "-l", "-z", commit, timeout=LONG)
+            if status == 0 and not parse_listing(listing).missing:
+                raise
+            raise RepositoryError(
+                f"{source} is incomplete: objects of the commit {commit[:10]} are missing.",
+                code=ExitCode.UNSUPPORTED_REPOSITORY,
+                hint="Clone the repository again, without --filter. `git fsck` lists what is missing.",
+            ) from error
+
+    def clear_up_after_the_dead(self, commit: str) -> None:
+        """Remove what a killed fetch left; the lock `fetch` is the one that counts, and the caller holds it."""
+        for lock in ("shallow.lock", f"{base_ref(commit)}.lock"):
+            (self.path / lock).unlink(missing_ok=True)
+        for unfinished in (self.path / "objects" / "pack").glob("tmp_*"):
+            unfinished.unlink(missing_ok=True)
+
+    def parents(self, commit: str) -> list[str]:
+        """What a commit of the store names as its parents, whether or not they are here."""
+        return parents_of(self._git("cat-file", "commit", _full(commit)))
+
+    def _cut_off(self, commit: str) -> None:
+        """Note, in git's own file and in git's own way, that the commits before this one are not here."""
+        before = self.parents(commit)
+        shallow, fresh = self.path / "shallow", self.path / "shallow.lock"
+        known = set(shallow.read_text("ascii").split()) if shallow.exists() else set()
+        if commit in known or all(map(self.keeps, before)):
+            return
+        with fresh.open("x", encoding="ascii") as file:
+            file.writelines(f"{each}\n" for each in sorted({*known, commit}))
+            file.flush()
+            os.fsync(file.fileno())
+        failpoint("unpack.cutting")
+        fresh.rename(shallow)
+
+    @contextmanager
+    def lock(self, purpose: str) -> Iterator[int]:
+        """One process at a time, in a file beside the mirror; the kernel gives it back, whatever becomes of us.
+
+        Yields the descriptor for a git that is to hold the lock as well: it outlives us where we are killed.
+        """
+        with self.path.with_name(f".{self.path.name}.{purpose}.lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield file.fileno()
+
+    def keeps(self, commit: str) -> bool:
+        """Our own ref says more than the object's presence: everything that the commit needs arrived too."""
+        status, output, _ = self._git.attempt("rev-parse", "-q", "--verify", base_ref(_full(commit)))
+        return status == 0 and output.decode("ascii").strip() == commit
+
+    def keep(self, commit: str) -> None:
+        """Let it count as being here; said by whoever knows that everything it needs is."""
+        self._git("update-ref", base_ref(_full(commit)), commit)
+
+    @contextmanager
+    def _index(self, commit: str) -> Iterator[Mapping[str, str]]:
+        """The environment of a throw-away index that holds one commit."""
+        with scratch("index") as place:
+            env = {"GIT_INDEX_FILE": f"{place}/index"}
+            self._git("read-tree", _full(commit), env=env)
+            yield env
+
+    @contextmanager
+    def _objects(self) -> Iterator[Mapping[str, str]]:
+        """The environment in which new objects are thrown away afterwards."""
+        with scratch("objects") as place:
+            yield {
+                "GIT_OBJECT_DIRECTORY": str(place),
+                "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self.path.resolve() / "objects"),
+            }
+
+    def _update(self, changes: Sequence[FileChange], env: Mapping[str, str]) -> None:
+        """Put changes into an index."""
+        for change in changes:
+            if reason := unsafe_change(change):
+                raise UnsafePathError(f"refusing to write {reason}: {change.path!r}")
+        if not changes:
+            return
+        contents = {change.path: change.content for change in changes if change.content is not None}
+        lines = index_info(changes, self.write_blobs(contents, env))
+        self._git("update-index", "-z", "--index-info", stdin=lines, env=env)
+
+    def _transfer(self, commit: str, theirs: Git) -> str:
+        """Copy what a repository lacks of a commit, without a remote, a URL or a hook; returns why that failed."""
+        _, *parents = self._git.text("rev-list", "--no-walk", "--parents", commit).split()
+        there = [parent for parent in parents if theirs.attempt("cat-file", "-e", f"{parent}^{{commit}}")[0] == 0]
+        revisions = "\n".join([commit, *(f"^{parent}" for parent in there), ""]).encode("ascii")
+        pack = self._git("pack-objects", "-q", "--revs", "--stdout", stdin=revisions, timeout=LONG)
+        status, _, error = theirs.attempt("unpack-objects", "-q", "--strict", stdin=pack, timeout=LONG)
+        return git_message(error) if status else ""
+
+    def _diff_tree(
+        self, base: str, head: str, *options: str, paths: Iterable[str] | None = None, into: BinaryIO | None = None
+    ) -> bytes:
+        fixed = ("-r", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", "--submodule=short")
+        return self._git("diff-tree", *fixed, *options, _full(base), _full(head), "--", *(paths or ()), into=into)
+
+
+def log(repository: Git, commit: str, most: int) -> bytes:
+    """Subjects and changed files of the newest commits up to this one, merges left out; empty where it is not known.
+
+    By plumbing, which no setting of a repository can make execute anything; renames are not looked for.
+    """
+    status, commits, _ = repository.attempt(
+        "rev-list", "--no-merges", f"--max-count={most}", "--end-of-options", commit
+    )
+    if status:
+        return b""
+    words = ("diff-tree", "--stdin", "-r", "-z", "--name-only", "--no-renames", "--format=%x01%s")
+    status, output, _ = repository.attempt(*words, stdin=commits, timeout=LONG)
+    return output if status == 0 else b""
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while piece := file.read(CHUNK):
+            yield piece
+
+
+def _full(commit: str) -> str:
+    if not is_full_id(commit):
+        raise ValueError(f"{commit!r} is not a full commit id")
+    return commit
+
+
+def _branches(repository: Git) -> dict[str, str]:
+    output = repository.text("for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", "refs/heads/")
+    return dict(line.rsplit(" ", 1) for line in output.splitlines())
+
+
+def _create(repository: Git, branch: str, commit: str) -> str:
+    """Make a new branch, never move one; returns why that failed."""
+    words = ("update-ref", "-m", "agent-fix: new branch", f"refs/heads/{branch}", commit, NOTHING)
+    status, _, error = repository.attempt(*words)
+    return git_message(error) if status else ""
+
+
+def _as_owner(repository: Path) -> Git:
+    """Git as the user who owns the repository, so that what root leaves there stays theirs to change."""
+    plain = Git("-C", str(repository))
+    shared = plain.text("rev-parse", "--path-format=absolute", "--git-common-dir")
+    owned = Git("-C", str(repository), owner=Path(shared).stat())
+    # An owner who cannot even reach the directory (below another's home, say) is not hindered by root's files.
+    return owned if owned.attempt("rev-parse", "--git-dir")[0] == 0 else plain

@@ -1,0 +1,1 @@
+"""The code index: which files an issue is about."""

@@ -1,0 +1,105 @@
+"""What the past says: files changed by commits whose subjects resemble the issue; what all subjects of a file say."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from math import sqrt
+from typing import NamedTuple
+
+from app.repo.index.bm25 import bm25, rarity
+from app.repo.index.path_kinds import is_source
+from app.repo.index.terms import identifiers, term_id, terms
+
+MAX_COMMITS = 2_500
+"""As many of the newest commits as are worth giving; older ones speak of other code."""
+
+LARGE_COMMIT = 15
+"""Commits that touch more files are sweeps (formatting, renames) and say nothing of one file."""
+_NEIGHBOURS = 20
+_SHORT_SUBJECT = 3
+"""Added to a subject's length, so that one shared word in a subject of two does not win."""
+
+
+class CommitChange(NamedTuple):
+    """A commit before the base: its subject and the files it changed."""
+
+    subject: str
+    paths: tuple[str, ...]
+
+
+class CommitSubject(NamedTuple):
+    """A commit's subject as terms, and those of the `number` source files it changed that are still there."""
+
+    terms: frozenset[int]
+    paths: Sequence[str]
+    number: int
+
+
+def read_log(output: bytes) -> Iterator[CommitChange]:
+    """Changes from `git log --no-merges --name-only -z --format=%x01%s`."""
+    for record in output.decode("utf-8", "surrogateescape").split("\x01")[1:]:
+        subject, *paths = (part.strip("\n") for part in record.split("\0"))
+        yield CommitChange(subject, tuple(path for path in paths if path))
+
+
+def subjects(history: Iterable[CommitChange], present: Collection[str]) -> list[CommitSubject]:
+    """The commits that say something of source files; `present` are the files of the base."""
+    return [
+        CommitSubject(_terms(change.subject), [path for path in sources if path in present], len(sources))
+        for change in history
+        if (sources := _sources(change.paths))
+    ]
+
+
+def rarity_of(past: Iterable[CommitSubject]) -> dict[int, float]:
+    return rarity([[(term, 1.0) for term in subject.terms] for subject in past])
+
+
+def resembling(
+    past: Iterable[CommitSubject], weights: Mapping[int, float], rare: Mapping[int, float]
+) -> dict[str, float]:
+    """Files of the nearest commits, between 0 and 1 by how much the subjects share with the query."""
+    nearness = []
+    for subject in past:
+        shared = sum(weights[term] * rare[term] for term in subject.terms if term in weights)
+        if shared:
+            nearness.append((shared / sqrt(_SHORT_SUBJECT + len(subject.terms)), subject))
+    nearness.sort(key=lambda each: -each[0])
+    found: dict[str, float] = {}
+    for near, subject in nearness[:_NEIGHBOURS]:
+        for path in subject.paths:
+            found[path] = found.get(path, 0.0) + near * near / subject.number
+    return _of_the_best(found)
+
+
+def described(
+    past: Iterable[CommitSubject], weights: Mapping[int, float], rare: Mapping[int, float], *, k1: float, b: float
+) -> dict[str, float]:
+    """Files between 0 and 1 by BM25 over the subjects of all commits that changed them, as one text for each.
+
+    A subject counts less for each of several files: by the root of their number.
+    """
+    texts: dict[str, dict[int, float]] = {}
+    lengths: dict[str, float] = {}
+    for subject in past:
+        share = 1 / sqrt(subject.number)
+        wanted = subject.terms & weights.keys()
+        for path in subject.paths:
+            lengths[path] = lengths.get(path, 0.0) + len(subject.terms) * share
+            text = texts.setdefault(path, {})
+            for term in wanted:
+                text[term] = text.get(term, 0.0) + share
+    hits = [list(text.items()) for text in texts.values()]
+    scores = bm25(hits, [lengths[path] for path in texts], weights, k1=k1, b=b, rare=rare)
+    return _of_the_best(dict(zip(texts, scores, strict=True)))
+
+
+def _of_the_best(found: Mapping[str, float]) -> dict[str, float]:
+    best = max(found.values(), default=0.0) or 1.0
+    return {path: worth / best for path, worth in found.items() if worth > 0}
+
+
+def _sources(paths: tuple[str, ...]) -> list[str]:
+    return [path for path in paths if is_source(path)] if len(paths) <= LARGE_COMMIT else []
+
+
+def _terms(subject: str) -> frozenset[int]:
+    return frozenset(term_id(term) for word in identifiers(subject) for term in terms(word))

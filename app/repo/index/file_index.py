@@ -1,0 +1,67 @@
+"""The index of one commit: every file with its features, read anew only where a blob was never seen before."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.core.tree import Tree, TreeEntry
+from app.repo.index.feature_store import FeatureStore
+from app.repo.index.features import EMPTY, FileFeatures, features_of, worth_reading
+from app.repo.index.path_kinds import is_code
+from app.repo.syntax import language_of
+
+_REGULAR = {"100644", "100755"}
+_AT_ONCE = 200
+_MAX_READ = 20_000
+"""Files of which the content is read; in larger repositories the rest, source last of all, is known by path only."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedFile:
+    """One file of the commit; `features` are empty where its content says nothing (binary, data, links)."""
+
+    path: str
+    features: FileFeatures
+
+
+@dataclass(frozen=True, slots=True)
+class CodeIndex:
+    """All files of a commit in git's order, and the tree they can be read from."""
+
+    tree: Tree
+    files: tuple[IndexedFile, ...]
+
+    @classmethod
+    def build(cls, tree: Tree, cache: Path | None) -> "CodeIndex":
+        """Read what is new; `cache` is a directory shared by all repositories and commits, or None for no memory."""
+        entries = tree.entries()
+        keys = {path: _key(path, entry) for path, entry in _readable(entries).items()}
+        store = FeatureStore(cache) if cache else None
+        known = store.load(keys.values()) if store else {}
+        fresh: dict[str, FileFeatures] = {}
+        for path, content in _contents(tree, [path for path, key in keys.items() if key not in known]):
+            fresh[keys[path]] = features_of(path, content)
+        if store:
+            store.save(fresh)
+        known |= fresh
+        return cls(tree, tuple(IndexedFile(path, known.get(keys.get(path, ""), EMPTY)) for path in entries))
+
+
+def _readable(entries: Mapping[str, TreeEntry]) -> dict[str, TreeEntry]:
+    readable = {
+        path: entry for path, entry in entries.items() if entry.mode in _REGULAR and worth_reading(path, entry.size)
+    }
+    if len(readable) <= _MAX_READ:
+        return readable
+    kept = sorted(readable, key=lambda path: not is_code(path))[:_MAX_READ]
+    return {path: readable[path] for path in kept}
+
+
+def _key(path: str, entry: TreeEntry) -> str:
+    """The same bytes under another suffix are another language and define other names."""
+    return f"{entry.oid}.{language_of(path) or ''}"
+
+
+def _contents(tree: Tree, paths: list[str]) -> Iterator[tuple[str, bytes]]:
+    for start in range(0, len(paths), _AT_ONCE):
+        yield from tree.read_many(paths[start : start + _AT_ONCE]).items()

@@ -1,0 +1,182 @@
+"""Which files an issue is about: one sum, each of whose parts can be named as a reason.
+
+    score   = kind * (words / most words + mentions + history)
+    words   = BM25(text) + 0.5 * BM25(names defined) + 2.5 * BM25(path)
+    history = 0.2 * nearest commits + 0.1 * BM25(subjects of the file's commits) / the most
+
+`docs/development/localisation.md` says where the numbers come from and what they are worth.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from app.repo.index.bm25 import Hits, bm25, rarity
+from app.repo.index.commit_history import CommitChange, described, rarity_of, resembling, subjects
+from app.repo.index.file_index import CodeIndex
+from app.repo.index.mentions import Mention, MentionWeights, mentions
+from app.repo.index.path_kinds import is_aside, is_code, is_test, stem
+from app.repo.index.query import IssueQuery, TermWeights, parse
+from app.repo.index.terms import identifiers, term_id, terms
+
+_EXPLAINED = 50
+"""Files whose words are named as reasons; the others are too far down for anyone to ask."""
+
+_MAX_REASONS = 0.03
+"""Less than this from the past is no reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankingFormula:
+    """Every number of the ranking."""
+
+    emphasis: TermWeights = field(default_factory=TermWeights)
+    boosts: MentionWeights = field(default_factory=MentionWeights)
+    k1: float = 3.0
+    b: float = 0.75
+    path: float = 2.5
+    defined: float = 0.5
+    folder: float = 0.4
+    """A folder's name beside the file's own."""
+    resembling: float = 0.2
+    """Changed by the commits whose subjects are nearest."""
+    described: float = 0.1
+    """What all subjects of the file's commits say together."""
+    test: float = 0.3
+    aside: float = 0.7
+    no_source: float = 0.3
+
+
+FORMULA = RankingFormula()
+
+
+class RankedFile(NamedTuple):
+    """A file, its score (0 to about 2) and why, the weightiest reason first."""
+
+    path: str
+    score: float
+    reasons: tuple[str, ...]
+
+
+def locate(
+    index: CodeIndex, text: str, *, history: Iterable[CommitChange] = (), formula: RankingFormula = FORMULA
+) -> tuple[RankedFile, ...]:
+    """The files of the commit by how likely the issue is about them; those without any sign of it are left out.
+
+    `history` are the commits before this one, newest first (`history.MAX_COMMITS` are plenty).
+    """
+    query = parse(text, formula.emphasis)
+    weights = {term_id(term): weight for term, weight in query.weights.items()}
+    words = _words(index, weights, formula)
+    reasons: dict[str, list[tuple[float, str]]] = defaultdict(list)
+    added = _add_up(mentions(index, query, formula.boosts), formula.boosts, reasons)
+    for path, worth, reason in _past(index, history, weights, formula):
+        added[path] += worth
+        if worth >= _MAX_REASONS:
+            reasons[path].append((worth, reason))
+    most = max(words, default=0.0) or 1.0
+    scored = [
+        (kind_of(file.path, formula) * (word / most + added[file.path]), position)
+        for position, (file, word) in enumerate(zip(index.files, words, strict=True))
+    ]
+    best = sorted((each for each in scored if each[0] > 0), key=lambda each: (-each[0], each[1]))
+    explain = _Explainer(index, query, reasons, [position for _, position in best[:_EXPLAINED]])
+    return tuple(RankedFile(index.files[position].path, score, explain(position)) for score, position in best)
+
+
+def _past(
+    index: CodeIndex, history: Iterable[CommitChange], weights: Mapping[int, float], formula: RankingFormula
+) -> Iterator[tuple[str, float, str]]:
+    """(path, what it adds, why)"""
+    past = subjects(history, frozenset(file.path for file in index.files))
+    rare = rarity_of(past)
+    for path, likeness in resembling(past, weights, rare).items():
+        yield path, formula.resembling * likeness, "changed by commits with similar subjects"
+    for path, likeness in described(past, weights, rare, k1=formula.k1, b=formula.b).items():
+        yield path, formula.described * likeness, "its commits speak of such things"
+
+
+def _words(index: CodeIndex, weights: Mapping[int, float], formula: RankingFormula) -> list[float]:
+    """BM25 of each file over its text, the names it defines and its path, summed."""
+    wanted = set(weights)
+    text: list[Hits] = [list(file.features.text.among(wanted)) for file in index.files]
+    defined: list[Hits] = [list(file.features.defined.among(wanted)) for file in index.files]
+    paths: list[Hits] = [
+        [hit for hit in path_terms(file.path, formula.folder) if hit[0] in wanted] for file in index.files
+    ]
+    lengths = [file.features.length for file in index.files]
+    by_text = bm25(text, lengths, weights, k1=formula.k1, b=formula.b)
+    by_name = bm25(defined, None, weights, k1=1.0)
+    by_path = bm25(paths, None, weights, k1=1.0)
+    return [
+        one + formula.defined * two + formula.path * three
+        for one, two, three in zip(by_text, by_name, by_path, strict=True)
+    ]
+
+
+@lru_cache(maxsize=100_000)
+def path_terms(path: str, folder: float) -> Hits:
+    """The terms of the file's own name, and those of its folders at a lower count."""
+    counts: dict[int, float] = {}
+    *folders, _ = path.split("/")
+    for part, worth in [(stem(path), 1.0), *((each, folder) for each in folders)]:
+        for word in identifiers(part.replace("-", "_")):
+            for term in map(term_id, terms(word)):
+                counts[term] = counts.get(term, 0.0) + worth
+    return tuple(counts.items())
+
+
+def _add_up(
+    found: Iterable[Mention], boosts: MentionWeights, reasons: dict[str, list[tuple[float, str]]]
+) -> dict[str, float]:
+    place: dict[str, float] = defaultdict(float)
+    defining: dict[str, float] = defaultdict(float)
+    for mention in found:
+        reasons[mention.path].append((mention.worth, mention.reason))
+        if mention.kind == "place":
+            place[mention.path] = max(place[mention.path], mention.worth)
+        else:
+            defining[mention.path] += mention.worth
+    total: dict[str, float] = defaultdict(float, place)
+    for path, worth in defining.items():
+        total[path] += min(worth, boosts.definitions)
+    return total
+
+
+def kind_of(path: str, formula: RankingFormula = FORMULA) -> float:
+    """What a file's score is multiplied with for what it is: a test, aside, no source."""
+    factor = 1.0 if is_code(path) else formula.no_source
+    if is_test(path):
+        return factor * formula.test
+    return factor * formula.aside if is_aside(path) else factor
+
+
+class _Explainer:
+    """Says why a file stands where it does, with the words that weigh most in it."""
+
+    def __init__(
+        self, index: CodeIndex, query: IssueQuery, reasons: Mapping[str, list[tuple[float, str]]], positions: list[int]
+    ) -> None:
+        self._index = index
+        self._reasons = reasons
+        self._terms = {term_id(term): term for term in query.weights}
+        self._weights = {term_id(term): weight for term, weight in query.weights.items()}
+        self._positions = frozenset(positions)
+        hits = {position: self._hits(position) for position in positions}
+        rare = rarity(hits.values())
+        self._top = {
+            position: sorted(found, key=lambda hit: -self._weights[hit[0]] * rare[hit[0]] * hit[1] / (hit[1] + 1))[:5]
+            for position, found in hits.items()
+        }
+
+    def __call__(self, position: int) -> tuple[str, ...]:
+        path = self._index.files[position].path
+        said = [reason for _, reason in sorted(self._reasons.get(path, ()), reverse=True)]
+        if position in self._positions and self._top[position]:
+            said.append("words: " + ", ".join(self._terms[term] for term, _ in self._top[position]))
+        return tuple(dict.fromkeys(said))
+
+    def _hits(self, position: int) -> Hits:
+        return list(self._index.files[position].features.text.among(set(self._weights)))

@@ -1,0 +1,85 @@
+"""Which existing tests guard a file: by its name, by the names it defines, by what was changed together."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from math import log
+
+from app.repo.index.commit_history import LARGE_COMMIT, CommitChange
+from app.repo.index.file_index import CodeIndex, IndexedFile
+from app.repo.index.path_kinds import is_code, is_test, is_test_name, stem
+from app.repo.index.terms import term_id, terms
+from app.repo.syntax import language_of
+
+MAX_TESTS = 10
+_ENOUGH = 0.1
+_CHANGED_ITSELF = 1_000.0
+_MARK = re.compile(r"^(test|spec)s?[_-]?|[_-]?(test|spec)s?$", re.IGNORECASE)
+_SAME_NAME = 3.0
+_MENTIONS = 2.0
+_TOGETHER = 2.0
+_UNCERTAIN = 2
+"""Added to the number of a file's commits, so that one commit alone is no habit."""
+
+
+def related_tests(index: CodeIndex, paths: Iterable[str], history: Iterable[CommitChange] = ()) -> tuple[str, ...]:
+    """At most ten test files that exercise any of these files, the nearest first; changed tests themselves included.
+
+    Near is a test of the same name (3), one that mentions the names a file defines (up to 2, by their rarity), and one
+    that commits before changed together with it (up to 2, by the share of the file's commits).
+    """
+    tests = [file for file in index.files if is_test(file.path) and is_code(file.path)]
+    files = {file.path: file for file in index.files}
+    wanted = [path for path in dict.fromkeys(paths) if path in files]
+    together = _together(history, frozenset(wanted))
+    rare = _rarity(tests)
+    nearness: dict[str, float] = {}
+    for path in wanted:
+        if is_test(path):
+            nearness[path] = _CHANGED_ITSELF
+            continue
+        for test in tests:
+            near = _nearness(files[path], test, rare) + _TOGETHER * together.get((path, test.path), 0.0)
+            if near >= _ENOUGH:
+                nearness[test.path] = max(nearness.get(test.path, 0.0), near)
+    return tuple(sorted(nearness, key=lambda path: (-round(nearness[path], 2), path))[:MAX_TESTS])
+
+
+def _together(history: Iterable[CommitChange], paths: frozenset[str]) -> dict[tuple[str, str], float]:
+    """(path, test) → the share of the path's commits that changed the test as well."""
+    changed: Counter[str] = Counter()
+    both: Counter[tuple[str, str]] = Counter()
+    for change in history:
+        touched = paths.intersection(change.paths)
+        if not touched or len(change.paths) > LARGE_COMMIT:
+            continue
+        changed.update(touched)
+        both.update((path, test) for test in change.paths if is_test(test) for path in touched)
+    return {(path, test): number / (changed[path] + _UNCERTAIN) for (path, test), number in both.items()}
+
+
+def _rarity(tests: list[IndexedFile]) -> dict[int, float]:
+    frequency = Counter(term for test in tests for term in test.features.text.ids)
+    return {term: log((1 + len(tests)) / number) for term, number in frequency.items()}
+
+
+def _nearness(file: IndexedFile, test: IndexedFile, rare: dict[int, float]) -> float:
+    """By name and by the share of the file's names that the test mentions; 0 across languages."""
+    if _family(file.path) != _family(test.path):
+        return 0.0
+    own = _joined(stem(file.path))
+    same_name = _SAME_NAME if own and own == _joined(_MARK.sub("", stem(test.path))) else 0.0
+    defined = {term_id(_joined(name)) for name in file.features.names if len(name) > 3}
+    known = sum(rare.get(term, 0.0) for term in defined)
+    shared = sum(rare[term] for term, _ in test.features.text.among(defined))
+    near = same_name + (_MENTIONS * shared / known if known else 0.0)
+    return near if is_test_name(test.path) else near / 2  # the rest of a test folder is data and support
+
+
+def _family(path: str) -> str:
+    language = language_of(path) or path.rpartition(".")[2].lower()
+    return {"tsx": "javascript", "typescript": "javascript", "c": "cpp"}.get(language, language)
+
+
+def _joined(name: str) -> str:
+    return terms(name)[0] if terms(name) else name.lower()

@@ -1,0 +1,45 @@
+"""What is known of a base before anybody works on it: its index, its past, what the issue is about, what guards it."""
+
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from pathlib import Path
+
+from app.core.tree import Tree
+from app.repo.index.commit_history import CommitChange, read_log
+from app.repo.index.file_index import CodeIndex
+from app.repo.index.ranking import RankedFile, locate
+from app.repo.index.related_tests import related_tests
+from app.repo.index.repository_map import repository_map
+
+
+class RepositorySurvey:
+    """Each part is made when it is first asked for, and once; the same base and text give the same answers."""
+
+    def __init__(self, tree: Tree, text: str, *, cache: Path | None, past: Callable[[], bytes] = bytes) -> None:
+        """`cache` is a directory that jobs share, or None; `past` gives the log of the commits up to the base."""
+        self._tree = tree
+        self._text = text
+        self._cache = cache
+        self._past = past
+
+    @cached_property
+    def index(self) -> CodeIndex:
+        return CodeIndex.build(self._tree, self._cache)
+
+    @cached_property
+    def history(self) -> tuple[CommitChange, ...]:
+        return tuple(read_log(self._past()))
+
+    @cached_property
+    def ranked(self) -> tuple[RankedFile, ...]:
+        return locate(self.index, self._text, history=self.history)
+
+    def map(self, budget_tokens: int) -> str:
+        """The short map that a plan starts from."""
+        return repository_map(
+            self.index, self.ranked, budget_tokens=budget_tokens, text=self._text, history=self.history
+        )
+
+    def guards(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Existing tests that guard these files, the nearest first."""
+        return related_tests(self.index, paths, self.history)

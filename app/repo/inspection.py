@@ -1,0 +1,276 @@
+"""A look at the user's repository before anything is done: what it is, or the one sentence why it cannot be used.
+
+Nothing in it is changed and nothing that it configures is executed: no hook, filter, textconv or file watcher.
+"""
+
+import difflib
+import os
+import re
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.core.errors import ExitCode, RepositoryError
+from app.repo.git_command import Git, GitError
+from app.repo.git_store import GitStore, log
+from app.repo.git_tree import GitTree
+
+SLUG_LENGTH = 40
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+_LFS_ATTRIBUTE = re.compile(rb"(?m)^[^#\n]*[ \t]filter=lfs(\s|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryInspection:
+    """A repository that can be worked on. `tree` are the base commit's files, already in the mirror."""
+
+    root: Path
+    base_commit: str
+    base_ref: str
+    """The full ref the base was resolved from, or what the user typed, or `HEAD` where it is detached."""
+    dirty: int | None
+    """Files with uncommitted changes (untracked ones included); None where git could not tell."""
+    default_branch: str
+    origin_url: str
+    """Where the repository was cloned from, without credentials, or empty."""
+    tree: GitTree
+    notes: tuple[str, ...] = ()
+    """What the user should be told, each a sentence."""
+
+
+def inspect(path: Path, base: str | None, store: GitStore) -> RepositoryInspection:
+    """Judge a repository, and bring its base commit into the mirror.
+
+    Raises RepositoryError with a code of its own for each thing that is in the way.
+    """
+    root = top_level(path)
+    git = Git("-C", str(root))
+    _refuse_unusable_history(root, git)
+    _refuse_read_only(root, git)
+    commit, ref = _resolve(root, git, base)
+    store.ensure()
+    store.fetch(root, commit)
+    tree = store.tree(commit)
+    refuse_unusable_files(root, tree)
+    dirty = _count_dirty(git)
+    return RepositoryInspection(
+        root=root,
+        base_commit=commit,
+        base_ref=ref,
+        dirty=dirty,
+        default_branch=_default_branch(git, ref),
+        origin_url=_origin_url(git),
+        tree=tree,
+        notes=_notes(path, root, dirty),
+    )
+
+
+def recent_log(root: Path, commit: str, most: int) -> bytes:
+    """What the newest commits up to this one changed, as `GitStore.log` tells it; empty where it is gone."""
+    return log(Git("-C", str(root)), commit, most)
+
+
+def note_about(out: Path, repository: Path) -> str:
+    """A sentence for the user where the folder lies in the repository's own work tree, else an empty text."""
+    inside = out.resolve().is_relative_to(repository.resolve())
+    return f"{out} is inside the repository: git will show it as untracked." if inside else ""
+
+
+def slug(title: str) -> str:
+    """A title as a short name that is safe in a ref, a file name and a shell: `[a-z0-9-]`, at most 40 characters."""
+    plain = unicodedata.normalize("NFKD", title.casefold()).encode("ascii", "ignore").decode("ascii")
+    words = re.findall(r"[a-z0-9]+", plain.replace("'", ""))
+    name = "-".join(words)
+    if len(name) > SLUG_LENGTH:
+        cut = name[: SLUG_LENGTH + 1].rpartition("-")[0]
+        name = cut if len(cut) > SLUG_LENGTH // 2 else name[:SLUG_LENGTH]
+    return name.strip("-") or "issue"
+
+
+def top_level(path: Path) -> Path:
+    """The work tree that a path is in. Raises RepositoryError where it is in none."""
+    if not path.exists():
+        raise _not_a_repository(f"{path} does not exist.")
+    if not path.is_dir():
+        raise _not_a_repository(f"{path} is a file, not a repository.")
+    git = Git("-C", str(path))
+    status, output, error = git.attempt("rev-parse", "--is-bare-repository", "--is-inside-work-tree")
+    if status != 0:
+        raise _unreadable(path, error)
+    bare, inside = output.decode("ascii").split()
+    if bare == "true":
+        raise RepositoryError(
+            f"{path} is a bare repository: it has no work tree.",
+            code=ExitCode.BARE_REPOSITORY,
+            hint="Clone it, and name the clone.",
+        )
+    if inside != "true":
+        raise _not_a_repository(f"{path} is inside a .git directory.")
+    return Path(git.text("rev-parse", "--show-toplevel"))
+
+
+def _not_a_repository(message: str) -> RepositoryError:
+    return RepositoryError(
+        message, code=ExitCode.NOT_A_REPOSITORY, hint="Name the top directory of a git repository with --repo."
+    )
+
+
+def _unreadable(path: Path, error: str) -> RepositoryError:
+    if "not a git repository" in error:
+        return _not_a_repository(f"{path} is not a git repository.")
+    if "Permission denied" in error or "cannot change to" in error:
+        return _not_a_repository(f"{path} cannot be read: {_git_message(error)}")
+    return _unsupported(
+        f"git cannot read {path}: {_git_message(error)}", "Repair the repository so that `git status` works."
+    )
+
+
+def _unsupported(message: str, hint: str) -> RepositoryError:
+    return RepositoryError(message, code=ExitCode.UNSUPPORTED_REPOSITORY, hint=hint)
+
+
+def _git_message(error: str) -> str:
+    """The first line of what git said, as the end of a sentence."""
+    line = next((line for line in error.splitlines() if line.strip()), "no reason given")
+    return line.removeprefix("fatal: ").removeprefix("error: ").strip().rstrip(".") + "."
+
+
+def _refuse_unusable_history(root: Path, git: Git) -> None:
+    shallow, kind = git.text("rev-parse", "--is-shallow-repository", "--show-object-format").split()
+    if kind != "sha1":
+        raise _unsupported(
+            f"{root} uses the object format {kind}, which no forge accepts yet.",
+            "Use a repository with SHA-1 objects.",
+        )
+    if shallow == "true":
+        raise RepositoryError(
+            f"{root} is a shallow clone: parts of its history are missing.",
+            code=ExitCode.SHALLOW_REPOSITORY,
+            hint="Complete it with `git fetch --unshallow`, or clone without --depth.",
+        )
+    partial, _, _ = git.attempt("config", "--get-regexp", r"^(extensions\.partialclone|remote\..*\.promisor)$")
+    if partial == 0:
+        raise _unsupported(
+            f"{root} is a partial clone: some of its files are not on this machine.",
+            "Clone again without --filter.",
+        )
+
+
+def _refuse_read_only(root: Path, git: Git) -> None:
+    """Found out here, and not when the branch is to be left and the money spent."""
+    shared = Path(git.text("rev-parse", "--path-format=absolute", "--git-common-dir"))
+    for place in (shared / "objects", shared / "refs" / "heads"):
+        if not os.access(place, os.W_OK):
+            raise _unsupported(
+                f"{root} cannot be written, so no branch could be left in it.",
+                f"Make {place} writable, or work in a clone.",
+            )
+
+
+def _resolve(root: Path, git: Git, base: str | None) -> tuple[str, str]:
+    """The base's commit id and the name it came from."""
+    wanted = "HEAD" if base is None else base
+    if "\0" in wanted:
+        raise _unknown_base(root, wanted, [])
+    status, output, _ = git.attempt("rev-parse", "-q", "--verify", "--end-of-options", f"{wanted}^{{commit}}")
+    if status == 0:
+        return output.decode("ascii").strip(), _full_ref(git, wanted)
+    if git.attempt("rev-parse", "-q", "--verify", "HEAD^{commit}")[0] != 0 and not _ref_names(git):
+        raise RepositoryError(
+            f"{root} has no commits yet.", code=ExitCode.NO_COMMITS, hint="Commit something first, then try again."
+        )
+    raise _unknown_base(root, wanted, _ref_names(git))
+
+
+def _unknown_base(root: Path, wanted: str, names: list[str]) -> RepositoryError:
+    shown = wanted if wanted.isprintable() and len(wanted) <= 100 else ascii(wanted[:100])
+    near = [name for name in names if name.rpartition("/")[2] == wanted]
+    near += [name for name in difflib.get_close_matches(wanted, names, n=3, cutoff=0.5) if name not in near]
+    hint = f"Did you mean {' or '.join(near[:3])}?" if near else "`git branch -a` lists the branches that exist."
+    what = "HEAD points to no commit" if wanted == "HEAD" else f"{shown!r} names no commit"
+    return RepositoryError(f"The base {what} in {root}.", code=ExitCode.UNKNOWN_BASE, hint=hint)
+
+
+def _full_ref(git: Git, wanted: str) -> str:
+    status, output, _ = git.attempt("rev-parse", "-q", "--verify", "--symbolic-full-name", "--end-of-options", wanted)
+    full = output.decode("utf-8", "surrogateescape").strip().splitlines() if status == 0 else []
+    return next((line for line in full if line.startswith("refs/") or line == "HEAD"), wanted)
+
+
+def _ref_names(git: Git) -> list[str]:
+    return git.text("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/remotes", "refs/tags").splitlines()
+
+
+def refuse_unusable_files(name: Path | str, tree: GitTree) -> None:
+    """What no work could be done on, whichever way the commit came; `name` is the repository's, for people."""
+    _refuse_submodules(name, tree)
+    _refuse_lfs(name, tree)
+
+
+def _refuse_submodules(root: Path | str, tree: GitTree) -> None:
+    if not tree.gitlinks() and ".gitmodules" not in tree.entries():
+        return
+    names = ", ".join(tree.gitlinks()[:3]) or ".gitmodules"
+    raise RepositoryError(
+        f"{root} has submodules ({names}), which are not supported.",
+        code=ExitCode.SUBMODULES,
+        hint="Work in the submodule's own repository, or vendor its files.",
+    )
+
+
+def _refuse_lfs(root: Path | str, tree: GitTree) -> None:
+    """Only attributes and pointers together say Git LFS: a project may well keep pointers as test data."""
+    entries = tree.entries()
+    attributes = [path for path in entries if path.rpartition("/")[2] == ".gitattributes"]
+    if not any(_LFS_ATTRIBUTE.search(content) for content in tree.read_many(attributes).values()):
+        return
+    small = [path for path, entry in entries.items() if len(_LFS_POINTER) < entry.size <= 1_024]
+    pointers = [path for path, content in tree.read_many(small).items() if content.startswith(_LFS_POINTER)]
+    if pointers:
+        raise RepositoryError(
+            f"{root} keeps {len(pointers)} file(s) in Git LFS ({', '.join(pointers[:3])}), which is not supported.",
+            code=ExitCode.LFS_POINTERS,
+            hint="The commit holds pointers instead of contents; `git lfs migrate export` brings the contents back.",
+        )
+
+
+def _count_dirty(git: Git) -> int | None:
+    """Paths that differ from HEAD. `status` would pipe changed files through configured filters: each is emptied."""
+    _, listed, _ = git.attempt("config", "--list", "--name-only", "-z")
+    keys = {key.decode("utf-8", "surrogateescape") for key in listed.split(b"\0")}
+    drivers = sorted(key for key in keys if re.fullmatch(r"(?s)filter\..*\.(clean|smudge|process|required)", key))
+    env = {"GIT_CONFIG_COUNT": str(len(drivers))}
+    for number, key in enumerate(drivers):
+        value = "false" if key.endswith(".required") else ""
+        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    try:
+        output = git("status", "--porcelain", "-z", "--no-renames", "--ignore-submodules=all", "-unormal", env=env)
+    except GitError:  # a broken index, say: it is not used, so it is not in the way
+        return None
+    return output.count(b"\0")
+
+
+def _default_branch(git: Git, base_ref: str) -> str:
+    status, output, _ = git.attempt("symbolic-ref", "-q", "--short", "refs/remotes/origin/HEAD")
+    if status == 0:
+        return output.decode("utf-8", "surrogateescape").strip().removeprefix("origin/")
+    status, output, _ = git.attempt("symbolic-ref", "-q", "--short", "HEAD")
+    return output.decode("utf-8", "surrogateescape").strip() if status == 0 else base_ref.removeprefix("refs/heads/")
+
+
+def _origin_url(git: Git) -> str:
+    status, output, _ = git.attempt("config", "--get", "remote.origin.url")
+    url = output.decode("utf-8", "replace").strip() if status == 0 else ""
+    return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]*://)[^/?#]*@", r"\1", url)
+
+
+def _notes(path: Path, root: Path, dirty: int | None) -> tuple[str, ...]:
+    notes = []
+    if path.resolve() != root.resolve():
+        notes.append(f"{path} is inside the repository {root}: the whole repository is used.")
+    if dirty is None:
+        notes.append(f"Uncommitted changes in {root}, if any, are not used and not touched.")
+    elif dirty:
+        changes = "1 uncommitted change" if dirty == 1 else f"{dirty} uncommitted changes"
+        notes.append(f"{changes} in {root} {'is' if dirty == 1 else 'are'} not used and not touched.")
+    return tuple(notes)

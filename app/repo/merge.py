@@ -1,0 +1,182 @@
+"""A three-way merge in the trusted repository: what both sides did to a common base, as one commit, conflicts marked.
+
+By plumbing with a throw-away index, and only of the three commits' files: no history, no work tree, no merge driver,
+and no attribute of a tree is obeyed. Where two sides cannot both be had one is kept, and it is said so.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from app.core.scratch import scratch
+from app.core.task import Person
+from app.repo.git_command import LONG, Git, GitError, git_message
+from app.repo.git_format import (
+    IndexStage,
+    MergeSides,
+    RemovedPaths,
+    parse_batch,
+    parse_removed,
+    parse_stages,
+    path_bytes,
+    shown_path,
+)
+from app.repo.git_store import GitStore
+from app.repo.merge_rules import (
+    KEEP_OURS_NOTE,
+    MergeDecision,
+    decide,
+    folders_in_the_way,
+    follow_renames,
+    is_type_conflict,
+)
+
+LARGEST = 10_000_000
+"""Bytes of a file that is still merged line by line."""
+_MARKER = re.compile(rb"(?m)^(?:<{7}|\|{7}|>{7})(?: .*)?\r?$")
+
+
+class SideNames(NamedTuple):
+    """What the two sides are called in the markers: names of branches."""
+
+    ours: str = "ours"
+    theirs: str = "theirs"
+
+
+OURS_AND_THEIRS = SideNames()
+
+
+class MergeResult(NamedTuple):
+    """A merge commit. Without conflicts it can be published as it is; else it is a base to resolve them on."""
+
+    commit: str
+    conflicts: tuple[str, ...]
+    """Each a path and a short reason, by path."""
+    paths: tuple[str, ...] = ()
+    """The paths of these conflicts, as the commit's tree spells them; some may be missing from it."""
+
+
+def merge(
+    store: GitStore,
+    *,
+    base: str,
+    ours: str,
+    theirs: str,
+    identity: Person,
+    date: datetime,
+    message: str,
+    names: SideNames = OURS_AND_THEIRS,
+) -> MergeResult:
+    """Merge three commits that are in the store. The same arguments give the same commit, on any machine, ever.
+
+    The commit's parents are `ours` and `theirs`; whoever resolves its conflicts in a patch on it commits that with the
+    same parents (`GitStore.commit`), so that a commit with markers is nobody's ancestor. GitError where a tree is not
+    one that git would check out.
+    """
+    for commit in (base, ours, theirs):
+        if not store.keeps(commit):
+            raise GitError(f"{commit} is not in {store.path.name}, so it cannot be merged")
+    tree, reasons = _MergeRun(store, names).tree(base, ours, theirs)
+    commit = store.commit_tree(tree, (ours, theirs), message=message, author=identity, date=date)
+    store.keep(commit)
+    paths = tuple(sorted(reasons, key=path_bytes))
+    return MergeResult(commit, tuple(f"{shown_path(path)}: {reasons[path]}" for path in paths), paths)
+
+
+def markers_left(contents: Mapping[str, bytes]) -> tuple[str, ...]:
+    """Where a conflict's marker still begins a line, as `path:line`, the first of each file.
+
+    A line of seven `=` by itself is none: it underlines headings in more files than it is left behind in.
+    """
+    found = ((path, content, _MARKER.search(content)) for path, content in contents.items())
+    return tuple(
+        f"{shown_path(path)}:{content.count(10, 0, match.start()) + 1}" for path, content, match in found if match
+    )
+
+
+class _MergeRun:
+    """One merge under way."""
+
+    def __init__(self, store: GitStore, names: SideNames) -> None:
+        self._store = store
+        self._names = names
+        self._git = Git(f"--git-dir={store.path}")
+
+    def tree(self, base: str, ours: str, theirs: str) -> tuple[str, dict[str, str]]:
+        """The merged tree's id, and the conflicts' reasons by path."""
+        entries, unmerged = self._read(base, ours, theirs)
+        gone = self._gone(base, ours), self._gone(base, theirs)
+        entries, unmerged = follow_renames(entries, unmerged, *gone)
+        decided = {path: decide(sides) for path, sides in unmerged.items()}
+        entries |= {path: each.entry for path, each in decided.items() if each.entry is not None}
+        reasons = is_type_conflict(*gone) | {path: each.reason for path, each in decided.items() if each.reason}
+        contents = self._contents(decided, reasons)
+        blobs = self._store.write_blobs(contents)
+        entries |= {path: IndexStage(entries[path].mode, blob) for path, blob in blobs.items()}
+        for path in folders_in_the_way(entries, self._store.tree(ours).entries()):
+            del entries[path]
+            reasons[path] = "left out: one side has a folder where the other has a file"
+        return self._write(entries), reasons
+
+    def _read(self, base: str, ours: str, theirs: str) -> tuple[dict[str, IndexStage], dict[str, MergeSides]]:
+        """What git can tell by comparing whole files, and what it cannot."""
+        with scratch("merge") as place:
+            env = {"GIT_INDEX_FILE": f"{place}/index"}
+            self._git("read-tree", "-i", "-m", "--aggressive", base, ours, theirs, env=env, timeout=LONG)
+            return parse_stages(self._git("ls-files", "-s", "-z", env=env))
+
+    def _write(self, entries: Mapping[str, IndexStage]) -> str:
+        lines = [f"{each.mode} {each.oid}\t".encode() + path_bytes(path) + b"\0" for path, each in entries.items()]
+        with scratch("merge") as place:
+            env = {"GIT_INDEX_FILE": f"{place}/index"}
+            self._git("update-index", "-z", "--index-info", stdin=b"".join(lines), env=env, timeout=LONG)
+            return self._git("write-tree", env=env).decode("ascii").strip()
+
+    def _gone(self, base: str, side: str) -> RemovedPaths:
+        words = ("-r", "-z", "-M", "--diff-filter=DR", "--name-status", "--no-ext-diff", "--no-textconv")
+        return parse_removed(self._git("diff-tree", *words, base, side, timeout=LONG))
+
+    def _contents(self, decided: Mapping[str, MergeDecision], reasons: dict[str, str]) -> dict[str, bytes]:
+        """The merged contents of the files that both sides changed; adds a reason where they conflict."""
+        merged = {}
+        asked = {path: each.blobs for path, each in decided.items() if each.blobs}
+        sizes = self._sizes(blob for blobs in asked.values() for blob in blobs)
+        for path, blobs in asked.items():
+            if max(sizes[blob] for blob in blobs) > LARGEST:
+                reasons[path] = f"too large to be merged, and changed on both sides: {KEEP_OURS_NOTE}"
+                continue
+            merged[path], reason = self._merge_file(*self._read_blobs(blobs))
+            if reason:
+                reasons[path] = reason
+        return merged
+
+    def _merge_file(self, base: bytes, ours: bytes, theirs: bytes) -> tuple[bytes, str]:
+        """The merged content, and why it conflicts. Binary is what git takes for it: a NUL near the beginning."""
+        if any(b"\0" in content[:8_000] for content in (base, ours, theirs)):
+            return ours, f"binary, and changed on both sides: {KEEP_OURS_NOTE}"
+        labels = ("-L", self._names.ours, "-L", "base", "-L", self._names.theirs)
+        with scratch("merge") as place:
+            files = [Path(place, name) for name in ("ours", "base", "theirs")]
+            for file, content in zip(files, (ours, base, theirs), strict=True):
+                file.write_bytes(content)
+            style = ("--diff3",) if base else ()  # which would mark the whole file where there is no base
+            places, content, error = self._git.attempt("merge-file", "-p", "-q", *style, *labels, *map(str, files))
+        if not 0 <= places <= 127:
+            return ours, f"git cannot merge it ({git_message(error)}): {KEEP_OURS_NOTE}"
+        return content, f"both sides changed the same lines, in {_counted(places)}" if places else ""
+
+    def _sizes(self, blobs: Iterable[str]) -> dict[str, int]:
+        asked = sorted(set(blobs))
+        output = self._git("cat-file", "--batch-check=%(objectsize)", stdin="".join(f"{b}\n" for b in asked).encode())
+        return dict(zip(asked, map(int, output.split()), strict=True))
+
+    def _read_blobs(self, blobs: Sequence[str]) -> tuple[bytes, ...]:
+        """Base, ours and theirs; where both sides added the file, the base is empty."""
+        found = parse_batch(self._git("cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in blobs).encode()))
+        return (b"", *found) if len(blobs) == 2 else tuple(found)
+
+
+def _counted(places: int) -> str:
+    return "1 place" if places == 1 else f"{places} places"

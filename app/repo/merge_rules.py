@@ -1,0 +1,100 @@
+"""What becomes of a path that both sides of a merge changed: rules, with no git and no content in them."""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from app.repo.git_format import GITLINK, IndexStage, MergeSides, RemovedPaths, shown_path
+
+_LINK = "120000"
+_KINDS = {GITLINK: "a submodule", _LINK: "a symbolic link"}
+KEEP_OURS_NOTE = "the branch's own is kept"
+
+
+class MergeDecision(NamedTuple):
+    """What a path is after the merge. `entry` is None where it is gone.
+
+    `blobs` are to be merged line by line: base, ours, theirs, or only the latter two. A `reason` is a conflict.
+    """
+
+    entry: IndexStage | None
+    reason: str = ""
+    blobs: tuple[str, ...] = ()
+
+
+def decide(sides: MergeSides) -> MergeDecision:
+    """Keep work rather than lose it, and the branch's own rather than the other's; say so where that is a choice."""
+    base, ours, theirs = sides
+    if theirs in (ours, base) or ours == base:
+        return MergeDecision(theirs if ours == base else ours)
+    if ours is None:
+        return MergeDecision(theirs, "deleted on the branch, changed on the other side: the change is kept")
+    if theirs is None:
+        return MergeDecision(ours, "changed on the branch, deleted on the other side: the change is kept")
+    if _kind(ours) != _kind(theirs):
+        return MergeDecision(ours, f"{_kind(ours)} on the branch, {_kind(theirs)} on the other side: {KEEP_OURS_NOTE}")
+    if ours.mode in _KINDS:
+        return MergeDecision(ours, f"{_kind(ours)} that leads to different places: {KEEP_OURS_NOTE}")
+    return _files(base if base and _kind(base) == _kind(ours) else None, ours, theirs)
+
+
+def _files(base: IndexStage | None, ours: IndexStage, theirs: IndexStage) -> MergeDecision:
+    """Mode and content by themselves: one side may have changed the one, the other side the other."""
+    reason = "" if base or ours.mode == theirs.mode else f"executable on one side only: {KEEP_OURS_NOTE}"
+    mode = theirs.mode if base and ours.mode == base.mode else ours.mode
+    if ours.oid == theirs.oid or (base and theirs.oid == base.oid):
+        return MergeDecision(IndexStage(mode, ours.oid), reason)
+    if base and ours.oid == base.oid:
+        return MergeDecision(IndexStage(mode, theirs.oid), reason)
+    blobs = (base.oid, ours.oid, theirs.oid) if base else (ours.oid, theirs.oid)
+    return MergeDecision(IndexStage(mode, ours.oid), reason, blobs)
+
+
+def _kind(stage: IndexStage) -> str:
+    return _KINDS.get(stage.mode, "a file")
+
+
+def follow_renames(
+    entries: Mapping[str, IndexStage], unmerged: Mapping[str, MergeSides], ours: RemovedPaths, theirs: RemovedPaths
+) -> tuple[dict[str, IndexStage], dict[str, MergeSides]]:
+    """Where one side renamed a file that the other changed, the change belongs to the new name.
+
+    A new name that both sides use stays as it was.
+    """
+    settled, open_ = dict(entries), dict(unmerged)
+    for path, sides in unmerged.items():
+        renamed = (theirs if sides.theirs is None else ours).renamed
+        there = settled.get(renamed.get(path, ""))
+        if sides.base is None or there is None or (sides.ours is None) == (sides.theirs is None):
+            continue
+        del open_[path], settled[renamed[path]]
+        open_[renamed[path]] = MergeSides(sides.base, sides.ours or there, sides.theirs or there)
+    return settled, open_
+
+
+def is_type_conflict(ours: RemovedPaths, theirs: RemovedPaths) -> dict[str, str]:
+    """New names of files that the other side deleted or renamed too: they stand, with a reason to look at them."""
+    kept = "deleted on one side, renamed on the other: it is kept under its new name"
+    reasons = {}
+    for one, other in ((ours, theirs), (theirs, ours)):
+        for old, new in one.renamed.items():
+            if old in other.deleted:
+                reasons[new] = kept
+            elif other.renamed.get(old, new) != new:
+                reasons[new] = (
+                    f"renamed from {shown_path(old)} on one side, to another name on the other: both are kept"
+                )
+    return reasons
+
+
+def folders_in_the_way(entries: Collection[str], ours: Collection[str]) -> tuple[str, ...]:
+    """Paths to be left out because a name is both a file and a folder; never one of ours."""
+    folders = {folder for path in entries for folder in _folders(path)}
+    files = {path for path in entries if path in folders}
+    kept = {path for path in files if path in ours}
+    below = {path for path in entries if not kept.isdisjoint(_folders(path))} if kept else set()
+    return tuple(sorted(below | (files - kept)))
+
+
+def _folders(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]

@@ -1,0 +1,182 @@
+"""The trusted repository and a forge over HTTP: base commits come in, branches go out under a lease.
+
+The token is a header in git's environment, set by a process that reads it from a pipe-like file: it is in no argument
+list, no configuration and no file with a name.
+"""
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from app.repo.git_command import LONG, QUICK, Git, GitError, check_branch, git_message
+from app.repo.git_format import base_ref, is_full_id
+from app.repo.git_store import GitStore
+
+PUSH = 240.0
+"""Seconds; less than a publisher holds an intent for."""
+HISTORY = 120.0
+SPAN = timedelta(days=730)
+"""Of history: with two years files are found as well as with all of it."""
+_NOT_THERE = re.compile(r"not our ref|unadvertised object|no such remote ref|couldn't find remote ref", re.IGNORECASE)
+_QUIET_LINE = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60", "-c", "http.followRedirects=false")
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A repository's address and the token that opens it; `variables` such as a proxy's address."""
+
+    url: str
+    token: str = field(repr=False)
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def scheme(self) -> str:
+        return self.url.partition(":")[0]
+
+    @property
+    def secret(self) -> dict[str, str]:
+        """Git's configuration by environment: one header, for this address only."""
+        credentials = base64.b64encode(f"x-access-token:{self.token}".encode()).decode()
+        return {
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": f"http.{self.url}.extraHeader",
+            "GIT_CONFIG_VALUE_0": f"Authorization: Basic {credentials}",
+        }
+
+
+class PushResult(NamedTuple):
+    """How a push ended: `refused` is empty where the branch now is at the commit, else git's words."""
+
+    refused: str = ""
+    stale: bool = False
+    """The branch was not where it was expected: somebody else has been there."""
+
+
+class RemoteError(GitError):
+    """The remote did not answer as one; the text is git's own words."""
+
+
+def fetch(store: GitStore, remote: Remote, commit: str, *, ref: str = "") -> None:
+    """Bring one commit with its files into the store, without its history. Nothing is asked where it is there.
+
+    `ref` is where the remote shows the commit, such as `refs/pull/7/head`: asked where the bare id is refused, as the
+    head of a fork may be. RemoteError where that ref has moved on to another commit.
+    """
+    if not is_full_id(commit):
+        raise ValueError(f"{commit!r} is not a full commit id")
+    if ref and not ref.startswith("refs/"):
+        raise ValueError(f"{ref!r} is not the full name of a ref")
+    if ref:
+        Git()("check-ref-format", ref)
+    if store.keeps(commit):
+        return
+    with store.lock("fetch") as held:
+        if store.keeps(commit):
+            return
+        store.clear_up_after_the_dead(commit)
+        refused = _fetch(store, remote, "--depth=1", f"+{commit}:{base_ref(commit)}", held=held, timeout=LONG)
+        if refused and ref and _NOT_THERE.search(refused):
+            refused = _fetch_shown(store, remote, commit, ref, held)
+    if refused:
+        raise RemoteError(refused)
+
+
+def fetch_history(store: GitStore, remote: Remote, commit: str, *, since: datetime | None = None) -> bool:
+    """Bring the commits up to this one, without their files, for `store.log`. Best effort: whether it is there now.
+
+    Those of the two years before the commit, which has to be in the store then, or those since a date. A server that
+    cannot leave files out would send them all, so the time for it is short.
+    """
+    past = store.history
+    past.ensure()
+    if past.keeps(commit):
+        return True
+    since = since or store.date(commit) - SPAN
+    words = ("--filter=blob:none", f"--shallow-since={since.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
+    with past.lock("fetch") as held:
+        past.clear_up_after_the_dead(commit)
+        return not _fetch(past, remote, *words, f"+{commit}:{base_ref(commit)}", held=held, timeout=HISTORY)
+
+
+def branch_tips(store: GitStore, remote: Remote, prefix: str) -> dict[str, str]:
+    """The remote's branches whose name begins so, with their commits."""
+    git = Git(f"--git-dir={store.path}")
+    status, output, error = git.attempt(
+        *_transport(remote),
+        *("ls-remote", "--heads", "--", remote.url, f"refs/heads/{prefix}*"),
+        secret=remote.secret,
+        timeout=QUICK,
+    )
+    if status:
+        raise RemoteError(_last_line(error))
+    lines = (line.split("\t", 1) for line in output.decode("utf-8", "surrogateescape").splitlines())
+    return {ref.removeprefix("refs/heads/"): commit for commit, ref in lines}
+
+
+def push(store: GitStore, remote: Remote, branch: str, commit: str | None, *, expected: str | None) -> PushResult:
+    """Make `commit` the branch's tip if the branch is at `expected` (None: does not exist), or at `commit` already.
+
+    Without a commit the branch is taken away.
+    """
+    check_branch(branch)
+    if commit is not None and not is_full_id(commit):
+        raise ValueError(f"{commit!r} is not a full commit id")
+    ref = f"refs/heads/{branch}"
+    status, output, error = Git(f"--git-dir={store.path}").attempt(
+        *_transport(remote),
+        *("push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", "--no-signed"),
+        *(f"--force-with-lease={ref}:{expected or ''}", "--", remote.url, f"{commit or ''}:{ref}"),
+        secret=remote.secret,
+        timeout=PUSH,
+    )
+    if status == 0:
+        return PushResult()
+    refused = re.search(r"^!\t\S+\t\[(?P<who>[^\]]+)\] ?(?P<why>.*)$", output.decode("utf-8", "replace"), re.MULTILINE)
+    if refused is None:
+        raise RemoteError(_last_line(error))
+    why = f"{refused['why'].strip('()')} {_remote_message(error)}".strip()
+    return PushResult(refused=why or refused["who"], stale="stale info" in refused["why"])
+
+
+def _fetch_shown(store: GitStore, remote: Remote, commit: str, ref: str, held: int) -> str:
+    """Fetch what a ref shows, under a name that counts for nothing until it proves to be the commit; or why not."""
+    arrived = f"refs/agent-fix/arrived/{commit}"
+    if refused := _fetch(store, remote, "--depth=1", f"+{ref}:{arrived}", held=held, timeout=LONG):
+        return refused
+    git = Git(f"--git-dir={store.path}")
+    tip = git.text("rev-parse", arrived)
+    if tip == commit:
+        store.keep(commit)
+    git("update-ref", "-d", arrived)
+    return "" if tip == commit else f"{ref} is at {tip} by now, and {commit} cannot be had by itself"
+
+
+def _fetch(store: GitStore, remote: Remote, *words: str, held: int, timeout: float) -> str:
+    """Returns why it failed, in git's words."""
+    status, _, error = Git(f"--git-dir={store.path}").attempt(
+        *(*_transport(remote), "-c", "fetch.unpackLimit=1"),
+        *("fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
+        *(*words[:-1], "--", remote.url, words[-1]),
+        secret=remote.secret,
+        holding=held,
+        timeout=timeout,
+    )
+    return _last_line(git_message(error)) if status else ""
+
+
+def _transport(remote: Remote) -> tuple[str, ...]:
+    if remote.scheme not in {"https", "http"}:
+        raise ValueError(f"{remote.url!r} is no address of a forge")
+    return ("-c", f"protocol.{remote.scheme}.allow=always", "-c", "protocol.version=2", *_QUIET_LINE)
+
+
+def _remote_message(error: str) -> str:
+    """What the forge's own hooks said, without git's decoration."""
+    return " ".join(line.removeprefix("remote:").strip() for line in error.splitlines() if line.startswith("remote:"))
+
+
+def _last_line(error: str) -> str:
+    return " ".join(error.split())[-500:] or "git gave no reason"

@@ -1,0 +1,21 @@
+"""The listing of a tree as `fill` left it, taken before anybody works in it: what changes are found against.
+
+It is made on the host, for no program of the project has been there yet, and by the same program as later ones inside:
+a file that nobody touched has the same line in both.
+"""
+
+import subprocess
+
+from app.core.errors import SandboxError
+from app.sandbox.base import LISTING
+from app.sandbox.host_directories import HostDirectory
+
+
+def write_base_listing(place: HostDirectory, program: str = LISTING[0]) -> None:
+    """Blocking. `program` is GNU's find."""
+    if place.filled.exists():
+        return
+    listed = subprocess.run((program, *LISTING[1:]), cwd=place.tree, env={}, capture_output=True, check=False)
+    if listed.returncode:
+        raise SandboxError(f"The new work tree could not be listed: {listed.stderr.decode(errors='replace')}")
+    place.mark(listed.stdout)

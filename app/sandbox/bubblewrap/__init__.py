@@ -1,0 +1,1 @@
+"""The default sandbox on Linux: bubblewrap."""

@@ -1,0 +1,115 @@
+"""Memory and process limits for one sandbox as a control group, version 1 or 2, where this machine lets us make one."""
+
+import itertools
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.sandbox.base import SandboxLimits
+
+MOUNT = Path("/sys/fs/cgroup")
+SELF = Path("/proc/self/cgroup")
+PREFIX = "agent-fix-"
+OWN_PROCESSES = 2
+"""bwrap as process 1 inside, and one that it may need on the way: not counted against the command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroup:
+    """One directory for both controllers, or (version 1) one for each."""
+
+    directories: tuple[Path, ...]
+
+    def join(self, pid: int) -> None:
+        """Move a process, with all it starts from now on. OSError where it is gone or may not be moved."""
+        for directory in self.directories:
+            (directory / "cgroup.procs").write_text(str(pid))
+
+    def remove(self) -> bool:
+        """True when gone; False while a dying process still holds it."""
+        for directory in self.directories:
+            with suppress(OSError):
+                directory.rmdir()
+        return not any(directory.exists() for directory in self.directories)
+
+
+def make_cgroup(limits: SandboxLimits, *, mount: Path = MOUNT, own: Path = SELF) -> Cgroup | None:
+    """A new group with these limits, or None where there is no writable hierarchy with both controllers."""
+    name = f"{PREFIX}{os.getpid()}-{secrets.token_hex(6)}"  # it is seen inside: no number that says which came first
+    for places, settings in _candidates(limits, mount, _membership(own)):
+        made = _make([place / name for place in places], settings)
+        if made is not None:
+            return made
+    return None
+
+
+def sweep(*, mount: Path = MOUNT, own: Path = SELF) -> None:
+    """Remove the groups of processes that died without closing their sandboxes."""
+    parents = {place for places, _ in _candidates(SandboxLimits(), mount, _membership(own)) for place in places}
+    for left in itertools.chain.from_iterable(parent.glob(f"{PREFIX}*") for parent in parents):
+        owner = left.name.removeprefix(PREFIX).partition("-")[0]
+        if not Path("/proc", owner).exists():
+            with suppress(OSError):
+                left.rmdir()
+
+
+def _membership(own: Path) -> str:
+    return own.read_text() if own.exists() else ""
+
+
+Settings = Sequence[tuple[str, str]]
+
+
+def _candidates(limits: SandboxLimits, mount: Path, membership: str) -> list[tuple[list[Path], Settings]]:
+    """Where groups might be made, best first, with what is then written to which file."""
+    memory, processes = str(limits.memory), str(limits.processes + OWN_PROCESSES)
+    paths = dict(line.split(":", 2)[1:] for line in membership.splitlines() if line.count(":") >= 2)
+    if "memory" in paths and "pids" in paths:  # version 1: each controller is a hierarchy of its own
+        first = [(f"memory.{kind}limit_in_bytes", memory) for kind in ("", "memsw.")] + [("pids.max", processes)]
+        own = [mount / controller / paths[controller].lstrip("/") for controller in ("memory", "pids")]
+        return [(own, first), ([mount / "memory", mount / "pids"], first)]  # in a container the path is the host's
+    if "" not in paths:
+        return []
+    # Version 2: children may have limits only where their parent hands the controllers down, which a group that
+    # holds processes itself may not; so after our own group its parent and the root are tried.
+    settings = [("memory.max", memory), ("memory.swap.max", "0"), ("pids.max", processes)]
+    here = mount / paths[""].lstrip("/")
+    return [([place], settings) for place in dict.fromkeys((here, here.parent, mount)) if place.is_relative_to(mount)]
+
+
+OPTIONAL = frozenset({"memory.memsw.limit_in_bytes", "memory.swap.max"})
+"""Kernels without swap accounting do not have these."""
+
+
+def _make(directories: list[Path], settings: Settings) -> Cgroup | None:
+    made: list[Path] = []
+    try:
+        for directory in directories:
+            _hand_down(directory.parent)
+            directory.mkdir()
+            made.append(directory)
+        for file, value in settings:
+            _limit(directories, file, value)
+    except OSError:
+        for directory in made:
+            directory.rmdir()
+        return None
+    return Cgroup(tuple(directories))
+
+
+def _hand_down(parent: Path) -> None:
+    control = parent / "cgroup.subtree_control"
+    if control.exists() and not {"memory", "pids"} <= set(control.read_text().split()):
+        control.write_text("+memory +pids")
+
+
+def _limit(directories: list[Path], file: str, value: str) -> None:
+    for directory in directories:
+        if (directory / file).exists():
+            (directory / file).write_text(value)
+            return
+    if file not in OPTIONAL:
+        raise FileNotFoundError(file)

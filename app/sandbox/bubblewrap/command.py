@@ -1,0 +1,97 @@
+"""One bubblewrap per command over fixed mounts: what a job's sandbox and the set-up phase are both made of."""
+
+import asyncio
+import errno
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app.core.errors import SandboxError
+from app.sandbox.base import CompletedCommand, SandboxLimits
+from app.sandbox.bubblewrap.cgroup import Cgroup, make_cgroup
+from app.sandbox.bubblewrap.profile import HostMachine, Mount, options, split_variables, within
+from app.sandbox.bubblewrap.start import BubblewrapStart
+from app.sandbox.child_process import ChildProcess, ProcessSpec, end_all
+from app.sandbox.command import Executor, SandboxCommand, cannot_execute
+
+REMOVAL_TRIES = 50
+
+
+@dataclass(slots=True, eq=False)
+class BubblewrapCommand(Executor):
+    """`mounts` is asked at each command, because some mount points may have gone in between."""
+
+    machine: HostMachine
+    mounts: Callable[[], Sequence[Mount]]
+    limits: SandboxLimits
+    environment: Mapping[str, str]
+    _running: set[ChildProcess] = field(default_factory=set)
+    _left: list[Cgroup] = field(default_factory=list)
+    _closed: bool = False
+
+    async def execute(self, command: SandboxCommand) -> CompletedCommand:
+        if self._closed:
+            raise SandboxError("The sandbox is closed.")
+        if command.unusable:
+            return cannot_execute(command.unusable)
+        variables = {**self.machine.environment(), **self.environment, **command.env}
+        early, late = split_variables(self.machine, variables)
+        arguments = options(self.machine, self.mounts(), early)
+        with self._limited() as group, BubblewrapStart(arguments, group) as start:
+            bwrap = self.machine.programs.bwrap
+            tail = within(self.machine, self.limits, command, variables=late, grouped=group is not None)
+            order = ProcessSpec(
+                command,
+                argv=[bwrap.name, *start.options, "--", *tail],  # what process 1 shows in its cmdline, and
+                env={},  # in its environ
+                cwd=Path("/"),
+                keep=self.limits.output,
+                executable=bwrap,
+                pass_fds=start.inherited,
+            )
+            return await self._run(order, start)
+
+    async def close(self) -> None:
+        """End what is running, and give the control groups back."""
+        self._closed = True
+        await end_all(self._running)
+        for _ in range(REMOVAL_TRIES):
+            if not self._left:
+                break
+            await asyncio.sleep(0.01)
+            self._remove_left()
+
+    async def _run(self, order: ProcessSpec, start: BubblewrapStart) -> CompletedCommand:
+        child = ChildProcess(order, start)
+        self._running.add(child)
+        try:
+            completed = await child.run()
+        except OSError as error:
+            if error.errno != errno.E2BIG:
+                raise SandboxError(f"The sandbox could not be started: {error}") from error
+            return cannot_execute(error.strerror or "the arguments are too long")
+        finally:
+            self._running.discard(child)
+        if start.problem or (not start.began() and completed.exit_code < 128 and not completed.timed_out):
+            told = start.problem or (completed.output + completed.stderr).decode(errors="replace").strip()
+            raise SandboxError(f"The sandbox could not be started: {told or 'bubblewrap said nothing'}", hint=REPAIR)
+        return completed
+
+    @contextmanager
+    def _limited(self) -> Iterator[Cgroup | None]:
+        """A control group for one command, where this machine lets us have one."""
+        group = make_cgroup(self.limits)
+        try:
+            yield group
+        finally:
+            if group is not None:
+                self._left.append(group)
+                self._remove_left()
+
+    def _remove_left(self) -> None:
+        """The kernel lets go of a group a moment after its last process, so some are tried again later."""
+        self._left = [group for group in self._left if not group.remove()]
+
+
+REPAIR = "Run `agent-fix doctor`: it tries each property of the sandbox and prints the repair."

@@ -1,0 +1,85 @@
+"""Sandboxes without their caller: what a process of ours that was killed at the wrong moment has left behind.
+
+bwrap ties its process 1 to itself only when everything is set up. Killed before, it leaves one that waits for ever,
+and that never began its command (`app.sandbox.bubblewrap.start`). Both kinds here can only be such, whoever started
+them:
+
+- a process 1 whose bwrap is gone: it has nobody to report to
+- a process 1 that has started nothing for a minute: nobody opened its gate
+"""
+
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.sandbox.bubblewrap.profile import HostMachine
+from app.sandbox.bubblewrap.start import watch
+
+PROC = Path("/proc")
+PATIENCE = 60.0
+"""Seconds. Opening a gate takes milliseconds."""
+
+
+def end_orphans(machine: HostMachine, *, patience: float = PATIENCE) -> int:
+    """How many there were. Only the caller's own, and only those with the command line that we give them."""
+    parents = {entry.name: _parent(entry) for entry in PROC.iterdir() if entry.name.isdigit()}
+    busy = frozenset(parents.values())
+    ended = 0
+    for pid in parents:
+        suspect = _OrphanCandidate(PROC / pid, machine, has_children=pid in busy)
+        if not suspect.orphaned(patience):
+            continue
+        descriptor = watch(int(pid))
+        if descriptor is None:
+            continue
+        if suspect.orphaned(patience):  # still the same, now that it is held
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            ended += 1
+        os.close(descriptor)
+    return ended
+
+
+@dataclass(frozen=True, slots=True)
+class _OrphanCandidate:
+    entry: Path
+    machine: HostMachine
+    has_children: bool
+
+    def orphaned(self, patience: float) -> bool:
+        try:
+            return self._is_ours() and (self._lost_its_bwrap() or (not self.has_children and self._age() > patience))
+        except OSError:
+            return False  # gone
+
+    def _is_ours(self) -> bool:
+        programs = self.machine.programs
+        first = programs.setpriv if self.machine.privileged else programs.prlimit
+        words = (self.entry / "cmdline").read_bytes().split(b"\0")
+        ours = words[:2] == [programs.bwrap.name.encode(), b"--args"] and words[3:5] == [b"--", first.encode()]
+        return ours and self.entry.stat().st_uid == os.geteuid()
+
+    def _lost_its_bwrap(self) -> bool:
+        return _name(PROC / _parent(self.entry)) != self.machine.programs.bwrap.name
+
+    def _age(self) -> float:
+        started = int(_stat(self.entry)[19]) / os.sysconf("SC_CLK_TCK")
+        return float((PROC / "uptime").read_text().split()[0]) - started
+
+
+def _parent(entry: Path) -> str:
+    try:
+        return _stat(entry)[1]
+    except OSError:
+        return ""
+
+
+def _name(entry: Path) -> str:
+    return (entry / "comm").read_text().strip()
+
+
+def _stat(entry: Path) -> list[str]:
+    """The fields after the name, which may hold anything: state, parent, and so on (proc(5), from number 3)."""
+    return (entry / "stat").read_text().rpartition(")")[2].split()

@@ -1,0 +1,149 @@
+"""What a sandbox is made of, as arguments of bubblewrap: namespaces, the visible files, the identity inside.
+
+/usr /bin /lib …  the machine's programs            read-only
+toolchains        Python, Node, Rust, Go elsewhere  read-only, at their own path
+/etc              a synthetic one                   read-only
+/env              set-up's result                   read-only
+/workspace        the job's tree                    writable
+/tmp /home/agent  the job's own                     writable
+/dev/shm          memory, gone after the command    writable, with a size
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+
+from app.sandbox.base import ENV, HOME, WORKSPACE, SandboxLimits
+from app.sandbox.command import SandboxCommand
+from app.sandbox.setup.plan import WORK_ENVIRONMENT
+
+INSIDE_UID = 1000
+"""The user an ordinary caller becomes inside."""
+ROOT_UID = 64321
+"""The host user that a sandbox runs as where the caller is root: outside the ranges that distributions give out."""
+
+EARLY = frozenset({"PATH", "HOME", "TMPDIR", "LANG", *dict(WORK_ENVIRONMENT)})
+"""Variables of our own making that mean nothing to the loader and the C library of a program that still is root."""
+SHM_BYTES = 512 * 1024**2
+SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
+WRITABLE = (WORKSPACE, "/tmp", HOME)  # noqa: S108 - a path inside the sandbox
+
+_ORDINARY = ("--unshare-all", "--unshare-user", "--disable-userns", "--uid", str(INSIDE_UID), "--gid", str(INSIDE_UID))
+# Without a user namespace, because an unprivileged user could not reach sources below root's own directories. The
+# three capabilities are for setpriv, which gives them up together with the uid; seccomp forbids new user namespaces.
+_PRIVILEGED = (
+    *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup"),
+    *("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A host path shown at `target`."""
+
+    source: Path
+    target: str
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostPrograms:
+    """The host programs that a command line is built of, by absolute path; all but bwrap lie below /usr."""
+
+    bwrap: Path
+    setpriv: str
+    prlimit: str
+    env: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostMachine:
+    """What every sandbox on this machine shows and is; surveyed once (`app.sandbox.bubblewrap.host_survey`)."""
+
+    programs: HostPrograms
+    privileged: bool
+    links: tuple[tuple[str, str], ...]
+    """Top-level symlinks of a merged-usr system: target, path."""
+    mounts: tuple[Mount, ...]
+    path: tuple[str, ...]
+    """Directories of toolchains outside /usr, for PATH."""
+    python: str
+
+    @property
+    def owner(self) -> int | None:
+        """The host uid that must own what a sandbox may write; None where that is the caller's own."""
+        return ROOT_UID if self.privileged else None
+
+    def environment(self) -> dict[str, str]:
+        """Every variable inside, before what the set-up and the single command add."""
+        path = ":".join((f"{ENV}/bin", *self.path, *SYSTEM_PATH))
+        return {"PATH": path, "HOME": HOME, "TMPDIR": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
+
+
+def options(machine: HostMachine, mounts: Sequence[Mount], environment: Mapping[str, str]) -> list[str]:
+    """Arguments of bwrap up to the command: they go through a pipe, so that no host path stands in /proc/1/cmdline."""
+    return [
+        *("--cap-drop", "ALL"),
+        *(_PRIVILEGED if machine.privileged else _ORDINARY),
+        *("--die-with-parent", "--new-session", "--clearenv", "--hostname", "sandbox"),
+        *_layout(machine, tuple(mounts)),
+        *("--chdir", WORKSPACE),
+        *(part for name, value in environment.items() for part in ("--setenv", name, value)),
+    ]
+
+
+def split_variables(machine: HostMachine, variables: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Those that may be set at once, and those that wait until root is given up: LD_PRELOAD is one of many such."""
+    early = {name: value for name, value in variables.items() if not machine.privileged or name in EARLY}
+    return early, {name: value for name, value in variables.items() if name not in early}
+
+
+def within(
+    machine: HostMachine, limits: SandboxLimits, command: SandboxCommand, *, variables: Mapping[str, str], grouped: bool
+) -> list[str]:
+    """The command as bwrap executes it: give up root, take limits, go there. Only then comes the first foreign byte."""
+    programs = machine.programs
+    chain = _setpriv(programs.setpriv) if machine.privileged else []
+    chain += [programs.prlimit, "--core=0", f"--fsize={limits.file_size}"]
+    if not grouped:
+        # Data and not address space: V8 and Go reserve far more of that than they use.
+        chain += [f"--data={limits.memory}", f"--nproc={limits.processes}"]
+    if command.cwd == WORKSPACE and not variables:
+        return [*chain, "--", *command.argv]
+    settings = (f"{name}={value}" for name, value in variables.items())
+    # A directory that is missing is then a command that failed, and no sandbox that was lost.
+    return [*chain, "--", programs.env, f"--chdir={command.cwd}", "--", *settings, *command.argv]
+
+
+def _setpriv(program: str) -> list[str]:
+    identity = ["--reuid", str(ROOT_UID), "--regid", str(ROOT_UID), "--clear-groups"]
+    return [program, *identity, "--bounding-set=-all", "--inh-caps=-all", "--"]
+
+
+@lru_cache(maxsize=64)
+def _layout(machine: HostMachine, mounts: tuple[Mount, ...]) -> tuple[str, ...]:
+    return tuple(_laid_out(machine, mounts))
+
+
+def _laid_out(machine: HostMachine, mounts: Sequence[Mount]) -> Iterable[str]:
+    yield from ("--ro-bind", "/usr", "/usr")
+    for target, path in machine.links:
+        yield from ("--symlink", target, path)
+    shown = [*machine.mounts, *mounts]
+    for parent in _parents(mount.target for mount in shown):
+        yield from ("--perms", "0755", "--dir", parent)  # bwrap would make them for root only
+    yield from ("--perms", "0755", "--dir", "/run", "--perms", "0755", "--dir", "/var", "--symlink", "/tmp", "/var/tmp")  # noqa: S108
+    yield from ("--proc", "/proc", "--dev", "/dev")
+    yield from ("--perms", "1777", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm")  # noqa: S108
+    for mount in shown:
+        yield from ("--bind" if mount.writable else "--ro-bind", str(mount.source), mount.target)
+    yield from ("--remount-ro", "/dev", "--remount-ro", "/")
+
+
+def _parents(targets: Iterable[str]) -> list[str]:
+    """Directories to make for mount points, outermost first; those that a mount brings along are not made."""
+    targets = list(targets)
+    brought = ("/usr", "/etc", *targets)
+    parents = {str(parent) for target in targets for parent in PurePosixPath(target).parents if str(parent) != "/"}
+    return sorted(parent for parent in parents if not any(PurePosixPath(parent).is_relative_to(top) for top in brought))

@@ -1,0 +1,164 @@
+"""The default sandbox on Linux: a bubblewrap around every command, over directories of this machine."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from app.core.errors import SandboxError
+from app.sandbox.base import (
+    FILLED,
+    FORWARDER,
+    HOME,
+    MODEL_SOCKET,
+    TOOLS,
+    WORKSPACE,
+    CompletedCommand,
+    DoctorCheck,
+    OnOutput,
+    Sandbox,
+    SandboxSpec,
+)
+from app.sandbox.base_listing import write_base_listing
+from app.sandbox.bubblewrap.cgroup import sweep
+from app.sandbox.bubblewrap.command import BubblewrapCommand
+from app.sandbox.bubblewrap.host_survey import HostSurvey, survey_host
+from app.sandbox.bubblewrap.orphans import end_orphans
+from app.sandbox.bubblewrap.profile import Mount
+from app.sandbox.bubblewrap.repair import host_conditions, start_repair
+from app.sandbox.command import Executor, SandboxCommand
+from app.sandbox.host_directories import HostDirectory
+from app.sandbox.probe import ProbeContext, checks, essential
+from app.sandbox.setup.layer_build import FORWARDER_PROGRAM
+from app.sandbox.setup.layers import SetupLayer, ensure_layer, machine_proxy
+from app.sandbox.setup.plan import WORK_ENVIRONMENT
+
+
+class BubblewrapSandbox(Executor):
+    """A job's sandbox. Its state is on disk only, so one that was lost is had again by opening its key."""
+
+    isolated = True
+
+    def __init__(self, place: HostDirectory, box: BubblewrapCommand, left_out: tuple[str, ...] = ()) -> None:
+        self._place = place
+        self._box = box
+        self.left_out = left_out
+
+    @property
+    def key(self) -> str:
+        return self._place.key
+
+    async def execute(self, command: SandboxCommand) -> CompletedCommand:
+        return await self._box.execute(command)
+
+    async def close(self) -> None:
+        await self._box.close()
+
+    async def destroy(self) -> None:
+        await self.close()
+        await asyncio.to_thread(self._place.remove)
+
+
+class BubblewrapProvider:
+    """Sandboxes below `root`, one directory a key.
+
+    `caches` keeps what jobs share. `environment` is the host's, for finding toolchains (PATH, HOME and the version
+    managers' own variables); nothing of it enters a sandbox.
+    """
+
+    name = "bubblewrap"
+
+    def __init__(self, root: Path, *, caches: Path, environment: Mapping[str, str] | None = None) -> None:
+        self._root = root.resolve()
+        self._caches = caches.resolve()
+        self._environment = dict(environment or {})
+        self._surveyed: asyncio.Future[HostSurvey] | None = None
+
+    async def check(self) -> tuple[DoctorCheck, ...]:
+        try:
+            surveyed = await self.survey()
+        except SandboxError as error:
+            return (
+                DoctorCheck("start", ok=False, detail=error.message, repair=start_repair(host_conditions(), error)),
+            )
+        home = self._environment.get("HOME", "")
+        private = (str(self._root), str(self._caches), *((f"{home}/.ssh", f"{home}/.config") if home else ()))
+        context = ProbeContext(surveyed.machine.python, private, frozenset(dict(WORK_ENVIRONMENT)))
+        proofs = await checks(self.launch, context)
+        tools = "; ".join(surveyed.left_out)
+        return (
+            *proofs,
+            DoctorCheck("toolchains", ok=True, detail=tools or ":".join(surveyed.machine.path) or "those in /usr"),
+        )
+
+    async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
+        """Refuses with SandboxError where an essential property does not hold: never a silent fall-back."""
+        async with AsyncExitStack() as unproven:
+            sandbox = await self.launch(spec, on_output=on_output)
+            unproven.push_async_callback(sandbox.close)
+            await essential(sandbox)
+            unproven.pop_all()  # proven: from here on it is the caller's to close
+        return sandbox
+
+    async def launch(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
+        """Open without the proof, which is the doctor's to give."""
+        machine = (await self.survey()).machine
+        place = HostDirectory(self._root, spec.key, machine.owner)
+        upstream = machine_proxy(self._environment)
+        ensure = partial(ensure_layer, machine, caches=self._caches, upstream=upstream, on_output=on_output)
+        layer = await ensure(spec)
+        tools = await ensure(replace(spec, setup=spec.tools, fill=_nothing), target=TOOLS) if spec.tools else None
+        await asyncio.to_thread(_prepare, place, spec, layer)
+        environment = {**dict(spec.setup.environment if spec.setup else ()), **dict(WORK_ENVIRONMENT)}
+        box = BubblewrapCommand(
+            machine,
+            lambda: [*_mounts(place, layer), *_agents(place, tools, spec.model_socket)],
+            spec.limits,
+            environment,
+        )
+        return BubblewrapSandbox(place, box, layer.left_out if layer else ())
+
+    async def survey(self) -> HostSurvey:
+        """What this machine offers; made once."""
+        if self._surveyed is None:
+            self._surveyed = asyncio.ensure_future(asyncio.to_thread(self._survey))
+        return await asyncio.shield(self._surveyed)
+
+    def _survey(self) -> HostSurvey:
+        sweep()
+        surveyed = survey_host(self._caches, self._environment, (self._root, self._caches))
+        end_orphans(surveyed.machine)
+        return surveyed
+
+
+def _nothing(tree: Path) -> None:
+    """An agent's programs need no project."""
+
+
+def _prepare(place: HostDirectory, spec: SandboxSpec, layer: SetupLayer | None) -> None:
+    """In this order: what the tree looks like is noted before directories of the set-up cover it."""
+    place.prepare(spec.begin_work)
+    write_base_listing(place)
+    if layer is not None:
+        layer.place(place.tree, place.owner)
+
+
+def _agents(place: HostDirectory, tools: SetupLayer | None, model_socket: Path | None) -> Iterator[Mount]:
+    """What another coding agent needs: its programs, and its way out while that is open."""
+    if tools is not None:
+        yield from tools.mounts(place.tree)
+    if model_socket is not None and model_socket.exists():
+        yield from (Mount(model_socket, MODEL_SOCKET), Mount(FORWARDER_PROGRAM, FORWARDER))
+
+
+def _mounts(place: HostDirectory, layer: SetupLayer | None) -> list[Mount]:
+    mounts = [
+        Mount(place.tree, WORKSPACE, writable=True),
+        Mount(place.directory / "home", HOME, writable=True),
+        Mount(place.directory / "tmp", "/tmp", writable=True),  # noqa: S108 - a path inside the sandbox
+    ]
+    if place.filled.exists():
+        mounts.append(Mount(place.filled, FILLED))
+    return [*mounts, *(layer.mounts(place.tree) if layer else ())]

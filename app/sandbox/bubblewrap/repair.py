@@ -1,0 +1,89 @@
+"""What to do about a sandbox that does not start or does not hold, in commands that can be copied."""
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.core.errors import AgentFixError
+
+SYS_ADMIN_BIT = 21
+APPARMOR = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+DEBIAN = Path("/proc/sys/kernel/unprivileged_userns_clone")
+MAXIMUM = Path("/proc/sys/user/max_user_namespaces")
+CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
+
+ELSEWHERE = "Or use another sandbox: --sandbox e2b, --sandbox docker."
+ORDINARY = "Run agent-fix as an ordinary user."
+DOCKER = (
+    "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
+    "--security-opt systempaths=unconfined --user 1000 ..."
+)
+DOCKER_ROOT = "docker run --cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined ..."
+UBUNTU = (
+    "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0 "
+    "(or install the package apparmor-profiles and load its profile bwrap-userns-restrict for /usr/bin/bwrap)"
+)
+PROPERTY_REPAIR = {
+    "": f"This kernel or container does not enforce it. {ELSEWHERE}",
+    "network": f"The kernel needs CONFIG_NET_NS; a container needs the right to make network namespaces. {ELSEWHERE}",
+    "system call filter": f"The kernel needs CONFIG_SECCOMP_FILTER. {ELSEWHERE}",
+    "system calls": f"The kernel needs CONFIG_SECCOMP_FILTER. {ELSEWHERE}",
+    "process limit": "Start agent-fix where it may make control groups (systemd-run --user --scope -p Delegate=yes "
+    "agent-fix ...), or on Linux 5.14 or newer, where the limit of processes counts per sandbox.",
+    "memory limit": "Start agent-fix where it may make control groups: "
+    "systemd-run --user --scope -p Delegate=yes agent-fix ...",
+    "work tree": "Choose a state directory on a file system that can be written: --state DIR.",
+    "attack": "The Python of this installation must be readable by other users: chmod -R a+rX on its directory.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HostConditions:
+    """The facts of this machine that decide whether namespaces can be had."""
+
+    linux: bool = True
+    root: bool = False
+    sys_admin: bool = False
+    container: bool = False
+    apparmor_restricts: bool = False
+    namespaces_off: bool = False
+    """Unprivileged user namespaces are switched off by a Debian kernel's own switch."""
+    none_allowed: bool = False
+
+
+def host_conditions() -> HostConditions:
+    status = _read(Path("/proc/self/status"))
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    return HostConditions(
+        linux=platform.system() == "Linux",
+        root=fields.get("Uid", "").split()[1:2] == ["0"],
+        sys_admin=bool(int(fields.get("CapEff", "0"), 16) >> SYS_ADMIN_BIT & 1),
+        container=any(mark.exists() for mark in CONTAINER_MARKS),
+        apparmor_restricts=_read(APPARMOR) == "1",
+        namespaces_off=_read(DEBIAN) == "0",
+        none_allowed=_read(MAXIMUM) == "0",
+    )
+
+
+def start_repair(about: HostConditions, error: AgentFixError) -> str:
+    """The repair that fits these surroundings best; `error` is why no sandbox started."""
+    own_words = bool(error.hint) and "doctor" not in error.hint
+    rules = (
+        (not about.linux, "bubblewrap exists on Linux only. Use --sandbox docker, --sandbox srt or --sandbox e2b."),
+        (own_words, error.hint),
+        (about.root and about.sys_admin, f"This container refuses namespaces also to root. {ORDINARY} {ELSEWHERE}"),
+        (about.root, f"This root may not make namespaces. {ORDINARY} Or: {DOCKER_ROOT} {ELSEWHERE}"),
+        (about.apparmor_restricts, UBUNTU),
+        (about.namespaces_off, "sudo sysctl -w kernel.unprivileged_userns_clone=1"),
+        (about.none_allowed, "sudo sysctl -w user.max_user_namespaces=15000"),
+        (about.container, f"{DOCKER} The sandbox brings its own filter. {ELSEWHERE}"),
+        (True, f"The kernel needs CONFIG_USER_NS and user.max_user_namespaces above 0. {ELSEWHERE}"),
+    )
+    return next(text for holds, text in rules if holds)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

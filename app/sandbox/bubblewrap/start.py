@@ -1,0 +1,162 @@
+"""One start of bubblewrap: its arguments and filter go in by descriptors, and its process 1 is watched to the end.
+
+Killing bwrap kills what is inside (`--die-with-parent`), but a moment later, and nothing could wait for that. So
+process 1 of the namespace is killed, and waited for, by a descriptor of its own, which never means another process.
+
+The command waits at a gate until its process 1 is known and has joined its control group (for which the kernel may
+take 10 ms, while bwrap sets up). Until then nothing would end it if we were killed: bwrap's own tie to its parent is
+made last. So the gate's other end stays open in bwrap, and a command that we never let go never begins.
+"""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from app.sandbox import seccomp
+from app.sandbox.bubblewrap.cgroup import Cgroup
+
+SETTLE_SECONDS = 10.0
+
+
+class BubblewrapStart:
+    """Enter it before bwrap is started; `inherited` descriptors go to bwrap, which needs `options` first of all."""
+
+    def __init__(self, arguments: Sequence[str], group: Cgroup | None = None) -> None:
+        self._group = group
+        self._gate_inside, self._gate = os.pipe()
+        self._doomed = False
+        self._joining: asyncio.Task[None] | None = None
+        self._filter = _memory("seccomp", seccomp.program())
+        self._status, self._status_inside = os.pipe()
+        os.set_blocking(self._status, False)
+        numbered = ["--seccomp", str(self._filter), "--json-status-fd", str(self._status_inside)]
+        numbered += ["--block-fd", str(self._gate_inside), "--sync-fd", str(self._gate), *arguments]
+        self._arguments = _memory("arguments", b"".join(os.fsencode(argument) + b"\0" for argument in numbered))
+        self._told = b""
+        self._first: int | None = None
+        self.problem = ""
+        """Not empty: why the command could not be limited, and so was never begun."""
+
+    def __enter__(self) -> "BubblewrapStart":
+        asyncio.get_running_loop().add_reader(self._status, self._listen)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in (self._status, *(() if self._first is None else (self._first,))):
+            asyncio.get_running_loop().remove_reader(descriptor)
+        watched = () if self._first is None else (self._first,)
+        for descriptor in (*self.inherited, self._status, *watched):
+            os.close(descriptor)
+
+    @property
+    def inherited(self) -> tuple[int, ...]:
+        """bwrap closes each of those that its options name, before the command begins."""
+        return self._filter, self._arguments, self._status_inside, self._gate_inside, self._gate
+
+    @property
+    def options(self) -> list[str]:
+        return ["--args", str(self._arguments)]
+
+    def began(self) -> bool:
+        """bwrap reports an exit code only of a command that it came to start."""
+        self._listen()
+        return "exit-code" in self._report()
+
+    def kill(self, process: asyncio.subprocess.Process) -> None:
+        """At once, or as soon as bwrap has said which its process 1 is: that would outlive bwrap before."""
+        self._doomed = True
+        self._listen()
+        if self._first is not None:
+            _kill(self._first)
+
+    async def wait_for_end(self, process: asyncio.subprocess.Process) -> None:
+        self._listen()
+        if self._joining is not None:
+            await self._joining
+        if self._first is None:
+            return
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        loop.add_reader(self._first, ended.set)  # such a descriptor can be read when its process has ended
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SETTLE_SECONDS):
+                    await ended.wait()
+        finally:
+            loop.remove_reader(self._first)
+        self._reap(self._first)
+
+    @staticmethod
+    def _reap(first: int) -> None:
+        """bwrap leaves its process 1 to the machine's, which is ourselves where a container has no other."""
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PIDFD, first, os.WEXITED | os.WNOHANG)
+
+    def _listen(self) -> None:
+        with suppress(BlockingIOError):
+            self._told += os.read(self._status, 65536)
+        if self._first is not None:
+            return
+        pid = self._report().get("child-pid")
+        self._first = watch(pid) if isinstance(pid, int) else None
+        if self._first is None or not isinstance(pid, int):
+            return
+        if self._doomed:
+            _kill(self._first)
+        elif self._group is not None:
+            self._joining = asyncio.create_task(self._join(pid, self._first, self._group))
+        else:
+            os.write(self._gate, b"1")
+
+    async def _join(self, pid: int, first: int, group: Cgroup) -> None:
+        """Open the gate when the limits hold. Where they cannot be had, the command never begins."""
+        try:
+            await asyncio.to_thread(group.join, pid)
+        except OSError as error:
+            self.problem = "" if isinstance(error, ProcessLookupError) else f"its control group: {error}"
+            _kill(first)
+        else:
+            os.write(self._gate, b"1")
+
+    def _report(self) -> dict[str, object]:
+        """The whole lines so far; a later one never changes which process is watched."""
+        report: dict[str, object] = {}
+        for line in self._told.split(b"\n")[:-1]:
+            with suppress(ValueError):
+                told = json.loads(line)
+                report |= told if isinstance(told, dict) else {}
+        return report
+
+
+def _kill(watched: int) -> None:
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(watched, signal.SIGKILL)
+
+
+def watch(pid: int) -> int | None:
+    """A descriptor of the process, if it still is the first of a namespace: a number alone may mean another by now."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        status = ""
+    numbers = next((line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")), [])
+    if len(numbers) > 1 and numbers[-1] == "1":
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _memory(name: str, content: bytes) -> int:
+    """A descriptor that reads `content` from its start."""
+    descriptor = os.memfd_create(name)
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

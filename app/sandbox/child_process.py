@@ -1,0 +1,181 @@
+"""One command as a host process: fed, drained, timed, and dead with all it started when this is over."""
+
+import asyncio
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from app.sandbox.base import CompletedCommand
+from app.sandbox.command import SandboxCommand
+from app.sandbox.output_capture import OutputCapture
+
+OUTPUT_CEILING = 1024**3
+"""Bytes of output after which a command is ended: nobody reads them, and draining them costs a processor."""
+CHUNK = 256 * 1024
+SETTLE_SECONDS = 10.0
+"""How long a killed command may take to disappear (a process in the kernel cannot be killed before it returns)."""
+
+
+class ProcessKiller(Protocol):
+    """How a command's life is ended, with everything that it started."""
+
+    def kill(self, process: asyncio.subprocess.Process) -> None:
+        """Everything, now. Nothing happens where it is over already."""
+        ...
+
+    async def wait_for_end(self, process: asyncio.subprocess.Process) -> None:
+        """The process has exited: end what it left behind, and return when that is gone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """What to start for a command: `executable`, or what argv names, with the command's own input, time and output.
+
+    `keep` is how much of its output stays. `pass_fds` are inherited, and remain the caller's to close.
+    """
+
+    command: SandboxCommand
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path
+    keep: int
+    executable: Path | None = None
+    pass_fds: Sequence[int] = ()
+
+
+@dataclass(slots=True, eq=False)
+class ChildProcess:
+    """A command under way. `kill` may be called by anybody at any time; `run` then returns soon."""
+
+    order: ProcessSpec
+    end: ProcessKiller
+    _process: asyncio.subprocess.Process | None = None
+    _over: asyncio.Event = field(default_factory=asyncio.Event)
+    _flooded: bool = False
+
+    async def run(self) -> CompletedCommand:
+        """Until all output is read and the process is gone. OSError where it could not be started."""
+        command, started = self.order.command, time.perf_counter()
+        out = OutputCapture(self.order.keep)
+        err = OutputCapture(self.order.keep) if command.separate_stderr else out
+        timed_out = False
+        try:
+            conversation = asyncio.create_task(self._converse(await self._start(), out, err))
+            try:
+                done, _ = await asyncio.wait({conversation}, timeout=command.timeout)
+                timed_out = not done
+            finally:
+                if not conversation.done():
+                    self.kill()
+                # Everything is dead now, so every pipe comes to its end, and the conversation with it.
+                try:
+                    await asyncio.wait({conversation}, timeout=SETTLE_SECONDS)
+                finally:
+                    conversation.cancel()
+            with suppress(asyncio.CancelledError):
+                await conversation
+        finally:
+            self._over.set()
+        return CompletedCommand(
+            exit_code=self._exit_code(),
+            output=out.value() + (_flood_note() if self._flooded else b""),
+            stderr=err.value() if command.separate_stderr else b"",
+            seconds=time.perf_counter() - started,
+            timed_out=timed_out,
+            dropped=out.dropped + (err.dropped if command.separate_stderr else 0),
+        )
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self.end.kill(self._process)
+
+    async def over(self) -> None:
+        await self._over.wait()
+
+    async def _start(self) -> tuple[asyncio.subprocess.Process, list[int]]:
+        """The process and the reading ends of its output: one pipe, or two where stderr is wanted apart.
+
+        The pipes are our own: asyncio's would keep `Process.wait` waiting for a daemon that inherited them.
+        """
+        order, command = self.order, self.order.command
+        pipes = [os.pipe() for _ in range(2 if command.separate_stderr else 1)]
+        with ExitStack() as inherited, ExitStack() as ours:
+            for reading, writing in pipes:
+                inherited.callback(os.close, writing)
+                ours.callback(os.close, reading)
+            self._process = await asyncio.create_subprocess_exec(
+                *order.argv,
+                executable=order.executable,
+                env=order.env,
+                cwd=order.cwd,
+                stdin=asyncio.subprocess.PIPE if command.stdin else asyncio.subprocess.DEVNULL,
+                stdout=pipes[0][1],
+                stderr=pipes[-1][1] if command.separate_stderr else asyncio.subprocess.STDOUT,
+                pass_fds=order.pass_fds,
+                start_new_session=True,
+            )
+            ours.pop_all()  # it has started: the reading ends stay open for who reads them
+        return self._process, [reading for reading, _ in pipes]
+
+    async def _converse(self, running: tuple[asyncio.subprocess.Process, list[int]], *captures: OutputCapture) -> None:
+        process, readings = running
+        pumps = [self._pump(reading, capture) for reading, capture in zip(readings, captures, strict=False)]
+        tasks = [asyncio.create_task(part) for part in (self._feed(process), self._reap(process), *pumps)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            if not all(task.done() for task in tasks):  # who listens to the output has failed
+                self.kill()
+                await asyncio.wait(tasks, timeout=SETTLE_SECONDS)
+
+    async def _feed(self, process: asyncio.subprocess.Process) -> None:
+        if process.stdin is None:
+            return
+        with suppress(BrokenPipeError, ConnectionResetError):  # it need not read all, or at all
+            process.stdin.write(self.order.command.stdin)
+            await process.stdin.drain()
+        process.stdin.close()
+
+    async def _reap(self, process: asyncio.subprocess.Process) -> None:
+        await process.wait()
+        await self.end.wait_for_end(process)  # a daemon it left behind would hold the pipes open
+
+    async def _pump(self, reading: int, capture: OutputCapture) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=CHUNK)
+        pipe = os.fdopen(reading, "rb", 0)
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        try:
+            while chunk := await reader.read(CHUNK):
+                capture.add(chunk)
+                if self.order.command.on_output is not None:
+                    self.order.command.on_output(chunk)
+                if capture.seen > OUTPUT_CEILING and not self._flooded:
+                    self._flooded = True
+                    self.kill()
+        finally:
+            transport.close()
+
+    def _exit_code(self) -> int:
+        """As a shell tells it: 128 + signal for a killed process."""
+        code = self._process.returncode if self._process is not None else None
+        if code is None:
+            return 137
+        return code if code >= 0 else 128 - code
+
+
+async def end_all(children: Iterable[ChildProcess]) -> None:
+    """Kill them, and wait until they are over."""
+    running = list(children)
+    for child in running:
+        child.kill()
+    await asyncio.gather(*(child.over() for child in running))
+
+
+def _flood_note() -> bytes:
+    return f"\n[ended: the command wrote more than {OUTPUT_CEILING // 1024**3} GiB of output]\n".encode()

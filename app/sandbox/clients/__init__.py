@@ -1,1 +1,0 @@
-"""One file per package client: what it says of the index it uses on this machine."""

@@ -1,0 +1,183 @@
+"""A set-up's result as an image: made in a container of its own over a throw-away tree, kept under the set-up's key."""
+
+import asyncio
+import hashlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from app.core.errors import SandboxError
+from app.core.scratch import scratch
+from app.sandbox.base import ENV, CompletedCommand, OnOutput, SandboxSpec, SetupPlan
+from app.sandbox.command import SandboxCommand
+from app.sandbox.container.certificates import copy_certificates
+from app.sandbox.container.engine import ContainerEngine, discard
+from app.sandbox.container.image import ContainerImage
+from app.sandbox.container.machine import ContainerMachine
+from app.sandbox.container.profile import SCOPE, ContainerSpec
+from app.sandbox.container.sandbox import ContainerSandbox
+from app.sandbox.container.scripts import FILL, arguments
+from app.sandbox.egress.proxy import EgressProxy
+from app.sandbox.egress.upstream import Upstream
+from app.sandbox.machine.packing import PackedTree, packing_tree
+from app.sandbox.machine.socket_tunnel import socket_tunnel
+from app.sandbox.machine.steps import CLEAR, COLLECT, NOTHING_ELSE, OPEN, SEAL, note_left_out, step
+from app.sandbox.setup.layer_build import COMMAND_SECONDS, PORT, carry_out
+from app.sandbox.setup.layers import exclusive_lock
+
+logger = logging.getLogger(__name__)
+REPOSITORY = "agent-fix-setup"
+UNUSED_SECONDS = 14 * 24 * 3600
+MIN_NUMBER, NUMBERS = 20_000, 40_000
+
+
+@dataclass(frozen=True, slots=True)
+class ImageBuilder:
+    """Where containers are made: `marks` is a directory with a file for each kept set-up, as old as its last use."""
+
+    engine: ContainerEngine
+    image: ContainerImage
+    scope: str
+    marks: Path
+    upstream: Upstream
+
+    @asynccontextmanager
+    async def made(self, wanted: ContainerSpec) -> AsyncIterator[ContainerMachine]:
+        """A container that is started and proved, with nothing of the project yet; gone after an error."""
+        machine = ContainerMachine(self.engine, wanted.name)
+        finished = False
+        try:
+            await self.engine.create(wanted.arguments())
+            await prove(self.engine, wanted)
+            await self.engine.start(wanted.name)
+            yield machine
+            finished = True
+        finally:
+            if not finished:
+                await discard(self.engine, wanted.name)
+
+    async def prepared(
+        self,
+        base: str,
+        spec: SandboxSpec,
+        setup: SetupPlan | None,
+        *,
+        target: str = ENV,
+        on_output: OnOutput | None = None,
+    ) -> str:
+        """The image with the set-up's result in `target`, made from `base`; `base` itself where nothing is to be done.
+
+        Raises SetupError with the command, its exit code and the end of its output.
+        """
+        if setup is None or not setup.commands:
+            return base
+        facts = await self.engine.image(base)
+        what = f"{self.scope} {(facts or {}).get('Id')} {setup.key or setup!r} {target}"
+        name = hashlib.sha256(what.encode()).hexdigest()[:32]
+        own = f"{name}-{hashlib.sha256(spec.key.partition('.')[0].encode()).hexdigest()[:8]}"
+        async with exclusive_lock(self.marks / f"{name}.lock"):
+            for kept in (name, own):
+                if await self.engine.image(f"{REPOSITORY}:{kept}") is not None:
+                    (self.marks / kept).touch()
+                    return f"{REPOSITORY}:{kept}"
+            kept = await self._build(base, replace(spec, setup=setup), target, (name, own), on_output)
+            (self.marks / kept).touch()
+        return f"{REPOSITORY}:{kept}"
+
+    async def _build(
+        self, base: str, spec: SandboxSpec, target: str, names: tuple[str, str], on_output: OnOutput | None
+    ) -> str:
+        """The name that it is kept by: the second, for this job alone, where something of it was left out."""
+        setup = spec.setup or SetupPlan()
+        wanted = ContainerSpec(f"agent-fix-setup-{secrets.token_hex(8)}", self.scope, spec.key, base, spec.limits)
+        async with packing_tree(spec.fill) as tree, self.made(wanted) as machine:
+            await fill(machine, FILL, arguments(number(wanted), tree.files), tree)
+            await step(machine, OPEN, target)
+            failed = await self._carry_out(machine, spec, setup, on_output)
+            if target == ENV:
+                await step(machine, COLLECT, *setup.directories)
+                await note_left_out(machine, failed)
+            else:
+                await step(machine, SEAL, target)
+            await step(machine, f"{CLEAR}; {NOTHING_ELSE}")
+            changes = [f"LABEL {SCOPE}={self.scope}"]
+            kept = names[bool(failed)]
+            await self.engine.commit(wanted.name, f"{REPOSITORY}:{kept}", changes)
+        await discard(self.engine, wanted.name)
+        return kept
+
+    async def _carry_out(
+        self, machine: ContainerMachine, spec: SandboxSpec, setup: SetupPlan, on_output: OnOutput | None
+    ) -> tuple[str, ...]:
+        """The only time at which anything is reachable: the named hosts, through our proxy."""
+        proxy = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), f"http://127.0.0.1:{PORT}")
+        direct = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
+        variables = {**proxy, **direct, **await copy_certificates(machine, dict(setup.environment))}
+        sandbox = ContainerSandbox(machine, spec.key, spec.limits, self.image.variables())
+
+        async def execute(command: str) -> CompletedCommand:
+            words = ["/bin/bash", "-e", "-o", "pipefail", "-c", command]
+            return await sandbox.prepare(SandboxCommand(words, COMMAND_SECONDS, env=variables, on_output=on_output))
+
+        with scratch("egress") as private:
+            socket = private / "egress.sock"
+            async with (
+                EgressProxy(socket, setup.hosts, upstream=self.upstream.url, no_proxy=self.upstream.no_proxy) as way,
+                socket_tunnel(machine, str(PORT), socket),
+            ):
+                return await carry_out(setup, execute, lambda: way.explanation)
+
+
+async def forget_unused(engine: ContainerEngine, scope: str, marks: Path) -> int:
+    """Remove the kept set-ups of `scope` that no job has used for long; returns how many.
+
+    One without a mark gets one: caches may be lost, and images with them only after the same time.
+    """
+    for image in await engine.images(f"{SCOPE}={scope}"):
+        repository, _, name = image.rpartition(":")
+        if repository.rpartition("/")[2] == REPOSITORY and not (marks / name).exists():
+            (marks / name).touch()
+    removed = 0
+    for mark in await asyncio.to_thread(_unused, marks):
+        try:
+            await engine.remove_image(f"{REPOSITORY}:{mark.name}")
+        except SandboxError as error:  # a container is made from it still; the next sweep comes by again
+            logger.info("the set-up %s stays: %s", mark.name, error.message)
+            continue
+        mark.unlink(missing_ok=True)
+        mark.with_suffix(".lock").unlink(missing_ok=True)
+        removed += 1
+    return removed
+
+
+def _unused(marks: Path) -> list[Path]:
+    oldest = time.time() - UNUSED_SECONDS
+    kept = (path for path in marks.glob("*") if path.suffix != ".lock")
+    return [path for path in kept if path.stat().st_mtime < oldest]
+
+
+async def fill(machine: ContainerMachine, script: str, words: Sequence[str], tree: PackedTree) -> str:
+    """What the script says that gets the tree on its stdin."""
+    tree.archive.seek(0)
+    return await machine.feed(["bash", "-euo", "pipefail", "-c", script, "fill", *words], tree.archive)
+
+
+async def prove(engine: ContainerEngine, wanted: ContainerSpec) -> None:
+    """SandboxError where the engine made another container than it was asked for."""
+    told = await engine.container(wanted.name)
+    difference = wanted.difference(told) if told is not None else "it is gone"
+    if difference:
+        raise SandboxError(
+            f"{engine.title} made another container than was asked for: {difference}.",
+            hint=f"Look at {engine.title}'s own configuration: defaults in it may add to what a container is given.",
+        )
+
+
+def number(wanted: ContainerSpec) -> int:
+    """The uid of its commands: limits of processes count by uid over all containers, so each has its own."""
+    digest = hashlib.sha256(f"{wanted.scope} {wanted.name}".encode()).digest()
+    return MIN_NUMBER + int.from_bytes(digest[:4], "big") % NUMBERS

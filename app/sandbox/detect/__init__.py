@@ -1,1 +1,0 @@
-"""One file per ecosystem: what a repository's manifests say must be installed before its tests can be executed."""

@@ -1,0 +1,120 @@
+"""The making of a machine at E2B: begun where an earlier one was kept, prepared, filled, and only then ready.
+
+base ─► another agent's programs (TOOLS), kept ─► the project's set-up (ENV), kept ─► the tree ─► ready
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from e2b import AsyncSandbox
+
+from app.core.errors import SandboxError
+from app.sandbox.base import TOOLS, OnOutput, SandboxSpec, SetupPlan
+from app.sandbox.command import SandboxCommand
+from app.sandbox.e2b.cloud import E2BCloud
+from app.sandbox.e2b.policy import CLOSED, while_set_up
+from app.sandbox.e2b.program import E2BMachine
+from app.sandbox.e2b.sandbox import E2BSandbox
+from app.sandbox.e2b.scripts import FILL, FURNISH_TOOLS, KEEP_ENV, KEEP_TOOLS, READY, arguments
+from app.sandbox.e2b.snapshots import SetupSnapshots
+from app.sandbox.machine.packing import PackedTree, packing_tree
+from app.sandbox.machine.steps import ARCHIVE, OPEN_ENV, note_left_out, notes, step
+from app.sandbox.setup.layer_build import COMMAND_SECONDS, carry_out
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCreation:
+    """Of one machine for `spec`."""
+
+    cloud: E2BCloud
+    kept: SetupSnapshots
+    spec: SandboxSpec
+    on_output: OnOutput | None = None
+
+    async def machine(self) -> tuple[AsyncSandbox, tuple[str, ...]]:
+        """Ready, with what was left out of its set-up; or not there any more."""
+        setups = [setup for setup in (self.spec.tools, self.spec.setup) if setup is not None and setup.commands]
+        machine, done = await self._begin(setups)
+        async with self.cloud.discarding(machine.sandbox_id):
+            for number, setup in enumerate(setups[done:], done + 1):
+                prepare = self._install if setup is self.spec.tools else self._set_up
+                if not await prepare(machine, setup):
+                    await self.kept.keep(machine, setups[:number])
+            directories = self.spec.setup.directories if self.spec.setup else ()
+            async with packing_tree(self.spec.begin_work) as tree:
+                return machine, notes(await self._fill(machine, READY, tree, *directories))
+
+    async def _begin(self, setups: Sequence[SetupPlan]) -> tuple[AsyncSandbox, int]:
+        """A machine, and how many of the set-ups are in it already."""
+        gone = []
+        for done in range(len(setups), 0, -1):
+            snapshot = await self.kept.find(setups[:done])
+            if not snapshot:
+                continue
+            try:
+                machine = await self.cloud.create(self.spec.key, snapshot)
+            except SandboxError as error:
+                logger.info("the kept set-up cannot be used: %s", error.message)
+                gone.append(setups[:done])
+            else:
+                return machine, done
+        machine = await self.cloud.create(self.spec.key)
+        for unusable in gone:
+            self.kept.forget(unusable)
+        return machine, 0
+
+    async def _fill(self, machine: AsyncSandbox, script: str, tree: PackedTree, *directories: str) -> str:
+        await asyncio.to_thread(tree.archive.seek, 0)
+        await self.cloud.upload(machine, ARCHIVE, tree.archive)
+        return await step(self._inside(machine), script, *arguments(tree.files, *directories))
+
+    async def _install(self, machine: AsyncSandbox, tools: SetupPlan) -> bool:
+        """Another agent's programs: nothing of the project is there. Whether something was left out."""
+        inside = self._inside(machine)
+        await step(inside, FURNISH_TOOLS, *arguments(0, TOOLS))
+        failed = await self._carry_out(machine, tools)
+        await step(inside, KEEP_TOOLS, TOOLS)
+        return bool(failed)
+
+    async def _set_up(self, machine: AsyncSandbox, setup: SetupPlan) -> bool:
+        """Over a tree that is thrown away afterwards. Whether something was left out."""
+        inside = self._inside(machine)
+        async with packing_tree(self.spec.fill) as tree:
+            await self._fill(machine, f"{FILL}\n{OPEN_ENV}", tree)
+        failed = await self._carry_out(machine, setup)
+        await step(inside, KEEP_ENV, *setup.directories)
+        await note_left_out(inside, failed)
+        return bool(failed)
+
+    async def _carry_out(self, machine: AsyncSandbox, setup: SetupPlan) -> tuple[str, ...]:
+        """What failed where another part did not."""
+        sandbox = E2BSandbox(self.cloud, machine, self.spec.key, self.spec.limits, setup, network=True)
+        async with self._open(machine, setup):
+            return await carry_out(
+                setup,
+                lambda command: sandbox.unrestrained(
+                    SandboxCommand(
+                        ["/bin/bash", "-e", "-o", "pipefail", "-c", command],
+                        timeout=COMMAND_SECONDS,
+                        on_output=self.on_output,
+                    )
+                ),
+            )
+
+    @asynccontextmanager
+    async def _open(self, machine: AsyncSandbox, setup: SetupPlan) -> AsyncIterator[None]:
+        """The only time at which anything is reachable: the named hosts. A machine that fails meanwhile is ended."""
+        policy = while_set_up(setup.hosts)
+        if policy != CLOSED:
+            await self.cloud.apply(machine, policy)
+        yield
+        if policy != CLOSED:
+            await self.cloud.apply(machine, CLOSED)
+
+    def _inside(self, machine: AsyncSandbox) -> E2BMachine:
+        return E2BMachine(self.cloud, machine)

@@ -1,0 +1,1 @@
+"""The HTTP proxy through which a set-up reaches allowed hosts."""

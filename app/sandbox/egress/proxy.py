@@ -1,0 +1,200 @@
+"""The only way out of a sandbox during set-up: an HTTP proxy on a unix socket that reaches allow-listed hosts.
+
+client in the sandbox ─► forwarder (127.0.0.1) ─► unix socket ─► EgressProxy ─► package host
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from app.sandbox.egress.allow_list import AllowList, HostRule
+from app.sandbox.egress.client_hello import HANDSHAKE, RECORD_HEADER, record_length, server_name
+from app.sandbox.egress.relay import ConnectionRelay, RelayLimits, listen_privately
+from app.sandbox.egress.request_head import BadRequest, RequestHead, parse_head
+from app.sandbox.egress.upstream import AddressForbidden, HostUnreachable, Resolve, Streams, Upstream, look_up
+
+_HEAD_BYTES = 16 * 1024
+_HEAD_SECONDS = 20.0
+_BACKLOG = 1024  # a unix socket turns connections away, and does not let them wait, where its backlog is full
+
+
+class _ConnectionRefused(Exception):  # noqa: N818 - an answer, not an error
+    def __init__(self, status: HTTPStatus, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class _ConnectionLost(Exception):  # noqa: N818 - an end, not an error
+    """A tunnel that is closed without a word, because the client no longer listens to HTTP."""
+
+
+class EgressProxy:
+    """An allow-list proxy, listening while its context is entered.
+
+    `hosts` are entries as `app.sandbox.egress.allow_list` reads them. `owner` is the uid that may connect besides the
+    proxy's own (root's sandbox runs as another user); without it only this process's user may.
+    """
+
+    def __init__(
+        self,
+        socket_path: Path,
+        hosts: Sequence[str],
+        *,
+        upstream: str = "",
+        no_proxy: str = "",
+        owner: int | None = None,
+        caps: RelayLimits | None = None,
+        resolve: Resolve = look_up,
+    ) -> None:
+        self.refused: list[str] = []
+        """Hosts that were asked for and not allowed, in order of appearance, each once."""
+        self._path = socket_path
+        self._allowed = AllowList(hosts)
+        self._upstream = Upstream(upstream, no_proxy, resolve)
+        self._owner = owner
+        self._caps = caps or RelayLimits()
+        self._slots = asyncio.Semaphore(self._caps.connections)
+        self._relay = ConnectionRelay(self._caps)
+        self._clients: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    @property
+    def explanation(self) -> str:
+        """Why a set-up may have failed on the network, for the end of its error; empty where nothing was refused."""
+        parts = [self._relay.exhausted] if self._relay.exhausted else []
+        if self.refused:
+            parts.append(f"refused: {', '.join(self.refused)} (allow with `network:` in .github/agent-fix.yml)")
+        return "; ".join(parts)
+
+    async def __aenter__(self) -> Self:
+        listener = listen_privately(self._path, self._owner)
+        self._server = await asyncio.start_unix_server(self._accept, sock=listener, limit=_HEAD_BYTES, backlog=_BACKLOG)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._server is not None:
+            self._server.close()
+        for client in self._clients:
+            client.cancel()
+        await asyncio.gather(*self._clients, return_exceptions=True)
+        self._path.unlink(missing_ok=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._clients) >= self._caps.connections + self._caps.waiting:
+            writer.close()
+            return
+        client = asyncio.create_task(self._serve(reader, writer))
+        self._clients.add(client)
+        client.add_done_callback(self._clients.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with self._slots:
+                await self._answer(reader, writer)
+        except _ConnectionRefused as refusal:
+            with contextlib.suppress(OSError, TimeoutError):
+                await _say(writer, refusal.status, str(refusal))
+        except (_ConnectionLost, OSError):
+            pass  # either side hung up: the other is closed below, and the client inside says what it missed
+        finally:
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await _read_head(reader)
+        rule = self._judge(head)
+        far = await self._connect(head, rule)
+        try:
+            if head.method == "CONNECT":
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                far[1].write(await self._first_words(reader, head, rule))
+                await self._relay.relay((reader, writer), far, both=True)
+            else:
+                chained = self._upstream.used_for(head.host)
+                extra = self._upstream.authorization if chained else ()
+                far[1].write(head.to_bytes(absolute=chained, extra=extra))
+                await self._relay.relay((reader, writer), far, both=False)
+        finally:
+            far[1].close()
+
+    def _judge(self, head: RequestHead) -> HostRule:
+        if self._relay.exhausted:
+            raise _ConnectionRefused(HTTPStatus.FORBIDDEN, self._relay.exhausted)
+        rule = self._allowed.find(head.host, head.port)
+        if rule is None:
+            self._note(head)
+            raise _ConnectionRefused(
+                HTTPStatus.FORBIDDEN,
+                f"{head.authority} is not a host that this set-up may reach; "
+                "a maintainer can allow it under `network:` in .github/agent-fix.yml",
+            )
+        return rule
+
+    async def _connect(self, head: RequestHead, rule: HostRule) -> Streams:
+        try:
+            return await self._upstream.open(head, rule)
+        except AddressForbidden:
+            self._note(head)
+            raise _ConnectionRefused(
+                HTTPStatus.FORBIDDEN,
+                f"{head.host} leads to a private address, and is not the index that a client on this machine is "
+                "configured with; `network:` in .github/agent-fix.yml opens public hosts only",
+            ) from None
+        except HostUnreachable as error:
+            raise _ConnectionRefused(HTTPStatus.BAD_GATEWAY, str(error)) from error
+
+    async def _first_words(self, reader: asyncio.StreamReader, head: RequestHead, rule: HostRule) -> bytes:
+        """What the client says first in a tunnel, once it is seen to be meant for the host that was allowed."""
+        async with asyncio.timeout(self._caps.idle):
+            said = await reader.read(1)
+            if not said or (said[0] != HANDSHAKE and head.port not in rule.tls_ports):
+                return said
+            try:
+                said += await reader.readexactly(RECORD_HEADER - 1)
+                record = await reader.readexactly(record_length(said))
+                name = server_name(record)
+            except (ValueError, asyncio.IncompleteReadError) as error:
+                raise _ConnectionLost from error
+        if name and name != head.host:
+            self._note(head, name)
+            raise _ConnectionLost
+        return said + record
+
+    def _note(self, head: RequestHead, within: str = "") -> None:
+        name = within or (head.host if head.port in {80, 443} else head.authority)
+        if name not in self.refused and len(self.refused) < 100:
+            self.refused.append(name)
+
+
+async def _read_head(reader: asyncio.StreamReader) -> RequestHead:
+    try:
+        async with asyncio.timeout(_HEAD_SECONDS):
+            return parse_head(await reader.readuntil(b"\r\n\r\n"))
+    except BadRequest as error:
+        raise _ConnectionRefused(HTTPStatus.FORBIDDEN, str(error)) from error
+    except asyncio.LimitOverrunError:
+        raise _ConnectionRefused(
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's head is too large"
+        ) from None
+    except asyncio.IncompleteReadError:
+        raise _ConnectionRefused(HTTPStatus.BAD_REQUEST, "the request ended before its head did") from None
+    except TimeoutError:
+        raise _ConnectionRefused(HTTPStatus.REQUEST_TIMEOUT, "the request's head did not arrive in time") from None
+
+
+async def _say(writer: asyncio.StreamWriter, status: HTTPStatus, sentence: str) -> None:
+    """Refuse with one plain sentence; the reason phrase carries it too, as clients often show only that."""
+    body = f"agent-fix: {sentence}\n".encode()
+    reason = sentence.encode("ascii", "replace").decode("ascii")
+    head = (
+        f"HTTP/1.1 {status.value} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    writer.write(head.encode("ascii") + body)
+    async with asyncio.timeout(_HEAD_SECONDS):
+        await writer.drain()

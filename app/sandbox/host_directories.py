@@ -1,0 +1,143 @@
+"""The host side of one key: its directories, filled once, whatever crashes; and their removal, whatever is in them.
+
+    root/<key>/tree   the work tree (/workspace)       root/<key>/tmp    /tmp
+    root/<key>/home   /home/agent                      root/<key>/filled the tree's listing right after `fill`
+
+Nothing here follows a link that project code may have made.
+"""
+
+import os
+import re
+import secrets
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.core.errors import SandboxError
+
+KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@=+-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class HostDirectory:
+    """`owner` is the host uid that the sandbox runs as; None where that is the caller's own."""
+
+    root: Path
+    key: str
+    owner: int | None = None
+
+    def __post_init__(self) -> None:
+        if not KEY.fullmatch(self.key):
+            raise SandboxError(f"A sandbox key may have letters, digits and ._:@=+- only, not {self.key!r}.")
+
+    @property
+    def directory(self) -> Path:
+        return self.root / self.key
+
+    @property
+    def tree(self) -> Path:
+        return self.directory / "tree"
+
+    @property
+    def filled(self) -> Path:
+        return self.directory / "filled"
+
+    def prepare(self, fill: Callable[[Path], None]) -> None:
+        """Blocking. Afterwards all directories exist; `fill` is called only where it did not finish before."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in ("tmp", "home"):
+            self.own(self.directory / name)
+        if self.tree.exists():
+            return
+        partial = self.directory / "tree.partial"
+        if partial.exists():
+            remove_tree(partial)
+        self.own(partial)
+        fill(partial)
+        if self.owner is not None:
+            give_to_owner(partial, self.owner)
+        partial.rename(self.tree)
+
+    def mark(self, listing: bytes) -> None:
+        """Keep the listing; a crash before this is repaired by making it again, for nobody has written yet."""
+        partial = self.filled.with_suffix(".partial")
+        partial.write_bytes(listing)
+        partial.chmod(0o644)
+        partial.rename(self.filled)
+
+    def remove(self) -> None:
+        """Blocking. Away from its name first, so that a crash never leaves half a tree to be opened again."""
+        if self.directory.exists():
+            self.directory.rename(self.root / f".gone-{secrets.token_hex(8)}")
+        for gone in self.root.glob(".gone-*"):
+            remove_tree(gone)
+
+    def own(self, directory: Path) -> None:
+        directory.mkdir(mode=0o755, exist_ok=True)
+        if self.owner is not None:
+            os.chown(directory, self.owner, self.owner, follow_symlinks=False)
+
+
+def give_to_owner(directory: Path, owner: int) -> None:
+    """Change the owner of a tree that only trusted code has written."""
+    os.chown(directory, owner, owner, follow_symlinks=False)
+    with os.scandir(directory) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):  # the kernel notes the order of changes
+            if entry.is_dir(follow_symlinks=False):
+                give_to_owner(Path(entry.path), owner)
+            else:
+                os.chown(entry.path, owner, owner, follow_symlinks=False)
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove what a hostile program may have left: unreadable directories, thousands of levels, links to anywhere.
+
+    `rm` and `chmod` walk by descriptor and follow no link; `shutil.rmtree` fails at a depth of a thousand.
+    """
+    if not directory.exists():
+        return
+    remove = [_program("rm"), "-rf", "--", str(directory)]
+    if _quietly(remove):
+        return
+    _quietly([_program("chmod"), "-R", "u+rwX", "--", str(directory)])
+    if not _quietly(remove) and directory.exists():
+        raise SandboxError(f"{directory} could not be removed.", hint="Look at its owner and remove it by hand.")
+
+
+def _quietly(argv: list[str]) -> bool:
+    return subprocess.run(argv, env={}, cwd="/", capture_output=True, check=False).returncode == 0
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name, path="/usr/bin:/bin")
+    if found is None:
+        raise SandboxError(f"The sandbox needs the program {name}.", hint="Install the package coreutils.")
+    return found
+
+
+def plain_path(base: Path, relative: str) -> Path | None:
+    """`base/relative` where it exists and is reached through real directories only: no link, `..` or absolute part."""
+    at = base
+    for part in relative.split("/"):
+        if part in {"", ".", ".."} or at.is_symlink() or not at.is_dir():
+            return None
+        at /= part
+    return at if at.exists() and not at.is_symlink() else None
+
+
+def make_mount_point(base: Path, relative: str, like: Path, owner: int | None) -> None:
+    """An empty directory or file in a tree in which nothing runs now; not made where a link is in the way."""
+    parent, _, name = relative.rpartition("/")
+    directory = plain_path(base, parent) if parent else base
+    if directory is None or (directory / name).is_symlink() or (directory / name).exists():
+        return
+    point, before = directory / name, directory.stat()
+    if like.is_dir():
+        point.mkdir()
+    else:
+        point.touch()
+    if owner is not None:
+        os.chown(point, owner, owner, follow_symlinks=False)
+    os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))

@@ -1,0 +1,248 @@
+"""One command in a machine: the order that is sent, and the lines that come back, as what a sandbox promises."""
+
+import asyncio
+import base64
+import json
+import math
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from app.core.errors import LostSandboxError, SandboxError
+from app.sandbox.base import CompletedCommand, OnOutput, SandboxLimits
+from app.sandbox.child_process import OUTPUT_CEILING
+from app.sandbox.line_buffer import LineBuffer
+from app.sandbox.machine.base import Machine, MachineProgram
+from app.sandbox.output_capture import OutputCapture
+
+ACCOUNT = "agent"
+PLACE = "/var/lib/agent-fix"
+PROGRAM = f"{PLACE}/supervisor.py"
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
+"""What is uploaded as PROGRAM."""
+AGAIN = "The same command goes on from the last checkpoint, in a new sandbox."
+INLINE = 64 * 1024
+"""Bytes of an order that travel on a command line; larger ones are sent as a file."""
+GRACE = 30.0
+"""What a command's own time limit, which is held inside, may be late for before the machine is given up."""
+MAX_LINE_LENGTH = 128 * 1024
+KILL = b"k"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionOrder:
+    """What to execute, as whom it may concern inside."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+    limits: SandboxLimits
+    timeout: float
+    stdin: bytes = b""
+    separate_stderr: bool = False
+    on_output: OnOutput | None = None
+    network: bool = True
+    """The machine's own, whatever that may reach; or one of the command's own, which has a loopback only."""
+
+    def as_json(self, stdin_file: str, machine: Machine) -> bytes:
+        inline = b"" if stdin_file else self.stdin
+        told: dict[str, Any] = {
+            "argv": list(self.argv),
+            "env": dict(self.env),
+            "cwd": self.cwd,
+            "account": ACCOUNT,
+            "timeout": self.timeout,
+            "keep": self.limits.output,
+            "file_size": self.limits.file_size,
+            "processes": self.limits.processes,
+            "memory": self.limits.memory if machine.limits_commands else 0,
+            "ceiling": OUTPUT_CEILING,
+            "apart": self.separate_stderr,
+            "stream": self.on_output is not None,
+            "stdin": base64.b64encode(inline).decode(),
+            "stdin_file": stdin_file,
+            "namespace": machine.namespaces,
+            "network": self.network,
+            "filters": {name: base64.b64encode(code).decode() for name, code in machine.filters.items()},
+        }
+        return json.dumps(told).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionEnd:
+    """How a command ended, as the machine says."""
+
+    code: int
+    seconds: float
+    timed_out: bool
+    flooded: bool
+    dropped: int
+
+    @classmethod
+    def parsed(cls, content: bytes) -> "ExecutionEnd":
+        """ValueError where it is anything else."""
+        try:
+            told = json.loads(content)
+        except RecursionError as error:
+            raise ValueError("too deep") from error
+        match told:
+            case {
+                "code": int(code),
+                "seconds": float(seconds),
+                "timed_out": bool(timed_out),
+                "flooded": bool(flooded),
+                "dropped": int(dropped),
+            } if 0 <= code < 256 and dropped >= 0 and math.isfinite(seconds):
+                return cls(code, seconds, timed_out, flooded, dropped)
+        raise ValueError("no end of a command")
+
+
+def parse_messages(lines: LineBuffer, piece: bytes) -> list[ExecutionEnd | tuple[bytes, bytes]]:
+    """What the supervisor said: output by its kind, or the end. SandboxError where it is neither."""
+    try:
+        return [_understood(line) for line in lines.feed(piece)]
+    except ValueError as error:
+        raise LostSandboxError(f"The sandbox says what it should not: {error}.", hint=AGAIN) from error
+
+
+def _understood(line: bytes) -> ExecutionEnd | tuple[bytes, bytes]:
+    kind, content = line[:1], line[1:]
+    if kind == b"x":
+        return ExecutionEnd.parsed(content)
+    if kind not in {b"o", b"e"}:
+        raise ValueError("a line of no kind")
+    return kind, base64.b64decode(content, validate=True)
+
+
+@dataclass(slots=True, eq=False)
+class MachineExecution:
+    """An order under way. `kill` may be said at any time; `carry_out` then returns soon."""
+
+    machine: Machine
+    order: ExecutionOrder
+    _end: ExecutionEnd | None = None
+    _program: MachineProgram | None = None
+    _killed: bool = False
+    _over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def carry_out(self) -> CompletedCommand:
+        """SandboxError where the machine is lost or answers nothing any more."""
+        order = self.order
+        out = OutputCapture(order.limits.output)
+        err = OutputCapture(order.limits.output) if order.separate_stderr else out
+        try:
+            async with self._under_way() as program:
+                await self._converse(program, out, err)
+        finally:
+            self._over.set()
+        return self._completed(out, err)
+
+    async def kill(self) -> None:
+        self._killed = True
+        if self._program is not None and not self._over.is_set():
+            await self._say_kill(self._program)
+
+    async def over(self) -> None:
+        await self._over.wait()
+
+    @asynccontextmanager
+    async def _under_way(self) -> AsyncIterator[MachineProgram]:
+        """However it is left, nothing that the command started is there any more, as far as the machine is."""
+        program = await self._start(await self._send())
+        self._program = program
+        try:
+            if self._killed:
+                await self._say_kill(program)
+            yield program
+        finally:
+            if self._end is None:
+                await asyncio.shield(self._put_down(program))
+            await program.release()
+
+    async def _start(self, word: str) -> MachineProgram:
+        """A start that nobody waits for any more is waited for all the same: only what is known can be ended."""
+        starting = asyncio.ensure_future(self.machine.start(["python3", "-I", PROGRAM, word]))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with suppress(SandboxError):
+                program = await starting
+                await self._put_down(program)
+                await program.release()
+            raise
+
+    async def _send(self) -> str:
+        """The word on the command line that the order is found by."""
+        stdin_file = ""
+        if len(self.order.stdin) > INLINE // 2:
+            stdin_file = f"{PLACE}/orders/{secrets.token_hex(8)}"
+            await self.machine.upload(stdin_file, self.order.stdin)
+        told = self.order.as_json(stdin_file, self.machine)
+        if len(told) <= INLINE:
+            return f"inline:{base64.b64encode(told).decode()}"
+        place = f"{PLACE}/orders/{secrets.token_hex(8)}"
+        await self.machine.upload(place, told)
+        return f"file:{place}"
+
+    async def _converse(self, program: MachineProgram, out: OutputCapture, err: OutputCapture) -> None:
+        limit = self.order.timeout + GRACE
+        clock = asyncio.timeout(limit)
+        try:
+            async with clock:
+                await self._listen(program, out, err)
+        except TimeoutError as error:
+            if not clock.expired():
+                raise
+            raise LostSandboxError(f"The sandbox did not end a command within {limit:.0f} s.", hint=AGAIN) from error
+        if self._end is None:
+            try:
+                await program.ended()  # which says why, where it can
+            except SandboxError as error:
+                raise LostSandboxError(error.message, hint=error.hint or AGAIN) from error
+
+    async def _listen(self, program: MachineProgram, out: OutputCapture, err: OutputCapture) -> None:
+        lines = LineBuffer(MAX_LINE_LENGTH)
+        while chunk := await program.read():
+            for said in parse_messages(lines, chunk):
+                if isinstance(said, ExecutionEnd):
+                    self._end = said
+                    return
+                kind, content = said
+                (err if kind == b"e" else out).add(content)
+                if self.order.on_output is not None:
+                    self.order.on_output(content)
+
+    async def _put_down(self, program: MachineProgram) -> None:
+        """End the command and wait until everything that it started is gone."""
+        with suppress(
+            SandboxError, TimeoutError
+        ):  # a lost machine executes nothing, and is told by who brought us here
+            async with asyncio.timeout(self.machine.patience):
+                await self._say_kill(program)
+                while await program.read():
+                    pass
+
+    async def _say_kill(self, program: MachineProgram) -> None:
+        try:
+            await program.write(KILL)
+        except SandboxError:
+            if not self._over.is_set():
+                await program.kill()
+
+    def _completed(self, out: OutputCapture, err: OutputCapture) -> CompletedCommand:
+        end = self._end
+        if end is None:
+            raise LostSandboxError("The sandbox ended a command without saying how.", hint=AGAIN)
+        apart = self.order.separate_stderr
+        note = f"\n[ended: the command wrote more than {OUTPUT_CEILING // 1024**3} GiB of output]\n".encode()
+        return CompletedCommand(
+            exit_code=end.code,
+            output=out.value() + (note if end.flooded else b""),
+            stderr=err.value() if apart else b"",
+            seconds=end.seconds,
+            timed_out=end.timed_out,
+            dropped=end.dropped + out.dropped + (err.dropped if apart else 0),
+        )

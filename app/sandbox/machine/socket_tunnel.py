@@ -1,0 +1,73 @@
+"""A machine's way to one unix socket of the host: a tunnel, opened when it is first needed and again where it ended."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+from app.core.errors import SandboxError
+from app.sandbox.machine.base import Machine, MachineProgram, started
+from app.sandbox.machine.execution import PLACE
+from app.sandbox.tunnel import PROGRAM, from_lines, tunnel
+
+INSIDE = f"{PLACE}/tunnel.py"
+
+
+class SocketTunnel:
+    """What connects to `place` inside (a port of 127.0.0.1, or a socket's path) reaches `socket`."""
+
+    def __init__(self, machine: Machine, place: str, socket: Path) -> None:
+        self._machine = machine
+        self._place = place
+        self._socket = socket
+        self._opened = AsyncExitStack()
+        self._carrying: asyncio.Task[str] | None = None
+        self._alone = asyncio.Lock()
+
+    async def ensure(self) -> None:
+        """SandboxError where it cannot be opened."""
+        async with self._alone:
+            if self._carrying is not None and not self._carrying.done():
+                return
+            await self._opened.aclose()
+            await self._machine.upload(INSIDE, PROGRAM.read_bytes())
+            async with AsyncExitStack() as opening:
+                argv = ["python3", "-I", INSIDE, self._place, *(["lines"] if self._machine.text else [])]
+                program = await opening.enter_async_context(started(self._machine, argv))
+                opening.push_async_callback(stop_program, program)
+                said = from_lines(output_lines(program)) if self._machine.text else output_lines(program)
+                self._carrying = await opening.enter_async_context(tunnel(said, program.write, self._socket))
+                self._opened = opening.pop_all()
+
+    async def follow(self) -> None:
+        """Open where the host's socket is there, and shut where it is not: what it leads to is not open either."""
+        if self._socket.exists():
+            await self.ensure()
+        else:
+            await self.close()
+
+    async def close(self) -> None:
+        async with self._alone:
+            self._carrying = None
+            await self._opened.aclose()
+
+
+@asynccontextmanager
+async def socket_tunnel(machine: Machine, place: str, socket: Path) -> AsyncIterator[None]:
+    """Open while the context lasts."""
+    way = SocketTunnel(machine, place, socket)
+    try:
+        await way.ensure()
+        yield
+    finally:
+        await way.close()
+
+
+async def stop_program(program: MachineProgram) -> None:
+    with suppress(SandboxError):  # of a lost machine nothing is left
+        await program.kill()
+
+
+async def output_lines(program: MachineProgram) -> AsyncIterator[bytes]:
+    while chunk := await program.read():
+        yield chunk

@@ -1,0 +1,134 @@
+"""What we ourselves do inside a machine as root, before and between commands of the project: small scripts."""
+
+import asyncio
+import json
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+
+from app.core.errors import LostSandboxError
+from app.sandbox.base import ENV, FILLED, HOME, LISTING, WORKSPACE
+from app.sandbox.machine.base import Machine, started
+from app.sandbox.machine.execution import ACCOUNT, PLACE
+from app.sandbox.machine.execution import AGAIN as GOES_ON
+
+SECONDS = 300.0
+MAX_SAID = 1024**2
+ARCHIVE = f"{PLACE}/tree.tar.gz"
+NUMBER = 1500
+"""Of the agent's account, where a machine has a kernel of its own."""
+_LAYER = f"{PLACE}/layer"
+_LEFT_OUT = f"{PLACE}/left-out.json"
+LEFT_OUT = f"cat {_LEFT_OUT} 2> /dev/null || echo '[]'"
+"""Says as JSON what was left out of the set-up."""
+
+PREPARE = f"""
+umask 022
+[ "$(id -u {ACCOUNT} 2> /dev/null)" = "$1" ] || {{
+  for name in passwd group; do
+    others=$(grep -v '^{ACCOUNT}:' /etc/$name)
+    printf '%s\n' "$others" > /etc/$name
+  done
+  echo "{ACCOUNT}:x:$1:" >> /etc/group
+  echo "{ACCOUNT}:x:$1:$1::{HOME}:/bin/bash" >> /etc/passwd
+}}
+mkdir -p {PLACE}/orders {ENV}
+chmod 700 {PLACE}
+rm -rf {WORKSPACE} {HOME}
+mkdir {WORKSPACE} {HOME}
+chown {ACCOUNT}: {WORKSPACE} {HOME}
+"""
+
+UNPACK = f"""
+cd {WORKSPACE}
+setpriv --reuid=$(id -u {ACCOUNT}) --regid=$(id -g {ACCOUNT}) --clear-groups --no-new-privs -- \\
+  tar --extract --gzip --preserve-permissions --no-same-owner --file=- < {ARCHIVE}
+found=$(find . -mindepth 1 ! -type d -printf x | wc -c)
+[ "$found" = "$1" ] || {{ echo "$found of $1 files arrived" >&2; exit 3; }}
+{shlex.join(LISTING)} > {PLACE}/filled
+"""
+"""Whole, or not at all: a tree of which something is missing would look like a change that somebody made."""
+
+OPEN_ENV = f"rm -rf {ENV}; mkdir {ENV}; chown {ACCOUNT}: {ENV}"
+
+OPEN = f'rm -rf -- "$1"; mkdir -p -- "$1"; chown {ACCOUNT}: "$1"'
+"""A directory for a set-up to fill."""
+
+SEAL = f"""
+chown -hR root:root "$1"
+chmod -R a+rX,go-w "$1"
+find /tmp /var/tmp /dev/shm -xdev -mindepth 1 -user {ACCOUNT} -prune -exec rm -rf -- '{{}}' + 2> /dev/null || true
+"""
+"""What a set-up filled belongs to root from now on, and nothing else of it stays."""
+
+CLEAR = f"rm -rf {WORKSPACE} {HOME} {ARCHIVE} {PLACE}/orders {PLACE}/filled /run/agent-fix-files"
+"""The throw-away tree goes; a machine that begins with what is left is furnished and filled anew."""
+
+_SYSTEM = " -o ".join(f"-path /usr/{name}" for name in ("bin", "include", "lib", "lib64", "sbin", "share", "src"))
+NOTHING_ELSE = (
+    f"find / -xdev \\( {_SYSTEM} \\) -prune -o -user {ACCOUNT} -prune -exec rm -rf -- '{{}}' + 2> /dev/null || true"
+)
+"""A machine may have more places than /tmp in which anybody can leave something; what root executes is none of them."""
+
+COLLECT = f"""
+mkdir -p {_LAYER}
+for path in "$@"; do
+  [ "$(realpath -e -- "{WORKSPACE}/$path" 2> /dev/null)" = "{WORKSPACE}/$path" ] || continue
+  mkdir -p "$(dirname -- "{_LAYER}/$path")"
+  mv -- "{WORKSPACE}/$path" "{_LAYER}/$path"
+done
+chown -hR root:root {ENV} {_LAYER}
+chmod -R a+rX,go-w {ENV} {_LAYER}
+find /tmp /var/tmp /dev/shm -xdev -mindepth 1 -user {ACCOUNT} -prune -exec rm -rf -- '{{}}' + 2> /dev/null || true
+"""
+"""Set-up has ended: what it made belongs to root from now on, and nothing else of it stays."""
+
+FINISH = f"""
+for path in "$@"; do
+  at="{WORKSPACE}/$path"
+  [ -e "{_LAYER}/$path" ] && [ ! -e "$at" ] && [ ! -L "$at" ] || continue
+  parent=$(dirname -- "$at")
+  [ "$(realpath -m -- "$parent")" = "$parent" ] || continue
+  [ -d "$parent" ] || {{ mkdir -p -- "$parent"; chown {ACCOUNT}: "$parent"; }}
+  touch -r "$parent" {PLACE}/stamp
+  mv -- "{_LAYER}/$path" "$at"
+  touch -r {PLACE}/stamp "$parent"
+done
+rm -f {ARCHIVE} {PLACE}/stamp
+install -m 644 {PLACE}/filled {FILLED}
+echo done > {PLACE}/ready
+"""
+"""The last step: only a machine that came so far is ever opened again."""
+
+AGAIN = f"[ -s {PLACE}/ready ] && [ -d {WORKSPACE} ] && install -m 644 {PLACE}/filled {FILLED}"
+
+
+async def step(machine: Machine, script: str, *arguments: str, seconds: float = SECONDS) -> str:
+    """What it says; SandboxError where it fails, or does not end in time."""
+    said = bytearray()
+    clock = asyncio.timeout(seconds)
+    try:
+        async with clock, started(machine, ["bash", "-euo", "pipefail", "-c", script, "step", *arguments]) as program:
+            while chunk := await program.read():
+                said += chunk
+                if len(said) > MAX_SAID:
+                    raise LostSandboxError("The sandbox says what it should not: too much.", hint=GOES_ON)
+            await program.ended()
+    except TimeoutError as error:
+        if not clock.expired():
+            raise
+        raise LostSandboxError(f"Preparing the sandbox took longer than {seconds:.0f} s.", hint=GOES_ON) from error
+    return said.decode(errors="replace")
+
+
+async def note_left_out(machine: Machine, sentences: Sequence[str]) -> None:
+    await step(machine, f'printf %s "$1" > {_LEFT_OUT}', json.dumps(list(sentences)))
+
+
+def notes(said: str) -> tuple[str, ...]:
+    """What LEFT_OUT says. SandboxError where that is anything else."""
+    with suppress(ValueError, RecursionError):
+        sentences = json.loads(said)
+        if isinstance(sentences, list) and all(isinstance(sentence, str) for sentence in sentences):
+            return tuple(sentences)
+    raise LostSandboxError("The sandbox says what it should not: its notes of the set-up are none.", hint=GOES_ON)

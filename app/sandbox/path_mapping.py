@@ -1,0 +1,184 @@
+"""A job's own directories on this machine, for sandboxes that mount nothing: the contract's paths are mapped to them.
+
+Where an argument, a variable or `cwd` begins with /workspace, /env, /tmp, /home/agent or /run/filled, or has one of
+these after a space, quote, `=` or `:`, the job's own directory on the host is put in its place. A program that makes
+up such a path by itself sees the host's, or what the sandbox lets it see of that.
+"""
+
+import asyncio
+import os
+import re
+import secrets
+import signal
+from abc import abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.core.errors import SandboxError
+from app.sandbox.base import ENV, FILLED, HOME, WORKSPACE, CompletedCommand, OnOutput, SandboxSpec, SetupPlan
+from app.sandbox.child_process import ChildProcess, ProcessSpec, end_all
+from app.sandbox.command import CANNOT_EXECUTE, Executor, SandboxCommand, cannot_execute
+from app.sandbox.host_directories import HostDirectory
+from app.sandbox.process_marker import end_marked
+from app.sandbox.setup.layer_build import COMMAND_SECONDS, as_step, carry_out, read_left_out, write_left_out
+from app.sandbox.setup.plan import WORK_ENVIRONMENT
+
+MARK = "AGENT_FIX_COMMAND"
+"""A variable by which everything that a command started is found again, also in a session of its own."""
+PLACE = "AGENT_FIX_PLACE"
+"""The same for everything that was ever started for a key."""
+NOT_FOUND = 127
+SET_UP = "env.done"
+"""Beside the tree when its set-up is done: what of it failed, usually nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappedLaunch:
+    """A command as the host process that carries it out. `begun`, where there is one, exists once it was begun."""
+
+    order: ProcessSpec
+    started_marker: Path | None = None
+
+
+class PathMappedSandbox(Executor):
+    """One job's directories. What is started there, and behind which walls, is for who inherits to say."""
+
+    def __init__(
+        self, place: HostDirectory, spec: SandboxSpec, path: str, programs: Mapping[str, str] | None = None
+    ) -> None:
+        """`path` is the host's PATH; `programs` are those that have another path here than the contract knows."""
+        self.place = place
+        self.spec = spec
+        directory = place.directory
+        self.hosts = {
+            WORKSPACE: place.tree,
+            ENV: directory / "env",
+            HOME: directory / "home",
+            "/tmp": directory / "tmp",  # noqa: S108 - a path as the contract knows it
+            FILLED: place.filled,
+        }
+        self._map = {**(programs or {}), **{inside: str(host) for inside, host in self.hosts.items()}}
+        self._inside = re.compile(rf"(^|[\s'\"=:(<>|&;])({'|'.join(map(re.escape, self._map))})(?=$|[^\w.-])")
+        self._running: set[ChildProcess] = set()
+        self._closed = False
+        self.environment = {
+            "PATH": f"{self.hosts[ENV] / 'bin'}:{path}",
+            "HOME": str(self.hosts[HOME]),
+            "TMPDIR": str(directory / "tmp"),
+            "LANG": "C.UTF-8",
+            PLACE: str(directory),
+            **{name: self.mapped(value) for name, value in (spec.setup.environment if spec.setup else ())},
+        }
+
+    @property
+    def key(self) -> str:
+        return self.place.key
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        return read_left_out(self.place.directory / SET_UP)
+
+    def mapped(self, text: str) -> str:
+        """The text with the contract's paths replaced by the host's."""
+        return self._inside.sub(lambda found: f"{found[1]}{self._map[found[2]]}", text)
+
+    @abstractmethod
+    def launched(self, command: SandboxCommand) -> AbstractContextManager[MappedLaunch]:
+        """For a command whose arguments, variables and directory are the host's already, mark and all."""
+        ...
+
+    async def execute(self, command: SandboxCommand) -> CompletedCommand:
+        return await self.unrestrained(command.beneath(dict(WORK_ENVIRONMENT)))
+
+    async def unrestrained(self, command: SandboxCommand) -> CompletedCommand:
+        """As `execute`, without the variables that keep package clients offline."""
+        if self._closed:
+            raise SandboxError("The sandbox is closed.")
+        if command.unusable:
+            return cannot_execute(command.unusable)
+        mark = secrets.token_hex(16)
+        with self.launched(self._of_host(command, mark)) as launch:
+            completed = await self._carried_out(launch.order, mark)
+            if launch.started_marker is not None and not launch.started_marker.exists():
+                _never_began(completed)
+            return completed
+
+    async def close(self) -> None:
+        self._closed = True
+        await end_all(self._running)
+
+    async def destroy(self) -> None:
+        await self.close()
+        await asyncio.to_thread(self.place.remove)
+
+    async def set_up(self, setup: SetupPlan, on_output: OnOutput | None) -> None:
+        """In the job's own tree, once a key: its result is bound to these paths, so no other job could use it."""
+        done_before = self.place.directory / SET_UP
+        if done_before.exists():
+            return
+        left_out = await carry_out(
+            setup,
+            lambda line: self.unrestrained(SandboxCommand(as_step(line), timeout=COMMAND_SECONDS, on_output=on_output)),
+            self.explanation,
+        )
+        write_left_out(done_before, left_out)
+
+    def explanation(self) -> str:
+        """What a command of the set-up that failed may have failed for, besides what it said itself."""
+        return ""
+
+    def _of_host(self, command: SandboxCommand, mark: str) -> SandboxCommand:
+        given = {name: self.mapped(value) for name, value in command.env.items()}
+        return SandboxCommand(
+            argv=[self.mapped(part) for part in command.argv],
+            env={**self.environment, **given, MARK: mark},
+            cwd=self.mapped(command.cwd),
+            stdin=command.stdin,
+            timeout=command.timeout,
+            separate_stderr=command.separate_stderr,
+            on_output=command.on_output,
+        )
+
+    async def _carried_out(self, order: ProcessSpec, mark: str) -> CompletedCommand:
+        child = ChildProcess(order, _MarkedProcesses(mark))
+        self._running.add(child)
+        try:
+            return await child.run()
+        except OSError as error:
+            code = NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_EXECUTE
+            return CompletedCommand(code, f"{error.filename}: {error.strerror}\n".encode())
+        finally:
+            self._running.discard(child)
+
+
+def end_left(place: HostDirectory) -> None:
+    """End what a process that was killed has left running here: nothing but us could have ended it with itself."""
+    if place.tree.exists():
+        end_marked(PLACE, str(place.directory))
+
+
+def _never_began(completed: CompletedCommand) -> None:
+    """Raise, unless we ended it ourselves before it could."""
+    if completed.exit_code >= 128 or completed.timed_out:
+        return
+    told = (completed.output + completed.stderr).decode(errors="replace").strip()
+    raise SandboxError(
+        f"The sandbox could not be started: {told[-1_000:] or 'nothing was said'}", hint="Run `agent-fix doctor`."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _MarkedProcesses:
+    """The command's process group, and whatever left it but still carries the command's mark."""
+
+    mark: str
+
+    def kill(self, process: asyncio.subprocess.Process) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        end_marked(MARK, self.mark)
+
+    async def wait_for_end(self, process: asyncio.subprocess.Process) -> None:
+        self.kill(process)

@@ -1,0 +1,65 @@
+"""From what was seen inside a sandbox to a verdict on each property: pure, so that every failure can be tried."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.sandbox.base import DoctorCheck
+from app.sandbox.bubblewrap.repair import PROPERTY_REPAIR
+
+ProbeFacts = Mapping[str, Any]
+REFUSALS = frozenset({"EPERM", "ENOSYS"})
+CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+
+
+def check(name: str, ok: bool, detail: str) -> DoctorCheck:
+    return DoctorCheck(name, ok=ok, detail=detail, repair="" if ok else PROPERTY_REPAIR.get(name, PROPERTY_REPAIR[""]))
+
+
+def judge_essential(text: str) -> tuple[DoctorCheck, ...]:
+    """From the lines that the script printed. A line that is missing counts against the property."""
+    lines = [line.split(None, 1) for line in text.splitlines() if line.strip()]
+    told: dict[str, list[str]] = {}
+    for name, *value in lines:
+        told.setdefault(name.rstrip(":"), []).append(value[0] if value else "")
+    status = {name: values[0] for name, values in told.items()}
+    return (
+        *judge_status(status, uid=int((status.get("Uid") or "0").split()[0])),
+        check("network", told.get("Interface") == ["lo"], f"interfaces: {', '.join(told.get('Interface', []))}"),
+        check("read-only system", "Written" not in told, f"written: {', '.join(told.get('Written', ['nothing']))}"),
+        check("host files", "Read" not in told, f"read: {', '.join(told.get('Read', ['nothing']))}"),
+        check("work tree", "Tree" in told, "writable" if "Tree" in told else "the work tree is not writable"),
+    )
+
+
+def judge_status(status: Mapping[str, str], *, uid: int) -> tuple[DoctorCheck, ...]:
+    """From /proc/self/status inside."""
+    sets = {name: status.get(name, "missing") for name in CAPABILITY_SETS}
+    held = {name: value for name, value in sets.items() if value.strip("0")}
+    return (
+        check("identity", uid != 0, f"uid {uid}"),
+        check("capabilities", not held, ", ".join(f"{name} {value}" for name, value in held.items()) or "none"),
+        check("no new privileges", status.get("NoNewPrivs") == "1", f"NoNewPrivs {status.get('NoNewPrivs')}"),
+        check("system call filter", status.get("Seccomp") == "2", f"Seccomp {status.get('Seccomp')}"),
+    )
+
+
+def judge_reach(facts: ProbeFacts, heard: Sequence[str], variables: frozenset[str]) -> tuple[DoctorCheck, ...]:
+    """From what the attacking program says it did, and what the listeners outside heard."""
+    reached = [*facts["reached"], *(f"{name}, as heard outside" for name in heard)]
+    open_calls = [f"{name} ({answer})" for name, answer in facts["answers"].items() if answer not in REFUSALS]
+    foreign = sorted(set(facts["environment"]) - variables)
+    # A datagram to one's own loopback is taken by the kernel and goes nowhere: there the listener decides.
+    connected = [name for name in reached if name != "udp"]
+    return (
+        *judge_status(facts["status"], uid=facts["uid"]),
+        check("system calls", not open_calls, "refused" if not open_calls else f"answered: {', '.join(open_calls)}"),
+        check("user namespaces", not facts["user_namespace"], "made" if facts["user_namespace"] else "refused"),
+        check("network", not connected and facts["interfaces"] == ["lo"], _said("reached", connected)),
+        check("host files", not facts["read"], _said("read", facts["read"])),
+        check("read-only system", not facts["written"], _said("written", facts["written"])),
+        check("environment", not foreign, _said("foreign variables", foreign)),
+    )
+
+
+def _said(what: str, names: Sequence[str]) -> str:
+    return f"{what}: {', '.join(names)}" if names else f"{what}: nothing"

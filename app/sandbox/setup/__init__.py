@@ -1,0 +1,1 @@
+"""Finds and installs a repository's dependencies."""

@@ -1,0 +1,103 @@
+"""What a rule sees (the manifests of a commit, the tools of this machine) and what it answers."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from app.core.tree import Tree
+
+_MAX_MANIFEST_SIZE = 8 * 1024**2
+# Manifests below these belong to samples and fixtures, not to the project.
+_NOT_THE_PROJECT = frozenset(
+    {"doc", "docs", "example", "examples", "fixtures", "node_modules", "sample", "samples", "test", "testdata", "tests"}
+    | {"third_party", "vendor"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EcosystemNeeds:
+    """What one ecosystem needs in one directory.
+
+    `client` names who downloads (`pip`, `npm`, `cargo`, `go`), `tools` the programs whose versions the result depends
+    on, `manifests` the files it was decided from, `facts` whatever else the result depends on. `neutral` says that no
+    code of the project is executed, so that the result holds for every project with the same needs.
+    """
+
+    client: str
+    commands: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    manifests: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    directories: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    neutral: bool = False
+
+
+class ManifestFiles:
+    """The files of a commit, read as manifests are: absent, oversized and broken ones read as empty."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self.entries = tree.entries()
+
+    def __contains__(self, path: str) -> bool:
+        return path in self.entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def text(self, path: str) -> str:
+        entry = self.entries.get(path)
+        if entry is None or entry.size > _MAX_MANIFEST_SIZE or entry.mode == "120000":
+            return ""
+        return self._tree.read(path).decode("utf-8-sig", "replace")
+
+    def texts(self, paths: Iterable[str]) -> list[str]:
+        """Several files in one read."""
+        small = [path for path in paths if self.entries[path].size <= _MAX_MANIFEST_SIZE]
+        return [content.decode("utf-8", "replace") for content in self._tree.read_many(small).values()]
+
+    def toml(self, path: str) -> dict[str, Any]:
+        try:
+            return tomllib.loads(self.text(path))
+        except tomllib.TOMLDecodeError:
+            return {}
+
+    def json(self, path: str) -> dict[str, Any]:
+        try:
+            found = json.loads(self.text(path) or "{}")
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def digest(self, paths: Iterable[str]) -> str:
+        """One hash over the contents of those of `paths` that exist."""
+        named = sorted({path for path in paths if path in self.entries})
+        lines = [f"{path}\0{self.entries[path].mode}\0{self.entries[path].oid}\n" for path in named]
+        return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def project_roots(files: ManifestFiles, manifests: Iterable[str]) -> tuple[str, ...]:
+    """Where a project's manifest lies: `""` for the top, else each first-level directory (`"server/"`) that has one."""
+    names = frozenset(manifests)
+    if any(name in files for name in names):
+        return ("",)
+    found = (path.split("/") for path in files)
+    tops = {parts[0] for parts in found if len(parts) == 2 and parts[1] in names}
+    return tuple(f"{top}/" for top in sorted(tops) if top.lower() not in _NOT_THE_PROJECT and not top.startswith("."))
+
+
+def table(data: Any, *keys: str) -> dict[str, Any]:
+    """A nested table of a manifest, empty where it is missing or something else."""
+    for key in keys:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else {}
+
+
+def texts(value: Any) -> list[str]:
+    """The strings of a list in a manifest, whatever else it holds."""
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

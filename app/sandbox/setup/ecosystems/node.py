@@ -1,0 +1,135 @@
+"""Node: `node_modules`, by the package manager whose lock file is there."""
+
+import re
+import shlex
+from collections.abc import Collection
+from pathlib import PurePosixPath
+
+import yaml
+
+from app.sandbox.base import ENV
+from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles, project_roots, texts
+
+_DEPENDENCIES = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies")
+_NPM_LOCKS = ("package-lock.json", "npm-shrinkwrap.json")
+NODE_MANIFESTS = (
+    *("package.json", "yarn.lock", "pnpm-lock.yaml", "pnpm-workspace.yaml", ".npmrc", ".yarnrc.yml"),
+    *_NPM_LOCKS,
+)
+_QUIET = "--no-audit --no-fund"
+# Its lock names a host in every line, and yarn insists on it; the machine's registry has the same paths.
+_YARN_CLASSIC = (
+    """{ [ -z "$npm_config_registry" ] || """
+    r"""sed -i -E "s|^(  resolved \")https?://[^/]+/|\1${npm_config_registry%/}/|" yarn.lock; } && """
+    "yarn install --frozen-lockfile --non-interactive"
+)
+# The modern one reads no proxy from the usual variables, and may rewrite an older lock file (in a throw-away tree).
+_YARN_MODERN = 'YARN_HTTP_PROXY="$HTTP_PROXY" YARN_HTTPS_PROXY="$HTTPS_PROXY" yarn install --no-immutable'
+_PNPM_BY_FORMAT = {"5": "7", "6": "8", "9": "10"}
+_LOCK_VERSION = re.compile(r"^lockfileVersion: *'?(\d+)", re.MULTILINE)
+_PACKAGE_MANAGER = re.compile(r"(pnpm|yarn)@\d+\.\d+\.\d+")
+# Test runners must not wait for keys; these packages would download binaries from hosts that are no package index.
+NODE_ENVIRONMENT = (
+    ("CI", "true"),
+    ("COREPACK_ENABLE_DOWNLOAD_PROMPT", "0"),
+    ("CYPRESS_INSTALL_BINARY", "0"),
+    ("ELECTRON_SKIP_BINARY_DOWNLOAD", "1"),
+    ("HUSKY", "0"),
+    ("PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD", "1"),
+    ("PUPPETEER_SKIP_DOWNLOAD", "1"),
+    ("YARN_ENABLE_TELEMETRY", "0"),
+    ("YARN_NODE_LINKER", "node-modules"),
+    ("npm_config_replace_registry_host", "always"),
+    ("npm_config_update_notifier", "false"),
+)
+
+
+def node_needs(files: ManifestFiles, tools: Collection[str]) -> list[EcosystemNeeds]:
+    found = []
+    for root in project_roots(files, ["package.json"]):
+        members = workspace_members(files, root)
+        packages = [files.json(f"{directory}package.json") for directory in (root, *members)]
+        if not any(package.get(name) for package in packages for name in _DEPENDENCIES):
+            continue
+        if "npm" not in tools:
+            found.append(
+                EcosystemNeeds("npm", notes=("the project needs npm packages, and there is no npm on this machine",))
+            )
+            continue
+        inside = f"cd {shlex.quote(root)} && " if root else ""
+        found.append(
+            EcosystemNeeds(
+                "npm",
+                commands=tuple(f"{inside}{command}" for command in _commands(files, root, tools)),
+                tools=("node",),
+                manifests=(
+                    *(f"{root}{name}" for name in NODE_MANIFESTS),
+                    *(f"{member}package.json" for member in members),
+                ),
+                environment=NODE_ENVIRONMENT,
+                directories=tuple(f"{directory}node_modules" for directory in (root, *members)),
+            )
+        )
+    return found
+
+
+def workspace_members(files: ManifestFiles, root: str) -> tuple[str, ...]:
+    """Directories (with a slash at the end) of a workspace's packages, each of which may get its own `node_modules`."""
+    declared = files.json(f"{root}package.json").get("workspaces", [])
+    patterns = texts(declared.get("packages") if isinstance(declared, dict) else declared)
+    patterns += _pnpm_patterns(files.text(f"{root}pnpm-workspace.yaml"))
+    wanted = [pattern.removeprefix("./").rstrip("/") for pattern in patterns if not pattern.startswith("!")]
+    directories = [path.removesuffix("package.json") for path in files if path.endswith("/package.json")]
+    below = [name for name in directories if name.startswith(root) and "node_modules/" not in name and name != root]
+    return tuple(name for name in below if any(_matches(name[len(root) :].rstrip("/"), each) for each in wanted))
+
+
+def _matches(directory: str, pattern: str) -> bool:
+    path, wanted = PurePosixPath(directory), PurePosixPath(pattern)
+    if "**" in wanted.parts:
+        return directory.startswith(pattern.partition("**")[0])
+    return len(path.parts) == len(wanted.parts) and path.match(pattern)
+
+
+def _pnpm_patterns(text: str) -> list[str]:
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return []
+    return texts(data.get("packages")) if isinstance(data, dict) else []
+
+
+def _commands(files: ManifestFiles, root: str, tools: Collection[str]) -> tuple[str, ...]:
+    """The install command, after one that brings its package manager where this machine has none."""
+    if any(f"{root}{lock}" in files for lock in _NPM_LOCKS):
+        return (f"npm ci {_QUIET}",)
+    if f"{root}pnpm-lock.yaml" in files:
+        return (*_bring(_pnpm(files, root), "pnpm", tools), "pnpm install --frozen-lockfile")
+    if f"{root}yarn.lock" in files:
+        lock = files.text(f"{root}yarn.lock")
+        modern = "__metadata:" in lock
+        return (*_bring(_yarn(files, root, modern=modern), "yarn", tools), _YARN_MODERN if modern else _YARN_CLASSIC)
+    return (f"npm install --no-package-lock {_QUIET}",)
+
+
+def _bring(package: str, tool: str, tools: Collection[str]) -> tuple[str, ...]:
+    return () if tool in tools else (f"npm install --global --prefix {ENV} {_QUIET} {shlex.quote(package)}",)
+
+
+def _pnpm(files: ManifestFiles, root: str) -> str:
+    """The version that the project names, else the one that wrote its lock file's format."""
+    written = _LOCK_VERSION.search(files.text(f"{root}pnpm-lock.yaml"))
+    return _named_version(files, root, "pnpm") or f"pnpm@{_PNPM_BY_FORMAT.get(written[1] if written else '', '10')}"
+
+
+def _yarn(files: ManifestFiles, root: str, *, modern: bool) -> str:
+    """Classic yarn also starts the release that a modern project carries with it; without one, its npm package."""
+    if not modern or "yarnPath:" in files.text(f"{root}.yarnrc.yml"):
+        return "yarn@1"
+    return "@yarnpkg/cli-dist@" + (_named_version(files, root, "yarn").removeprefix("yarn@") or "4")
+
+
+def _named_version(files: ManifestFiles, root: str, tool: str) -> str:
+    """`pnpm@9.1.0` where package.json's `packageManager` says so, else empty."""
+    found = _PACKAGE_MANAGER.match(str(files.json(f"{root}package.json").get("packageManager", "")))
+    return found[0] if found and found[1] == tool else ""

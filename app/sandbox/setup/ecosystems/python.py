@@ -1,0 +1,194 @@
+"""Python: a virtual environment at `/env` with the project, what its tests need, and pytest where they use it."""
+
+import re
+import shlex
+from collections.abc import Collection, Iterable
+from pathlib import Path, PurePosixPath
+
+from app.sandbox.base import ENV
+from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles, project_roots, table
+from app.sandbox.setup.ecosystems.python_locks import LOCKS, constraints
+from app.sandbox.setup.ecosystems.python_metadata import (
+    PythonMetadata,
+    is_dev_name,
+    is_test_name,
+    normalised,
+    read_ini,
+    read_metadata,
+)
+from app.sandbox.setup.ecosystems.python_version import generated_files, version_environment
+
+PYTHON_MANIFESTS = (
+    "pyproject.toml",
+    "setup.py",
+    "setup.cfg",
+    "requirements.txt",
+    "Pipfile",
+    "tox.ini",
+    "pytest.ini",
+    *LOCKS,
+)
+PYTHON_ENVIRONMENT = (
+    ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
+    ("PIP_NO_INPUT", "1"),
+    ("PIP_PREFER_BINARY", "1"),
+    ("PIP_PROGRESS_BAR", "off"),
+    ("PIP_ROOT_USER_ACTION", "ignore"),
+    ("POETRY_VIRTUALENVS_CREATE", "false"),
+    ("UV_PROJECT_ENVIRONMENT", ENV),
+    ("VIRTUAL_ENV", ENV),
+)
+# -I: a project may have a top-level `pip`, `email` or `types` of its own, and the tree is the working directory.
+_PIP = f"{ENV}/bin/python -I -m pip install"
+_CONSTRAINTS = f"{ENV}/constraints.txt"
+_RELAXED = f"{ENV}/relaxed.txt"
+_UNPIN = r"-e '/^[[:space:]]*-/d' -e 's/[[:space:]]*(===|==|~=)[[:space:]]*[^;#[:space:]\\]*//' -e 's/\\$//'"
+"""For sed: names without exact versions, hashes and options."""
+_REQUIREMENTS = re.compile(r"(?:requirements[-_./](?P<after>[\w.-]+?)|(?P<before>[\w.-]+?)[-_.]requirements)\.txt")
+_TEST_FILE = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_tests?|tests?)\.py")
+_PYTEST = re.compile(r"'?pytest(?![\w.-])")
+_IMPORTS_PYTEST = re.compile(r"^\s*(?:import|from)\s+pytest\b", re.MULTILINE)
+_PLAIN_TEST = re.compile(r"^(?:async\s+)?def\s+test", re.MULTILINE)
+_UNITTEST = re.compile(r"^\s*(?:import|from)\s+unittest\b", re.MULTILINE)
+_PLAIN_REQUIREMENT = re.compile(r"\s*[A-Za-z][\w.-]*(?:\[[\w,.-]+\])?\s*(?:[<>=!~][^:{]*)?")
+_NAME_AND_EXTRAS = re.compile(r"\s*(?P<name>[A-Za-z0-9][\w.-]*)\s*(?:\[(?P<extras>[\w\s,.-]*)\])?")
+_TEST_FILES_READ = 60
+
+
+def python_needs(files: ManifestFiles, python: Path) -> list[EcosystemNeeds]:
+    """One environment for all of a repository's Python projects."""
+    roots = project_roots(files, [name for name in PYTHON_MANIFESTS if name not in {"tox.ini", "pytest.ini"}])
+    wanted = list(dict.fromkeys(item for root in roots or ("",) for item in _wanted(files, root)))
+    if uses_pytest(files) and not any(_PYTEST.match(item) for item in wanted):
+        wanted.append("pytest")
+    if not wanted:
+        return []
+    pins = [pin for root in roots for pin in constraints(files, root)]
+    return [
+        EcosystemNeeds(
+            "pip",
+            commands=(create_environment(python), *_install(wanted, pins)),
+            tools=("python",),
+            manifests=_manifests(files, roots),
+            environment=(*PYTHON_ENVIRONMENT, *(pair for root in roots for pair in version_environment(files, root))),
+            directories=tuple(path for root in roots for path in generated_files(files, root)),
+            facts=_layout(files),
+            neutral=not any(item.startswith("-") for item in wanted),
+        )
+    ]
+
+
+def create_environment(python: Path) -> str:
+    return f"{shlex.quote(str(python))} -I -m venv {ENV}"
+
+
+def has_python(files: ManifestFiles) -> bool:
+    """Whether a configured set-up should find a virtual environment ready."""
+    return any(path.endswith(".py") for path in files)
+
+
+def uses_pytest(files: ManifestFiles) -> bool:
+    """Whether the tests are written for pytest, by configuration or by how they look."""
+    if "pytest.ini" in files or any(path.rpartition("/")[2] == "conftest.py" for path in files):
+        return True
+    if table(files.toml("pyproject.toml"), "tool", "pytest"):
+        return True
+    if "tool:pytest" in read_ini(files.text("setup.cfg")) or "pytest" in read_ini(files.text("tox.ini")):
+        return True
+    tests = [path for path in files if _TEST_FILE.fullmatch(path)][:_TEST_FILES_READ]
+    return any(
+        _IMPORTS_PYTEST.search(text) or (_PLAIN_TEST.search(text) and not _UNITTEST.search(text))
+        for text in files.texts(tests)
+    )
+
+
+def _wanted(files: ManifestFiles, root: str) -> list[str]:
+    """pip's arguments for one project: it and its test requirements, else its development requirements."""
+    metadata = read_metadata(files, root)
+    extras: list[str] = []
+    chosen = _tox_requirements(files, root)
+    for wanted in (is_test_name, is_dev_name):
+        extras = [name for name in metadata.extras if wanted(name)]
+        groups = [item for name, items in metadata.groups.items() if wanted(name) for item in items]
+        listed = [path for path in _requirement_files(files, root) if wanted(_requirement_name(path[len(root) :]))]
+        if extras or groups or listed:
+            own = [found for item in groups if (found := _itself(metadata, item))]
+            extras += [name for found in own for name in found]
+            others = [item for item in groups if _itself(metadata, item) is None]
+            chosen = [*(f"-r {shlex.quote(path)}" for path in listed), *_quoted(others)]
+            break
+    everyday = f"{root}requirements.txt"
+    listing = [f"-r {shlex.quote(everyday)}"] if files.text(everyday).strip() else []
+    return [*_project(metadata, root, extras), *listing, *chosen]
+
+
+def _itself(metadata: PythonMetadata, requirement: str) -> list[str] | None:
+    """The extras that a project asks of itself (`name[extra]` in its own groups), None for any other requirement."""
+    found = _NAME_AND_EXTRAS.match(requirement)
+    if not found or not metadata.name or normalised(found["name"]) != metadata.name:
+        return None
+    return [name.strip() for name in (found["extras"] or "").split(",") if name.strip()]
+
+
+def _project(metadata: PythonMetadata, root: str, extras: list[str]) -> list[str]:
+    if not metadata.installable:
+        return _quoted(metadata.requirements)
+    place = f"./{root.rstrip('/')}" if root else "."
+    names = f"[{','.join(dict.fromkeys(extras))}]" if extras else ""
+    return [f"-e {shlex.quote(place + names)}"]
+
+
+def _quoted(requirements: Iterable[str]) -> list[str]:
+    """Requirements as words of a command line; what looks like an option is no requirement."""
+    return [shlex.quote(item.strip()) for item in requirements if item.strip()[:1].isalnum()]
+
+
+def _requirement_files(files: ManifestFiles, root: str) -> list[str]:
+    names = [path for path in files if path.startswith(root) and path.endswith(".txt") and "requirements" in path]
+    return sorted(path for path in names if _requirement_name(path[len(root) :]))
+
+
+def _requirement_name(path: str) -> str:
+    """`dev` for `requirements-dev.txt`, `dev-requirements.txt` and `requirements/dev.txt`, else empty."""
+    found = _REQUIREMENTS.fullmatch(path)
+    return (found["after"] or found["before"]) if found else ""
+
+
+def _tox_requirements(files: ManifestFiles, root: str) -> list[str]:
+    """The plain requirements of tox's main environment, where nothing else says what the tests need."""
+    lines = read_ini(files.text(f"{root}tox.ini")).get("testenv", {}).get("deps", "").splitlines()
+    return _quoted(line for line in lines if _PLAIN_REQUIREMENT.fullmatch(line))
+
+
+def _install(wanted: list[str], pins: list[str]) -> tuple[str, ...]:
+    """All in one call, so that the resolver sees all.
+
+    Pins are of the time they were written, and may not fit this interpreter: then the same without them, and in the
+    end without the requirement files that are nobody's declared dependencies.
+    """
+    command = f"{_PIP} --use-pep517 {' '.join(wanted)}"
+    attempts = [f"{command} -c {_CONSTRAINTS}"] if pins else []
+    attempts.append(command)
+    files = [item.removeprefix("-r ") for item in wanted if item.startswith("-r ")]
+    others = [item for item in wanted if not item.startswith("-r ")]
+    if files:
+        relax = f"sed -E {_UNPIN} {' '.join(files)} > {_RELAXED}"
+        attempts.append(f"{{ {relax} && {_PIP} --use-pep517 {' '.join(others)} -r {_RELAXED}; }}")
+    if files and others:
+        attempts.append(f"{_PIP} --use-pep517 {' '.join(others)}")
+    install = " || ".join(attempts)
+    if not pins:
+        return (install,)
+    lines = " ".join(shlex.quote(pin) for pin in pins)
+    return (f"printf '%s\\n' {lines} > {_CONSTRAINTS}", install)
+
+
+def _manifests(files: ManifestFiles, roots: Collection[str]) -> tuple[str, ...]:
+    named = [f"{root}{name}" for root in roots for name in PYTHON_MANIFESTS]
+    return (*named, *(path for root in roots for path in _requirement_files(files, root)))
+
+
+def _layout(files: ManifestFiles) -> tuple[str, ...]:
+    """An editable install remembers where top-level packages are."""
+    paths = (PurePosixPath(path) for path in files if path.endswith("/__init__.py"))
+    return tuple(sorted(str(path.parent) for path in paths if len(path.parts) <= 3))

@@ -1,0 +1,169 @@
+"""What a Python project's manifests declare, whichever of the many places they declare it in."""
+
+import ast
+import configparser
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
+
+_TEST_NAME = re.compile(r"(?:.*[-_.])?(?:tests?|testing|pytest|unittests?)(?:[-_.].*)?", re.IGNORECASE)
+_DEV_NAME = re.compile(r"(?:dev|devel|develop|development)(?:[-_.].*)?", re.IGNORECASE)
+_CARET = re.compile(r"\^\s*(\d+(?:\.\d+)*)\S*")
+_TILDE = re.compile(r"~\s*(\d+)(?:\.(\d+))?\S*")
+
+
+def is_test_name(name: str) -> bool:
+    return _TEST_NAME.fullmatch(name) is not None
+
+
+def is_dev_name(name: str) -> bool:
+    return _DEV_NAME.fullmatch(name) is not None
+
+
+def normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class PythonMetadata:
+    """A project as declared; `name` is normalised, and empty where only code knows it.
+
+    `installable` says that a build back-end is there; a project without one is used from its directory, and
+    `requirements` are then what it needs. `extras` are names only, `groups` lists of requirements by name.
+    """
+
+    name: str = ""
+    installable: bool = False
+    requirements: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def read_metadata(files: ManifestFiles, root: str) -> PythonMetadata:
+    pyproject = files.toml(f"{root}pyproject.toml")
+    cfg = read_ini(files.text(f"{root}setup.cfg"))
+    setup = _setup_arguments(files.text(f"{root}setup.py"))
+    poetry = table(pyproject, "tool", "poetry")
+    extras = [*table(pyproject, "project", "optional-dependencies"), *table(poetry, "extras")]
+    extras += [*cfg.get("options.extras_require", {}), *setup.get("extras_require", {})]
+    name = table(pyproject, "project").get("name") or poetry.get("name") or table(cfg, "metadata").get("name")
+    groups = _groups(pyproject, files.toml(f"{root}Pipfile"), setup)
+    installable = _installable(files, root, pyproject, cfg)
+    if not installable:  # then nothing but the lists themselves can be asked for
+        optional = table(pyproject, "project", "optional-dependencies")
+        groups |= {key: (*groups.get(key, ()), *texts(items)) for key, items in optional.items()}
+    return PythonMetadata(
+        name=normalised(str(name or "")),
+        installable=installable,
+        requirements=(*texts(table(pyproject, "project").get("dependencies")), *_poetry(table(poetry, "dependencies"))),
+        extras=tuple(dict.fromkeys(extras)),
+        groups=groups,
+    )
+
+
+def read_ini(text: str) -> dict[str, dict[str, str]]:
+    """Sections of an INI file; empty where it is not one."""
+    parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
+    try:
+        parser.read_string(text)
+    except configparser.Error:
+        return {}
+    return {name: {key: value or "" for key, value in parser.items(name)} for name in parser.sections()}
+
+
+def _installable(
+    files: ManifestFiles, root: str, pyproject: Mapping[str, Any], cfg: Mapping[str, Mapping[str, str]]
+) -> bool:
+    if table(pyproject, "tool", "poetry").get("package-mode") is False:
+        return False
+    if table(pyproject, "tool", "uv").get("package") is False:
+        return False
+    return bool(
+        "build-backend" in table(pyproject, "build-system")
+        or "setup(" in files.text(f"{root}setup.py")
+        or ("metadata" in cfg and "build-system" in pyproject)
+        # Without a back-end named, the default one knows the src layout, and nothing else makes it importable.
+        or ("project" in pyproject and any(path.startswith(f"{root}src/") and path.endswith(".py") for path in files))
+    )
+
+
+def _groups(
+    pyproject: Mapping[str, Any], pipfile: Mapping[str, Any], setup: Mapping[str, Any]
+) -> dict[str, tuple[str, ...]]:
+    """Lists of development requirements by name, from every tool that keeps such lists."""
+    tool = table(pyproject, "tool")
+    found: dict[str, list[str]] = {name: _group(pyproject, name, ()) for name in table(pyproject, "dependency-groups")}
+    for name, group in table(tool, "poetry", "group").items():
+        found.setdefault(name, []).extend(_poetry(table(group, "dependencies")))
+    found.setdefault("dev", []).extend(_poetry(table(tool, "poetry", "dev-dependencies")))
+    found["dev"] += texts(table(tool, "uv").get("dev-dependencies"))
+    for name, group in table(tool, "pdm", "dev-dependencies").items():
+        found.setdefault(name, []).extend(texts(group))
+    for name, environment in table(tool, "hatch", "envs").items():
+        wanted = "test" if name in {"default", "hatch-test"} else name
+        both = texts(table(environment).get("dependencies")) + texts(table(environment).get("extra-dependencies"))
+        found.setdefault(wanted, []).extend(item for item in both if "{" not in item)
+    found["dev"] += [*_poetry(table(pipfile, "packages")), *_poetry(table(pipfile, "dev-packages"))]
+    found.setdefault("test", []).extend(setup.get("tests_require", []))
+    return {name: tuple(items) for name, items in found.items() if items}
+
+
+def _group(pyproject: Mapping[str, Any], name: str, within: tuple[str, ...]) -> list[str]:
+    """One dependency group with the groups it includes; a circle is cut, as installers would refuse it anyway."""
+    items = table(pyproject, "dependency-groups").get(name, [])
+    found = texts(items)
+    for item in items if isinstance(items, list) else []:
+        included = item.get("include-group") if isinstance(item, dict) else None
+        if isinstance(included, str) and included not in (*within, name):
+            found += _group(pyproject, included, (*within, name))
+    return found
+
+
+def _poetry(dependencies: Mapping[str, Any]) -> list[str]:
+    """Requirements of Poetry's and Pipenv's tables; entries with a path, an address or a marker are left out."""
+    found = []
+    for name, wanted in dependencies.items():
+        entry = wanted if isinstance(wanted, dict) else {"version": wanted}
+        version = entry.get("version")
+        if name == "python" or not isinstance(version, str) or entry.get("optional") or "markers" in entry:
+            continue
+        extras = ",".join(texts(entry.get("extras")))
+        found.append(f"{name}{f'[{extras}]' if extras else ''}{_specifier(version)}")
+    return found
+
+
+def _specifier(version: str) -> str:
+    """Poetry's caret and tilde in the words of PEP 440."""
+    if caret := _CARET.fullmatch(version.strip()):
+        parts = [int(part) for part in caret[1].split(".")]
+        at = next((index for index, part in enumerate(parts) if part), len(parts) - 1)
+        return f">={caret[1]},<{'.'.join(map(str, [*parts[:at], parts[at] + 1]))}"
+    if tilde := _TILDE.fullmatch(version.strip()):
+        upper = f"{tilde[1]}.{int(tilde[2]) + 1}" if tilde[2] else str(int(tilde[1]) + 1)
+        return f">={version.strip().removeprefix('~').strip()},<{upper}"
+    if version.strip() in {"*", ""}:
+        return ""
+    return version if version.lstrip()[0] in "<>=!~" else f"=={version.strip()}"
+
+
+def _setup_arguments(source: str) -> dict[str, Any]:
+    """The literal `extras_require` and `tests_require` of a setup.py, read without executing it."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return {}
+    found: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "setup"):
+            continue
+        for keyword in node.keywords:
+            if keyword.arg == "extras_require" and isinstance(keyword.value, ast.Dict):
+                names = [key.value for key in keyword.value.keys if isinstance(key, ast.Constant)]
+                found["extras_require"] = [name for name in names if isinstance(name, str)]
+            elif keyword.arg == "tests_require" and isinstance(keyword.value, ast.List):
+                items = [item.value for item in keyword.value.elts if isinstance(item, ast.Constant)]
+                found["tests_require"] = [item for item in items if isinstance(item, str)]
+    return found

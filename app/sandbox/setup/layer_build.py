@@ -1,0 +1,199 @@
+"""The building of one set-up result: the commands run in a box of their own, over a throw-away copy of the tree."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app.core.errors import SetupError
+from app.core.scratch import scratch
+from app.core.text import plain
+from app.sandbox.base import ENV, FORWARDER, TOOLS, CompletedCommand, OnOutput, SandboxSpec, SetupPlan
+from app.sandbox.bubblewrap.command import BubblewrapCommand
+from app.sandbox.bubblewrap.profile import WRITABLE, HostMachine, Mount
+from app.sandbox.egress.proxy import EgressProxy
+from app.sandbox.egress.upstream import Upstream
+from app.sandbox.host_directories import HostDirectory, make_mount_point, plain_path
+
+FORWARDER_PROGRAM = Path(__file__).with_name("forwarder.py")
+SOCKET_INSIDE = "/run/egress.sock"
+PORT = 3128
+COMMAND_SECONDS = 1800.0
+LEFT_OUT = "left-out.json"
+TAIL = 2_000
+"""Characters of a failed command's output that its error shows."""
+HIDDEN = ("/usr", "/etc", "/run", ENV, TOOLS)
+"""Parts of a box that no other path of the machine is shown over."""
+
+
+@dataclass(slots=True)
+class LayerBuild:
+    """One build of `setup`, which ends as the directory `place`, or not at all."""
+
+    machine: HostMachine
+    spec: SandboxSpec
+    setup: SetupPlan
+    place: Path
+    upstream: Upstream
+    on_output: OnOutput | None = None
+    target: str = ENV
+    """Where the result will be seen: programs remember the place that they were installed at."""
+    left_out: list[str] = field(default_factory=list)
+    """What failed where something else did not: sentences for people."""
+    _site: HostDirectory = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._site = HostDirectory(self.place.parent, f"{self.place.name}.building", self.machine.owner)
+
+    async def run(self) -> Path:
+        """Where the result is: at `place`, or beside it for this job alone where not all of it came to be."""
+        await asyncio.to_thread(self._site.remove)  # a builder that died left it
+        try:
+            await asyncio.to_thread(self._prepare)
+            await self._execute()
+            await asyncio.to_thread(self._collect)
+            place = incomplete(self.place, self.spec.key) if self.left_out else self.place
+            write_left_out(self._result / LEFT_OUT, self.left_out)
+            self._result.rename(place)
+            return place
+        finally:
+            await asyncio.to_thread(self._site.remove)
+
+    @property
+    def _result(self) -> Path:
+        return self._site.directory / "result"
+
+    @property
+    def _writable(self) -> tuple[tuple[str, Path], ...]:
+        """Where each writable directory inside lies on the host."""
+        directory = self._site.directory
+        return tuple(zip(WRITABLE, (self._site.tree, directory / "tmp", directory / "home"), strict=True))
+
+    def _prepare(self) -> None:
+        self._site.prepare(self.spec.fill)
+        for directory in (self._result, self._result / "tree"):
+            directory.mkdir(mode=0o755)
+        self._site.own(self._result / "env")
+        for path in self.setup.readable:
+            self._make_point(Path(path))
+
+    async def _execute(self) -> None:
+        with scratch("egress") as private:
+            socket = private / "egress.sock"
+            box = BubblewrapCommand(self.machine, lambda: self._mounts(socket), self.spec.limits, self._environment())
+            proxy = EgressProxy(
+                socket,
+                self.setup.hosts,
+                upstream=self.upstream.url,
+                no_proxy=self.upstream.no_proxy,
+                owner=self.machine.owner,
+            )
+            try:
+                async with proxy:
+                    self.left_out += await carry_out(
+                        self.setup,
+                        lambda command: box.exec(
+                            self._shell(command), timeout=COMMAND_SECONDS, on_output=self.on_output
+                        ),
+                        lambda: proxy.explanation,
+                    )
+            finally:
+                await box.close()
+
+    def _mounts(self, socket: Path) -> list[Mount]:
+        return [
+            *(Mount(base, inside, writable=True) for inside, base in self._writable),
+            Mount(self._result / "env", self.target, writable=True),
+            Mount(socket, SOCKET_INSIDE),
+            Mount(FORWARDER_PROGRAM, FORWARDER),
+            *(Mount(Path(path), path) for path in self.setup.readable if self._showable(Path(path))),
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        proxy = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), f"http://127.0.0.1:{PORT}")
+        direct = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
+        return {**proxy, **direct, **dict(self.setup.environment)}
+
+    def _shell(self, command: str) -> list[str]:
+        return [self.machine.python, "-I", FORWARDER, SOCKET_INSIDE, str(PORT), "--", *as_step(command)]
+
+    def _collect(self) -> None:
+        """Move what the result includes out of the throw-away tree, where nothing runs any more."""
+        for path in self.setup.directories:
+            made = plain_path(self._site.tree, path)
+            if made is not None and (made.is_dir() or made.is_file()):
+                (self._result / "tree" / path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+                made.rename(self._result / "tree" / path)
+
+    def _below_writable(self, path: Path) -> tuple[Path, str] | None:
+        """A path inside as host directory and rest, when commands may write above it."""
+        for inside, base in self._writable:
+            if path.is_relative_to(inside):
+                return base, str(path.relative_to(inside))
+        return None
+
+    def _make_point(self, path: Path) -> None:
+        below = self._below_writable(path)
+        if below is None or not path.exists():
+            return
+        base, relative = below
+        steps = relative.split("/")
+        for depth in range(1, len(steps)):
+            make_mount_point(base, "/".join(steps[:depth]), base, self.machine.owner)
+        make_mount_point(base, relative, path, self.machine.owner)
+
+    def _showable(self, path: Path) -> bool:
+        """Not where a command has put a link in the way of a mount point, and not over what a box is made of."""
+        below = self._below_writable(path)
+        direct = below is None or plain_path(*below) is not None
+        return direct and path.exists() and not any(path.is_relative_to(top) for top in HIDDEN)
+
+
+def as_step(command: str) -> list[str]:
+    """As continuous integration executes a step: the first failing line ends it."""
+    bash = shutil.which("bash", path="/usr/bin:/bin")
+    shell = [bash, "-e", "-o", "pipefail"] if bash else ["/bin/sh", "-e"]
+    return [*shell, "-c", command]
+
+
+async def carry_out(
+    setup: SetupPlan, execute: Callable[[str], Awaitable[CompletedCommand]], explain: Callable[[], str] = str
+) -> tuple[str, ...]:
+    """Execute the commands; returns what failed of one group where another did not. Raises SetupError otherwise."""
+    groups = setup.groups or (setup.commands,)
+    failures = []
+    for group in groups:
+        for command in group:
+            done = await execute(command)
+            if not done.ok:
+                failures.append(setup_failure(command, done, explain()))
+                break
+    if len(failures) == len(groups):
+        raise failures[0]
+    return tuple(failure.message for failure in failures)
+
+
+def incomplete(place: Path, key: str) -> Path:
+    """Where a job's own result lies of which something was left out: the next job tries again."""
+    return place.with_name(f"{place.name}.{key.partition('.')[0]}")
+
+
+def write_left_out(path: Path, sentences: Sequence[str]) -> None:
+    path.write_text(json.dumps(list(sentences)), "utf-8")
+
+
+def read_left_out(path: Path) -> tuple[str, ...]:
+    """What was written there; nothing where nothing was (a result of an older version)."""
+    return tuple(json.loads(path.read_text("utf-8") or "[]")) if path.exists() else ()
+
+
+def setup_failure(command: str, done: CompletedCommand, explanation: str = "") -> SetupError:
+    late = f"took longer than {COMMAND_SECONDS:.0f} seconds"
+    ended = late if done.timed_out else f"ended with exit code {done.exit_code}"
+    tail = plain(done.output[-4 * TAIL :].decode(errors="replace"))[-TAIL:].strip()
+    return SetupError(
+        f"The set-up command `{command}` {ended}{f'; {explanation}' if explanation else ''}.\n{tail}",
+        hint="Change `setup:` in .github/agent-fix.yml, or mend what the output complains of.",
+    )

@@ -1,0 +1,108 @@
+"""Set-up's result, built once per key and shared: /env, and directories such as `node_modules`, read-only afterwards.
+
+caches/setup/<key>/env          /env               built in a box of its own, over a throw-away copy of the tree,
+caches/setup/<key>/tree/<path>  /workspace/<path>  whose only way out is the egress proxy's unix socket
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.sandbox.base import ENV, WORKSPACE, OnOutput, SandboxSpec
+from app.sandbox.bubblewrap.profile import HostMachine, Mount
+from app.sandbox.egress.upstream import Upstream
+from app.sandbox.host_directories import make_mount_point, plain_path
+from app.sandbox.setup.layer_build import LEFT_OUT, LayerBuild, incomplete, read_left_out
+
+LOCK_SECONDS = 0.1
+
+
+def machine_proxy(environment: Mapping[str, str]) -> Upstream:
+    """The proxy that this machine itself needs to reach the world, as its environment says."""
+
+    def first(*names: str) -> str:
+        return next((environment[name] for name in names if environment.get(name)), "")
+
+    url = first("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy")
+    return Upstream(url, first("NO_PROXY", "no_proxy"))
+
+
+@dataclass(frozen=True, slots=True)
+class SetupLayer:
+    """A finished result; `paths` are those of Setup.directories that came to be."""
+
+    directory: Path
+    paths: tuple[str, ...]
+    target: str = ENV
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What of the set-up failed where another part did not."""
+        return read_left_out(self.directory / LEFT_OUT)
+
+    def place(self, tree: Path, owner: int | None) -> None:
+        """Make the mount points in a job's tree, before anything runs in it."""
+        for path in self.paths:
+            make_mount_point(tree, path, self.directory / "tree" / path, owner)
+
+    def mounts(self, tree: Path) -> list[Mount]:
+        """Over the tree as it is now: where the agent put a link in the way, that directory stays unmounted."""
+        shown = [Mount(self.directory / "env", self.target)]
+        for path in self.paths:
+            source, point = self.directory / "tree" / path, plain_path(tree, path)
+            if point is not None and point.is_dir() == source.is_dir():
+                shown.append(Mount(source, f"{WORKSPACE}/{path}"))
+        return shown
+
+
+async def ensure_layer(
+    machine: HostMachine,
+    spec: SandboxSpec,
+    caches: Path,
+    *,
+    upstream: Upstream,
+    on_output: OnOutput | None = None,
+    target: str = ENV,
+) -> SetupLayer | None:
+    """The layer for `spec.setup`, built where there is none yet; None where nothing is to be prepared.
+
+    Raises SetupError with the command, its exit code and the end of its output.
+    """
+    setup = spec.setup
+    if setup is None or not setup.commands:
+        return None
+    name = hashlib.sha256((setup.key or repr(setup)).encode()).hexdigest()[:32]
+    place = caches / "setup" / name
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (found := _finished(place, spec.key)) is None:
+        async with exclusive_lock(place.with_suffix(".lock")):
+            if (found := _finished(place, spec.key)) is None:
+                found = await LayerBuild(machine, spec, setup, place, upstream, on_output, target).run()
+    place = found
+    return SetupLayer(place, tuple(path for path in setup.directories if plain_path(place / "tree", path)), target)
+
+
+def _finished(place: Path, key: str) -> Path | None:
+    """The whole result, or what this job has instead."""
+    return next((found for found in (place, incomplete(place, key)) if found.exists()), None)
+
+
+@asynccontextmanager
+async def exclusive_lock(lock: Path) -> AsyncIterator[None]:
+    """One builder of a key at a time on this machine. A waiting flock could not be cancelled, so it is asked again."""
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(LOCK_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,235 @@
+"""How a repository's dependencies come to be: its own `setup` commands, or those its manifests ask for."""
+
+import asyncio
+import hashlib
+import json
+import platform
+import shutil
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from typing import Literal, TypeVar
+
+from app.core.errors import ConfigError, SetupError
+from app.core.tree import Tree
+from app.sandbox.base import SetupPlan
+from app.sandbox.egress.allow_list import parse_rule
+from app.sandbox.setup.clients.base import PackageClients, ask
+from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles
+from app.sandbox.setup.ecosystems.go import GO_ENVIRONMENT, GO_MANIFESTS, go_needs
+from app.sandbox.setup.ecosystems.node import NODE_ENVIRONMENT, NODE_MANIFESTS, node_needs
+from app.sandbox.setup.ecosystems.python import (
+    PYTHON_ENVIRONMENT,
+    PYTHON_MANIFESTS,
+    create_environment,
+    has_python,
+    python_needs,
+)
+from app.sandbox.setup.ecosystems.rust import RUST_ENVIRONMENT, RUST_MANIFESTS, configure_cargo, rust_needs
+
+FORMAT = "1"
+"""Raised when the same commands come to mean another result, so that older cached results are not used."""
+
+WORK_ENVIRONMENT: tuple[tuple[str, str], ...] = (
+    ("CARGO_NET_OFFLINE", "true"),
+    ("GOPROXY", "off"),
+    ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
+    ("PIP_NO_INDEX", "1"),
+    ("UV_OFFLINE", "1"),
+    ("npm_config_offline", "true"),
+    ("npm_config_update_notifier", "false"),
+)
+"""For every command after set-up, over `SetupPlan.environment`: with no network, clients say so at once."""
+
+FindTool = Callable[[str], str | None]
+
+T = TypeVar("T")
+
+_TOOLS = ("node", "npm", "yarn", "pnpm", "cargo", "go")
+_MANIFESTS = frozenset({*PYTHON_MANIFESTS, *NODE_MANIFESTS, *RUST_MANIFESTS, *GO_MANIFESTS})
+
+
+def find_visible(name: str) -> str | None:
+    """A tool of this machine that a sandbox shows too: below /usr, or beside a toolchain's own programs."""
+    found = shutil.which(name)
+    if found is None or name not in {"yarn", "pnpm"}:
+        return found
+    node = shutil.which("node")
+    beside = node is not None and Path(found).parent == Path(node).parent
+    return found if beside or Path(found).resolve().is_relative_to("/usr") else None
+
+
+async def plan_setup(
+    tree: Tree,
+    *,
+    commands: Sequence[str] | None,
+    extra_hosts: Sequence[str],
+    clients: Callable[[], Awaitable[PackageClients]],
+    python: Path,
+    scope: str = "",
+    find_tool: FindTool = find_visible,
+) -> SetupPlan:
+    """Configured `commands`, or (None) what is detected. The clients are asked only where something is installed.
+
+    `python` is an interpreter that the sandbox shows at the same path. `scope` names whose code may prepare a result
+    for whom (a repository, and how far its commit is trusted): set-up executes project code, and without a scope one
+    repository could copy another's manifests and prepare that one's environment.
+
+    Raises ConfigError for a host in `extra_hosts` that cannot be allowed, SetupError where the index that is needed
+    cannot be used from a sandbox.
+    """
+    hosts = _public_hosts(extra_hosts)
+    files = ManifestFiles(tree)
+    tools = {name: path for name in _TOOLS if (path := find_tool(name)) is not None}
+    needs = detect(files, frozenset(tools), python)
+    if commands is not None:
+        needs = [_configured(files, commands, needs, python)]
+    notes = _flat(need.notes for need in needs)
+    origin: Literal["detected", "configuration"] = "detected" if commands is None else "configuration"
+    if not any(need.commands for need in needs):
+        return SetupPlan(origin="none" if commands is None else origin, notes=notes)
+    programs = {**tools, "python": str(python)}
+    owner = "" if all(need.neutral for need in needs if need.commands) else scope
+    asked, versions = await asyncio.gather(clients(), _versions(needs, programs))
+    left_out = _concerning(asked, needs)
+    if asked.cargo_config:
+        needs = [EcosystemNeeds("cargo", commands=(configure_cargo(asked.cargo_config),)), *needs]
+    environment = {**dict(asked.environment), **dict(_flat(need.environment for need in needs))}
+    return SetupPlan(
+        commands=_commands(needs),
+        key=_key(files, needs, versions, owner),
+        hosts=_flat([asked.hosts, hosts]),
+        environment=tuple(sorted(environment.items())),
+        directories=_flat(need.directories for need in needs),
+        readable=tuple(str(path) for path in asked.directories),
+        notes=_flat([notes, left_out]),
+        origin=origin,
+        groups=_groups(needs),
+    )
+
+
+async def plan_tools(
+    commands: Sequence[str],
+    *,
+    client: str,
+    programs: Mapping[str, str],
+    clients: Callable[[], Awaitable[PackageClients]],
+) -> SetupPlan:
+    """What prepares another agent's programs: exact versions, the same for every repository on this machine.
+
+    `client` (`npm`, `pip`) downloads; `programs` are the tools whose version the result depends on, by name. Raises
+    SetupError where no index can be used.
+    """
+    needs = [EcosystemNeeds(client, commands=tuple(commands), tools=tuple(programs), neutral=True)]
+    asked, versions = await asyncio.gather(clients(), _versions(needs, programs))
+    _concerning(asked, needs)
+    facts = {"format": FORMAT, "machine": platform.machine(), "commands": list(commands), "versions": versions}
+    return SetupPlan(
+        commands=tuple(commands),
+        key=hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest(),
+        hosts=asked.hosts,
+        environment=tuple(sorted({**dict(asked.environment), **dict(NODE_ENVIRONMENT)}.items())),
+        readable=tuple(str(path) for path in asked.directories),
+        origin="configuration",
+    )
+
+
+def detect(files: ManifestFiles, tools: frozenset[str], python: Path) -> list[EcosystemNeeds]:
+    """Every ecosystem's answer, in a fixed order."""
+    return [
+        *python_needs(files, python),
+        *node_needs(files, tools),
+        *rust_needs(files, tools),
+        *go_needs(files, tools),
+    ]
+
+
+def _configured(
+    files: ManifestFiles, commands: Sequence[str], detected: Sequence[EcosystemNeeds], python: Path
+) -> EcosystemNeeds:
+    """The repository's own commands, with the environments in place that their clients will look for."""
+    written = tuple(command for command in commands if command.strip())
+    with_python = has_python(files)
+    return EcosystemNeeds(
+        "",
+        commands=(create_environment(python), *written) if written and with_python else written,
+        tools=_flat([("python",), *(need.tools for need in detected)]),
+        manifests=tuple(path for path in files if PurePosixPath(path).name in _MANIFESTS),
+        environment=(
+            *(PYTHON_ENVIRONMENT if with_python else ()),
+            *RUST_ENVIRONMENT,
+            *GO_ENVIRONMENT,
+            *_flat(need.environment for need in detected),
+        ),
+        directories=_flat(need.directories for need in detected),
+        facts=_flat(need.facts for need in detected),
+    )
+
+
+def _public_hosts(names: Iterable[str]) -> tuple[str, ...]:
+    """`network:` opens public hosts by name; an index by its address is for the clients on this machine to say."""
+    found = tuple(dict.fromkeys(name.strip() for name in names))
+    for name in found:
+        try:
+            rule = parse_rule(name)
+        except ValueError as error:
+            raise ConfigError(f"network: {error}") from error
+        if rule.configured:
+            raise ConfigError(f"network: {name!r} is an address; write only the host's name")
+    return found
+
+
+def _concerning(asked: PackageClients, needs: Sequence[EcosystemNeeds]) -> list[str]:
+    """Sentences on indexes that are left out; SetupError where nothing could be installed without one."""
+    used = {need.client for need in needs if need.commands}
+    problems = [problem for problem in asked.problems if problem.client in used]
+    for problem in problems:
+        if problem.fatal:
+            raise SetupError(
+                f"The set-up cannot use this machine's package index: {problem.sentence}.",
+                hint="Configure an index that needs none (a local mirror, say), or write `setup:` commands "
+                "in .github/agent-fix.yml that do without it.",
+            )
+    return [problem.sentence for problem in problems]
+
+
+async def _versions(needs: Sequence[EcosystemNeeds], programs: Mapping[str, str]) -> tuple[str, ...]:
+    """What the tools that matter say of their version."""
+    used = [tool for tool in sorted(_flat(need.tools for need in needs)) if tool in programs]
+    questions = ([programs[tool], "version" if tool == "go" else "--version"] for tool in used)
+    answers = await asyncio.gather(*(ask(question) for question in questions))
+    return tuple(f"{tool} {(answer or '').strip()}" for tool, answer in zip(used, answers, strict=True))
+
+
+def _key(files: ManifestFiles, needs: Sequence[EcosystemNeeds], versions: Sequence[str], owner: str) -> str:
+    """Equal keys mean equal commands over equal manifests by equal tools."""
+    facts = {
+        "format": FORMAT,
+        "machine": platform.machine(),
+        "owner": owner,
+        "versions": versions,
+        "commands": _commands(needs),
+        "directories": _flat(need.directories for need in needs),
+        "environment": _flat(need.environment for need in needs),
+        "facts": _flat(need.facts for need in needs),
+        "manifests": files.digest(_flat(need.manifests for need in needs)),
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _groups(needs: Iterable[EcosystemNeeds]) -> tuple[tuple[str, ...], ...]:
+    """The commands by client, in order."""
+    found: dict[str, tuple[str, ...]] = {}
+    for need in needs:
+        if need.commands:
+            found[need.client] = (*found.get(need.client, ()), *need.commands)
+    return tuple(found.values())
+
+
+def _commands(needs: Iterable[EcosystemNeeds]) -> tuple[str, ...]:
+    return tuple(chain.from_iterable(need.commands for need in needs))
+
+
+def _flat(groups: Iterable[Iterable[T]]) -> tuple[T, ...]:
+    """All items in order, each once."""
+    return tuple(dict.fromkeys(item for group in groups for item in group))

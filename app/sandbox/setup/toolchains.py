@@ -1,0 +1,121 @@
+"""Toolchains that live outside /usr (pyenv, nvm, rustup, a Go download): which directories to show, and their PATH."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.sandbox.bubblewrap.profile import SYSTEM_PATH, WRITABLE, Mount
+
+ASK_SECONDS = 10.0
+_PREFIX = ("-I", "-c", "import sys; print(sys.base_prefix)")
+NEWEST_PYTHON = 15
+"""Minor versions of Python 3 below this are looked for, beside our own: some agents need a newer one than we do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchains:
+    """Directories to show read-only, at their own path, and the directories of programs among them."""
+
+    mounts: tuple[Mount, ...]
+    path: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    """Sentences: what was found and is not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundToolchain:
+    name: str
+    prefix: Path
+
+
+def find_toolchains(environment: Mapping[str, str], private: Sequence[Path]) -> Toolchains:
+    """Look along the host's PATH. `private` are directories that must never come into view, such as our own state."""
+    mounts: dict[Path, Mount] = {}
+    left_out = []
+    guarded = [*private, *([Path(environment["HOME"])] if environment.get("HOME") else [])]
+    for found in _search(environment):
+        reason = _too_broad(found.prefix, guarded)
+        if reason:
+            left_out.append(f"{found.name} in {found.prefix} is not shown inside: {reason}")
+        else:
+            mounts[found.prefix] = Mount(found.prefix, str(found.prefix))
+    outer = [
+        mount for path, mount in mounts.items() if not any(path != top and path.is_relative_to(top) for top in mounts)
+    ]
+    return Toolchains(tuple(outer), tuple(f"{prefix}/bin" for prefix in mounts), tuple(left_out))
+
+
+def _search(environment: Mapping[str, str]) -> Iterator[_FoundToolchain]:
+    python = Path(sys.base_prefix).resolve()
+    if not python.is_relative_to("/usr"):
+        yield _FoundToolchain("Python", python)
+    asked = [
+        *((f"Python 3.{minor}", f"python3.{minor}", _PREFIX) for minor in _newer()),
+        ("Node", "node", ("-p", "process.execPath")),
+        ("Rust", "rustc", ("--print", "sysroot")),
+        ("Go", "go", ("env", "GOROOT")),
+    ]
+    # All at once: a version manager's shim takes half a second to say that it has no such version.
+    with ThreadPoolExecutor(len(asked)) as pool:
+        prefixes = list(pool.map(lambda one: _prefix(one[1], one[2], environment), asked))
+    for (name, _, _), prefix in zip(asked, prefixes, strict=True):
+        if prefix is not None:
+            yield _FoundToolchain(name, prefix)
+
+
+def newer_pythons(environment: Mapping[str, str]) -> dict[int, Path]:
+    """Interpreters that a sandbox shows besides our own, by their minor version."""
+    question = ("-I", "-c", "import sys; print(sys._base_executable)")
+    asked = {minor: _ask(f"python3.{minor}", question, environment) for minor in _newer()}
+    return {minor: told for minor, told in asked.items() if told is not None}
+
+
+def _newer() -> range:
+    return range(sys.version_info.minor + 1, NEWEST_PYTHON)
+
+
+def _prefix(program: str, question: Sequence[str], environment: Mapping[str, str]) -> Path | None:
+    """Where a program outside /usr is installed."""
+    told = _ask(program, question, environment)
+    if told is None:
+        return None
+    answer = told.resolve()
+    prefix = answer.parent.parent if answer.is_file() else answer
+    return prefix if prefix.is_dir() and not prefix.is_relative_to("/usr") else None
+
+
+def _ask(program: str, question: Sequence[str], environment: Mapping[str, str]) -> Path | None:
+    """A path that a program says of itself: shims of version managers stand for another file."""
+    path = environment.get("PATH") or ":".join(SYSTEM_PATH)
+    at = shutil.which(program, path=path)
+    if at is None:
+        return None
+    try:
+        told = subprocess.run(
+            [at, *question],
+            env=dict(environment),
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=ASK_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return Path(told.stdout.strip()) if told.stdout.startswith("/") else None
+
+
+def _too_broad(prefix: Path, guarded: Sequence[Path]) -> str:
+    """Only a directory of its own is shown: one that holds a home or our state would show far more than a toolchain."""
+    for directory in guarded:
+        for place in (directory.resolve(), directory.resolve() / ".local"):
+            if place.is_relative_to(prefix):
+                return f"it holds {place}"
+    for inside in (*WRITABLE, "/env", "/etc", "/proc", "/dev", "/run"):
+        if prefix.is_relative_to(inside):
+            return f"{inside} is the sandbox's own"
+    return ""

@@ -1,0 +1,147 @@
+"""A job's sandboxes: one work tree that survives crashes, and fresh ones made of base and patch alone."""
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from app.core.patch import Patch
+from app.core.tree import Tree
+from app.sandbox.base import OnOutput, Sandbox, SandboxProvider, SandboxSpec, SetupPlan
+from app.sandbox.changes import Baseline, baseline, export
+
+logger = logging.getLogger(__name__)
+
+Fill = Callable[[Path, Patch | None], None]
+"""Writes base plus patch (None: the base) into an empty directory, every file in the same way. Blocking."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnotherAgent:
+    """What only the sandbox shows that another coding agent works in: none of it is there where work is verified."""
+
+    tools: Callable[[], Awaitable[SetupPlan]]
+    model_socket: Path
+
+
+class Workspaces:
+    """Opens sandboxes by name under one job's key; every one starts from the same base tree and set-up.
+
+    `setup` is asked once, when the first sandbox is opened; what it puts into the tree never counts as a change.
+    """
+
+    def __init__(
+        self,
+        provider: SandboxProvider,
+        *,
+        job: str,
+        fill: Fill,
+        tree: Tree,
+        setup: Callable[[], Awaitable[SetupPlan]],
+        on_output: OnOutput | None = None,
+        on_note: Callable[[str], None] = lambda _: None,
+        agent: AnotherAgent | None = None,
+    ) -> None:
+        self._provider = provider
+        self._job = job
+        self._fill = fill
+        self._plan_setup = setup
+        self._setup: asyncio.Future[SetupPlan] | None = None
+        self._on_output = on_output
+        self._on_note = on_note
+        self._agent = agent
+        self._tree = tree
+        self._baseline: Baseline | None = None
+        self._written_at: int | None = None
+        self.left_out: tuple[str, ...] = ()
+        """What of the set-up failed without ending the job; known when the first sandbox was opened."""
+
+    @property
+    def provider(self) -> str:
+        return self._provider.name
+
+    @property
+    def baseline(self) -> Baseline:
+        """What changes are told from. Known with the set-up: after the first sandbox was opened."""
+        if self._baseline is None:
+            raise RuntimeError("no sandbox was opened yet")
+        return self._baseline
+
+    async def work(self, name: str = "work") -> Sandbox:
+        """The tree the agent works in, as it was left."""
+        if self._agent is None:
+            return await self._open(name)
+        return await self._open(name, tools=await self._agent.tools(), model_socket=self._agent.model_socket)
+
+    async def fresh(self, name: str, patch: Patch | None = None) -> Sandbox:
+        """Base plus `patch` in a sandbox nobody has touched: its key was never used, by a dead process neither.
+
+        Nothing inside tells what the sandbox is for, nor which files are the patch's: its own name says nothing, and
+        all files are written in one go and say that they were written at the same time.
+        """
+        key = secrets.token_hex(8)
+        logger.debug("the sandbox %s is for %s", key, name)
+        return await self._open(key, fill_work=partial(self._fill_level, patch))
+
+    @asynccontextmanager
+    async def borrowed(self, name: str, patch: Patch | None = None) -> AsyncIterator[Sandbox]:
+        """A fresh sandbox that is destroyed afterwards, also when the job is stopped."""
+        sandbox = await self.fresh(name, patch)
+        try:
+            yield sandbox
+        finally:
+            await sandbox.destroy()
+
+    async def export(self, sandbox: Sandbox) -> Patch:
+        """What was changed in that sandbox, as bytes."""
+        return await export(sandbox, self.baseline)
+
+    def _fill_level(self, patch: Patch | None, directory: Path) -> None:
+        """The time is that of the first of these trees: set-up is older, so whatever it built is built again."""
+        self._written_at = self._written_at or int(time.time())
+        self._fill(directory, patch)
+        level(directory, self._written_at)
+
+    async def _open(
+        self,
+        name: str,
+        *,
+        fill_work: Callable[[Path], None] | None = None,
+        tools: SetupPlan | None = None,
+        model_socket: Path | None = None,
+    ) -> Sandbox:
+        if self._setup is None:
+            self._setup = asyncio.ensure_future(self._plan_setup())
+        setup = await asyncio.shield(self._setup)
+        if self._baseline is None:
+            self._baseline = baseline(self._tree, besides=setup.directories)
+        spec = SandboxSpec(
+            key=f"{self._job}.{name}",
+            fill=lambda directory: self._fill(directory, None),
+            fill_work=fill_work,
+            setup=setup,
+            tools=tools,
+            model_socket=model_socket,
+        )
+        sandbox = await self._provider.open(spec, on_output=self._on_output)
+        if sandbox.left_out and not self.left_out:
+            self._on_note(f"set-up, gone on without: {sandbox.left_out[0]}")
+        self.left_out = sandbox.left_out
+        return sandbox
+
+
+def level(directory: Path, seconds: int) -> None:
+    """Give everything in a directory of ours, and itself, the same times."""
+    with os.scandir(directory) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):  # the kernel notes the order of changes
+            if entry.is_dir(follow_symlinks=False):
+                level(Path(entry.path), seconds)
+            else:
+                os.utime(entry.path, (seconds, seconds), follow_symlinks=False)
+    os.utime(directory, (seconds, seconds))

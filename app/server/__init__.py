@@ -1,0 +1,1 @@
+"""The server: webhook endpoint, supervisor, publisher, worker, dashboard and API."""

@@ -1,0 +1,94 @@
+"""The HTTP protocol of the receiver's port: uvicorn's, with the bounds on a request's head that it lacks.
+
+Without them anybody could fill the memory with headers that never end, or hold connections with ones that never come.
+"""
+
+import asyncio
+import logging
+import signal
+from typing import ClassVar, Final
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_HEAD_BYTES: Final = 64 * 1024
+MAX_CONNECTIONS: Final = 800
+"""Below the number of files that a process may open almost everywhere."""
+GRACE_SECONDS: Final = 10
+_REFUSED = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+class BoundedRequestHeads(HttpToolsProtocol):
+    """Counts what is not body: request lines, headers, framing of chunks, trailers."""
+
+    seconds_for_a_head: ClassVar[float] = 10.0
+    _beside = 0
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_is_here()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._beside += len(data)
+        super().data_received(data)
+        if self._beside > MAX_HEAD_BYTES and (self._deadline is not None or self._in_a_body):
+            self.transport.write(_REFUSED)
+            self.transport.close()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._deadline is None:
+            self._beside = 0
+            self._await_head()
+
+    def on_headers_complete(self) -> None:
+        self._head_is_here()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._beside = max(self._beside - 2 * len(body), 0)  # chunks may be framed with as much as they carry
+        super().on_body(body)
+
+    @property
+    def _in_a_body(self) -> bool:
+        return self.cycle is not None and self.cycle.more_body
+
+    def _await_head(self) -> None:
+        self._deadline = asyncio.get_running_loop().call_later(self.seconds_for_a_head, self._too_slow)
+
+    def _head_is_here(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+def bounded_server(app: ASGIApp) -> uvicorn.Server:
+    """A server that ends in order at SIGTERM and SIGINT, and then returns."""
+    config = uvicorn.Config(
+        app,
+        http=BoundedRequestHeads,
+        loop="uvloop",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level=logging.WARNING,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        forwarded_allow_ips="127.0.0.1,::1",
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # what uvicorn puts back, and raises once more, when it has ended
+    return uvicorn.Server(config)

@@ -1,0 +1,206 @@
+"""One process at work on one job of a server: started by the worker for it, gone with it.
+
+It ends whenever the job cannot go on here: done, parked for people, put off, drained for a deploy. Everything worth
+keeping is in the database by then, so ending is the same as being killed, only with a word about it.
+"""
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from functools import partial
+from typing import NoReturn
+
+from app.config.settings import Settings, read_settings
+from app.core import failpoints, log
+from app.core.errors import AgentFixError, ExitCode, LostSandboxError
+from app.core.job import Journal, N, ProgressKind, WaitingForUser
+from app.core.redaction import Redactor
+from app.core.result import JobResult
+from app.jobs.process_owner import this_process
+from app.jobs.queue import JobClaim
+from app.jobs.store import Wants
+from app.llm.errors import BudgetError, DayBudgetError, ModelError
+from app.server.shutdown import end_process
+from app.server.wiring.context import ServerContext
+from app.server.wiring.job_process import JobProcess, LostBaseError, ServerJobRunner
+
+LOOK_SECONDS = 0.5
+PUT_OFF = timedelta(seconds=90)
+"""Between two attempts at what may mend itself: a provider that is down, a full disk, a base that is under way."""
+BASE_SECONDS = 60.0
+"""How long a base that the publisher brings is waited for here: mostly it comes sooner than a new process would."""
+FOR_MONEY = timedelta(minutes=10)
+"""The same, where a day's money has to come back."""
+FOR_PEOPLE: frozenset[ExitCode] = frozenset({ExitCode.LIMIT_REACHED, ExitCode.SANDBOX, ExitCode.CONFIG})
+_PR_SET_PDEATHSIG = 1
+EndProcess = Callable[[int], NoReturn]
+
+logger = logging.getLogger("app.server.job_process")  # which is `__main__` here
+
+
+class WorkerDraining(AgentFixError):  # noqa: N818  # a wish, not a fault
+    """The worker is about to end; the next one goes on with this job."""
+
+    @property
+    def final(self) -> bool:
+        return False
+
+
+class NoProgress:
+    """Nobody watches this process; what is said is kept in the job's log."""
+
+    def report(self, kind: ProgressKind, text: str) -> None:
+        """Nothing."""
+
+
+class InterruptibleJournal:
+    """The job's journal, which begins no new step once the process is to end, and tells of each that was finished."""
+
+    def __init__(self, journal: Journal, draining: asyncio.Event, finished: Callable[[], None]) -> None:
+        self._journal = journal
+        self._draining = draining
+        self._finished = finished
+
+    @property
+    def recovering(self) -> bool:
+        return self._journal.recovering
+
+    def on_resume(self, restore: Callable[[], Awaitable[None]]) -> None:
+        self._journal.on_resume(restore)
+
+    async def step(self, name: str, kind: type[N], work: Callable[[], Awaitable[N]]) -> N:
+        executed = False
+
+        async def begin() -> N:
+            nonlocal executed
+            if self._draining.is_set():
+                raise WorkerDraining("The worker ends; another one goes on.")
+            executed = True
+            return await work()
+
+        result = await self._journal.step(name, kind, begin)
+        if executed:
+            self._finished()
+        return result
+
+
+class JobAttendance:
+    """One claimed job in this process."""
+
+    def __init__(self, office: JobProcess, leave: EndProcess = end_process) -> None:
+        self.office = office
+        self.claim = office.claim
+        self._leave = leave
+        self._draining = asyncio.Event()
+
+    async def run(self) -> ExitCode:
+        """Work until the job is done or cannot go on here; afterwards its state says which."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._draining.set)
+        watching = asyncio.create_task(self._obey())
+        try:
+            runner = await self._runner()
+            runner.job_models.warm()
+            await runner.prove_sandbox()
+            await runner.check_models()
+            result = await self._work(runner)
+        except WorkerDraining:
+            return ExitCode.INTERRUPTED
+        except AgentFixError as error:
+            await asyncio.to_thread(self.release, error)
+            return error.code
+        finally:
+            watching.cancel()
+        logger.info("job %s: %s", self.claim.job, result.exit_status)
+        return ExitCode.OK
+
+    async def _runner(self) -> ServerJobRunner:
+        clock = asyncio.get_running_loop().time
+        end = clock() + BASE_SECONDS
+        while True:
+            try:
+                return await asyncio.to_thread(self.office.runner, NoProgress())
+            except LostBaseError:
+                if self._draining.is_set() or clock() >= end:
+                    raise
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _work(self, runner: ServerJobRunner) -> JobResult:
+        progressed = partial(self.office.server_context.queue.made_progress, self.claim.job)
+
+        async def work(_job: str, journal: Journal) -> JobResult:
+            return await runner.work(InterruptibleJournal(journal, self._draining, progressed))
+
+        engine = await asyncio.to_thread(self.office.engine, work)
+        await asyncio.to_thread(engine.launch)
+        return await engine.carry_out(self.claim.job, resumed=self.claim.resumed)
+
+    def release(self, error: AgentFixError) -> None:
+        """The job as people will find it: waiting for them, or for better times."""
+        job, store = self.claim.job, self.office.store
+        if isinstance(error, WaitingForUser):
+            store.enter(job, error.state, error.message)
+        elif isinstance(error, DayBudgetError):
+            self.office.server_context.queue.postpone(self.claim, f"{error.message} {error.hint}", FOR_MONEY)
+        elif is_for_people(error):
+            wants: Wants = "money" if isinstance(error, BudgetError) else ""
+            store.enter(job, "paused", f"{error.message} {error.hint}".strip(), wants=wants)
+        elif isinstance(error, LostSandboxError):  # some code may be what ends its sandboxes: that is counted
+            self.office.server_context.queue.postpone(
+                self.claim, f"{error.message} It goes on in another one.", PUT_OFF
+            )
+            self.office.server_context.queue.release(self.claim, crashed=True)
+        elif error.final:
+            store.enter(job, "error", f"{error.message} {error.hint}".strip())
+        else:
+            self.office.server_context.queue.postpone(self.claim, f"{error.message} It is tried again.", PUT_OFF)
+        logger.warning("job %s put down: %s", job, error.message)
+
+    async def _obey(self) -> None:
+        """End the process once the job is to be stopped, or is another's."""
+        job, store, queue = self.claim.job, self.office.store, self.office.server_context.queue
+        while True:
+            row = await asyncio.to_thread(store.get, job)
+            if row is None or row.epoch != self.claim.epoch:
+                self._leave(ExitCode.BUSY)
+            # Nothing is awaited between the job's stop and the process's end: nothing can be wished for after it.
+            if row.stop_requested and store.stop(job, queue.stop_reason(job)):
+                self._leave(ExitCode.STOPPED)
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+def is_for_people(error: AgentFixError) -> bool:
+    """Whether only a person can mend it: money, a key, the sandbox of this machine. One that was lost is had again."""
+    if isinstance(error, LostSandboxError):
+        return False
+    return error.code in FOR_PEOPLE or (isinstance(error, ModelError) and error.kind == "give_up")
+
+
+def main() -> NoReturn:
+    """`python -I -m app.server.job_process JOB EPOCH`, as the worker starts it. It dies with the worker."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    job, epoch, owner = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    settings = read_settings()
+    log.configure(form=settings.log, redactor=Redactor(settings.secrets))
+    failpoints.arm(settings.failpoint)
+    if not owner.startswith(f"{this_process().split(':')[0]}:{os.getppid()}:"):
+        end_process(ExitCode.BUSY)  # whoever started us has died already
+    run_claimed_job(settings, JobClaim(job, epoch, owner, resumed=epoch > 1))
+
+
+def run_claimed_job(settings: Settings, claim: JobClaim, leave: EndProcess = end_process) -> NoReturn:
+    """Work on a claimed job to this process's end."""
+    try:
+        code = asyncio.run(JobAttendance(JobProcess(ServerContext(settings), claim), leave).run())
+    except Exception:
+        logger.exception("job %s failed", claim.job)
+        code = ExitCode.INTERNAL
+    leave(code)
+
+
+if __name__ == "__main__":
+    main()

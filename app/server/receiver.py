@@ -1,0 +1,63 @@
+"""The receiver's process: webhooks in, and the pages for people out. It holds the webhook secret and the database."""
+
+import logging
+import socket
+from collections.abc import Callable
+from datetime import timedelta
+
+import uvicorn
+from fastapi import FastAPI
+
+from app.config.settings import Settings
+from app.core.errors import ExitCode
+from app.server.http_limits import bounded_server
+from app.server.startup import address_of, listen
+from app.server.web.site import site
+from app.server.webhook import receiver
+from app.server.wiring.receiver import ReceiverContext
+
+logger = logging.getLogger(__name__)
+
+
+def run_receiver(settings: Settings, listening: int | None = None) -> int:
+    """Until SIGTERM or SIGINT. `listening` is a socket that the supervisor opened and keeps."""
+    receiver_context = ReceiverContext(settings)
+    receiver_context.prepare()
+    listener = socket.socket(fileno=listening) if listening is not None else listen(settings.host, settings.port)
+    try:
+        with listener:
+            serve(receiver_context, settings, listener)
+    finally:
+        receiver_context.close()
+    return ExitCode.OK
+
+
+def serve(receiver_context: ReceiverContext, settings: Settings, listener: socket.socket) -> None:
+    servers: list[uvicorn.Server] = []
+    app = application(receiver_context, settings, ending=lambda: any(server.should_exit for server in servers))
+    servers.append(bounded_server(app))
+    logger.info("receiver ready at %s", address_of(listener))
+    servers[0].run([listener])
+
+
+def application(
+    receiver_context: ReceiverContext, settings: Settings, *, ending: Callable[[], bool] = lambda: False
+) -> FastAPI:
+    """Webhooks and health for everybody; the pages for who has the password, where there is one."""
+
+    def stalled() -> timedelta | None:
+        found = receiver_context.pulse.stalled()
+        return timedelta(seconds=found.seconds) if found else None
+
+    app = receiver(settings.webhook_secrets, receiver_context.inbox, receiver_context.clock, stalled=stalled)
+    if settings.web_token:
+        pages = site(
+            settings,
+            receiver_context.files,
+            receiver_context.pulse,
+            receiver_context.queue,
+            answers=app.state.counts,
+            ending=ending,
+        )
+        app.mount("/", pages)
+    return app

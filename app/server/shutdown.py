@@ -1,0 +1,56 @@
+"""How a process leaves: at once, with what was printed printed, and nothing of its own left running."""
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from app.core.errors import ExitCode
+from app.server.terminal import TerminalProgress
+
+CANCELLED = "cancelled with `agent-fix jobs cancel`"
+
+
+class InterruptHandler:
+    """Ctrl-C and SIGTERM: say how to go on, and go. `job` is named once it is known."""
+
+    def __init__(self, terminal: TerminalProgress) -> None:
+        self.job = ""
+        self._terminal = terminal
+
+    def listen(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._leave)
+
+    def _leave(self) -> None:
+        text = "interrupted; the same command goes on"
+        if self.job:
+            text += f" with job {self.job}, `agent-fix jobs cancel {self.job}` ends it"
+        self._terminal.report("warning", text)
+        end_process(ExitCode.INTERRUPTED)
+
+
+def end_process(code: int) -> NoReturn:
+    """Leave without winding anything down: nothing that is under way comes to an end, so nothing false is kept."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # whoever read us has gone
+            stream.flush()
+    try:
+        _end_commands()
+    finally:
+        os._exit(code)
+
+
+def _end_commands() -> None:
+    """Kill the commands under way, which lead sessions of their own. Sandboxed ones die with us in any case."""
+    for thread in Path("/proc/self/task").glob("*/children"):
+        children = ""
+        with suppress(OSError):  # the thread has ended since it was listed
+            children = thread.read_text()
+        for child in map(int, children.split()):
+            with suppress(OSError):  # it has ended by itself
+                if os.getsid(child) == child:
+                    os.killpg(child, signal.SIGKILL)

@@ -1,0 +1,164 @@
+"""The supervisor: each role in a process of its own, started again when it dies, ended in order when all is to end."""
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from app.core.errors import ExitCode
+
+NOT_AGAIN = frozenset({ExitCode.USAGE, ExitCode.CONFIG, ExitCode.SANDBOX, ExitCode.MODEL})
+"""How a role ends that would end the same way at once again: with something that a person has to mend."""
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSpec:
+    """A role's place: how its process is started, and the only environment and open files that it gets."""
+
+    role: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    files: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Seconds. A process that lived `steady` long has shown that it can: its next pause is the first again."""
+
+    first_pause: float = 1.0
+    longest_pause: float = 30.0
+    steady: float = 60.0
+    grace: float = 30.0
+
+    def pause_after(self, last: float, lived: float) -> float:
+        return self.first_pause if lived >= self.steady or not last else min(2 * last, self.longest_pause)
+
+
+class Supervisor:
+    """Keeps every post filled until it is told to end, or until a role says that it cannot be."""
+
+    def __init__(self, posts: Sequence[RoleSpec], directory: Path, backoff: Backoff | None = None) -> None:
+        self._posts = posts
+        self._directory = directory
+        self._backoff = backoff or Backoff()
+        self._processes: dict[str, Process] = {}
+        self._ending = asyncio.Event()
+        self._hurry = asyncio.Event()
+
+    async def supervise(self) -> int:
+        """Until SIGTERM, SIGINT or SIGHUP; a second one ends everything at once. Returns the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self.end)
+        keeping = [asyncio.create_task(self._keep(post)) for post in self._posts]
+        told = asyncio.create_task(self._report())
+        try:
+            done, _ = await asyncio.wait([*keeping, told], return_when=asyncio.FIRST_COMPLETED)
+            self._ending.set()
+            await self._end_all()
+            return max(task.result() for task in done)
+        finally:
+            await _cancelled([*keeping, told])
+            self._kill()
+
+    def end(self) -> None:
+        """End all roles; said again, without waiting for them."""
+        (self._hurry if self._ending.is_set() else self._ending).set()
+
+    async def _report(self) -> int:
+        await self._ending.wait()
+        return ExitCode.OK
+
+    async def _keep(self, post: RoleSpec) -> int:
+        """Start the role again and again; returns only with an exit code that starting again does not change."""
+        pause = 0.0
+        while True:
+            began = monotonic()
+            code = await (await self._start(post)).wait()
+            if self._ending.is_set():
+                return ExitCode.OK
+            if code in NOT_AGAIN:
+                log.error("the %s cannot work as it is set up (exit code %s); agent-fix ends", post.role, code)
+                return code
+            pause = self._backoff.pause_after(pause, monotonic() - began)
+            log.error("the %s %s; it is started again in %g s", post.role, _ended_by(code), pause)
+            await _until(self._ending, pause)
+            if self._ending.is_set():
+                return ExitCode.OK
+
+    async def _start(self, post: RoleSpec) -> Process:
+        """In a session of its own, so that a Ctrl-C reaches the roles through us alone, in our order."""
+        process = await asyncio.create_subprocess_exec(
+            *post.command,
+            env=dict(post.environment),
+            cwd=self._directory,
+            stdin=DEVNULL,
+            pass_fds=post.files,
+            start_new_session=True,
+            preexec_fn=_dies_with(os.getpid()),
+        )
+        self._processes[post.role] = process
+        return process
+
+    async def _end_all(self) -> None:
+        alive = [(post.role, process) for post in self._posts if (process := self._alive(post.role))]
+        for _, process in alive:
+            process.terminate()
+        ended = asyncio.gather(*(process.wait() for _, process in alive))
+        hurried = asyncio.ensure_future(self._hurry.wait())
+        until: list[asyncio.Future[Any]] = [ended, hurried]
+        await asyncio.wait(until, timeout=self._backoff.grace, return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        for role, process in alive:
+            if process.returncode is None:
+                log.warning("the %s did not end in time and is killed", role)
+        self._kill()
+        await ended
+
+    def _alive(self, role: str) -> Process | None:
+        process = self._processes.get(role)
+        return process if process is not None and process.returncode is None else None
+
+    def _kill(self) -> None:
+        """Everything that is left, with what it started in its session."""
+        for process in self._processes.values():
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+def _dies_with(parent: int) -> Callable[[], None]:
+    """What a child does before it becomes its program: bind its life to ours, whichever way we end."""
+
+    def bind() -> None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # we died before it was bound
+            os._exit(ExitCode.INTERNAL)
+
+    return bind
+
+
+def _ended_by(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+async def _until(event: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+
+
+async def _cancelled(tasks: Sequence["asyncio.Task[int]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

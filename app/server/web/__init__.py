@@ -1,0 +1,1 @@
+"""The dashboard, the JSON API and the metrics."""

@@ -1,0 +1,117 @@
+"""The same as JSON, for programs."""
+
+import asyncio
+from dataclasses import asdict
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from app.core.text import plain
+from app.jobs.job_page import JobPage, JobPages
+from app.jobs.queries import JobOverview, JobSummary
+from app.jobs.queue import JobQueue
+from app.jobs.store import ProgressRow
+from app.server.web import formatting
+from app.server.web.pages import JobFilter
+
+STOPPED_BY_API = "It was stopped through the API."
+MAX_LINES = 1_000
+
+
+class JsonApi:
+    """Answers in JSON. Money is in micro-dollars, times are ISO 8601."""
+
+    def __init__(self, files: JobPages, queue: JobQueue) -> None:
+        self._files = files
+        self._queue = queue
+
+    @property
+    def _overview(self) -> JobOverview:
+        return self._files.overview
+
+    async def jobs(self, request: Request) -> Response:
+        """`state` (one, or active, waiting, done, ended), `repository` (owner/name), `before` and `limit`."""
+        limit = request.query_params.get("limit", "50")
+        if not (limit.isascii() and limit.isdigit() and 0 < int(limit[:6]) <= 200):
+            return _refused(400, "limit is a number from 1 to 200")
+        return await asyncio.to_thread(self._jobs, request, JobFilter.of(request), int(limit))
+
+    def _jobs(self, request: Request, asked: JobFilter, limit: int) -> Response:
+        if request.query_params.get("state", "") != asked.state:
+            return _refused(400, "there is no such state")
+        chosen = None
+        if asked.repository:
+            named = (number for number, name in self._overview.repositories().items() if name == asked.repository)
+            chosen = next(named, -1)
+        page = self._overview.page(states=asked.states, repository=chosen, before=asked.before, limit=limit)
+        return JSONResponse({"jobs": [listed_json(job) for job in page.jobs], "before": page.before or None})
+
+    async def job(self, request: Request) -> Response:
+        page = await asyncio.to_thread(self._files.job_file, request.path_params["job"], lines=0)
+        return JSONResponse(job_json(page)) if page else _missing()
+
+    async def log(self, request: Request) -> Response:
+        """At most 1,000 lines after the line of number `after`."""
+        job, after = request.path_params["job"], request.query_params.get("after", "0")
+        if not (after.isascii() and after.isdigit() and len(after) < 16):
+            return _refused(400, "after is the number of a line")
+        if await asyncio.to_thread(self._overview.one, job) is None:
+            return _missing()
+        lines = await asyncio.to_thread(self._overview.log, job, int(after), MAX_LINES)
+        return JSONResponse(
+            {"lines": [line_json(line) for line in lines], "after": lines[-1].seq if lines else int(after)}
+        )
+
+    async def stop(self, request: Request) -> Response:
+        """202, whether it is ended by that or its process has to end first; 409 for one that has ended."""
+        page = await asyncio.to_thread(self._files.job_file, request.path_params["job"], lines=0)
+        if page is None:
+            return _missing()
+        if page.final or page.job_context is None:
+            return _refused(409, "it has ended" if page.final else "it is a job of the command line")
+        ended = await asyncio.to_thread(self._queue.stop, page.listed.id, STOPPED_BY_API)
+        return JSONResponse({"status": "stopped" if ended else "stopping"}, 202)
+
+
+def listed_json(job: JobSummary) -> dict[str, Any]:
+    shown = asdict(job)
+    shown["owner"] = job.owner is not None
+    shown |= {"created_at": formatting.iso(job.created_at), "updated_at": formatting.iso(job.updated_at)}
+    return {("at_work" if name == "owner" else name): value for name, value in shown.items()}
+
+
+def job_json(page: JobPage) -> dict[str, Any]:
+    job_context = page.job_context
+    return {
+        **listed_json(page.listed),
+        "base": page.job.task.base,
+        "branch": page.job.branch,
+        "aim": job_context.aim if job_context else "fix",
+        "limits": page.job.budget.model_dump(mode="json"),
+        "attempts": page.attempts,
+        "crashes": page.crashes,
+        "plan": page.plan,
+        "usage": page.totals.model_dump(mode="json"),
+        "result": page.result.model_dump(mode="json", exclude={"trajectory"}) if page.result else None,
+        "messages": [
+            {"seq": said.seq, "kind": said.kind, "who": said.who, "text": said.text, "at": formatting.iso(said.at)}
+            for said in page.messages
+        ],
+        "intents": [
+            {**asdict(effect), "at": formatting.iso(effect.at) if effect.at else None, "url": effect.url or None}
+            for effect in page.effects
+        ],
+    }
+
+
+def line_json(line: ProgressRow) -> dict[str, Any]:
+    return {"seq": line.seq, "at": formatting.iso(line.at), "kind": line.kind, "text": plain(line.text)}
+
+
+def _missing() -> Response:
+    return _refused(404, "there is no such job")
+
+
+def _refused(status: int, why: str) -> Response:
+    return JSONResponse({"error": why}, status)

@@ -1,0 +1,104 @@
+"""How pages write down what they show: ages, money, states; and text that others wrote, with nothing hidden in it."""
+
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import quote
+
+from app.core.job import FINAL, JobState
+from app.core.text import one_line, plain
+from app.llm.ledger import usd
+
+ACTIVE: Final[frozenset[JobState]] = frozenset({"queued", "planning", "working", "verifying", "publishing"})
+WAITING: Final[frozenset[JobState]] = frozenset({"awaiting_approval", "needs_input", "paused"})
+DONE: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated", "answered", "no_change"})
+ENDED: Final[frozenset[JobState]] = FINAL - DONE - WAITING
+"""Without what was asked for: stopped, failed, out of money."""
+GROUPS: Final = {"active": ACTIVE, "waiting": WAITING, "done": DONE, "ended": ENDED}
+
+MAX_CHARACTERS = 20_000
+"""Of one text on a page; a longer one is cut and says so."""
+
+
+def group_of(state: str) -> str:
+    return next((name for name, states in GROUPS.items() if state in states), "ended")
+
+
+def state_name(state: str) -> str:
+    return {"pr_opened": "pull request opened", "pr_updated": "pull request updated"}.get(
+        state, state.replace("_", " ")
+    )
+
+
+NEXT_STEP: Final = {
+    "awaiting_approval": "To start the work, comment /agent approve on GitHub. You can edit the plan there first.",
+    "needs_input": "To answer, comment /agent and your answer on GitHub.",
+    "paused": "To continue from here, comment /agent continue on GitHub. Add --budget +3 for three more dollars.",
+}
+"""What people can do on the issue or pull request of a job that waits for them."""
+
+
+def next_step(state: str) -> str:
+    return NEXT_STEP.get(state, "")
+
+
+def line(text: str) -> str:
+    """A title or a name on one line, without control or hidden characters."""
+    shown = one_line(plain(text))
+    return shown if len(shown) <= 300 else f"{shown[:300]}…"
+
+
+def block(text: str) -> str:
+    """A text of several lines as a terminal would leave it."""
+    shown = plain(text)
+    if len(shown) <= MAX_CHARACTERS:
+        return shown
+    return f"{shown[:MAX_CHARACTERS]}\n… ({len(shown):,} characters, cut here)"
+
+
+def ago(moment: datetime, now: datetime) -> str:
+    return f"{span((now - moment).total_seconds())} ago"
+
+
+def span(seconds: float) -> str:
+    """A time in one or two units: `42 s`, `3 min`, `2 h 5 min`, `4 d`."""
+    whole = max(int(seconds), 0)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3_600:
+        return f"{whole // 60} min"
+    if whole < 86_400:
+        hours, minutes = whole // 3_600, whole % 3_600 // 60
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{whole // 86_400} d"
+
+
+def moment(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def iso(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="seconds")
+
+
+def clock(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%H:%M:%S}"
+
+
+def money(amount: int) -> str:
+    return usd(amount)
+
+
+def tokens(count: int) -> str:
+    if count < 10_000:
+        return f"{count:,}"
+    return f"{count / 1_000:,.0f} k" if count < 10_000_000 else f"{count / 1_000_000:,.1f} M"
+
+
+def share(part: float, whole: float) -> int:
+    """In percent, between 0 and 100."""
+    return round(100 * min(part / whole, 1.0)) if whole > 0 else 0
+
+
+def path_of(name: str) -> str:
+    """A name as a part of one of our addresses."""
+    return quote(name, safe="/")

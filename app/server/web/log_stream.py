@@ -1,0 +1,76 @@
+"""The log of a job as it grows, as server-sent events."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from app.core.job import FINAL
+from app.jobs.queries import JobOverview
+from app.jobs.store import ProgressRow
+from app.server.web import formatting
+
+MAX_FOLLOWERS = 32
+LOOK_SECONDS = 1.0
+LOOKS = 1_800
+"""After half an hour a browser asks again by itself, where it stood."""
+
+
+class LogStreams:
+    """Lines, then states; `Last-Event-ID` or `after` tell where to go on."""
+
+    def __init__(
+        self, overview: JobOverview, *, ending: Callable[[], bool] = lambda: False, pause: float = LOOK_SECONDS
+    ):
+        self._overview = overview
+        self._ending = ending
+        self._pause = pause
+        self._followers = 0
+
+    async def events(self, request: Request) -> Response:
+        job = request.path_params["job"]
+        after = request.headers.get("last-event-id") or request.query_params.get("after", "0")
+        if not (after.isascii() and after.isdigit() and len(after) < 16):
+            return PlainTextResponse("after is the number of a line\n", 400)
+        if await asyncio.to_thread(self._overview.one, job) is None:
+            return PlainTextResponse("there is no such job\n", 404)
+        if self._followers >= MAX_FOLLOWERS:
+            return PlainTextResponse("too many follow already\n", 503, {"retry-after": "30"})
+        headers = {"x-accel-buffering": "no"}
+        return StreamingResponse(self._follow(job, int(after)), media_type="text/event-stream", headers=headers)
+
+    async def _follow(self, job: str, after: int) -> AsyncIterator[str]:
+        self._followers += 1
+        told = ""
+        try:
+            for _ in range(LOOKS):
+                # The state is read before the log: what is said before a job ends is never missed.
+                listed = await asyncio.to_thread(self._overview.one, job)
+                for line in await asyncio.to_thread(self._overview.log, job, after):
+                    after = line.seq
+                    yield _line(line)
+                if listed is None or self._ending():
+                    return
+                state = {
+                    "state": listed.state,
+                    "name": formatting.state_name(listed.state),
+                    "cost": formatting.money(listed.cost),
+                }
+                state["group"] = formatting.group_of(listed.state)
+                if (said := json.dumps(state)) != told:
+                    told = said
+                    yield f"event: state\ndata: {said}\n\n"
+                if listed.state in FINAL:
+                    yield "event: end\ndata: {}\n\n"
+                    return
+                await asyncio.sleep(self._pause)
+                yield ": still here\n\n"
+        finally:
+            self._followers -= 1
+
+
+def _line(line: ProgressRow) -> str:
+    said = {"at": formatting.clock(line.at), "kind": line.kind, "text": formatting.block(line.text)}
+    return f"id: {line.seq}\nevent: line\ndata: {json.dumps(said)}\n\n"

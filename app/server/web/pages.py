@@ -1,0 +1,228 @@
+"""The pages for people: the list of jobs, and one job with its plan, proof, log and cost. They work without scripts."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+
+from app.config.settings import Settings
+from app.core.job import JobState
+from app.core.text import plain
+from app.jobs.health import TOO_LONG, HealthMetrics
+from app.jobs.job_page import JobPage, JobPages
+from app.jobs.queries import JobOverview
+from app.jobs.queue import JobQueue
+from app.server.web import formatting
+from app.server.web.password import DashboardPassword
+
+log = logging.getLogger(__name__)
+
+HERE = Path(__file__).parent
+STOPPED_HERE = "It was stopped on the dashboard."
+FORM_BYTES = 4_096
+STATES: tuple[str, ...] = (
+    *sorted(formatting.ACTIVE),
+    *sorted(formatting.WAITING),
+    *sorted(formatting.DONE | formatting.ENDED),
+)
+
+
+def environment() -> Environment:
+    """Everything is escaped unless a template says otherwise, and none does."""
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = (
+        formatting.ago,
+        formatting.block,
+        formatting.clock,
+        formatting.group_of,
+        formatting.iso,
+        formatting.line,
+        formatting.moment,
+        formatting.money,
+    )
+    more = (
+        formatting.next_step,
+        formatting.path_of,
+        formatting.share,
+        formatting.span,
+        formatting.state_name,
+        formatting.tokens,
+    )
+    made.filters |= {found.__name__: found for found in (*filters, *more)}
+    return made
+
+
+class DashboardPages:
+    """Answers in HTML."""
+
+    def __init__(
+        self, files: JobPages, pulse: HealthMetrics, queue: JobQueue, password: DashboardPassword, settings: Settings
+    ) -> None:
+        self._files = files
+        self._pulse = pulse
+        self._queue = queue
+        self._password = password
+        self._settings = settings
+        self._templates = environment()
+
+    @property
+    def _overview(self) -> JobOverview:
+        return self._files.overview
+
+    async def jobs(self, request: Request) -> Response:
+        asked = JobFilter.of(request)
+        return await asyncio.to_thread(self._jobs, asked)
+
+    async def job(self, request: Request) -> Response:
+        page = await asyncio.to_thread(self._files.job_file, request.path_params["job"])
+        if page is None:
+            return await self.missing(request)
+        return self._render("job.html", page=page, seal=self._password.seal(page.listed.id), links=self._links(page))
+
+    async def log(self, request: Request) -> Response:
+        job = request.path_params["job"]
+        if await asyncio.to_thread(self._overview.one, job) is None:
+            return await self.missing(request)
+        return StreamingResponse(self._whole_log(job), media_type="text/plain; charset=utf-8")
+
+    async def change(self, request: Request) -> Response:
+        """The job's change as a file, whatever became of it."""
+        kept = await asyncio.to_thread(self._files.change, request.path_params["job"])
+        if kept is None:
+            return await self.missing(request)
+        named = {"content-disposition": 'attachment; filename="change.patch"'}
+        return Response(kept, media_type="text/plain; charset=utf-8", headers=named)
+
+    async def stop(self, request: Request) -> Response:
+        """The button of the page. Its seal shows that it was one of ours."""
+        job = request.path_params["job"]
+        length = request.headers.get("content-length", "")
+        if not length.isdecimal() or int(length) > FORM_BYTES:
+            return self._message(413, "The form is too large", "")
+        form = dict(
+            pair.split("=", 1) for pair in (await request.body()).decode("ascii", "replace").split("&") if "=" in pair
+        )
+        if not self._password.sealed(job, form.get("seal", "")):
+            return self._message(403, "This form has expired", "Open the job's page again and use its button.")
+        if await asyncio.to_thread(self._overview.one, job) is None:
+            return await self.missing(request)
+        await asyncio.to_thread(self._queue.stop, job, STOPPED_HERE)
+        return RedirectResponse(f"/jobs/{formatting.path_of(job)}", 303)
+
+    async def no_database(self, _: Request, error: Exception) -> Response:
+        log.error("a page could not be made: %s", type(error).__name__)
+        return self._message(
+            503, "The database is not responding", "Try again in a moment. /readyz shows when it is back."
+        )
+
+    async def missing(self, _: Request, __: Exception | None = None) -> Response:
+        return self._message(404, "Page not found", "Check the job's id. The job may also be in another database.")
+
+    def refusal(self, headers: Headers, status: int, title: str, text: str) -> Response:
+        """A page for browsers, a line of text for programs."""
+        if "text/html" in headers.get("accept", ""):
+            return self._message(status, title, text)
+        return PlainTextResponse(f"{title}. {text}\n", status)
+
+    def _jobs(self, asked: "JobFilter") -> Response:
+        repositories = self._overview.repositories()
+        chosen = next((number for number, name in repositories.items() if name == asked.repository), None)
+        if asked.repository and chosen is None:
+            return self._message(404, "This repository has no jobs", "")
+        counts = self._overview.counts(chosen)
+        groups = {name: sum(counts.get(state, 0) for state in states) for name, states in formatting.GROUPS.items()}
+        page = self._overview.page(states=asked.states, repository=chosen, before=asked.before)
+        return self._render(
+            "jobs.html",
+            asked=asked,
+            page=page,
+            groups=groups,
+            total=sum(counts.values()),
+            states=STATES,
+            repositories=list(repositories.values()),
+            figures=self._pulse.figures(),
+            too_long=TOO_LONG.total_seconds(),
+        )
+
+    async def _whole_log(self, job: str) -> AsyncIterator[str]:
+        after = 0
+        while lines := await asyncio.to_thread(self._overview.log, job, after):
+            yield "".join(f"{formatting.moment(line.at)}  {line.kind:<12}  {plain(line.text)}\n" for line in lines)
+            after = lines[-1].seq
+
+    def _links(self, page: JobPage) -> "JobLinks":
+        """Addresses at the forge, made of what the forge itself named; anything else is not linked."""
+        server, job_context = f"{self._settings.github_url}/", page.job_context
+        issue = commit = ""
+        if job_context is not None:
+            place = job_context.place
+            repository = f"{server}{formatting.path_of(place.owner)}/{formatting.path_of(place.name)}"
+            issue = f"{repository}/{'pull' if page.listed.is_pull_request else 'issues'}/{place.number}"
+            if page.result is not None and page.result.commit:
+                commit = f"{repository}/commit/{formatting.path_of(page.result.commit)}"
+        return JobLinks(
+            issue=issue,
+            commit=commit,
+            pull_request=page.listed.url if page.listed.url.startswith(server) else "",
+            effects={effect.key: effect.url for effect in page.effects if effect.url.startswith(server)},
+        )
+
+    def _message(self, status: int, title: str, text: str) -> Response:
+        return self._render("message.html", status=status, title=title, text=text)
+
+    def _render(self, name: str, *, status: int = 200, **values: Any) -> Response:
+        now: datetime = self._overview.clock()
+        shown = self._templates.get_template(name).render(
+            now=now, public=self._settings.public_url, status=status, **values
+        )
+        return HTMLResponse(shown, status_code=status)
+
+
+@dataclass(frozen=True, slots=True)
+class JobLinks:
+    """Addresses at the forge; empty where there is none. `wishes` are those of receipts, by the intent's key."""
+
+    issue: str
+    commit: str
+    pull_request: str
+    effects: Mapping[str, str]
+
+
+class JobFilter:
+    """What a list of jobs was asked for in the address; what makes no sense there is left out."""
+
+    def __init__(self, state: str, repository: str, before: str) -> None:
+        known = state in formatting.GROUPS or state in STATES
+        self.state = state if known else ""
+        self.repository = repository[:300]
+        self.before = before[:40]
+
+    @classmethod
+    def of(cls, request: Request) -> "JobFilter":
+        asked = request.query_params
+        return cls(asked.get("state", ""), asked.get("repository", ""), asked.get("before", ""))
+
+    @property
+    def states(self) -> tuple[JobState, ...]:
+        return tuple(formatting.GROUPS.get(self.state, ())) or ((self.state,) if self.state else ())  # type: ignore[return-value]
+
+    def address(self, **changes: str) -> str:
+        """The same question with other words, as an address."""
+        said = {"state": self.state, "repository": self.repository, **changes}
+        given = {name: value for name, value in said.items() if value}
+        return f"/?{urlencode(given)}" if given else "/"

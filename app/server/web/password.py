@@ -1,0 +1,162 @@
+"""Who may see the pages: whoever has the password; and what every answer says to browsers about itself."""
+
+import hashlib
+import hmac
+import ipaddress
+import re
+from base64 import b64decode
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MAX_FAILURES: Final = 10
+FORGET_AFTER: Final = timedelta(minutes=1)
+MAX_REMEMBERED: Final = 4_096
+"""Addresses; the one that failed longest ago is forgotten first."""
+SIGN_IN: Final = (
+    "Reload this page and enter the password, which is the value of AGENT_FIX_WEB_TOKEN. Any user name works."
+)
+_BASIC = re.compile(r"[Bb]asic +([A-Za-z0-9+/=_-]{1,1000})")
+_BEARER = re.compile(r"[Bb]earer +([!-~]{1,1000})")
+
+HEADERS: Final = {
+    "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",  # with `no-referrer`, browsers send `Origin: null` even to ourselves
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "interest-cohort=()",
+    "cache-control": "no-store",
+}
+
+
+class DashboardPassword:
+    """The one password of the pages, compared in constant time; who fails too often is not listened to for a while."""
+
+    def __init__(self, token: str, clock: Callable[[], datetime]) -> None:
+        self._digest = _digest(token)
+        self._clock = clock
+        self._failures: OrderedDict[str, tuple[int, datetime]] = OrderedDict()
+
+    def refuses(self, client: str) -> timedelta | None:
+        """How long this address is not listened to any more; None where it is."""
+        count, since = self._failures.get(client, (0, self._clock()))
+        left = since + FORGET_AFTER - self._clock()
+        if left <= timedelta():
+            self._failures.pop(client, None)
+            return None
+        return left if count >= MAX_FAILURES else None
+
+    def admits(self, client: str, authorization: str) -> bool:
+        given = _given(authorization)
+        if given is not None and hmac.compare_digest(_digest(given), self._digest):
+            return True
+        if given is not None:  # a browser that was not asked yet has not failed
+            count, since = self._failures.pop(client, (0, self._clock()))
+            self._failures[client] = (count + 1, since)
+            while len(self._failures) > MAX_REMEMBERED:
+                self._failures.popitem(last=False)
+        return False
+
+    def seal(self, what: str) -> str:
+        """Shows that a form came from one of our pages, which only those see who have the password."""
+        return hmac.new(self._digest, f"form:{what}".encode(), hashlib.sha256).hexdigest()
+
+    def sealed(self, what: str, seal: str) -> bool:
+        return hmac.compare_digest(self.seal(what), seal if seal.isascii() else "")
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordGuard:
+    """An application behind the password, with the headers of a page that nobody else may frame, read or keep."""
+
+    app: ASGIApp
+    password: DashboardPassword
+    refuse: Callable[[Headers, int, str, str], Response]
+    """Makes an answer from the request's headers, a status, a title and a text."""
+    public: Collection[str]
+    """Paths that need no password: what the refusals themselves are drawn with."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        refusal = None if scope["path"] in self.public else self._refusal(scope)
+        await (refusal or self.app)(scope, receive, with_headers(send))
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        client, headers = address(scope), Headers(scope=scope)
+        left = self.password.refuses(client)
+        if left is not None:
+            seconds = str(int(left.total_seconds()) + 1)
+            refusal = self.refuse(headers, 429, "Too many wrong passwords", f"Try again in {seconds} seconds.")
+            refusal.headers["retry-after"] = seconds
+            return refusal
+        if not self.password.admits(client, headers.get("authorization", "")):
+            refusal = self.refuse(headers, 401, "Sign in", SIGN_IN)
+            refusal.headers["www-authenticate"] = 'Basic realm="agent-fix", charset="UTF-8"'
+            return refusal
+        if scope["method"] not in {"GET", "HEAD"} and not from_our_pages(headers):
+            return self.refuse(headers, 403, "This request came from another site", "Nothing was changed.")
+        return None
+
+
+def with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return sending
+
+
+def from_our_pages(headers: Headers) -> bool:
+    """Whether a request that changes something was made by one of our pages, by a person, or by a program.
+
+    A browser tells in `Sec-Fetch-Site` who made it, and no page can change that: `same-origin` is one of our pages,
+    `none` is the person (the address bar, a bookmark). `same-site` is refused like `cross-site`: another port or
+    subdomain may be somebody else's. Browsers leave the header out where a page came by plain http from another
+    machine; then `Origin` decides, which they send with every POST. Programs send neither. They hold the password
+    themselves, so nobody can have tricked them. Go's `http.CrossOriginProtection` has the same rules.
+    """
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site in {"same-origin", "none"}
+    origin = headers.get("origin")
+    return origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+
+
+def address(scope: Scope) -> str:
+    """Whose failures are counted together: an IPv4 address, or the network that one IPv6 customer gets."""
+    host = (scope.get("client") or ("", 0))[0]
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    return str(found) if found.version == 4 else str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
+
+
+def _given(authorization: str) -> str | None:
+    """The password in the header, whatever user name stands before it; None where there is none."""
+    if bearer := _BEARER.fullmatch(authorization.strip()):
+        return bearer[1]
+    if basic := _BASIC.fullmatch(authorization.strip()):
+        try:
+            return b64decode(basic[1], validate=True).decode().partition(":")[2]
+        except ValueError:
+            return ""
+    return None
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

@@ -1,0 +1,273 @@
+"""The receiver: a webhook is verified, stored and answered, in that order; everything else happens elsewhere.
+
+It holds the webhook secret and the database, and knows neither the App's key nor any model.
+"""
+
+import asyncio
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qs
+
+from fastapi import FastAPI
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from app.jobs.batch_writer import BatchWriter
+from app.jobs.database import DatabaseError
+from app.jobs.health import TOO_LONG
+from app.jobs.inbox import Delivery, InboxError, InboxHealth, StoreOutcome
+from app.server.signature import SignatureCheck
+from app.triggers import webhook_parser
+
+MAX_BYTES: Final = 25 * 1024 * 1024
+"""GitHub's own cap of a payload."""
+MAX_BYTES_AT_ONCE: Final = 4 * MAX_BYTES
+"""Of all bodies that are being received."""
+SECONDS_TO_ARRIVE: Final = 10.0
+LATE: Final = timedelta(minutes=10)
+FRESH: Final = timedelta(seconds=1)
+_LARGE: Final = 1024 * 1024
+_JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
+_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
+_EVENT = re.compile(r"[a-z0-9_]{1,64}")
+
+log = logging.getLogger(__name__)
+
+
+class DeliveryStore(Protocol):
+    """What the receiver needs of an inbox."""
+
+    def store(self, arrived: Sequence[Delivery]) -> list[StoreOutcome]: ...
+
+    def health(self) -> InboxHealth: ...
+
+
+class DeliveryRefused(Exception):  # noqa: N818  # an answer
+    """A request that is not stored, with the status it gets and a word to count it by."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+        self.why = why
+
+
+def receiver(
+    secrets: Sequence[str],
+    inbox: DeliveryStore,
+    clock: Callable[[], datetime],
+    *,
+    stalled: Callable[[], timedelta | None] = lambda: None,
+) -> FastAPI:
+    """The web application. What it answered is counted in `app.state.counts`, by word.
+
+    `stalled` tells how long a job has waited although it is somebody's turn.
+    """
+    endpoint = WebhookEndpoint(secrets, BatchWriter(inbox.store))
+    readiness, liveliness = Readiness(inbox, clock), Liveness(stalled, clock)
+
+    async def webhook(request: Request) -> JSONResponse:
+        return await endpoint.answer(request)
+
+    async def livez(_: Request) -> JSONResponse:
+        return JSONResponse({"status": "ok"})
+
+    async def healthz(_: Request) -> JSONResponse:
+        return await liveliness.answer()
+
+    async def readyz(_: Request) -> JSONResponse:
+        return await readiness.answer()
+
+    asked = {"/livez": livez, "/healthz": healthz, "/readyz": readyz}
+    routes = [Route("/webhook", webhook, methods=["POST"]), *(Route(path, answer) for path, answer in asked.items())]
+    # Plain routes: nothing of a delivery is parsed before its signature is checked, so there is nothing to declare.
+    app = FastAPI(routes=[*routes], docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app.state.counts = endpoint.counts
+    return app
+
+
+class WebhookEndpoint:
+    """Takes deliveries in, with what is counted and limited across requests."""
+
+    def __init__(
+        self, secrets: Sequence[str], gathering: BatchWriter, *, most_at_once: int = MAX_BYTES_AT_ONCE
+    ) -> None:
+        self._secrets = tuple(secrets)
+        self._gathering = gathering
+        self._most_at_once = most_at_once
+        self._arriving = 0
+        self.counts: Counter[str] = Counter()
+
+    async def answer(self, request: Request) -> JSONResponse:
+        try:
+            status, said = 202, await self._take(request)
+        except DeliveryRefused as refused:
+            status, said = refused.status, refused.why
+            log.info("webhook refused: %s", said, extra={"status": status})
+        except InboxError as error:
+            status, said = 503, "not_stored"
+            log.error("delivery not stored: %s", error.message)  # noqa: TRY400  # the message says it
+        self.counts[said] += 1
+        return JSONResponse({"status": said}, status_code=status, headers=_headers(status))
+
+    async def _take(self, request: Request) -> str:
+        form = _check_head(request)
+        raw = bytearray()
+        try:
+            await self._receive(request, raw, form=form)
+            name, ident = _names(request)
+            return await self._understand(name, ident, _form_payload(raw) if form else bytes(raw))
+        finally:
+            self._arriving -= len(raw)
+
+    async def _understand(self, name: str, ident: str, body: bytes) -> str:
+        try:
+            decoded = (
+                await asyncio.to_thread(webhook_parser.decode, body)
+                if len(body) > _LARGE
+                else webhook_parser.decode(body)
+            )
+        except ValueError:
+            raise DeliveryRefused(400, "not_json") from None
+        if name == "ping":
+            return "ping"
+        reading = webhook_parser.read(name, decoded)
+        if reading.ignored:
+            return f"ignored_{reading.ignored}"
+        return await self._stored(Delivery(ident, name, body))
+
+    async def _stored(self, delivery: Delivery) -> str:
+        stored = await self._gathering.put(delivery)
+        if stored == "conflict":
+            log.warning("security: delivery id %s came again with another body", delivery.id)
+            raise DeliveryRefused(409, "conflict")
+        return stored
+
+    async def _receive(self, request: Request, raw: bytearray, *, form: bool) -> None:
+        """Fill `raw` with the body and check its signature; never more than the cap of it in memory."""
+        signature = SignatureCheck(self._secrets)
+        try:
+            async with asyncio.timeout(SECONDS_TO_ARRIVE):
+                async for chunk in request.stream():
+                    raw += chunk
+                    self._arriving += len(chunk)
+                    if len(raw) > MAX_BYTES:
+                        raise DeliveryRefused(413, "too_large")
+                    if self._arriving > self._most_at_once:
+                        raise DeliveryRefused(503, "too_busy")
+                    signature.update(chunk)
+        except TimeoutError:
+            raise DeliveryRefused(408, "too_slow") from None
+        except ClientDisconnect:
+            raise DeliveryRefused(400, "cut_off") from None
+        if not signature.matches(request.headers["x-hub-signature-256"]):
+            raise DeliveryRefused(415, "unsigned_form") if form else DeliveryRefused(401, "wrong_signature")
+
+
+def _check_head(request: Request) -> bool:
+    """Refuse what need not be read; True for a form."""
+    headers = request.headers
+    if "x-hub-signature-256" not in headers:
+        raise DeliveryRefused(401, "no_signature")
+    if len(headers.getlist("x-hub-signature-256")) > 1:
+        raise DeliveryRefused(401, "two_signatures")
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise DeliveryRefused(400, "compressed")
+    length = headers.get("content-length", "")
+    if length.isdecimal() and int(length[:20]) > MAX_BYTES:
+        raise DeliveryRefused(413, "too_large")
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in {_JSON, _FORM}:
+        raise DeliveryRefused(415, "wrong_content_type")
+    return kind == _FORM
+
+
+def _names(request: Request) -> tuple[str, str]:
+    event, ident = request.headers.get("x-github-event", ""), request.headers.get("x-github-delivery", "")
+    if not _EVENT.fullmatch(event) or not _ID.fullmatch(ident):
+        raise DeliveryRefused(400, "wrong_headers")
+    return event, ident
+
+
+def _form_payload(body: bytearray) -> bytes:
+    """The JSON in the one field of a form."""
+    try:
+        fields = parse_qs(body.decode("ascii"), strict_parsing=True, max_num_fields=1)
+    except ValueError:
+        raise DeliveryRefused(400, "not_a_form") from None
+    if list(fields) != ["payload"]:
+        raise DeliveryRefused(400, "not_a_form")
+    return fields["payload"][0].encode()
+
+
+def _headers(status: int) -> dict[str, str]:
+    return {"retry-after": "30"} if status == 503 else {}
+
+
+class Readiness:
+    """Whether deliveries can be stored and are being dealt with; asked of the database once a second at most."""
+
+    def __init__(self, inbox: DeliveryStore, clock: Callable[[], datetime]) -> None:
+        self._inbox = inbox
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._asked: datetime | None = None
+        self._health: InboxHealth | None = None
+
+    async def answer(self) -> JSONResponse:
+        async with self._lock:
+            if self._asked is None or self._clock() - self._asked >= FRESH:
+                self._health = await self._ask()
+                self._asked = self._clock()
+            health = self._health
+        if health is None:
+            return JSONResponse({"status": "not_ready", "database": "not_writable"}, status_code=503)
+        age = (self._clock() - health.oldest).total_seconds() if health.oldest else 0.0
+        late = age > LATE.total_seconds()
+        told: dict[str, Any] = {
+            "status": "late" if late else "ready",
+            "database": "writable",
+            "undone": health.undone,
+            "oldest_undone_seconds": round(age, 1),
+            "given_up": health.dead,
+        }
+        return JSONResponse(told, status_code=503 if late else 200)
+
+    async def _ask(self) -> InboxHealth | None:
+        try:
+            return await asyncio.to_thread(self._inbox.health)
+        except InboxError as error:
+            log.error("not ready: %s", error.message)  # noqa: TRY400  # the message says it
+            return None
+
+
+class Liveness:
+    """Whether jobs are being worked on; asked of the database once a second at most."""
+
+    def __init__(self, stalled: Callable[[], timedelta | None], clock: Callable[[], datetime]) -> None:
+        self._stalled = stalled
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._asked: datetime | None = None
+        self._answer = JSONResponse({"status": "ok"})
+
+    async def answer(self) -> JSONResponse:
+        async with self._lock:
+            if self._asked is None or self._clock() - self._asked >= FRESH:
+                self._answer = await self._ask()
+                self._asked = self._clock()
+            return self._answer
+
+    async def _ask(self) -> JSONResponse:
+        try:
+            stalled = await asyncio.to_thread(self._stalled)
+        except DatabaseError as error:
+            log.error("the jobs cannot be looked at: %s", type(error).__name__)  # noqa: TRY400  # its text may tell
+            return JSONResponse({"status": "unknown"}, 503)
+        if stalled is None or stalled <= TOO_LONG:
+            return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "stalled", "stalled_seconds": round(stalled.total_seconds())}, 503)

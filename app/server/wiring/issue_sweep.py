@@ -1,0 +1,177 @@
+"""What a sweep asks of GitHub, as a server's App or with one token, and how it has an issue taken up."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from app.config.repository import RepoConfig
+from app.config.settings import Settings
+from app.core.errors import AgentFixError
+from app.github.app_registration import AppRegistration
+from app.github.base import GIVEN
+from app.github.connection import AppConnection, AppCredentials, Connection, GitHubHost, RepositoryId, TokenConnection
+from app.github.errors import NoAccess
+from app.github.models import GitHubIssue, IssueEvent
+from app.jobs.daily_budget import spent
+from app.jobs.job_queries import WORKED_ON
+from app.publish.status_parser import read_status
+from app.server.wiring.context import ServerContext
+from app.server.wiring.publisher import defaults_of, stores_of
+from app.triggers.event_handler import EventHandler
+from app.triggers.events_from_api import EventsFromApi
+from app.triggers.fact_loader import read_config
+from app.triggers.github_clients import GitHubClients
+from app.triggers.rules import LABEL
+from app.triggers.status_comment_recovery import is_at_work, last_status, may_write
+from app.triggers.sweep import AT_WORK, SweepCandidate, SweepLimits
+
+A_DAY = timedelta(days=1)
+
+
+class IssueSweep:
+    """One repository. With `server_context` the jobs of a server's database are known, and new ones can be admitted."""
+
+    def __init__(
+        self,
+        github_clients: GitHubClients,
+        installation: int,
+        repository: RepositoryId,
+        settings: Settings,
+        server_context: ServerContext | None,
+    ) -> None:
+        self._github_clients = github_clients
+        self._installation = installation
+        self._readers = github_clients.for_repository(installation, repository)
+        self._settings = settings
+        self._server_context = server_context
+
+    async def candidates(self, query: str) -> tuple[SweepCandidate, ...]:
+        """Open issues with our label, or those that a search finds; and those whose work was lost."""
+        facts = self._readers.facts
+        issues = await facts.searched(query) if query else await facts.labelled(LABEL)
+        config = await self._config()
+        return (*await self._lost(), *[await self._candidate(each, config) for each in issues])
+
+    async def caps(self, most: int) -> SweepLimits:
+        config = await self._config()
+        allowed = config.max_open_pull_requests
+        if allowed is None:
+            return SweepLimits(most, None, await self._day(config))
+        us = (await self._github_clients.ourselves(self._readers)).bot.user
+        opened = sum(each.author == us for each in await self._readers.pulls.open())
+        return SweepLimits(most, max(allowed - opened, 0), await self._day(config))
+
+    async def admit(self, number: int) -> str:
+        """Have the label heard, as if its webhook came now; returns what became of it."""
+        if self._server_context is None:
+            raise AgentFixError("Only a server has a database to admit jobs to.")
+        issue, put_on = await self._readers.facts.issue(number), await self._label_on(number)
+        if issue is None or put_on is None:
+            return "it is not labelled any more"
+        repository = await self._readers.facts.repository()
+        event = EventsFromApi(self._installation, repository).labelled(issue, put_on)
+        runner = EventHandler(self._github_clients, stores_of(self._server_context), defaults_of(self._settings))
+        return await runner.handle(event)
+
+    async def _config(self) -> RepoConfig:
+        config = await read_config(self._readers)
+        if isinstance(config, AgentFixError):
+            raise config
+        return config
+
+    async def _candidate(self, issue: GitHubIssue, config: RepoConfig) -> SweepCandidate:
+        """The fewest questions: of what is left alone for other reasons nothing more is asked."""
+        found = SweepCandidate(issue, None)
+        if issue.pull_request or not issue.open or LABEL not in {label.casefold() for label in issue.labels}:
+            return found
+        put_on, linked = await self._label_on(issue.number), await self._readers.pulls.linked(issue.number)
+        ours = config.branch_for(slug="x", number=issue.number).removesuffix("x")
+        branches = await self._readers.facts.branches(ours)
+        hands = set(issue.assignees)
+        return SweepCandidate(
+            issue,
+            None if put_on is None else await may_write(self._readers, put_on.actor.id),
+            pull_request=linked[0].number if linked else None,
+            branch=branches[0] if branches else "",
+            taken=bool(hands) and put_on is not None and put_on.actor.id not in hands,
+        )
+
+    async def _lost(self) -> tuple[SweepCandidate, ...]:
+        """A server's leases tell it by themselves; what a workflow leaves behind is only its comment."""
+        if self._server_context is not None:
+            return ()
+        us = (await self._github_clients.ourselves(self._readers)).bot.user
+        at_work = await self._readers.facts.labelled(AT_WORK)
+        return tuple(
+            [SweepCandidate(each, None, is_lost=True) for each in at_work if await self._is_lost(each.number, us)]
+        )
+
+    async def _is_lost(self, number: int, us: int) -> bool:
+        found = await last_status(self._readers, number, us, self._github_clients.app.now())
+        if found is None or found[0].state not in WORKED_ON or not found[0].run:
+            return False
+        return not await is_at_work(self._readers, found[0].run)
+
+    async def _label_on(self, number: int) -> IssueEvent | None:
+        happened = await self._readers.talk.happened(number)
+        such = [each for each in happened if each.event == "labeled" and each.label.casefold() == LABEL]
+        return such[-1] if such else None
+
+    async def _day(self, config: RepoConfig) -> int | None:
+        """How many jobs the rest of the day's budget pays for, each as dear as it may become."""
+        budget = config.budget.over(defaults_of(self._settings).budget)
+        if config.budget.usd_per_day is None or budget.usd <= 0:
+            return None
+        return max(int(config.budget.usd_per_day * 1_000_000) - await self._spent(budget.usd), 0) // budget.usd
+
+    async def _spent(self, dearest: int) -> int:
+        """By the ledger; without one, every job that people were told of within a day counts in full."""
+        now = (self._server_context.clock if self._server_context else self._github_clients.app.now)()
+        if self._server_context is not None:
+            repository, engine = await self._readers.facts.repository(), self._server_context.engine
+            with engine.connect() as db:
+                return await asyncio.to_thread(spent, db, repository.id, (now - A_DAY).timestamp())
+        us = (await self._github_clients.ourselves(self._readers)).bot.user
+        said = await self._readers.talk.comments_since(now - A_DAY)
+        begun = [each for each in said if each.author == us and each.created_at >= now - A_DAY]
+        return dearest * sum(read_status(each.body) is not None for each in begun)
+
+
+@asynccontextmanager
+async def open_issue_sweep(settings: Settings, owner: str, name: str, token: str) -> AsyncIterator[IssueSweep]:
+    """With a token as whoever it belongs to, else as the server's App."""
+    host, repository = (
+        GitHubHost(settings.github_api_url, settings.github_url, settings.proxy),
+        RepositoryId(0, owner, name),
+    )
+    if token:
+        async with TokenConnection(host, token) as bearer:
+            yield IssueSweep(GitHubClients(bearer), GIVEN, await _named(bearer, GIVEN, repository), settings, None)
+        return
+    server_context = ServerContext(settings)
+    server_context.prepare()
+    async with AppConnection(host, AppCredentials(settings.app_id, settings.private_key)) as app:
+        installation = await AppRegistration(app).serves(owner, name)
+        if installation is None:
+            raise NoAccess(f"The App is not installed in {owner}/{name}.")
+        found = await AppRegistration(app).repositories(installation)
+        numbers = [each.id for each in found if (each.owner.casefold(), each.name.casefold()) == _key(owner, name)]
+        if not numbers:
+            raise NoAccess(f"The App's installation does not open {owner}/{name}.")
+        yield IssueSweep(
+            GitHubClients(app, settings.allowed_apps),
+            installation,
+            RepositoryId(numbers[0], owner, name),
+            settings,
+            server_context,
+        )
+
+
+async def _named(connection: Connection, installation: int, repository: RepositoryId) -> RepositoryId:
+    found = await GitHubClients(connection).for_repository(installation, repository).facts.repository()
+    return RepositoryId(found.id, found.owner, found.name)
+
+
+def _key(owner: str, name: str) -> tuple[str, str]:
+    return owner.casefold(), name.casefold()

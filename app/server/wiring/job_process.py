@@ -1,0 +1,219 @@
+"""A server's job at its desk: people are asked through messages, and the change goes to the publisher as intents."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from app.core.errors import AgentFixError, ExitCode
+from app.core.failpoints import failpoint
+from app.core.job import Job, Journal, Progress, QuestionAnswers, UserMessage, WaitingForUser
+from app.core.patch import Patch
+from app.core.plan import Plan
+from app.core.plan_text import parse_plan_file
+from app.core.result import JobResult
+from app.core.verification import Verification
+from app.jobs.context import JobContext
+from app.jobs.lessons import SqlLessonStore
+from app.jobs.progress import StoredProgress
+from app.jobs.queue import JobClaim, paid_by
+from app.jobs.store import JobStore
+from app.llm.sql_ledger import SqlLedger
+from app.pipeline.pipeline import PublishedChange
+from app.pipeline.questions import unanswered
+from app.pipeline.wiring.job_inputs import JobInputs
+from app.pipeline.wiring.job_runner import JobRunner
+from app.pipeline.wiring.models import make_meters
+from app.publish.effects import CommitRecipe, Effect, OpenDraftPullRequest, PushCommits
+from app.publish.pull_request_content import pull_request_content
+from app.publish.pull_request_text import commit_message, pull_request_body, pull_request_title
+from app.repo.git_store import GitStore
+from app.server.wiring.context import ServerContext
+from app.verify.overlay import difference
+
+if TYPE_CHECKING:
+    from app.jobs.engine import DurableEngine
+
+
+class LostBaseError(AgentFixError):
+    """The base commit is not on this machine; the publisher brings it."""
+
+    @property
+    def final(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFeed:
+    """What people say to one job, as the agent hears it (`app.core.job.UserMessages`)."""
+
+    server_context: ServerContext
+    job: str
+
+    async def since(self, seq: int) -> tuple[UserMessage, ...]:
+        said = await asyncio.to_thread(self.server_context.messages.since, self.job, seq, "steer")
+        return tuple(UserMessage(seq=each.seq, who=each.who, text=each.text) for each in said)
+
+
+class ServerJobRunner(JobRunner):
+    """A job whose change is published by somebody else, who holds what this process never does."""
+
+    def __init__(self, office: "JobProcess", job_context: JobContext, inputs: JobInputs, progress: Progress) -> None:
+        job = inputs.job
+        ledger = office.ledger(job, job_context)
+        job_models = make_meters(job, inputs.settings, ledger, progress, fallbacks=inputs.config.fallbacks)
+        super().__init__(inputs, progress, job_models)
+        self.user_messages = MessageFeed(office.server_context, inputs.job.id)
+        self._server_context = office.server_context
+        self._job_context = job_context
+        self._claim = office.claim
+
+    async def approve(self, plan: Plan) -> Plan:
+        """The plan as it was approved, with its edits; Parked while nobody has."""
+        said = await asyncio.to_thread(self._server_context.messages.since, self.inputs.job.id, 0, "approve")
+        if not said:
+            await asyncio.to_thread(self._show, JobResult(exit_status="awaiting_approval", plan=plan))
+            raise WaitingForUser("awaiting_approval", "The plan waits for approval.", code=ExitCode.AWAITING_APPROVAL)
+        if not said[-1].text:
+            return plan
+        edited = parse_plan_file(said[-1].text)
+        await asyncio.to_thread(self._show, JobResult(exit_status="awaiting_approval", plan=edited))
+        return edited
+
+    async def answer(self, questions: tuple[str, ...], after: int) -> QuestionAnswers:
+        """What people answered since they were asked; Parked while nobody has."""
+        said = await asyncio.to_thread(self._server_context.messages.since, self.inputs.job.id, after, "answer")
+        if not said:
+            asked = (self.plan or Plan(summary="")).model_copy(update={"questions": questions})
+            await asyncio.to_thread(self._show, JobResult(exit_status="needs_input", plan=asked))
+            raise unanswered(questions)
+        heard = tuple(UserMessage(seq=each.seq, who=each.who, text=each.text) for each in said)
+        return QuestionAnswers(questions=questions, last_message_seq=heard)
+
+    def _show(self, result: JobResult) -> None:
+        """What people are asked about, where the status comment finds it."""
+        self.inputs.store.store_result(self.inputs.job.id, result.model_dump(mode="json"))
+
+    def before(self) -> Patch:
+        """The branch without the merge, where this machine has its commit."""
+        tree, mirror, ours = self.inputs.tree, self.inputs.mirror, self._job_context.parents[:1]
+        return difference(tree, mirror.tree(ours[0])) if ours and mirror.keeps(ours[0]) else super().before()
+
+    def diff_base(self) -> str:
+        """The branch as it was, where its merge is what the agent works on."""
+        ours = self._job_context.parents[:1]
+        return ours[0] if ours and self.inputs.mirror.keeps(ours[0]) else super().diff_base()
+
+    async def publish(self, patch: Patch, summary: str) -> PublishedChange:
+        """Make the commit, so that its id is known, and keep the bytes from which the publisher makes it again."""
+        job, mirror = self.inputs.job, self.inputs.mirror
+        recipe = self._recipe(self.blobs.put(patch.model_dump_json().encode()), summary)
+        commit = await asyncio.to_thread(make_commit, mirror, patch, recipe)
+        failpoint("publish.committed")
+        changes = await asyncio.to_thread(mirror.diff_stat, job.task.base, commit)
+        return PublishedChange(branch=job.branch, commit=commit, changes=changes, patch=recipe.patch)
+
+    def store_trajectory_base(self, result: JobResult) -> None:
+        """Wish for what the result calls for, and hand the job over; or end it where nothing is to be published."""
+        store, job = self.inputs.store, self.inputs.job
+        verification = result.verification
+        if result.exit_status != "pr_opened" or verification is None:
+            store.finish(job.id, result.exit_status, result.reason, result.model_dump(mode="json"))
+            return
+        if self._job_context.goal == "same_branch":
+            result = result.model_copy(update={"exit_status": "pr_updated"})
+        effect = self._effect(result, verification)
+        self._server_context.outbox.add(job.id, self._claim.epoch, self._job_context.place, effect)
+        failpoint("publish.wanted")
+        self._server_context.queue.hand_over(self._claim, result.model_dump(mode="json"))
+
+    def _effect(self, result: JobResult, verification: Verification) -> Effect:
+        job, job_context = self.inputs.job, self._job_context
+        recipe = self._recipe(result.patch, result.summary)
+        if job_context.goal == "same_branch":
+            return PushCommits(branch=job.branch, commit=result.commit, expected=job_context.expected, recipe=recipe)
+        return OpenDraftPullRequest(
+            branch=job.branch,
+            commit=result.commit,
+            base=job_context.base_ref,
+            title=pull_request_title(job.task, job_context.config),
+            body=pull_request_body(pull_request_content(job, result, verification)),
+            recipe=recipe,
+        )
+
+    def _recipe(self, patch: str, summary: str) -> CommitRecipe:
+        job, job_context = self.inputs.job, self._job_context
+        manual = job_context.config.ci == "manual"
+        return CommitRecipe(
+            patch=patch,
+            message=commit_message(job.task, summary, skip_ci=manual),
+            author=job_context.author,
+            date=job.created_at,
+            parents=job_context.parents,
+        )
+
+
+def make_commit(mirror: GitStore, patch: Patch, recipe: CommitRecipe) -> str:
+    """The same bytes make the same commit in every mirror."""
+    return mirror.commit(patch, message=recipe.message, author=recipe.author, date=recipe.date, parents=recipe.parents)
+
+
+class JobProcess:
+    """Where one process of a server works on one claimed job."""
+
+    def __init__(self, server_context: ServerContext, claim: JobClaim) -> None:
+        self.server_context = server_context
+        self.claim = claim
+        self.store: JobStore = server_context.store(fence=claim.epoch)
+
+    def runner(self, watcher: Progress) -> ServerJobRunner:
+        """The job's desk. LostBaseError where the base commit is not here. Blocking."""
+        found = self.server_context.job_queries.get(self.claim.job)
+        if found is None:
+            raise AgentFixError(f"There is no job {self.claim.job}.", code=ExitCode.INTERNAL)
+        job_context, mirror = found.job_context, self.server_context.mirror(found.job_context.place.repository)
+        job = found.job
+        self._have(mirror, job_context.place.repository, job.task.base, *job_context.parents[:1])
+        if fix := job.task.fixed_by:
+            self._have(mirror, job_context.place.repository, fix)
+            self._have(mirror, job_context.place.repository, *mirror.parents(fix)[:1])
+        progress = StoredProgress(self.store, job.id, watcher)
+        inputs = JobInputs(
+            job=job,
+            config=job_context.config,
+            tree=mirror.tree(job.task.base),
+            mirror=mirror,
+            store=self.store,
+            settings=self.server_context.settings,
+            notes=job_context.notes,
+            overrides=job_context.overrides,
+            lessons=self._lessons(job_context),
+        )
+        return ServerJobRunner(self, job_context, inputs, progress)
+
+    def _lessons(self, job_context: JobContext) -> SqlLessonStore | None:
+        if self.server_context.settings.lessons == "off":
+            return None
+        return self.server_context.lessons(job_context.place.repository, self.claim.epoch)
+
+    def ledger(self, job: Job, job_context: JobContext) -> SqlLedger:
+        """The job's account, within what it and others may cost in a day."""
+        server_context = self.server_context
+        clock = lambda: server_context.clock().timestamp()  # noqa: E731
+        shared = server_context.caps.purses(job_context, paid_by(job, job_context), clock)
+        return SqlLedger(server_context.engine, job.id, job.budget.usd, shared=shared, clock=clock)
+
+    def engine(self, work: Callable[[str, Journal], Awaitable[JobResult]]) -> "DurableEngine[JobResult]":
+        from app.jobs.engine import DurableEngine  # noqa: PLC0415  # 0.3 s of imports, after everything that may refuse
+
+        settings = self.server_context.settings
+        return DurableEngine(settings.state, JobResult, work, scope=self.claim.job, database_url=settings.database_url)
+
+    def _have(self, mirror: GitStore, repository: int, *commits: str) -> None:
+        """Have commits in the mirror of this machine: they are there, come as parcels, or are waited for."""
+        transfers = self.server_context.transfers
+        missing = [commit for commit in commits if not transfers.unpack_into(mirror, repository, commit)]
+        for commit in missing:
+            transfers.request(repository, commit)
+        if missing:
+            raise LostBaseError("The base commit is still on its way to this machine.")

@@ -1,0 +1,153 @@
+"""The publisher's rooms: everything that talks to the forge, over a server's premises; no model is known here."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+from app.agent.external.recipe import recipes
+from app.config.settings import Settings
+from app.core.issue_ref import IssueRef
+from app.core.job import Budget
+from app.core.redaction import Redactor
+from app.github.app_registration import AppRegistration
+from app.github.connection import AppConnection, AppCredentials, Connection, GitHubHost, RepositoryId
+from app.github.effects import GitHubForge, open_forge
+from app.jobs.commit_transfer import WantedCommit
+from app.jobs.lessons import prune_lessons
+from app.jobs.poll_cursors import PollCursors
+from app.jobs.process_owner import this_process
+from app.jobs.store import JobBlobs
+from app.llm.sql_ledger import SqlLedger
+from app.publish.drafts import EarlyDrafts
+from app.publish.job_finalizer import JobFinalizer
+from app.publish.policy import PublishPolicy
+from app.publish.publisher import Publisher
+from app.publish.secret_scan import SecretScan
+from app.publish.status_text import KEPT_ON_SERVER
+from app.publish.status_updater import StatusUpdater
+from app.repo.index.commit_history import MAX_COMMITS
+from app.server.wiring.context import ServerContext
+from app.triggers.stores import ServerDefaults, Stores
+from app.triggers.triggers import TriggerLoops
+
+TRANSFER_LIFETIME = timedelta(days=2)
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherContext:
+    """What the publisher's process looks after."""
+
+    server_context: ServerContext
+    login: str
+    reception: TriggerLoops
+    publisher: Publisher[GitHubForge]
+    finalizer: JobFinalizer
+    status_updater: StatusUpdater
+
+    async def fill_parcels(self) -> int:
+        """Pack base commits for workers on other machines; returns how many."""
+        wanted = await asyncio.to_thread(self.server_context.transfers.requested)
+        return sum([await asyncio.to_thread(self._fill, each) for each in wanted])
+
+    async def prune(self) -> int:
+        """Forget what nobody asks for any more."""
+        await asyncio.to_thread(self.server_context.inbox.prune)
+        await asyncio.to_thread(self.server_context.transfers.prune, TRANSFER_LIFETIME)
+        await asyncio.to_thread(prune_lessons, self.server_context.engine, self.server_context.clock())
+        return 0
+
+    def _fill(self, wanted: WantedCommit) -> bool:
+        """One that is not here yet is brought by the stock."""
+        mirror = self.server_context.mirror(wanted.repository)
+        mirror.ensure()
+        if not mirror.keeps(wanted.commit):
+            return False
+        past = mirror.log(wanted.commit, MAX_COMMITS)
+        self.server_context.transfers.fill(wanted.repository, wanted.commit, mirror.pack(wanted.commit), log=past)
+        return True
+
+
+@asynccontextmanager
+async def open_publishing(settings: Settings) -> AsyncIterator[PublisherContext]:
+    """Raises AgentFixError where the App's key is refused: nothing could be done with it."""
+    server_context = ServerContext(settings)
+    server_context.prepare()
+    host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)
+    async with AppConnection(host, AppCredentials(settings.app_id, settings.private_key)) as app:
+        identity = await AppRegistration(app).identity()
+        yield build_publisher(server_context, app, f"{identity.slug}[bot]")
+
+
+def build_publisher(
+    server_context: ServerContext, connection: Connection, login: str, *, page: str = "", kept: str = KEPT_ON_SERVER
+) -> PublisherContext:
+    """Every room, by one way in. `page` is where people follow the work, if not at the dashboard; `kept` says where a
+    change is that was not published."""
+    settings, clock = server_context.settings, server_context.clock
+
+    async def forge_at(place: IssueRef) -> GitHubForge:
+        repository = RepositoryId(place.repository, place.owner, place.name)
+        mirror = server_context.mirror(place.repository)
+        return await open_forge(connection, place.installation, repository, mirror, place.number)
+
+    policy = PublishPolicy(
+        server_context.job_queries,
+        partial(JobBlobs, server_context.engine),
+        SecretScan(Redactor(settings.secrets)),
+        clock,
+        EarlyDrafts(server_context.job_queries, server_context.outbox),
+        allowed_apps=settings.allowed_apps,
+    )
+    return PublisherContext(
+        server_context=server_context,
+        login=login,
+        reception=TriggerLoops(connection, stores_of(server_context), server_context.mirror, defaults_of(settings)),
+        publisher=Publisher(server_context.outbox, forge_at, policy.check, this_process()),
+        finalizer=JobFinalizer(
+            server_context.store(),
+            server_context.job_queries,
+            server_context.outbox,
+            server_context.mirror,
+            unlearn=lambda repository, job: server_context.lessons(repository).forget_job(job),
+        ),
+        status_updater=StatusUpdater(
+            server_context.store(),
+            server_context.job_queries,
+            server_context.outbox,
+            lambda job: SqlLedger(server_context.engine, job, 0),
+            clock,
+            public_url=settings.public_url,
+            page=page,
+            early=not page,
+            kept=kept,
+        ),
+    )
+
+
+def stores_of(server_context: ServerContext) -> Stores:
+    return Stores(
+        inbox=server_context.inbox,
+        queue=server_context.queue,
+        job_queries=server_context.job_queries,
+        messages=server_context.messages,
+        triggers=server_context.triggers,
+        outbox=server_context.outbox,
+        store=server_context.store(),
+        poll_cursors=PollCursors(server_context.engine),
+        clock=server_context.clock,
+    )
+
+
+def defaults_of(settings: Settings) -> ServerDefaults:
+    return ServerDefaults(
+        model=settings.model,
+        models=settings.models,
+        sandbox=settings.sandbox,
+        runners=frozenset({"native", *recipes(settings.runners)}),
+        lessons=settings.lessons != "off",
+        budget=Budget(usd=settings.budget),
+        allowed_apps=settings.allowed_apps,
+    )

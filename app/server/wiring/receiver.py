@@ -1,0 +1,51 @@
+"""What the receiver holds of a server's premises: the database, and no repository, no forge and no model."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from app.config.settings import Settings
+from app.core.money import Totals
+from app.jobs.database import open_database
+from app.jobs.health import HealthMetrics
+from app.jobs.inbox import Inbox
+from app.jobs.job_page import JobPages
+from app.jobs.job_queries import JobQueries
+from app.jobs.messages import JobMessages
+from app.jobs.queries import JobOverview
+from app.jobs.queue import JobQueue, QueueLimits
+from app.jobs.schema import prepare_tables
+from app.jobs.store import JobStore
+from app.llm.sql_ledger import SqlLedger
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class ReceiverContext:
+    """The rooms behind the receiver's door."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], datetime] = utc_now) -> None:
+        self.clock = clock
+        self.engine = open_database(settings.database_url, settings.state)
+        self.inbox = Inbox(self.engine, clock)
+        self.queue = JobQueue(self.engine, clock)
+        self.pulse = HealthMetrics(
+            self.engine, clock, QueueLimits(jobs=settings.jobs, per_repository=settings.jobs_per_repository)
+        )
+        self.files = JobPages(
+            overview=JobOverview(self.engine, clock),
+            store=JobStore(self.engine, clock),
+            job_queries=JobQueries(self.engine, clock),
+            messages=JobMessages(self.engine, clock),
+            totals=self._totals,
+        )
+
+    def prepare(self) -> None:
+        prepare_tables(self.engine)
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    def _totals(self, job_id: str) -> Totals:
+        return SqlLedger(self.engine, job_id, 0).totals()

@@ -1,0 +1,1 @@
+"""Events become job requests: the `/agent` grammar, the rules, and the handlers."""

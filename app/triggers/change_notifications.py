@@ -1,0 +1,175 @@
+"""What changed around living jobs: access lost, work called off, a description edited, a branch moved."""
+
+import asyncio
+from collections.abc import Iterable
+
+from app.config.repository import RepoConfig
+from app.core.job import JobState
+from app.core.task import TaskOrigin
+from app.github.models import PullRequest
+from app.jobs.job_queries import JobWithContext
+from app.triggers.decisions import IssueState, JobRequest, Notification
+from app.triggers.event_facts import EventFacts, RepositoryContext, TriggerContext, TriggerKey, pull_request_state
+from app.triggers.events import EventSubject, SignedText
+from app.triggers.fact_loader import read_config
+from app.triggers.job_creator import JobCreator, RetryLater, StateChanged
+from app.triggers.stores import Stores
+from app.triggers.trigger_keys import conflict_key
+
+CALLED_OFF = {
+    "unlabelled": "Its label was taken off.",
+    "issue_closed": "The issue was closed.",
+    "issue_deleted": "The issue was deleted.",
+    "issue_transferred": "The issue was moved to another repository.",
+    "pull_request_closed": "The pull request was closed.",
+}
+EDITED = "The description was edited; the job keeps to the text that was there when it was asked."
+MOVED = "The repository has another name or owner now; the job goes on by its number."
+PUSHED = "Somebody pushed to the branch; their commits are kept."
+
+
+class ChangeNotifications:
+    """Follows signals. Everything may be followed twice."""
+
+    def __init__(self, stores: Stores, job_creator: JobCreator) -> None:
+        self._stores = stores
+        self._job_creator = job_creator
+
+    async def follow(self, notification: Notification, repo_context: RepositoryContext | None) -> str:
+        """`repo_context` where the repository is open to us."""
+        if notification.aim == "head_moved":
+            return await self._head_moved(notification, repo_context)
+        if notification.aim == "base_moved":
+            return await self._base_moved(notification, repo_context)
+        return await asyncio.to_thread(self._notify, notification, open_to_us=repo_context is not None)
+
+    def _notify(self, notification: Notification, *, open_to_us: bool) -> str:
+        match notification.aim:
+            case "stop":
+                return self._call_off(notification)
+            case "edited":
+                return self._note(notification, EDITED)
+            case "moved" if open_to_us:
+                return self._note(notification, MOVED)
+            case "no_access" | "moved":
+                return self._end(notification)
+        return notification.aim
+
+    def _call_off(self, notification: Notification) -> str:
+        reason = CALLED_OFF.get(notification.rule, "It was called off.")
+        ended = [self._stores.queue.stop(each.job.id, reason) for each in self._meant(notification)]
+        return f"stopped {len(ended)}"
+
+    def _end(self, notification: Notification) -> str:
+        """Nothing can be done or said there any more: not even the process at work is waited for."""
+        state: JobState = "no_access"
+        reason = "The App has no access to this repository any more."
+        ended = [self._stores.queue.end(each.job.id, state, reason) for each in self._meant(notification)]
+        return f"no access {sum(ended)}"
+
+    def _note(self, notification: Notification, text: str) -> str:
+        jobs = self._meant(notification)
+        for each in jobs:
+            if all(row.text != text for row in self._stores.store.progress_since(each.job.id) if row.kind == "note"):
+                self._stores.store.add_progress(each.job.id, "note", text)
+        return f"noted {len(jobs)}"
+
+    def _meant(self, notification: Notification) -> list[JobWithContext]:
+        running_jobs: Iterable[JobWithContext] = self._stores.job_queries.active_jobs(
+            installation=notification.installation
+        )
+        if notification.repositories:
+            running_jobs = (
+                each for each in running_jobs if each.job_context.place.repository in notification.repositories
+            )
+        return [
+            each
+            for each in running_jobs
+            if notification.number in {None, each.job_context.place.number} or each.job.id == notification.job
+        ]
+
+    async def _head_moved(self, notification: Notification, repo_context: RepositoryContext | None) -> str:
+        noted = await asyncio.to_thread(self._note, notification, PUSHED) if notification.job else "noted 0"
+        if repo_context is None or notification.number is None:
+            return noted
+        pull = await repo_context.readers.facts.pull_request(notification.number)
+        return f"{noted}; {await self._resolve([pull] if pull else [], repo_context)}"
+
+    async def _base_moved(self, notification: Notification, repo_context: RepositoryContext | None) -> str:
+        """A push to a branch that none of our pull requests is against costs nothing but a look into the books."""
+        if repo_context is None or not await asyncio.to_thread(
+            self._stores.job_queries.has_jobs_in, repo_context.repository.id
+        ):
+            return "no job"
+        return await self._resolve(await repo_context.readers.pulls.open(base=notification.branch), repo_context)
+
+    async def _resolve(self, pulls: Iterable[PullRequest], repo_context: RepositoryContext) -> str:
+        """Begin to resolve the conflicts of our own pull requests, where the repository lets us."""
+        ours = [each for each in pulls if each.author == repo_context.ours.bot.user and each.open]
+        if not ours:
+            return "no pull request of ours"
+        config = await read_config(repo_context.readers)
+        if not isinstance(config, RepoConfig) or not config.iterate.conflicts:
+            return "conflicts are people's"
+        begun = [await self._resolve_one(each.number, config, repo_context) for each in ours]
+        return f"conflicts: {', '.join(begun)}"
+
+    async def _resolve_one(self, number: int, config: RepoConfig, repo_context: RepositoryContext) -> str:
+        pull = await repo_context.readers.facts.pull_request(
+            number
+        )  # only asked alone it says whether it can be merged
+        repository = repo_context.repository.id
+        if pull is None or not pull.open or pull.head_repository != repository:
+            return "none"
+        if pull.mergeable is None:
+            raise RetryLater(f"Whether #{number} can be merged is not known yet.")
+        if pull.mergeable:
+            return "none"
+        job_queries = self._stores.job_queries
+        busy = await asyncio.to_thread(job_queries.active, repository, number)
+        if (
+            busy is not None
+            or await asyncio.to_thread(job_queries.follow_up_count, repository, number) >= config.iterate.max
+        ):
+            return "not now"
+        tip = await repo_context.readers.facts.head(pull.base_branch)
+        key = conflict_key(repository, number, pull.head, tip or pull.base)
+        found = EventFacts(IssueState(installation=repo_context.installation), config, pull=pull)
+        identity = TriggerKey(key, self._stores.clock())
+        trigger_context = TriggerContext(repo_context, identity, found, number, "rebase", repo_context.ours.bot.user)
+        if await asyncio.to_thread(self._stores.triggers.decided, trigger_context.identity.key):
+            return "known"
+        try:
+            return await self._job_creator.move(_order(pull, repo_context), trigger_context)
+        except StateChanged:
+            return "not now"
+
+
+def _subject(pull: PullRequest) -> EventSubject:
+    return EventSubject(
+        number=pull.number,
+        is_pull_request=True,
+        title=pull.title,
+        body=SignedText.of(pull.body),
+        author=pull.author or None,
+        labels=(),
+        head=pull_request_state(pull).head,
+    )
+
+
+def _order(pull: PullRequest, repo_context: RepositoryContext) -> JobRequest:
+    origin = TaskOrigin(
+        installation=repo_context.installation,
+        repository=repo_context.repository.id,
+        number=pull.number,
+        is_pull_request=True,
+        actor=repo_context.ours.bot.user,
+    )
+    return JobRequest(
+        aim="rebase",
+        origin=origin,
+        subject=_subject(pull),
+        trigger=f"conflicts:{pull.head[:20]}",
+        destination="same_branch",
+        head=pull_request_state(pull).head,
+    )

@@ -1,0 +1,275 @@
+"""The `/agent` grammar: what a comment asks of the bot, or None where it asks nothing; pure, and total over all texts.
+
+One line of the comment's shown prose starts with `/agent` or `@agent-fix`; the word after it is the command, what
+follows on that line and below it is its text. Options stand at the command's beginning or at the end of its line.
+"""
+
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Final, Literal, NamedTuple, get_args
+
+from app.config import value_rules
+from app.core.job import MAX_ATTEMPTS
+from app.core.markup import prose_lines
+from app.core.money import MicroUSD
+from app.core.record import Record
+from app.core.task import TaskKind
+from app.core.task_kind import ASKABLE
+from app.core.text import visible
+
+Verb = Literal[
+    "fix",
+    "plan",
+    "approve",
+    "ask",
+    "stop",
+    "status",
+    "retry",
+    "continue",
+    "rebase",
+    "ci",
+    "remember",
+    "forget",
+    "steer",
+    "revise",
+    "help",
+]
+VERBS: Final = tuple(verb for verb in get_args(Verb) if verb not in {"steer", "revise", "help"})
+HIGHEST_BUDGET: Final = 10_000
+
+_ADDRESSED = re.compile(r" {0,3}(?:/agent|@agent-fix)(?=\s|$)", re.IGNORECASE)
+_WORD = re.compile(r"\S+")
+_MONEY = re.compile(r"(\+?)\$?([0-9]{1,5}(?:\.[0-9]{1,6})?)")
+_OPTIONS: Final = ("--model", "--runner", "--budget", "--kind", "--attempts")
+_REFUSED: Final = ("--draft", "--no-draft")
+_MEANT: Final = {
+    "abort": "stop",
+    "cancel": "stop",
+    "halt": "stop",
+    "kill": "stop",
+    "start": "fix",
+    "begin": "fix",
+    "solve": "fix",
+    "resume": "continue",
+    "restart": "retry",
+    "redo": "retry",
+    "accept": "approve",
+    "progress": "status",
+}
+"""Words that, alone on their line, mean a command of another name."""
+
+
+class CommandOptions(Record):
+    """What a command sets for its job; None where it says nothing. `extra` is added to a paused job's budget."""
+
+    model: str | None = None
+    runner: str | None = None
+    budget: MicroUSD | None = None
+    extra: MicroUSD | None = None
+    kind: TaskKind | None = None
+    attempts: int | None = None
+
+
+class AgentCommand(Record):
+    """One command. `text` is what the person wrote after it, hidden characters removed."""
+
+    verb: Verb
+    text: str = ""
+    options: CommandOptions = CommandOptions()
+    lesson: int | None = None
+    """Of `forget`: the lesson's number."""
+    problem: str = ""
+    """Of `help`: what could not be understood, in a sentence."""
+    suggestion: str = ""
+    """Of `help`: the command that was probably meant."""
+
+
+class _CommandError(ValueError):  # becomes an answer
+    def __init__(self, problem: str, suggestion: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.suggestion = suggestion
+
+
+class _CommandWord(NamedTuple):
+    text: str
+    start: int
+    end: int
+
+
+def parse(text: str) -> AgentCommand | None:
+    """The one command in a comment; `help` where it cannot be understood or where there are several."""
+    shown = visible(text).text
+    lines = shown.split("\n")
+    places = [number for number in prose_lines(shown, _ADDRESSED) if _ADDRESSED.match(lines[number])]
+    if not places:
+        return None
+    if len(places) > 1:
+        return AgentCommand(
+            verb="help", problem="There are several commands in one comment; please send one at a time."
+        )
+    first = lines[places[0]]
+    line = _ADDRESSED.sub("", first, count=1).strip()
+    below = "\n".join(lines[places[0] + 1 :]).strip("\n").rstrip()
+    try:
+        return _command(line, below)
+    except _CommandError as misread:
+        return AgentCommand(verb="help", problem=misread.problem, suggestion=misread.suggestion)
+
+
+def _command(line: str, below: str) -> AgentCommand:
+    word, rest = _split(line)
+    verb = word.casefold().rstrip(".,:;!?")
+    if verb not in VERBS:
+        return _other(line, below, word)
+    rest, options = _options(rest)
+    text = "\n\n".join(part for part in (rest, below) if part)
+    _refuse_more_money(options, verb)
+    if verb == "forget":
+        return AgentCommand(verb="forget", lesson=_lesson(rest), options=options)
+    if verb == "ask" and not text:
+        raise _CommandError("`/agent ask` needs a text after it.", "/agent ask …")
+    return AgentCommand(verb=verb, text=text, options=options)  # type: ignore[arg-type]  # one of VERBS
+
+
+def _split(line: str) -> tuple[str, str]:
+    found = _WORD.match(line)
+    return (found[0], line[found.end() :].strip()) if found else ("", "")
+
+
+def _other(line: str, below: str, word: str) -> AgentCommand:
+    """No known command: help where nothing or a slip of the pen stands there, otherwise words for the job."""
+    if word.casefold() == "help" or not (line or below):
+        return AgentCommand(verb="help")
+    alone = line.casefold() == word.casefold() and not below
+    bare = re.sub(r"\W+$", "", word.casefold())
+    if alone and bare in _MEANT:
+        raise _CommandError(f"There is no command `{_shown(word)}`.", f"/agent {_MEANT[bare]}")
+    if meant := next((verb for verb in VERBS if _is_slip(bare, verb)), None):
+        raise _CommandError(f"There is no command `{_shown(word)}`.", f"/agent {meant}")
+    rest, options = _options(line)
+    text = "\n\n".join(part for part in (rest, below) if part)
+    _refuse_more_money(options, "steer")
+    return AgentCommand(verb="steer" if text else "fix", text=text, options=options)
+
+
+def _options(line: str) -> tuple[str, CommandOptions]:
+    """The line without the options at its two ends, and what they say."""
+    words = [_CommandWord(found[0], *found.span()) for found in _WORD.finditer(line)]
+    found: dict[str, str] = {}
+    first, last = 0, len(words)
+    while first < last and (taken := _option(words[first:last], found)):
+        first += taken
+    while last > first and (taken := _last_option(words[first:last], found)):
+        last -= taken
+    rest = line[words[first].start : words[last - 1].end] if first < last else ""
+    return rest, _checked(found)
+
+
+def _option(words: list[_CommandWord], found: dict[str, str]) -> int:
+    """How many of the first words are an option, which is then in `found`."""
+    name, equals, value = words[0].text.partition("=")
+    if not name.startswith("--"):
+        return 0
+    if name in _REFUSED:
+        raise _CommandError(f"`{name}` is not possible: pull requests of agent-fix are always drafts.")
+    if name not in _OPTIONS:
+        if meant := get_close_matches(name, _OPTIONS, n=1, cutoff=0.75):
+            raise _CommandError(f"There is no option `{_shown(name)}`.", f"{meant[0]} …")
+        return 0
+    if not equals:
+        value = words[1].text if len(words) > 1 else ""
+    if not value or value.startswith("--"):
+        raise _CommandError(f"`{name}` needs a value after it (in backticks it is taken as text).")
+    if name in found:
+        raise _CommandError(f"`{name}` is given twice.")
+    found[name] = value
+    return 1 if equals else 2
+
+
+def _last_option(words: list[_CommandWord], found: dict[str, str]) -> int:
+    """The same at the end of the words."""
+    if words[-1].text.startswith("--"):
+        return _option(words[-1:], found)
+    takes_a_value = len(words) > 1 and "=" not in words[-2].text and words[-2].text not in _REFUSED
+    return _option(words[-2:], found) if takes_a_value else 0
+
+
+def _checked(found: dict[str, str]) -> CommandOptions:
+    model = _valid("--model", value_rules.model, found)
+    runner = _valid("--runner", value_rules.runner, found)
+    options = CommandOptions(model=model, runner=runner, kind=_kind(found), attempts=_attempts(found))
+    money = found.get("--budget")
+    if money is None:
+        return options
+    more, amount = _amount(money)
+    return options.model_copy(update={"extra" if more else "budget": amount})
+
+
+def _kind(found: dict[str, str]) -> TaskKind | None:
+    value = found.get("--kind")
+    if value is None:
+        return None
+    kind = next((kind for kind in ASKABLE if kind == value.casefold()), None)
+    if kind is None:
+        near = get_close_matches(value.casefold(), ASKABLE, n=1, cutoff=0.6)
+        known = ", ".join(ASKABLE)
+        raise _CommandError(f"`--kind` must be one of {known}.", f"--kind {near[0]} …" if near else "")
+    return kind
+
+
+def _attempts(found: dict[str, str]) -> int | None:
+    value = found.get("--attempts")
+    if value is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,3}", value) or not 1 <= int(value) <= MAX_ATTEMPTS:
+        raise _CommandError(f"`--attempts` must be a number from 1 to {MAX_ATTEMPTS}.")
+    return int(value)
+
+
+def _valid(name: str, rule: Callable[[str], str], found: dict[str, str]) -> str | None:
+    try:
+        return rule(found[name]) if name in found else None
+    except ValueError as error:
+        raise _CommandError(f"`{name}` {error}.") from None
+
+
+def _amount(value: str) -> tuple[bool, MicroUSD]:
+    match = _MONEY.fullmatch(value)
+    amount = round(float(match[2]) * 1_000_000) if match else 0
+    if match is None or not 0 < amount <= HIGHEST_BUDGET * 1_000_000:
+        raise _CommandError(f"`--budget` must be US dollars up to {HIGHEST_BUDGET:,}, such as 5 or +3.")
+    return match[1] == "+", amount
+
+
+def _refuse_more_money(options: CommandOptions, verb: str) -> None:
+    if options.extra is not None and verb != "continue":
+        more = f"{options.extra / 1_000_000:g}"
+        raise _CommandError("`--budget +N` raises the budget of a paused job.", f"/agent continue --budget +{more}")
+
+
+def _lesson(text: str) -> int:
+    match = re.fullmatch(r"#?([0-9]{1,6})", text)
+    if match is None or int(match[1]) < 1:
+        raise _CommandError(
+            "`/agent forget` needs the number of a lesson; `/agent remember` alone lists them.", "/agent remember"
+        )
+    return int(match[1])
+
+
+def _shown(word: str) -> str:
+    """A word of somebody else's in a sentence of ours: short, and without what would end its code span."""
+    return word.replace("`", "'")[:30]
+
+
+def _is_slip(word: str, verb: str) -> bool:
+    """One letter wrong, missing, too many or swapped; the beginning is right, so that plain words are no slips."""
+    if len(word) < 3 or len(verb) < 3 or (word[0] != verb[0] and word[:2] != verb[1::-1]):
+        return False
+    if len(word) == len(verb):
+        wrong = [place for place in range(len(word)) if word[place] != verb[place]]
+        swapped = len(wrong) == 2 and wrong[1] == wrong[0] + 1 and word[wrong[0]] == verb[wrong[1]]
+        return len(wrong) == 1 or (swapped and word[wrong[1]] == verb[wrong[0]])
+    short, long = sorted((word, verb), key=len)
+    return any(long[:place] + long[place + 1 :] == short for place in range(len(long)))

@@ -1,0 +1,87 @@
+"""What was said before a trigger, as the model is shown it: whose words come first where not all of them fit."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+from app.core.text import one_line
+from app.github.models import IssueComment, PullRequestReview
+
+Rank = Literal["asked", "maintainer", "opened", "other"]
+TITLES: dict[Rank, str] = {
+    "asked": "What the person who asked said before",
+    "maintainer": "What people with write access said before",
+    "opened": "What the person who opened this said before",
+    "other": "What others said before",
+}
+"""In the order in which words are shown, and given room."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommentAuthors:
+    """By account number: who asked, who opened the issue or pull request, and who may write to the repository."""
+
+    asked: int = 0
+    opened: int = 0
+    maintainers: frozenset[int] = frozenset()
+
+    def rank(self, author: int) -> Rank:
+        if author == 0:
+            return "other"
+        if author == self.asked:
+            return "asked"
+        if author in self.maintainers:
+            return "maintainer"
+        return "opened" if author == self.opened else "other"
+
+
+UNKNOWN_AUTHORS = CommentAuthors()
+
+
+class QuotedComment(NamedTuple):
+    """One comment or review, and when it was written; `about` is a review's state."""
+
+    at: datetime
+    author: int
+    name: str
+    body: str
+    about: str = ""
+
+    @property
+    def heading(self) -> str:
+        about = f" ({self.about})" if self.about else ""
+        return f"{one_line(self.name)}{about}, {self.at:%Y-%m-%d %H:%M} UTC:"
+
+
+class CommentGroup(NamedTuple):
+    """What one kind of people said, the oldest first, and how many older ones of theirs are left out."""
+
+    rank: Rank
+    shown: tuple[str, ...]
+    left_out: int
+
+
+def quoted_comments(comments: Iterable[IssueComment], reviews: Iterable[PullRequestReview] = ()) -> list[QuotedComment]:
+    """Everything that has words, in order."""
+    said = [QuotedComment(each.created_at, each.author, each.author_name, each.body) for each in comments]
+    said += [QuotedComment(each.submitted_at, each.author, each.author_name, each.body, each.state) for each in reviews]
+    return sorted((each for each in said if each.body.strip()), key=lambda each: each.at)
+
+
+def grouped(
+    said: Sequence[tuple[QuotedComment, str]], authors: CommentAuthors, *, most: int, space: int
+) -> list[CommentGroup]:
+    """`said` with the texts to show, in order. Each rank has its newest words shown before a lower one gets room."""
+    groups = []
+    for rank in TITLES:
+        theirs = [text for each, text in said if authors.rank(each.author) == rank]
+        shown: list[str] = []
+        for text in reversed(theirs):
+            if most == 0 or len(text) > space:
+                break
+            shown.append(text)
+            most, space = most - 1, space - len(text)
+        if theirs:
+            groups.append(CommentGroup(rank, tuple(reversed(shown)), len(theirs) - len(shown)))
+    return groups

@@ -1,0 +1,137 @@
+"""Deliveries from the inbox to the desk: several repositories side by side, each in order; nothing stops the flow."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from app.core.errors import AgentFixError
+from app.github.errors import RateLimited, TemporaryFailure
+from app.jobs.inbox import LEASE, ClaimedDelivery, Inbox, InboxError
+from app.triggers.events import Event, InstallationChanged
+from app.triggers.job_creator import RetryLater
+from app.triggers.webhook_parser import IgnoredReason, decode, read
+
+AT_ONCE = 4
+"""Repositories."""
+MAX_CLAIMED = 40
+RETRY_SECONDS = timedelta(days=1)
+"""For so long a delivery waits for a forge that is down; after it attempts are counted."""
+SHORTEST, LONGEST = timedelta(seconds=2), timedelta(minutes=5)
+AFTER_A_FAULT = timedelta(seconds=30)
+
+logger = logging.getLogger(__name__)
+
+Handle = Callable[[Event], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedDelivery:
+    """A claimed delivery with what it says: an event, or why it is none of ours."""
+
+    claimed: ClaimedDelivery
+    event: Event | None
+    ignored: IgnoredReason | None
+
+
+class DeliveryWorker:
+    """Claims what is due and has each event handled."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        handle: Handle,
+        clock: Callable[[], datetime],
+        owner: str,
+        *,
+        renew_every: float = LEASE.total_seconds() / 3,
+    ) -> None:
+        self._inbox = inbox
+        self._handle = handle
+        self._clock = clock
+        self._owner = owner
+        self._renew_every = renew_every
+        self._space = asyncio.Semaphore(AT_ONCE)
+
+    async def next(self) -> int:
+        """Deal with what is due; returns how many deliveries that were."""
+        claimed = await asyncio.to_thread(self._inbox.claim, self._owner, MAX_CLAIMED)
+        if not claimed:
+            return 0
+        rows: dict[int, list[ParsedDelivery]] = defaultdict(list)
+        for arrived in await asyncio.to_thread(lambda: [_arrived(each) for each in claimed]):
+            rows[_row(arrived.event)].append(arrived)
+        renewing = asyncio.create_task(self._renew(claimed))
+        try:
+            await asyncio.gather(*(self._in_order(row) for row in rows.values()))
+        finally:
+            renewing.cancel()
+        return len(claimed)
+
+    async def _in_order(self, row: Iterable[ParsedDelivery]) -> None:
+        async with self._space:
+            for arrived in row:
+                await self._deal_with(arrived)
+
+    async def _deal_with(self, arrived: ParsedDelivery) -> None:
+        claimed = arrived.claimed
+        if arrived.event is None:
+            await asyncio.to_thread(self._inbox.finish, claimed, f"ignored: {arrived.ignored}")
+            return
+        (outcome,) = await asyncio.gather(self._handle(arrived.event), return_exceptions=True)
+        if isinstance(outcome, str):
+            logger.info("%s: %s", arrived.event.kind, outcome, extra={"delivery": claimed.delivery.id})
+            await asyncio.to_thread(self._inbox.finish, claimed, outcome)
+        elif isinstance(outcome, AgentFixError):
+            await asyncio.to_thread(self._later, claimed, outcome)
+        elif isinstance(outcome, Exception):
+            logger.error("delivery %s failed", claimed.delivery.id, exc_info=outcome)
+            reason = f"{type(outcome).__name__}"
+            await asyncio.to_thread(self._inbox.put_back, claimed, reason, AFTER_A_FAULT)
+        else:
+            raise outcome
+
+    def _later(self, claimed: ClaimedDelivery, error: AgentFixError) -> None:
+        """What may mend itself waits, the longer it has waited; what will not is dealt with."""
+        now = self._clock()
+        waited = now - claimed.received_at
+        pause = min(max(waited / 2, SHORTEST), LONGEST)
+        match error:
+            case RateLimited():
+                pause = max(error.until - now, SHORTEST)
+            case RetryLater():
+                pause = max(pause, error.after)
+            case TemporaryFailure() | InboxError():
+                pass
+            case _:
+                logger.warning("delivery %s: %s", claimed.delivery.id, error.message)
+                self._inbox.finish(claimed, f"refused: {error.message}")
+                return
+        self._inbox.put_back(claimed, error.message, pause, counts=waited > RETRY_SECONDS)
+
+    async def _renew(self, claimed: Iterable[ClaimedDelivery]) -> None:
+        """Keep all of them while they are dealt with; those that are finished are not ours to keep."""
+        while True:
+            await asyncio.sleep(self._renew_every)
+            for each in claimed:
+                with suppress(InboxError):
+                    await asyncio.to_thread(self._inbox.renew, each)
+
+
+def _arrived(claimed: ClaimedDelivery) -> ParsedDelivery:
+    try:
+        payload = decode(claimed.delivery.body)
+    except ValueError:
+        return ParsedDelivery(claimed, None, "not_an_object")
+    reading = read(claimed.delivery.event, payload)
+    return ParsedDelivery(claimed, reading.event, reading.ignored)
+
+
+def _row(event: Event | None) -> int:
+    """What has to stay in order: a repository, an installation, or nothing."""
+    if event is None:
+        return 0
+    return -event.installation if isinstance(event, InstallationChanged) else event.repository.id

@@ -1,0 +1,158 @@
+"""What `app.triggers.rules.decide` is to know of an event, put together from the forge's facts and our own tables."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.config.repository import RepoConfig
+from app.core.errors import ConfigError
+from app.core.issue_ref import IssueRef as Spot
+from app.core.task import Person
+from app.github.base import ReactionTarget
+from app.github.models import GitHubIssue, PullRequest, Repository
+from app.jobs.job_queries import JobWithContext
+from app.jobs.triggers import TriggerRow as Asked
+from app.publish.forks import FORK_MARK
+from app.triggers.decisions import IssueState, PullRequestState
+from app.triggers.events import (
+    BranchHead,
+    ChecksFailed,
+    IssueCommented,
+    LabelAdded,
+    ReviewCommented,
+    TriggerEvent,
+    digest,
+)
+from app.triggers.github_clients import BotIdentity, RepositoryClients
+from app.triggers.permission import RequesterStatus
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryContext:
+    """A repository that is open to us. `repository` is what it is called now."""
+
+    readers: RepositoryClients
+    repository: Repository
+    installation: int
+    ours: BotIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerKey:
+    """A trigger by the name that it has on every way, and when it was asked by the forge's clock."""
+
+    key: str
+    asked_at: datetime
+    withdrawn: bool = False
+    """The label was put on again since, by somebody else: theirs counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventFacts:
+    """How things stand around one event. What was not asked has the value that decides nothing."""
+
+    state: IssueState
+    config: RepoConfig | ConfigError
+    requester: RequesterStatus | None = None
+    person: Person | None = None
+    """Who asked, as a commit trailer names them."""
+    pull: PullRequest | None = None
+    job: JobWithContext | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerContext:
+    """One thing that is to be dealt with, with all that is known of it. `verb` is what it amounts to.
+
+    `login` is who asked, by the name that they have now; empty where the bot begins by itself. `target` is what they
+    wrote, where a reaction can be put on it.
+    """
+
+    repo_context: RepositoryContext
+    identity: TriggerKey
+    found: EventFacts
+    number: int
+    verb: str
+    actor: int
+    login: str = ""
+    target: ReactionTarget | None = None
+
+    @property
+    def issue_ref(self) -> Spot:
+        return issue_ref(self.repo_context, self.number)
+
+    @property
+    def asked(self) -> Asked:
+        """The trigger as it is kept."""
+        where = {"repository": self.repo_context.repository.id, "number": self.number}
+        return Asked(self.identity.key, **where, actor=self.actor, verb=self.verb, at=self.identity.asked_at)
+
+
+def make_trigger_context(
+    event: TriggerEvent | ChecksFailed,
+    verb: str,
+    repo_context: RepositoryContext,
+    identity: TriggerKey,
+    found: EventFacts,
+) -> TriggerContext:
+    if isinstance(event, ChecksFailed):
+        number = found.pull.number if found.pull else 0
+        return TriggerContext(repo_context, identity, found, number, verb, repo_context.ours.bot.user)
+    login = found.requester.login if found.requester else event.actor.login
+    return TriggerContext(
+        repo_context, identity, found, event.subject.number, verb, event.actor.id, login, _target(event)
+    )
+
+
+def _target(event: TriggerEvent) -> ReactionTarget | None:
+    """A review has no place for a reaction."""
+    match event:
+        case LabelAdded():
+            return ReactionTarget(kind="issue", id=event.subject.number)
+        case IssueCommented():
+            return ReactionTarget(kind="comment", id=event.id)
+        case ReviewCommented():
+            return ReactionTarget(kind="review comment", id=event.id)
+        case _:
+            return None
+
+
+def issue_ref(repo_context: RepositoryContext, number: int) -> Spot:
+    repository = repo_context.repository
+    return Spot(
+        installation=repo_context.installation,
+        repository=repository.id,
+        owner=repository.owner,
+        name=repository.name,
+        number=number,
+    )
+
+
+def pull_request_state(facts: PullRequest) -> PullRequestState:
+    head = BranchHead(repository=facts.head_repository, ref=facts.head_branch, sha=facts.head)
+    fork = FORK_MARK in facts.body
+    return PullRequestState(
+        number=facts.number, author=facts.author or None, head=head, base_ref=facts.base_branch, fork=fork
+    )
+
+
+def with_job(state: IssueState, job: JobWithContext | None) -> IssueState:
+    if job is None:
+        return state
+    planned = job.row.state == "answered" and job.job_context.aim == "plan" and bool((job.row.result or {}).get("plan"))
+    return state.model_copy(update={"job": job.job.id, "job_state": job.row.state, "planned": planned})
+
+
+def with_issue(state: IssueState, issue: GitHubIssue | None, pull: PullRequest | None) -> IssueState:
+    """An issue that is gone takes back what was asked on it."""
+    if issue is None:
+        return state.model_copy(update={"gone": True, "open": False})
+    now: dict[str, object] = {
+        "open": issue.open,
+        "locked": issue.locked,
+        "labels": issue.labels,
+        "assignees": issue.assignees,
+        "title": issue.title,
+        "body_sha256": digest(issue.body),
+        "pull": pull_request_state(pull) if pull else None,
+    }
+    return state.model_copy(update=now)

@@ -1,0 +1,225 @@
+"""The desk: one event, decided by `app.triggers.rules` and acted upon; whatever brings it again finds it decided.
+
+What is wished for is written before the trigger counts as decided, each under a name that is the same the next time:
+after a crash at any point the same event leads to the same single effect.
+"""
+
+import asyncio
+
+from app.config.repository import SOURCE, RepoConfig
+from app.github.errors import NeedsHumanAction, NoAccess
+from app.publish import replies
+from app.triggers.change_notifications import ChangeNotifications
+from app.triggers.decisions import BotAccount, Decision, Ignored, IssueState, JobRequest, Notification, Reply
+from app.triggers.early_drafts import issue_behind
+from app.triggers.event_facts import EventFacts, RepositoryContext, TriggerContext, make_trigger_context
+from app.triggers.events import (
+    ChecksFailed,
+    CommentEvent,
+    Event,
+    InstallationChanged,
+    LabelRemoved,
+    PullRequestChanged,
+    Pushed,
+    RepositoryChanged,
+    StateChangeEvent,
+    TriggerEvent,
+)
+from app.triggers.fact_loader import FactLoader
+from app.triggers.github_clients import GitHubClients
+from app.triggers.job_creator import JobCreator, StateChanged
+from app.triggers.lesson_commands import LessonCommands
+from app.triggers.notifications import WORK_LABELS
+from app.triggers.reply_poster import ReplyPoster
+from app.triggers.rules import PER_HOUR, command_of, decide, should_ignore
+from app.triggers.running_job_commands import RunningJobCommands
+from app.triggers.stores import ServerDefaults, Stores
+
+Local = TriggerEvent | StateChangeEvent | ChecksFailed | Pushed | RepositoryChanged
+"""Events of one repository."""
+CAPS = frozenset({"checks_cap", "reviews_cap"})
+"""Rules by which a person is needed."""
+MAX_LOOKS = 3
+"""At one event: what it met may have changed while it was looked at."""
+
+
+class EventHandler:
+    """Deals with events, one at a time or several side by side."""
+
+    def __init__(self, github_clients: GitHubClients, stores: Stores, defaults: ServerDefaults) -> None:
+        self._github_clients = github_clients
+        self._stores = stores
+        self._fact_loader = FactLoader(github_clients, stores)
+        self._reply_poster = ReplyPoster(stores)
+        self._job_creator = JobCreator(stores, defaults, self._reply_poster)
+        self._running_jobs = RunningJobCommands(stores, self._job_creator, self._reply_poster, defaults.budget)
+        self._lesson_commands = LessonCommands(stores, self._reply_poster, kept=defaults.lessons)
+        self._change_notifications = ChangeNotifications(stores, self._job_creator)
+        self._new_installations: set[int] = set()
+
+    async def handle(self, event: Event) -> str:
+        """What became of it, in a few words. Raises a forge's errors, and NotYet where something has to end first."""
+        if isinstance(event, InstallationChanged):
+            return await self._without_place(event)
+        known = self._github_clients.known
+        if (known and should_ignore(event, known.bot)) or (
+            isinstance(event, TriggerEvent) and command_of(event) is None
+        ):
+            return "skip overheard"
+        if isinstance(event, CommentEvent) and await asyncio.to_thread(self._is_flood, event):
+            return "skip too_many: a flood"
+        for _ in range(MAX_LOOKS):
+            try:
+                return await self._load_and_act(event)
+            except StateChanged:
+                continue
+        return await self._load_and_act(event)
+
+    def _is_flood(self, event: CommentEvent) -> bool:
+        """One more than the one that is answered: it does not even cost a request. A stop is always heard."""
+        command = command_of(event) if isinstance(event, TriggerEvent) else None
+        if command is None or command.verb == "stop":
+            return False
+        return self._stores.triggers.recent_count(event.repository.id, event.actor.id) > PER_HOUR
+
+    def take_new_installations(self) -> tuple[int, ...]:
+        """Where there is more to be looked at than was told: repositories that were opened to us, or that came back."""
+        taken, self._new_installations = tuple(sorted(self._new_installations)), set()
+        return taken
+
+    async def _load_and_act(self, event: Local) -> str:
+        repo_context = await self._fact_loader.open(event)
+        if repo_context is None:
+            if isinstance(event, RepositoryChanged):
+                return await self._without_place(event)
+            return "skip foreign_installation: the installation does not open this repository"
+        if skip := should_ignore(event, repo_context.ours.bot):
+            return f"skip {skip.rule}"
+        if isinstance(event, TriggerEvent | ChecksFailed):
+            return await self._answer_once(event, repo_context)
+        if isinstance(event, PullRequestChanged):
+            await asyncio.to_thread(self._lesson_commands.reject_unmerged, event, repo_context.ours.bot.user)
+        if isinstance(event, LabelRemoved) and event.label.casefold() in WORK_LABELS:
+            return await self._cancel_once(event, repo_context)
+        found = await self._fact_loader.about(event, repo_context)
+        return await self._follow(self._decide(event, found, repo_context.ours.bot), repo_context)
+
+    async def _answer_once(self, event: TriggerEvent | ChecksFailed, repo_context: RepositoryContext) -> str:
+        identity = await self._fact_loader.identify(event, repo_context)
+        if decided := await asyncio.to_thread(self._stores.triggers.decided, identity.key):
+            return f"decided before: {decided.outcome}"
+        found = await self._fact_loader.about(event, repo_context, identity)
+        if decided := await asyncio.to_thread(self._stores.triggers.decided, identity.key):
+            return f"decided before: {decided.outcome}"  # meanwhile, by its other way: its own job is no obstacle to it
+        decision = self._decide(event, found, repo_context.ours.bot)
+        trigger_context = make_trigger_context(event, _verb(event), repo_context, identity, found)
+        if isinstance(event, ChecksFailed):
+            return await self._fix_checks(event, decision, trigger_context)
+        return await self._act(decision, trigger_context)
+
+    async def _cancel_once(self, event: LabelRemoved, repo_context: RepositoryContext) -> str:
+        """To take our label off is to say stop, also to what was asked before and arrives later."""
+        identity = await self._fact_loader.identify(event, repo_context)
+        if decided := await asyncio.to_thread(self._stores.triggers.decided, identity.key):
+            return f"decided before: {decided.outcome}"
+        found = await self._fact_loader.about(event, repo_context, identity)
+        outcome = await self._follow(self._decide(event, found, repo_context.ours.bot), repo_context)
+        back_on = event.label.casefold() in {label.casefold() for label in found.state.labels}
+        verb = "relabel" if back_on else "stop"
+        trigger_context = TriggerContext(repo_context, identity, found, event.subject.number, verb, event.actor.id)
+        return await asyncio.to_thread(self._reply_poster.decide, trigger_context, outcome)
+
+    def _decide(self, event: Event, found: EventFacts, bot: BotAccount) -> Decision:
+        return decide(event, found.config, found.requester, found.state, bot, now=self._stores.clock())
+
+    async def _without_place(self, event: InstallationChanged | RepositoryChanged) -> str:
+        """Of what is closed to us nothing can be asked."""
+        nobody = self._github_clients.known.bot if self._github_clients.known else BotAccount(app=0, user=0)
+        state = IssueState(installation=event.installation)
+        return await self._follow(self._decide(event, EventFacts(state, RepoConfig()), nobody), None)
+
+    async def _follow(self, decision: Decision, repo_context: RepositoryContext | None) -> str:
+        if isinstance(decision, Notification) and decision.aim == "reconcile":
+            self._new_installations.add(decision.installation)
+        if isinstance(decision, Notification):
+            told = await self._change_notifications.follow(decision, repo_context)
+            return f"{decision.rule}: {told}"
+        if isinstance(decision, Ignored):
+            return f"skip {decision.rule}: {decision.reason}"
+        raise TypeError(f"nobody asked for {type(decision).__name__}")
+
+    async def _act(self, decision: Decision, trigger_context: TriggerContext) -> str:
+        match decision:
+            case JobRequest():
+                return await self._or_reply_error(decision, trigger_context)
+            case Reply():
+                return await asyncio.to_thread(self._reply, decision, trigger_context)
+            case Ignored():
+                return await asyncio.to_thread(self._skip, decision, trigger_context)
+        raise TypeError(f"a trigger is no {type(decision).__name__}")
+
+    async def _or_reply_error(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
+        """Who may ask is told what is in the way for good; what may mend itself is tried again."""
+        try:
+            return await self._carry_out(job_request, trigger_context)
+        except (NeedsHumanAction, NoAccess) as error:
+            words = replies.in_the_way(error.message, error.hint)
+            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply in_the_way", words)
+
+    async def _carry_out(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
+        if job_request.aim in {"retry", "rebase", "ci"} and (issue := issue_behind(trigger_context)):
+            words = replies.refused(f"This draft was opened early, and the work on it goes on in #{issue}.")
+            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "skip early_draft", words)
+        match job_request.aim:
+            case "fix" | "plan" | "ask" | "mend" | "revise":
+                return await self._job_creator.start(job_request, trigger_context)
+            case "retry":
+                return await self._job_creator.restart(job_request, trigger_context)
+            case "rebase" | "ci":
+                return await self._job_creator.move(job_request, trigger_context)
+            case "remember" | "forget":
+                return await asyncio.to_thread(self._lesson_commands.answer, job_request, trigger_context)
+            case _:
+                return await self._running_jobs.handle(job_request, trigger_context)
+
+    async def _fix_checks(self, event: ChecksFailed, decision: Decision, trigger_context: TriggerContext) -> str:
+        """Failing checks come one by one: what only has to wait is not decided for good."""
+        if isinstance(decision, JobRequest):
+            readers = trigger_context.repo_context.readers
+            if event.source == "check_run" and not await readers.checks.failed(event.head_sha):
+                return "skip checks: others are still going"
+            return await self._job_creator.start(decision, trigger_context)
+        if isinstance(decision, Ignored) and decision.visible:
+            return await asyncio.to_thread(self._skip, decision, trigger_context)
+        return await self._follow(decision, trigger_context.repo_context)
+
+    def _reply(self, decision: Reply, trigger_context: TriggerContext) -> str:
+        outcome = f"reply {decision.rule}"
+        match decision.rule:
+            case "misread":
+                words = replies.misread(decision.text, decision.suggestion)
+            case "broken_config":
+                words = replies.broken_config(decision.text, SOURCE)
+                return self._reply_poster.answer(trigger_context, outcome, words, once_for=decision.text)
+            case _:
+                words = replies.reply(decision.text, decision.suggestion)
+        return self._reply_poster.answer(trigger_context, outcome, words)
+
+    def _skip(self, decision: Ignored, trigger_context: TriggerContext) -> str:
+        outcome = f"skip {decision.rule}: {decision.reason}"
+        if decision.rule == "foreign_installation":
+            return outcome  # said by who does not serve this repository, so nothing is decided by it
+        if decision.visible:
+            if decision.rule in CAPS:
+                self._reply_poster.request_attention(trigger_context)
+                return self._reply_poster.answer(trigger_context, outcome, replies.reply(decision.reason))
+            words = replies.refused(decision.reason)
+            return self._reply_poster.answer(trigger_context, outcome, words)
+        return self._reply_poster.decide(trigger_context, outcome)
+
+
+def _verb(event: TriggerEvent | ChecksFailed) -> str:
+    if isinstance(event, ChecksFailed):
+        return "mend"
+    command = command_of(event)
+    return command.verb if command else ""

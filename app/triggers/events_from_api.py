@@ -1,0 +1,154 @@
+"""From what GitHub says now to the events that its webhooks would have told: the same, with the actors that did it."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any, Literal
+
+from app.github.models import (
+    Account,
+    CheckResult,
+    GitHubIssue,
+    InlineComment,
+    IssueComment,
+    IssueEvent,
+    PullRequest,
+    PullRequestReview,
+    Repository,
+)
+from app.triggers.commands import parse
+from app.triggers.events import (
+    Actor,
+    ChecksFailed,
+    DiffThread,
+    EventRepository,
+    EventSubject,
+    InstallationChanged,
+    IssueChanged,
+    IssueCommented,
+    LabelAdded,
+    LabelRemoved,
+    Pushed,
+    ReviewCommented,
+    ReviewSubmitted,
+    SignedText,
+)
+from app.triggers.notifications import WORK_LABELS
+from app.triggers.rules import CHANGES_REQUESTED
+
+NOBODY = Actor(id=0, login="ghost", type="User")
+
+
+class EventsFromApi:
+    """Events of one repository."""
+
+    def __init__(self, installation: int, repository: Repository) -> None:
+        self._installation = installation
+        self._repository = EventRepository(
+            id=repository.id,
+            owner=repository.owner,
+            name=repository.name,
+            default_branch=repository.default_branch,
+            private=repository.private,
+            archived=repository.archived,
+        )
+
+    def labelled(self, issue: GitHubIssue, put_on: IssueEvent) -> LabelAdded:
+        return LabelAdded(**self._by(_actor(put_on.actor)), subject=subject_of(issue), label=put_on.label)
+
+    def commented(self, comment: IssueComment, issue: GitHubIssue) -> IssueCommented:
+        return IssueCommented(**self._said(comment), subject=subject_of(issue))
+
+    def review_commented(self, comment: InlineComment, issue: GitHubIssue) -> ReviewCommented:
+        thread = DiffThread(
+            comment=comment.root,
+            path=comment.path,
+            start=comment.start,
+            end=comment.end,
+            side=comment.side,
+            hunk=comment.hunk,
+        )
+        return ReviewCommented(**self._said(comment), subject=subject_of(issue), thread=thread)
+
+    def reviewed(self, review: PullRequestReview, issue: GitHubIssue) -> ReviewSubmitted:
+        who = Actor(id=review.author, login=review.author_name, type=review.kind)
+        words: dict[str, Any] = {"id": review.id, "words": SignedText.of(review.body), "at": review.submitted_at}
+        return ReviewSubmitted(**self._by(who), **words, subject=subject_of(issue), verdict=review.state)
+
+    def checks_failed(self, pull: PullRequest, failed: CheckResult) -> ChecksFailed:
+        """Nobody did it: whose checks they are is what counts."""
+        return ChecksFailed(
+            **self._by(NOBODY),
+            source="check_suite",
+            id=failed.id,
+            name=failed.name,
+            conclusion=failed.conclusion,
+            head_ref=pull.head_branch,
+            head_sha=pull.head,
+            pull_requests=(pull.number,),
+            app=failed.app,
+        )
+
+    def pushed(self, branch: str) -> Pushed:
+        """As if it had just moved: what is against it may conflict."""
+        return Pushed(**self._by(NOBODY), branch=branch, before="", after="")
+
+    def called_off(
+        self, issue: GitHubIssue, happened: Iterable[IssueEvent], since: datetime
+    ) -> Iterator[IssueChanged | LabelRemoved]:
+        """What ends a job: closed, or a label of ours taken off."""
+        for each in happened:
+            who = self._by(_actor(each.actor))
+            if each.at < since:
+                continue
+            if each.event == "closed":
+                yield IssueChanged(**who, change="closed", subject=subject_of(issue))
+            elif each.event == "unlabeled" and each.label.casefold() in WORK_LABELS:
+                yield LabelRemoved(**who, subject=subject_of(issue), label=each.label)
+
+    def deleted(self, number: int, *, is_pull_request: bool) -> IssueChanged:
+        gone = EventSubject(
+            number=number, is_pull_request=is_pull_request, title="", body=SignedText.of(""), author=None, labels=()
+        )
+        return IssueChanged(**self._by(NOBODY), change="deleted", subject=gone)
+
+    def _by(self, actor: Actor) -> dict[str, Any]:
+        return {"installation": self._installation, "repository": self._repository, "actor": actor}
+
+    def _said(self, comment: IssueComment) -> dict[str, Any]:
+        who = Actor(id=comment.author, login=comment.author_name, type=comment.kind)
+        said = {"id": comment.id, "words": SignedText.of(comment.body), "at": comment.created_at, "app": comment.app}
+        return {**self._by(who), **said}
+
+
+def access_lost(installation: int, repositories: tuple[int, ...] = ()) -> InstallationChanged:
+    """An installation that is gone or suspended, or repositories that are in it no longer."""
+    change: Literal["removed", "deleted"] = "removed" if repositories else "deleted"
+    return InstallationChanged(installation=installation, actor=NOBODY, change=change, repositories=repositories)
+
+
+def is_request(text: str, author: int, bot_identity: int) -> bool:
+    """Whether a text is addressed to the bot by somebody who still exists."""
+    return author not in {0, bot_identity} and parse(text) is not None
+
+
+def is_review_of_bot(review: PullRequestReview, pull: PullRequest, bot_identity: int) -> bool:
+    """Whether a review is addressed to the bot, or asks its pull request for changes."""
+    wants_changes = review.state == CHANGES_REQUESTED and pull.author == bot_identity
+    return is_request(review.body, review.author, bot_identity) or (
+        wants_changes and review.author not in {0, bot_identity}
+    )
+
+
+def subject_of(issue: GitHubIssue) -> EventSubject:
+    return EventSubject(
+        number=issue.number,
+        is_pull_request=issue.pull_request,
+        title=issue.title,
+        body=SignedText.of(issue.body),
+        author=issue.author or None,
+        labels=issue.labels,
+    )
+
+
+def _actor(account: Account) -> Actor:
+    return Actor(id=account.id, login=account.login, type=account.kind)

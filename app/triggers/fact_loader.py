@@ -1,0 +1,285 @@
+"""From an event to its circumstances: the fewest questions to the forge, in the order in which they may settle it."""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import TypeVar
+
+from app.config.repository import SOURCE, RepoConfig, parse_config
+from app.core.errors import ConfigError
+from app.core.task import Person
+from app.github.connection import RepositoryId
+from app.github.errors import NoAccess, TemporaryFailure
+from app.github.http_client import NotFoundOnGitHub
+from app.github.models import IssueEvent, PullRequest, Repository
+from app.jobs.job_queries import JobWithContext
+from app.triggers.commands import AgentCommand
+from app.triggers.decisions import IssueState
+from app.triggers.early_drafts import job_behind
+from app.triggers.event_facts import EventFacts, RepositoryContext, TriggerKey, pull_request_state, with_issue, with_job
+from app.triggers.events import (
+    Actor,
+    ChecksFailed,
+    CommentEvent,
+    Event,
+    IssueCommented,
+    LabelAdded,
+    LabelRemoved,
+    PullRequestChanged,
+    RepositoryEvent,
+    ReviewCommented,
+    StateChangeEvent,
+    TriggerEvent,
+    digest,
+)
+from app.triggers.github_clients import GitHubClients, RepositoryClients
+from app.triggers.permission import RequesterStatus, refusal
+from app.triggers.rules import LABEL, command_of
+from app.triggers.stores import Stores
+from app.triggers.trigger_keys import key_of
+
+STARTS = frozenset({"fix", "plan", "retry", "steer", "approve"})
+BEGINS = STARTS | {"continue", "revise"}
+"""Verbs by which work is asked for: a stop that was said before one of them does not stop it."""
+
+T = TypeVar("T")
+
+
+class FactLoader:
+    """Finds out about one event after the other."""
+
+    def __init__(self, github_clients: GitHubClients, stores: Stores) -> None:
+        self._github_clients = github_clients
+        self._stores = stores
+
+    async def open(self, event: RepositoryEvent) -> RepositoryContext | None:
+        """The event's repository, by the name that it has now; None where it is not open to us.
+
+        The token is made for this number by this installation: who gets in has shown that the two belong together.
+        """
+        named = event.repository
+        readers = self._github_clients.for_repository(
+            event.installation, RepositoryId(named.id, named.owner, named.name)
+        )
+        try:
+            found = await self._found(readers)
+            if (found.owner, found.name) != (named.owner, named.name):
+                readers = self._github_clients.for_repository(
+                    event.installation, RepositoryId(found.id, found.owner, found.name)
+                )
+            return RepositoryContext(readers, found, event.installation, await self._github_clients.ourselves(readers))
+        except NoAccess:
+            return None
+
+    async def _found(self, readers: RepositoryClients) -> Repository:
+        try:
+            return await readers.facts.repository()
+        except NoAccess:  # renamed, transferred, or the name is another's by now
+            return await readers.facts.repository_by_id()
+
+    async def identify(
+        self, event: TriggerEvent | ChecksFailed | LabelRemoved, repo_context: RepositoryContext
+    ) -> TriggerKey:
+        """Raises TryAgain where the forge does not know yet what it told us."""
+        if isinstance(event, CommentEvent):
+            return TriggerKey(key_of(event, event.at), event.at)
+        if isinstance(event, ChecksFailed):
+            now = self._stores.clock()
+            return TriggerKey(key_of(event, now), now)
+        happened = await repo_context.readers.talk.happened(event.subject.number)
+        such = [each for each in happened if _is_such(each, event)]
+        theirs = [each for each in such if each.actor.id == event.actor.id]
+        if not theirs:
+            raise TemporaryFailure("The label is not among the issue's events yet.")
+        return TriggerKey(key_of(event, theirs[-1].at), theirs[-1].at, withdrawn=theirs[-1] is not such[-1])
+
+    async def about(
+        self, event: Event, repo_context: RepositoryContext, identity: TriggerKey | None = None
+    ) -> EventFacts:
+        """Everything that `decide` is to know of an event."""
+        state = IssueState(installation=repo_context.installation, archived=repo_context.repository.archived)
+        found = EventFacts(state, RepoConfig())
+        if isinstance(event, ChecksFailed):
+            return await self._checks(event, repo_context, found)
+        if isinstance(event, TriggerEvent) and identity is not None:
+            command = command_of(event)
+            return await self._trigger(event, command, repo_context, identity, found) if command else found
+        if isinstance(event, StateChangeEvent):
+            return await self._turn(event, repo_context, identity, found)
+        return found
+
+    async def _trigger(
+        self,
+        event: TriggerEvent,
+        command: AgentCommand,
+        repo_context: RepositoryContext,
+        identity: TriggerKey,
+        found: EventFacts,
+    ) -> EventFacts:
+        found = await asyncio.to_thread(self._from_books, event, command, identity, found)
+        if identity.withdrawn:
+            return replace(found, state=found.state.model_copy(update={"labels": ()}))
+        standing, person = await self._standing(event.actor, repo_context)
+        found = replace(found, requester=standing, person=person)
+        via = event.app if isinstance(event, CommentEvent) else None
+        if refusal(event.actor, standing, via=via, allowed_apps=repo_context.ours.bot.allowed_apps):
+            return found
+        readers, number = repo_context.readers, event.subject.number
+        pull = readers.facts.pull_request(number) if event.subject.is_pull_request else _nothing()
+        issue, pulled, config, words = await asyncio.gather(
+            _present(readers.facts.issue(number)), _present(pull), read_config(readers), _words(event, readers)
+        )
+        job = await asyncio.to_thread(job_behind, pulled, found.job, repo_context.ours.bot.user, self._stores)
+        state = with_issue(with_job(found.state, job), issue, pulled)
+        if isinstance(event, CommentEvent) and issue is not None:
+            state = state.model_copy(update={"words_sha256": words, "gone": words is None})
+        found = replace(found, config=config, job=job, pull=pulled, state=state)
+        return await self._with_pull_requests(event, command, repo_context, found)
+
+    def _from_books(
+        self, event: TriggerEvent, command: AgentCommand, identity: TriggerKey, found: EventFacts
+    ) -> EventFacts:
+        repository, number, triggers = event.repository.id, event.subject.number, self._stores.triggers
+        job = self._job(repository, number, beside=command.verb in {"stop", "status"})
+        known = {
+            "labels": (LABEL,),
+            "asked_at": identity.asked_at,
+            "begun_at": triggers.newest_accepted(repository, number, BEGINS),
+            "stopped_at": triggers.newest_accepted(repository, number, {"stop"}),
+            "asked_lately": triggers.recent_count(repository, event.actor.id),
+            "rounds": self._stores.job_queries.follow_up_count(repository, number),
+        }
+        return replace(found, job=job, state=with_job(found.state.model_copy(update=known), job))
+
+    def _job(self, repository: int, number: int, *, beside: bool = False) -> JobWithContext | None:
+        """The job that lives at a place, else its last one; with `beside` a question that is being answered there."""
+        job_queries = self._stores.job_queries
+        if running_jobs := job_queries.active(repository, number):
+            return running_jobs
+        here = (
+            each for each in job_queries.active_jobs(repository=repository) if each.job_context.place.number == number
+        )
+        question = next(here, None) if beside else None
+        return question or job_queries.newest(repository, number)
+
+    async def _standing(
+        self, actor: Actor, repo_context: RepositoryContext
+    ) -> tuple[RequesterStatus | None, Person | None]:
+        """None for an account that is gone. Of a bot its App counts, and that only where some App may ask."""
+        facts = repo_context.readers.facts
+        if not actor.is_person:
+            slug = actor.login.removesuffix("[bot]")
+            asked = actor.type == "Bot" and repo_context.ours.bot.allowed_apps
+            app = await facts.application(slug) if asked else None
+            noreply = repo_context.readers.api.app.host.noreply
+            person = Person(name=actor.login, email=f"{actor.id}+{actor.login}@{noreply}")
+            return RequesterStatus(user=actor.id, login=actor.login, permission="none", app=app), person
+        try:
+            found = await facts.actor(actor.id)
+        except NotFoundOnGitHub:
+            return None, None
+        return RequesterStatus(user=found.id, login=found.login, permission=found.permission), found.person
+
+    async def _with_pull_requests(
+        self, event: TriggerEvent, command: AgentCommand, repo_context: RepositoryContext, found: EventFacts
+    ) -> EventFacts:
+        """Asked for what would begin work: is somebody at it already, and how many of ours are open."""
+        state, bot_identity = found.state, repo_context.ours.bot.user
+        if command.verb not in STARTS or (state.working and command.verb != "retry"):
+            return found
+        more: dict[str, object] = {}
+        if not event.subject.is_pull_request:
+            linked = sorted(
+                await repo_context.readers.pulls.linked(event.subject.number),
+                key=lambda each: each.author != bot_identity,
+            )
+            if linked:
+                more |= {"linked": linked[0].number, "linked_is_ours": linked[0].author == bot_identity}
+        if isinstance(found.config, RepoConfig) and found.config.max_open_pull_requests is not None:
+            more["open_pull_requests"] = sum(
+                each.author == bot_identity for each in await repo_context.readers.pulls.open()
+            )
+        return replace(found, state=state.model_copy(update=more))
+
+    async def _turn(
+        self, event: StateChangeEvent, repo_context: RepositoryContext, identity: TriggerKey | None, found: EventFacts
+    ) -> EventFacts:
+        """Nothing is asked where no job lives, no label of ours was taken off and the pull request is not ours."""
+        repository, number = event.repository.id, event.subject.number
+        job = await asyncio.to_thread(self._stores.job_queries.active, repository, number)
+        ours = isinstance(event, PullRequestChanged) and event.subject.author == repo_context.ours.bot.user
+        if job is None and identity is None and not ours:
+            return found
+        readers = repo_context.readers
+        pull = readers.facts.pull_request(number) if event.subject.is_pull_request else _nothing()
+        issue, pulled = await asyncio.gather(_present(readers.facts.issue(number)), _present(pull))
+        job = await asyncio.to_thread(job_behind, pulled, job, repo_context.ours.bot.user, self._stores)
+        state = with_issue(with_job(found.state, job), issue, pulled)
+        if identity is not None:
+            begun = await asyncio.to_thread(self._stores.triggers.newest_accepted, repository, number, BEGINS)
+            state = state.model_copy(update={"asked_at": identity.asked_at, "begun_at": begun})
+        return replace(found, job=job, pull=pulled, state=state)
+
+    async def _checks(self, event: ChecksFailed, repo_context: RepositoryContext, found: EventFacts) -> EventFacts:
+        """Whose checks fail is asked only where we ever worked."""
+        if not await asyncio.to_thread(self._stores.job_queries.has_jobs_in, event.repository.id):
+            return found
+        readers = repo_context.readers
+        pull = await self._checked(event, readers)
+        if pull is None:
+            return found
+        here = await asyncio.to_thread(self._job, event.repository.id, pull.number)
+        job = await asyncio.to_thread(job_behind, pull, here, repo_context.ours.bot.user, self._stores)
+        rounds = await asyncio.to_thread(self._stores.job_queries.follow_up_count, event.repository.id, pull.number)
+        state = with_job(found.state.model_copy(update={"rounds": rounds, "pull": pull_request_state(pull)}), job)
+        if pull.author == repo_context.ours.bot.user:
+            issue, config = await asyncio.gather(_present(readers.facts.issue(pull.number)), read_config(readers))
+            state = with_issue(state, issue, pull)
+            found = replace(found, config=config)
+        return replace(found, pull=pull, job=job, state=state)
+
+    async def _checked(self, event: ChecksFailed, readers: RepositoryClients) -> PullRequest | None:
+        if event.pull_requests:
+            return await _present(readers.facts.pull_request(event.pull_requests[0]))
+        return await readers.facts.pull_request_of(event.head_ref) if event.head_ref else None
+
+
+async def read_config(readers: RepositoryClients) -> RepoConfig | ConfigError:
+    """The default branch's, whatever a pull request brings along."""
+    text = await readers.facts.file(SOURCE)
+    try:
+        return parse_config(text) if text is not None else RepoConfig()
+    except ConfigError as error:
+        return error
+
+
+async def _words(event: TriggerEvent, readers: RepositoryClients) -> str | None:
+    """The digest of what the comment or review says now; None where it was deleted, or dismissed."""
+    match event:
+        case IssueCommented():
+            said = await readers.talk.comment(event.id)
+        case ReviewCommented():
+            said = await readers.talk.inline(event.id)
+        case LabelAdded():
+            return None
+        case _:
+            reviewed = await readers.talk.review(event.subject.number, event.id)
+            return digest(reviewed.body) if reviewed and reviewed.state != "dismissed" else None
+    return digest(said.body) if said else None
+
+
+async def _present(asked: Awaitable[T | None]) -> T | None:
+    """None for what was deleted or transferred: the repository itself is open to us."""
+    try:
+        return await asked
+    except NoAccess:
+        return None
+
+
+async def _nothing() -> None:
+    return None
+
+
+def _is_such(happened: IssueEvent, event: LabelAdded | LabelRemoved) -> bool:
+    name = "labeled" if isinstance(event, LabelAdded) else "unlabeled"
+    return happened.event == name and happened.label.casefold() == event.label.casefold()

@@ -1,0 +1,37 @@
+"""The fix that tests are wanted for: found in the past of the base, and brought with what was before it."""
+
+import asyncio
+
+from app.github.branches import BranchesApi
+from app.github.errors import NeedsHumanAction, NoAccess
+from app.jobs.job_queries import JobWithContext
+from app.repo.fix_commits import mentioned_fix
+from app.triggers.stores import Stores
+
+
+class FixFetcher:
+    """What stock does for jobs that are to write tests. Best effort: without it their tests are tested, not proved."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    async def fetch(self, each: JobWithContext, branches: BranchesApi) -> None:
+        """Has the job name the fix that people speak of, once its files are here; the history is here already."""
+        job = each.job
+        if job.kind != "tests" or job.task.fixed_by:
+            return
+        text = "\n".join((job.task.request, job.task.issue.title, job.task.issue.body))
+        fix = await asyncio.to_thread(mentioned_fix, branches.store.history.path, job.task.base, text)
+        if not fix:
+            return
+        try:
+            await branches.fetch(fix)
+            for before in (await asyncio.to_thread(branches.store.parents, fix))[:1]:
+                await branches.fetch(before)
+        except (NeedsHumanAction, NoAccess) as error:
+            await asyncio.to_thread(
+                self._stores.store.add_progress, job.id, "note", f"The fix {fix[:10]}: {error.message}"
+            )
+            return
+        task = job.task.model_copy(update={"fixed_by": fix})
+        await asyncio.to_thread(self._stores.store.replace, job.model_copy(update={"task": task}))

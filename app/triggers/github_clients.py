@@ -1,0 +1,60 @@
+"""The doors to repositories, and the readers behind them, for one way in; who we are is asked once."""
+
+from dataclasses import dataclass
+
+from app.core.task import Person
+from app.github.checks import ChecksApi
+from app.github.comments import CommentsApi
+from app.github.connection import Connection, RepositoryId
+from app.github.identity import find_bot_user
+from app.github.pull_requests import PullRequestsApi
+from app.github.reader import RepositoryReader
+from app.github.repository_api import RepositoryApi
+from app.github.review_threads import ReviewThreadsApi
+from app.triggers.decisions import BotAccount
+
+
+@dataclass(frozen=True, slots=True)
+class BotIdentity:
+    """Our account: by number for rules, by login for people, as an author for commits."""
+
+    bot: BotAccount
+    login: str
+    person: Person
+
+
+class RepositoryClients:
+    """All that is asked of one repository."""
+
+    def __init__(self, api: RepositoryApi) -> None:
+        self.api = api
+        self.facts = RepositoryReader(api)
+        self.talk = CommentsApi(api)
+        self.pulls = PullRequestsApi(api)
+        self.checks = ChecksApi(api)
+        self.threads = ReviewThreadsApi(api, "")
+
+
+class GitHubClients:
+    """One GitHub, by one way in."""
+
+    def __init__(self, app: Connection, allowed_apps: frozenset[int] = frozenset()) -> None:
+        self.app = app
+        self._allowed_apps = allowed_apps
+        self._ourselves: BotIdentity | None = None
+
+    def for_repository(self, installation: int, repository: RepositoryId) -> RepositoryClients:
+        return RepositoryClients(RepositoryApi(self.app, installation, repository))
+
+    @property
+    def known(self) -> BotIdentity | None:
+        """Who we are, once that was asked."""
+        return self._ourselves
+
+    async def ourselves(self, readers: RepositoryClients) -> BotIdentity:
+        """Asked through any door that is open: accounts are not told to an App without one."""
+        if self._ourselves is None:
+            found = await find_bot_user(readers.api)
+            bot = BotAccount(app=self.app.app_id, user=found.user, allowed_apps=self._allowed_apps)
+            self._ourselves = BotIdentity(bot, found.login, found.person)
+        return self._ourselves

@@ -1,0 +1,185 @@
+"""New jobs: what was asked becomes a job and its commission, kept in one transaction with the trigger."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+from app.config.prompt_overrides import DIRECTORY, NO_OVERRIDES, parse_overrides
+from app.core.errors import AgentFixError, ExitCode
+from app.core.job import Job
+from app.github.base import ReactionTarget
+from app.github.errors import NeedsHumanAction
+from app.jobs.context import JobContext
+from app.publish import replies
+from app.publish.effects import AddReaction
+from app.publish.outbox import StaleEpoch
+from app.repo.git_format import is_full_id
+from app.triggers.decisions import JobRequest
+from app.triggers.event_facts import RepositoryContext, TriggerContext
+from app.triggers.events import SignedText
+from app.triggers.job_draft import JobDraft, as_before, kind_of_order
+from app.triggers.prompt_context import PromptContext, load_prompt_context
+from app.triggers.reply_poster import ReplyPoster
+from app.triggers.stores import ServerDefaults, Stores
+
+PRIORITIES = {"ask": 0, "plan": 0, "mend": 2}
+"""Lower is sooner; all else has 1."""
+AGAIN_SOON = timedelta(seconds=2)
+
+
+class RetryLater(AgentFixError):  # noqa: N818  # a wait
+    """Something has to end or appear first; the delivery is dealt with later."""
+
+    def __init__(self, message: str, after: timedelta = AGAIN_SOON) -> None:
+        super().__init__(message, code=ExitCode.BUSY)
+        self.after = after
+
+
+class StateChanged(RetryLater):
+    """A job began or ended here since the matter was looked at: it has to be decided anew."""
+
+
+class JobCreator:
+    """Begins jobs."""
+
+    def __init__(self, stores: Stores, defaults: ServerDefaults, reply_poster: ReplyPoster) -> None:
+        self._stores = stores
+        self._defaults = defaults
+        self._reply_poster = reply_poster
+
+    async def start(
+        self, job_request: JobRequest, trigger_context: TriggerContext, *, request: str = "", plan_file: str = ""
+    ) -> str:
+        """A job for somebody's words, a label, a question, or checks that fail."""
+        runner = job_request.options.runner
+        if runner is not None and runner not in self._defaults.runners:
+            words = replies.unknown_runner(runner, self._defaults.runners)
+            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply unknown_runner", words)
+        pull, repo_context = trigger_context.found.pull, trigger_context.repo_context
+        base = pull.head if pull else await _tip(repo_context)
+        if base is None or not is_full_id(base):
+            words = replies.no_commits() if base is None else replies.refused("Its objects are not SHA-1.")
+            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply no_base", words)
+        job_request = _with_description(job_request, trigger_context)
+        shown = await load_prompt_context(job_request, repo_context, pull, trigger_context.identity.asked_at)
+        if job_request.aim == "mend":
+            request = (
+                f"Checks fail on this pull request: {', '.join(shown.failing_checks) or 'see below'}. Mend the cause."
+            )
+        draft = self._draft(job_request, trigger_context, base, shown, request=request, plan_file=plan_file)
+        return await self._admit(await _with_prompts(draft), trigger_context)
+
+    async def restart(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
+        """The same again from scratch: what is at work ends first."""
+        former = trigger_context.found.job
+        if former is not None and not former.row.final:
+            ended = await asyncio.to_thread(self._stores.queue.stop, former.job.id, "It is begun again from scratch.")
+            if not ended:
+                raise RetryLater("The job at work has to end first.")
+        if former is None:
+            return await self.start(job_request, trigger_context, request=job_request.text)
+        request = job_request.text or former.job.task.request
+        return await self.start(as_before(job_request, former.job), trigger_context, request=request)
+
+    async def move(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
+        """Our branch is brought up to its base, or gets the empty commit that lets CI start; stock does either."""
+        pull, repo_context = trigger_context.found.pull, trigger_context.repo_context
+        if pull is None:
+            raise ValueError(f"/agent {job_request.aim} is for pull requests")
+        if job_request.aim == "ci":
+            return await self._admit(
+                self._draft(job_request, trigger_context, pull.head, PromptContext()), trigger_context
+            )
+        tip = await repo_context.readers.facts.head(pull.base_branch)
+        if tip is None:
+            words = replies.refused(f"The branch `{pull.base_branch}` is gone.")
+            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply no_base", words)
+        if await repo_context.readers.pulls.merge_base(tip, pull.head) == tip:
+            words = replies.reply(f"The branch has everything of `{pull.base_branch}` already.")
+            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply up_to_date", words)
+        shown = await load_prompt_context(job_request, repo_context, pull, trigger_context.identity.asked_at)
+        request = (
+            f"Bring the branch up to `{pull.base_branch}`: resolve the conflicts, so that both sides' intent is kept."
+        )
+        request = f"{request}\n\n{job_request.text}".strip()
+        draft = self._draft(job_request, trigger_context, pull.head, shown, request=request, parents=(pull.head, tip))
+        return await self._admit(await _with_prompts(draft), trigger_context)
+
+    def _draft(
+        self,
+        job_request: JobRequest,
+        trigger_context: TriggerContext,
+        base: str,
+        shown: PromptContext,
+        *,
+        request: str = "",
+        plan_file: str = "",
+        parents: tuple[str, ...] = (),
+    ) -> JobDraft:
+        if isinstance(trigger_context.found.config, AgentFixError):
+            raise TypeError("a broken configuration begins nothing")
+        return JobDraft(
+            job_request=job_request,
+            repo_context=trigger_context.repo_context,
+            config=trigger_context.found.config,
+            defaults=self._defaults,
+            base=base,
+            created_at=self._stores.clock(),
+            material=shown,
+            pull=trigger_context.found.pull,
+            person=trigger_context.found.person,
+            login=trigger_context.login,
+            request=request,
+            plan_file=plan_file,
+            parents=parents,
+        )
+
+    async def _admit(self, draft: JobDraft, trigger_context: TriggerContext) -> str:
+        job, job_context = draft.job(), draft.job_context()
+        admitted = await asyncio.to_thread(self._keep, job, job_context, trigger_context)
+        if not admitted:
+            return "decided before"
+        if admitted != job.id:
+            raise StateChanged(f"Job {admitted} is at work here.")
+        return f"job {job.id}"
+
+    def _keep(self, job: Job, job_context: JobContext, trigger_context: TriggerContext) -> str:
+        priority = PRIORITIES.get(job_context.aim, 1)
+        admitted = self._stores.queue.admit(job, job_context, trigger_context.asked, priority=priority)
+        if admitted == job.id and job_context.target is not None:
+            self._greet(job, job_context, job_context.target)
+        return admitted
+
+    def _greet(self, job: Job, job_context: JobContext, target: ReactionTarget) -> None:
+        """At once; the herald would say it too, so a crash right here loses nothing."""
+        try:
+            self._stores.outbox.add(job.id, 0, job_context.place, AddReaction(target=target, content="eyes"))
+        except StaleEpoch:  # a worker has it already
+            return
+
+
+async def _with_prompts(draft: JobDraft) -> JobDraft:
+    """On a pull request with the default branch's word on this kind of task: the branch itself has no say in it."""
+    if draft.pull is None or draft.job_request.aim == "ask":
+        return draft
+    kind = kind_of_order(draft.job_request, draft.request, on_pull=True).kind
+    path = f"{DIRECTORY}/{kind}.md"
+    content = await draft.repo_context.readers.facts.file(path)
+    return replace(draft, overrides=NO_OVERRIDES if content is None else parse_overrides({path: content}))
+
+
+async def _tip(repo_context: RepositoryContext) -> str | None:
+    """Of the default branch; None where there is no commit yet."""
+    try:
+        return await repo_context.readers.facts.head(repo_context.repository.default_branch)
+    except NeedsHumanAction:  # GitHub's answer for a repository that is empty
+        return None
+
+
+def _with_description(job_request: JobRequest, trigger_context: TriggerContext) -> JobRequest:
+    """Of failing checks nobody sent the pull request's description along."""
+    pull = trigger_context.found.pull
+    if job_request.aim != "mend" or pull is None:
+        return job_request
+    about = {"title": pull.title, "body": SignedText.of(pull.body)}
+    return job_request.model_copy(update={"subject": job_request.subject.model_copy(update=about)})

@@ -1,0 +1,196 @@
+"""From an order to a job and its commission: who decides what, in one place, and pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from app.config.prompt_overrides import Overrides
+from app.config.repository import RepoConfig
+from app.core.issue_file import issue_of
+from app.core.job import Budget, Job, new_job_id
+from app.core.model_names import ModelNames
+from app.core.task import Person, Task
+from app.core.task_kind import KindDecision, TaskSignals, WorkType, asked_before, kind_of
+from app.core.text import one_line, visible
+from app.github.models import PullRequest
+from app.jobs.context import JobAim, JobContext, PublishTarget
+from app.publish.forks import holds_commits_of_a_fork
+from app.repo.inspection import slug
+from app.triggers.decisions import JobRequest, RequestAim
+from app.triggers.event_facts import RepositoryContext, issue_ref
+from app.triggers.prompt_context import PromptContext
+from app.triggers.stores import ServerDefaults
+
+REVIEW_REQUEST = "A review asks for changes: see to its threads."
+FIX_OPEN_CHECKS = "See to what is open on this pull request: its review threads and its failing checks."
+
+
+@dataclass(frozen=True, slots=True)
+class JobDraft:
+    """All that a new job is made from."""
+
+    job_request: JobRequest
+    repo_context: RepositoryContext
+    config: RepoConfig
+    defaults: ServerDefaults
+    base: str
+    """The commit id that the work starts from."""
+    created_at: datetime
+    material: PromptContext
+    pull: PullRequest | None = None
+    person: Person | None = None
+    login: str = ""
+    request: str = ""
+    """In the place of the order's own words."""
+    plan_file: str = ""
+    parents: tuple[str, ...] = ()
+    overrides: Overrides | None = None
+
+    def job(self) -> Job:
+        job_request, options, config = self.job_request, self.job_request.options, self.config
+        task, models = self._task(), self._models()
+        return Job(
+            id=new_job_id(),
+            task=task,
+            branch=self._branch(task.slug),
+            budget=self._budget(),
+            model=models.code,
+            models=models.model_copy(update={"code": ""}),
+            reasoning="" if options.model else config.reasoning or "",
+            runner=options.runner or config.runner or self.defaults.runner,
+            sandbox=self.defaults.sandbox,
+            plan_mode=self._plan_mode(),
+            plan_file=self.plan_file,
+            aim="ask" if job_request.aim == "ask" else "fix",
+            attempts=options.attempts or 1,
+            created_at=self.created_at.replace(microsecond=0),
+        )
+
+    def job_context(self) -> JobContext:
+        job_request, repository, pull = self.job_request, self.repo_context.repository, self.pull
+        goal = self._goal()
+        fork = pull is not None and holds_commits_of_a_fork(pull, repository.id)
+        return JobContext(
+            place=issue_ref(self.repo_context, job_request.origin.number),
+            aim=self._aim(),
+            trigger=job_request.trigger,
+            login=self.login,
+            author=self.repo_context.ours.person,
+            config=self.config.model_copy(update={"ci": "manual"}) if fork else self.config,
+            goal=goal,
+            base_ref=pull.base_branch if pull else repository.default_branch,
+            pull=pull.number if pull else None,
+            fork=fork,
+            expected=pull.head if pull and goal == "same_branch" else "",
+            parents=self.parents,
+            overrides=self.overrides,
+            threads=self.material.threads if goal != "nowhere" else (),
+            notes=tuple(self._notes()),
+        )
+
+    def _task(self) -> Task:
+        job_request, repository = self.job_request, self.repo_context.repository
+        subject, number = job_request.subject, job_request.origin.number
+        issue = issue_of(subject.title, subject.body.text, number=number, labels=subject.labels)
+        kinded = kind_of_order(job_request, self.request, on_pull=self.pull is not None)
+        return Task(
+            repository=repository_name(self.repo_context),
+            issue=issue,
+            base=self.base,
+            base_ref=self.pull.head_branch if self.pull else repository.default_branch,
+            slug=slug(issue.title),
+            requester=self.person,
+            origin=job_request.origin,
+            request=self.request or job_request.text or self._unsaid(),
+            sections=tuple(self.material.sections.all),
+            kind=kinded.kind,
+            kind_reason=kinded.reason,
+        )
+
+    def _unsaid(self) -> str:
+        """What is meant where nothing was said."""
+        if self.job_request.aim == "revise":
+            return REVIEW_REQUEST
+        return FIX_OPEN_CHECKS if self.pull is not None and self.job_request.aim != "ask" else ""
+
+    def _models(self) -> ModelNames:
+        """Whoever says anything says it for every kind of work: the command, the repository, the server."""
+        if self.job_request.options.model:
+            return ModelNames(code=self.job_request.options.model)
+        if self.config.model is not None:
+            return self.config.model.models
+        return self.defaults.models.model_copy(update={"code": self.defaults.model})
+
+    def _branch(self, name: str) -> str:
+        if self.pull is not None and self._goal() == "same_branch":
+            return self.pull.head_branch
+        return self.config.branch_for(slug=name, number=self.job_request.origin.number)
+
+    def _goal(self) -> PublishTarget:
+        return "nowhere" if self.job_request.aim in {"ask", "plan"} else self.job_request.destination
+
+    def _aim(self) -> JobAim:
+        match self.job_request.aim:
+            case "ask" | "plan" | "mend" | "ci" | "revise" as same:
+                return same
+            case "rebase":
+                return "conflicts"
+            case _:
+                return "follow_up" if self.pull is not None else "fix"
+
+    def _budget(self) -> Budget:
+        budget = self.config.budget.over(self.defaults.budget)
+        if self.job_request.options.budget is not None:
+            return budget.model_copy(update={"usd": self.job_request.options.budget})
+        return budget.for_a_question() if self.job_request.aim == "ask" else budget
+
+    def _plan_mode(self) -> Literal["auto", "approve", "only", "none"]:
+        """What was approved is not planned again; a change to a pull request is small, or says itself what to do."""
+        if self.job_request.aim == "plan":
+            return "only"
+        if self.plan_file:
+            return "auto"
+        return "none" if self.pull is not None or self.job_request.aim == "ask" else self.config.plan
+
+    def _notes(self) -> list[str]:
+        job_request, sections = self.job_request, self.material.sections
+        removed = visible(job_request.subject.title).removed + visible(job_request.subject.body.text).removed
+        notes = [_hidden(removed, "the description")] if removed else []
+        notes += [_hidden(sections.hidden_characters, "the conversation")] if sections.hidden_characters else []
+        words = [part for part in job_request.changed if part != "head"]
+        if words:
+            notes.append(f"Edited after it was asked: {', '.join(words)}. The text as it was then counts.")
+        if "head" in job_request.changed:
+            notes.append("The branch has moved on since it was asked; the work began from where it stands now.")
+        return [*notes, *sections.notes]
+
+
+def kind_of_order(job_request: JobRequest, request: str, *, on_pull: bool) -> KindDecision:
+    """What kind of task is asked for; `request` in the place of the order's own words."""
+    places: dict[RequestAim, WorkType] = {"mend": "checks", "rebase": "merge"}
+    return kind_of(
+        TaskSignals(
+            title=one_line(visible(job_request.subject.title).text),
+            request=request or job_request.text,
+            labels=job_request.subject.labels,
+            work=places.get(job_request.aim, "pull request" if on_pull else "issue"),
+            requested_kind=job_request.options.kind,
+        )
+    )
+
+
+def as_before(job_request: JobRequest, former: Job) -> JobRequest:
+    """An order to do the same again, or what was planned, with what was asked for then and is not asked otherwise."""
+    options = job_request.options
+    attempts = options.attempts or (former.attempts if former.attempts > 1 else None)
+    kept = {"kind": options.kind or asked_before(former.task), "attempts": attempts}
+    return job_request.model_copy(update={"options": options.model_copy(update=kept)})
+
+
+def repository_name(repo_context: RepositoryContext) -> str:
+    return f"{repo_context.repository.owner}/{repo_context.repository.name}"
+
+
+def _hidden(count: int, where: str) -> str:
+    what = "1 hidden character was" if count == 1 else f"{count:,} hidden characters were"
+    return f"{what} removed from {where}, so that the agent saw what you see."

@@ -1,0 +1,182 @@
+"""Events that nobody asked with: living jobs hear of what changed around them, and failing checks are mended."""
+
+from app.config.repository import RepoConfig
+from app.core.errors import ConfigError
+from app.core.task import TaskOrigin
+from app.triggers.decisions import (
+    BotAccount,
+    Decision,
+    Ignored,
+    IssueState,
+    JobRequest,
+    Notification,
+    NotificationAim,
+    PullRequestState,
+)
+from app.triggers.events import (
+    ChecksFailed,
+    EventSubject,
+    InstallationChanged,
+    IssueChanged,
+    LabelRemoved,
+    PullRequestChanged,
+    Pushed,
+    RepositoryChanged,
+    SignedText,
+    StateChangeEvent,
+)
+
+WORK_LABELS = frozenset({"agent-fix", "agent-in-progress"})
+"""To take one of these off is to call the work off."""
+
+Notice = StateChangeEvent | ChecksFailed | Pushed | RepositoryChanged | InstallationChanged
+
+
+def decide_notification(
+    event: Notice, config: RepoConfig | ConfigError, state: IssueState, bot: BotAccount
+) -> Decision:
+    """`state` is how things stand now: an event that has been overtaken says nothing."""
+    match event:
+        case InstallationChanged():
+            return _installation(event)
+        case RepositoryChanged():
+            return _repository(event)
+        case _ if state.installation != event.installation:
+            reason = "security: the installation does not serve this repository"
+            return Ignored(rule="foreign_installation", reason=reason)
+        case Pushed():
+            return _pushed(event)
+        case ChecksFailed():
+            return _checks(event, config, state, bot)
+        case _:
+            return _turn(event, state, bot)
+
+
+def _installation(event: InstallationChanged) -> Notification:
+    lost = event.change in {"deleted", "suspended", "removed"}
+    return Notification(
+        rule=f"installation_{event.change}",
+        aim="no_access" if lost else "reconcile",
+        installation=event.installation,
+        repositories=event.repositories if event.change in {"added", "removed"} else (),
+    )
+
+
+def _repository(event: RepositoryChanged) -> Notification:
+    aims: dict[str, NotificationAim] = {
+        "archived": "no_access",
+        "deleted": "no_access",
+        "renamed": "moved",
+        "transferred": "moved",
+        "unarchived": "reconcile",
+    }
+    return Notification(
+        rule=f"repository_{event.change}",
+        aim=aims[event.change],
+        installation=event.installation,
+        repositories=(event.repository.id,),
+    )
+
+
+def _pushed(event: Pushed) -> Notification:
+    """Pull requests and jobs whose base this branch is may have to follow; whose head it is, they hear otherwise."""
+    return Notification(
+        rule="pushed",
+        aim="base_moved",
+        installation=event.installation,
+        repositories=(event.repository.id,),
+        branch=event.branch,
+    )
+
+
+def _turn(event: StateChangeEvent, state: IssueState, bot: BotAccount) -> Decision:
+    name = event.kind if isinstance(event, LabelRemoved) else f"{event.kind.removesuffix('_changed')}_{event.change}"
+    match event:
+        case LabelRemoved():
+            aim = _aim_of_label(event, state)
+        case IssueChanged():
+            aim = _aim_of_issue(event, state)
+        case PullRequestChanged():
+            aim = _aim_of_pull_request(event, state, bot)
+    if aim is None:
+        return Ignored(rule=name, reason="no job has to know of it")
+    return Notification(
+        rule=name,
+        aim=aim,
+        installation=event.installation,
+        repositories=(event.repository.id,),
+        number=event.subject.number,
+        job=state.job,
+    )
+
+
+def _aim_of_label(event: LabelRemoved, state: IssueState) -> NotificationAim | None:
+    back_on = event.label.casefold() in {label.casefold() for label in state.labels}
+    asked_again = state.asked_at is not None and state.begun_at is not None and state.asked_at < state.begun_at
+    called_off = event.label.casefold() in WORK_LABELS and not back_on and not asked_again
+    return "stop" if called_off and state.working else None
+
+
+def _aim_of_issue(event: IssueChanged, state: IssueState) -> NotificationAim | None:
+    if not state.working:
+        return None
+    if event.change == "edited":
+        return "edited"
+    gone = event.change in {"deleted", "transferred"}
+    return "stop" if gone or (event.change == "closed" and not state.open) else None
+
+
+def _aim_of_pull_request(event: PullRequestChanged, state: IssueState, bot: BotAccount) -> NotificationAim | None:
+    ours = state.pull is not None and state.pull.author == bot.user
+    if event.change == "synchronize" and (ours or state.working):
+        return "head_moved"
+    return "stop" if event.change == "closed" and state.working and not state.open else None
+
+
+def _checks(event: ChecksFailed, config: RepoConfig | ConfigError, state: IssueState, bot: BotAccount) -> Decision:
+    """Failing checks of the bot's own pull request are mended, as often as the repository lets it."""
+    pull = state.pull
+    if isinstance(config, ConfigError) or pull is None:
+        return Ignored(rule="checks", reason="the configuration is broken" if pull else "it is on no pull request")
+    if reason := _why_not_mend(event, config, state, pull, bot):
+        return Ignored(rule="checks", reason=reason)
+    if state.rounds >= config.iterate.max:
+        most = config.iterate.max
+        rounds = "round" if most == 1 else "rounds"
+        reason = f"Checks still fail after {most} {rounds} of mending; a person is needed."
+        return Ignored(rule="checks_cap", reason=reason, visible=True)
+    subject = EventSubject(
+        number=pull.number,
+        is_pull_request=True,
+        title=state.title or "",
+        body=SignedText.of(""),
+        author=bot.user,
+        labels=state.labels,
+        head=pull.head,
+    )
+    origin = TaskOrigin(
+        installation=event.installation,
+        repository=event.repository.id,
+        number=pull.number,
+        is_pull_request=True,
+        actor=bot.user,
+    )
+    trigger = f"{event.source}:{event.id}"
+    return JobRequest(
+        aim="mend", origin=origin, subject=subject, trigger=trigger, destination="same_branch", head=pull.head
+    )
+
+
+def _why_not_mend(
+    event: ChecksFailed, config: RepoConfig, state: IssueState, pull: PullRequestState, bot: BotAccount
+) -> str | None:
+    ours = pull.author == bot.user and pull.head.repository == event.repository.id
+    reasons = {
+        "it is the bot's own check": event.app == bot.app,
+        "the configuration says not to": not config.iterate.ci,
+        "it is not on a pull request of the bot": not ours,
+        "the branch has moved on": pull.head.sha != event.head_sha,
+        "the pull request is closed, locked or archived": not state.open or state.locked or state.archived,
+        "a job is at work on it": state.working,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)

@@ -1,0 +1,56 @@
+"""The one rule of who may ask: a person with write access by numeric id, or an App that the server's operator named."""
+
+from collections.abc import Collection
+from typing import Final
+
+from app.core.record import Record
+from app.triggers.events import Actor
+
+WRITERS: Final = frozenset({"admin", "maintain", "write"})
+
+
+class RequesterStatus(Record):
+    """What the forge's API says of a numeric user id in one repository, asked for the decision at hand.
+
+    `permission` is the forge's base permission: admin, write, read or none. A role of the organisation's own
+    making counts as the base it was made from; a word we do not know gives no access.
+    """
+
+    user: int
+    login: str
+    """The login that the id has now."""
+    permission: str
+    app: int | None = None
+    """Of a bot: the numeric id of its App."""
+
+
+def refusal(
+    actor: Actor,
+    standing: RequesterStatus | None,
+    *,
+    via: int | None = None,
+    allowed_actors: Collection[str] = (),
+    allowed_apps: Collection[int] = (),
+) -> str | None:
+    """Why the actor may not ask anything of the bot, or None where they may.
+
+    `via` is the App through which a comment was written, as signed. A bot's login proves nothing (anybody may
+    register an App of that name) and an author's association is not asked: it is as old as the comment.
+    """
+    if standing is None:
+        return "their permission is unknown"
+    if standing.user != actor.id:
+        return "the permission is somebody else's"
+    if not actor.is_person:
+        return _bot_refusal(actor, via or standing.app, allowed_apps)
+    if standing.permission not in WRITERS:
+        return "they have no write access"
+    if allowed_actors and standing.login.casefold() not in {login.casefold() for login in allowed_actors}:
+        return "they are not among the `allowed_actors` of this repository"
+    return None
+
+
+def _bot_refusal(actor: Actor, app: int | None, allowed_apps: Collection[int]) -> str | None:
+    if actor.type != "Bot":
+        return f"a {actor.type or 'nameless'} account is no person"
+    return None if app is not None and app in allowed_apps else "bots may not ask, unless the operator allowed the App"

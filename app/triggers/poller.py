@@ -1,0 +1,178 @@
+"""What no webhook told: at the start and every few minutes GitHub is asked how things stand, and the desk hears of it.
+
+Labels, comments, reviews, failing checks, work called off: each becomes the event that was lost, under the same key, so
+that whatever did arrive is found decided. Requests are bounded; a repository that was not reached keeps its last look.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from app.core.errors import AgentFixError
+from app.github.api_models import DeliveryResponse
+from app.github.app_registration import AppRegistration, missed
+from app.github.connection import RepositoryId
+from app.github.errors import NeedsHumanAction, NoAccess, RateLimited
+from app.github.models import Repository
+from app.jobs.job_queries import JobWithContext
+from app.jobs.poll_cursors import OWN_DELIVERIES
+from app.triggers.events import Event
+from app.triggers.events_from_api import EventsFromApi, access_lost
+from app.triggers.github_clients import GitHubClients
+from app.triggers.repository_poll import RepositoryPoll
+from app.triggers.stores import Stores
+
+MAX_REPOSITORIES = 60
+"""Of one installation in one round; those that were looked at longest ago come first."""
+OVERLAP = timedelta(minutes=2)
+"""Clocks differ; what is seen twice is found decided."""
+LOOK_BACK = timedelta(minutes=30)
+"""Webhooks that were asked for again are looked for once more: whether they arrived."""
+DELIVERIES_KEPT = timedelta(days=3)
+FIRST_LOOK_BACK = timedelta(hours=1)
+PAUSE = timedelta(minutes=5)
+PAUSE_WITHOUT_WEBHOOKS = timedelta(minutes=1)
+PAUSE_A_REPOSITORY = timedelta(seconds=5)
+"""Four requests each, of the 5,000 that an installation may send in an hour."""
+MAX_ATTEMPTS = 5
+"""At having a webhook sent again."""
+
+logger = logging.getLogger(__name__)
+
+Handle = Callable[[Event], Awaitable[str]]
+
+
+class Poller:
+    """Looks, and has what it finds handled."""
+
+    def __init__(
+        self, github_clients: GitHubClients, registration: AppRegistration, stores: Stores, handle: Handle
+    ) -> None:
+        self._github_clients = github_clients
+        self._registration = registration
+        self._stores = stores
+        self._handle = handle
+        self._sent_again: Counter[str] = Counter()
+        self._began: datetime | None = None
+        self._repositories = 0
+        """How many were looked at since then."""
+
+    async def when_due(self) -> None:
+        """A round, unless the last one was only just now."""
+        now = self._stores.clock()
+        webhooks = await asyncio.to_thread(self._stores.inbox.has_any)
+        if self._began and now - self._began < pause_between(webhooks=webhooks, repositories=self._repositories):
+            return
+        self._began, self._repositories = now, 0
+        await self.poll_all()
+
+    async def poll_all(self) -> None:
+        """One round. What fails is told and comes again with the next."""
+        for look in (self._lost_webhooks, self._installations):
+            await self._carefully(look(), look.__name__)
+
+    async def installation(self, number: int) -> None:
+        """One installation, as when it is new."""
+        for installation in await self._registration.installations():
+            if installation.id == number and installation.suspended_at is None:
+                await self._carefully(self._look_into(number), f"installation {number}")
+
+    async def _carefully(self, look: Awaitable[None], what: str) -> bool:
+        """False where GitHub wants silence: then nothing else of this installation is asked either."""
+        try:
+            await look
+        except RateLimited as wait:
+            logger.info("%s: %s", what, wait.message)
+            return False
+        except AgentFixError as error:
+            logger.warning("%s: %s", what, error.message)
+        return True
+
+    async def _lost_webhooks(self) -> None:
+        """Failed deliveries are asked for again: GitHub never tries a second time by itself."""
+        now = self._stores.clock()
+        looked = await asyncio.to_thread(self._stores.poll_cursors.last_poll, (OWN_DELIVERIES,))
+        since = max(looked.get(OWN_DELIVERIES, now - FIRST_LOOK_BACK) - LOOK_BACK, now - DELIVERIES_KEPT)
+        try:
+            sent = await self._registration.deliveries(since)
+        except NoAccess:  # the App has no webhook
+            return
+        lost_ones = missed(sent)
+        for each in reversed(lost_ones):
+            if self._sent_again[each.guid] < MAX_ATTEMPTS and not _under_way(each, now):
+                self._sent_again[each.guid] += 1
+                await self._send_again(each)
+        still_lost = {each.guid for each in lost_ones}
+        self._sent_again = Counter({guid: times for guid, times in self._sent_again.items() if guid in still_lost})
+        await asyncio.to_thread(self._stores.poll_cursors.mark_polled, OWN_DELIVERIES, now)
+
+    async def _send_again(self, delivery: DeliveryResponse) -> None:
+        try:
+            await self._registration.redeliver(delivery.id)
+        except (NoAccess, NeedsHumanAction) as error:  # too old, or gone
+            logger.info("delivery %s cannot be had again: %s", delivery.guid, error.message)
+
+    async def _installations(self) -> None:
+        found = await self._registration.installations()
+        active = {each.id for each in found if each.suspended_at is None}
+        running_jobs = await asyncio.to_thread(self._stores.job_queries.active_jobs)
+        for number in {each.job_context.place.installation for each in running_jobs} - active:
+            await self._handle(access_lost(number))
+        for number in sorted(active):
+            await self._carefully(self._look_into(number), f"installation {number}")
+
+    async def _look_into(self, installation: int) -> None:
+        opened = await self._registration.repositories(installation)
+        running_jobs = await asyncio.to_thread(self._stores.job_queries.active_jobs, installation)
+        gone = {each.job_context.place.repository for each in running_jobs} - {each.id for each in opened}
+        if gone:
+            await self._handle(access_lost(installation, tuple(sorted(gone))))
+        poll_cursors = await asyncio.to_thread(self._stores.poll_cursors.last_poll, [each.id for each in opened])
+        for repository in _chosen(opened, running_jobs, poll_cursors):
+            if repository.archived:
+                continue
+            here = [each for each in running_jobs if each.job_context.place.repository == repository.id]
+            look = self._look_at(installation, repository, poll_cursors.get(repository.id), here)
+            if not await self._carefully(look, f"{repository.owner}/{repository.name}"):
+                return
+
+    async def _look_at(
+        self, installation: int, repository: Repository, looked: datetime | None, running_jobs: list[JobWithContext]
+    ) -> None:
+        self._repositories += 1
+        began = self._stores.clock()
+        named = RepositoryId(repository.id, repository.owner, repository.name)
+        readers = self._github_clients.for_repository(installation, named)
+        bot_identity = (await self._github_clients.ourselves(readers)).bot
+        look = RepositoryPoll(
+            readers, EventsFromApi(installation, repository), bot_identity, looked - OVERLAP if looked else None
+        )
+        async for found in look.found(running_jobs):
+            known = await asyncio.to_thread(self._stores.triggers.decided, found.key)
+            if known is not None:
+                continue
+            if event := await found.event():
+                logger.info("%s, without a webhook: %s", event.kind, await self._handle(event))
+        await asyncio.to_thread(self._stores.poll_cursors.mark_polled, repository.id, began)
+
+
+def pause_between(*, webhooks: bool, repositories: int) -> timedelta:
+    """The time from one round to the next. Where no webhook arrives, rounds are the only way to hear of anything."""
+    return PAUSE if webhooks else max(PAUSE_WITHOUT_WEBHOOKS, repositories * PAUSE_A_REPOSITORY)
+
+
+def _under_way(delivery: DeliveryResponse, now: datetime) -> bool:
+    """Asked for again or sent just now: its outcome is not known yet."""
+    return now - delivery.delivered_at < timedelta(minutes=1) and (delivery.redelivery or delivery.status_code == 0)
+
+
+def _chosen(
+    opened: Iterable[Repository], running_jobs: Iterable[JobWithContext], poll_cursors: Mapping[int, datetime]
+) -> list[Repository]:
+    """Where jobs live, then what was looked at longest ago, or never."""
+    busy = {each.job_context.place.repository for each in running_jobs}
+    never = datetime.min.replace(tzinfo=UTC)
+    ordered = sorted(opened, key=lambda each: (each.id not in busy, poll_cursors.get(each.id, never), each.id))
+    return ordered[:MAX_REPOSITORIES]

@@ -1,0 +1,133 @@
+"""One look at one repository: what stands there now, and what was said since the last look, as events not yet made."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
+
+from app.github.errors import NoAccess
+from app.github.models import GitHubIssue, IssueComment, PullRequest, PullRequestReview
+from app.jobs.job_queries import JobWithContext
+from app.triggers.decisions import BotAccount
+from app.triggers.events import Event
+from app.triggers.events_from_api import EventsFromApi, is_request, is_review_of_bot
+from app.triggers.github_clients import RepositoryClients
+from app.triggers.rules import LABEL
+from app.triggers.trigger_keys import checks_key, comment_key, label_key
+from app.triggers.webhook_parser import FAILURES
+
+C = TypeVar("C", bound=IssueComment | PullRequestReview)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEvent:
+    """Something that a webhook may have told already: then its key is decided, and the event need not be made."""
+
+    key: str
+    """Empty for what has none and may be handled twice."""
+    event: Callable[[], Awaitable[Event | None]]
+
+
+class RepositoryPoll:
+    """`since` is None for the first look: then only what stands now counts, and no old words do."""
+
+    def __init__(
+        self, readers: RepositoryClients, hindsight: EventsFromApi, bot_identity: BotAccount, since: datetime | None
+    ) -> None:
+        self._readers = readers
+        self._hindsight = hindsight
+        self._bot_identity = bot_identity
+        self._since = since
+
+    @property
+    def _repository(self) -> int:
+        return self._readers.api.repository.id
+
+    async def found(self, running_jobs: list[JobWithContext]) -> AsyncIterator[FoundEvent]:
+        """Work that is called off comes first."""
+        for job in running_jobs:
+            async for found in self._called_off(job):
+                yield found
+        async for found in self._labelled({job.job_context.place.number for job in running_jobs}):
+            yield found
+        if self._since is not None:
+            async for found in self._said(self._since):
+                yield found
+        pulls = await self._readers.pulls.open()
+        for pull in pulls:
+            async for found in self._of_pull(pull):
+                yield found
+        for base in sorted({pull.base_branch for pull in pulls if pull.author == self._bot_identity.user}):
+            yield _ready("", self._hindsight.pushed(base))
+
+    async def _called_off(self, job: JobWithContext) -> AsyncIterator[FoundEvent]:
+        number, origin = job.job_context.place.number, job.job.task.origin
+        issue = await self._issue(number)
+        if issue is None:
+            on_pull = origin is not None and origin.is_pull_request
+            yield _ready("", self._hindsight.deleted(number, is_pull_request=on_pull))
+            return
+        happened = await self._readers.talk.happened(number)
+        for event in self._hindsight.called_off(issue, happened, job.job.created_at):
+            yield _ready("", event)
+
+    async def _labelled(self, working: set[int]) -> AsyncIterator[FoundEvent]:
+        for issue in await self._readers.facts.labelled(LABEL):
+            untouched = self._since is not None and issue.updated_at < self._since
+            if untouched or issue.number in working:
+                continue
+            happened = await self._readers.talk.happened(issue.number)
+            put_on = [each for each in happened if each.event == "labeled" and each.label.casefold() == LABEL]
+            if put_on:
+                key = label_key(self._repository, issue.number, put_on[-1].at)
+                yield _ready(key, self._hindsight.labelled(issue, put_on[-1]))
+
+    async def _said(self, since: datetime) -> AsyncIterator[FoundEvent]:
+        for comment in await self._readers.talk.comments_since(since):
+            if self._counts(comment):
+                key = comment_key(self._repository, "comment", comment.id)
+                yield FoundEvent(key, partial(self._made, self._hindsight.commented, comment, comment.number))
+        for inline in await self._readers.talk.inline_since(since):
+            if self._counts(inline):
+                key = comment_key(self._repository, "review_comment", inline.id)
+                yield FoundEvent(key, partial(self._made, self._hindsight.review_commented, inline, inline.number))
+
+    async def _of_pull(self, pull: PullRequest) -> AsyncIterator[FoundEvent]:
+        since = self._since
+        if since is not None and pull.updated_at is not None and pull.updated_at >= since:
+            for review in await self._readers.facts.reviews(pull.number):
+                if review.submitted_at >= since and is_review_of_bot(review, pull, self._bot_identity.user):
+                    key = comment_key(self._repository, "review", review.id)
+                    yield FoundEvent(key, partial(self._made, self._hindsight.reviewed, review, pull.number))
+        if pull.author != self._bot_identity.user:
+            return
+        failed = [each for each in await self._readers.checks.failed(pull.head) if each.conclusion in FAILURES]
+        if others := [each for each in failed if each.app != self._bot_identity.app]:
+            yield _ready(checks_key(self._repository, pull.head), self._hindsight.checks_failed(pull, others[0]))
+
+    def _counts(self, comment: IssueComment) -> bool:
+        """What was edited is not known as it was said."""
+        return (
+            bool(comment.number)
+            and not comment.edited
+            and is_request(comment.body, comment.author, self._bot_identity.user)
+        )
+
+    async def _made(self, make: Callable[[C, GitHubIssue], Event], said: C, number: int) -> Event | None:
+        issue = await self._issue(number)
+        return make(said, issue) if issue else None
+
+    async def _issue(self, number: int) -> GitHubIssue | None:
+        """None where it was deleted, or moved to another repository."""
+        try:
+            return await self._readers.facts.issue(number)
+        except NoAccess:
+            return None
+
+
+def _ready(key: str, event: Event) -> FoundEvent:
+    async def made() -> Event:
+        return event
+
+    return FoundEvent(key, made)

@@ -1,0 +1,361 @@
+"""An event becomes an Order, a Signal, a Reply or a Skip: named rules in order, the first that speaks decides."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from app.config.repository import RepoConfig
+from app.core.errors import ConfigError
+from app.core.markup import without_quotes
+from app.core.task import TaskOrigin
+from app.core.text import visible
+from app.triggers.commands import AgentCommand, parse
+from app.triggers.decisions import BotAccount, Decision, Destination, Ignored, IssueState, JobRequest, Reply, RequestAim
+from app.triggers.events import (
+    ChecksFailed,
+    CommentEvent,
+    Event,
+    LabelAdded,
+    ReviewCommented,
+    ReviewSubmitted,
+    TriggerEvent,
+)
+from app.triggers.notifications import decide_notification
+from app.triggers.permission import RequesterStatus, refusal
+
+LABEL: Final = "agent-fix"
+MAX_AGE: Final = timedelta(days=7)
+"""A comment older than this is not acted on; the inbox remembers what it has seen for longer."""
+PER_HOUR: Final = 30
+CHANGES_REQUESTED: Final = "changes_requested"
+"""The verdict of a review that asks something of a pull request's author, who may be the bot."""
+_STARTING: Final = frozenset({"fix", "plan", "retry", "steer"})
+
+
+@dataclass(frozen=True, slots=True)
+class RuleContext:
+    """All that the rules may look at."""
+
+    event: TriggerEvent
+    command: AgentCommand
+    config: RepoConfig | ConfigError
+    requester: RequesterStatus | None
+    state: IssueState
+    bot: BotAccount
+
+    @property
+    def starts(self) -> bool:
+        """Whether it would begin work that leads to a pull request."""
+        verb, state = self.command.verb, self.state
+        if verb == "approve":
+            return state.planned and not state.working
+        return verb in _STARTING and (not state.working or verb == "retry")
+
+    @property
+    def is_our_pull_request(self) -> bool:
+        return self.state.pull is not None and self.state.pull.author == self.bot.user
+
+
+def command_of(event: TriggerEvent) -> AgentCommand | None:
+    """What a trigger asks; None for another label, or words that are not addressed to the bot."""
+    if isinstance(event, LabelAdded):
+        return AgentCommand(verb="fix") if event.label.casefold() == LABEL else None
+    command = parse(event.words.text)
+    if (
+        command is None
+        and isinstance(event, ReviewSubmitted)
+        and event.verdict == CHANGES_REQUESTED
+        and event.actor.is_person
+    ):
+        return AgentCommand(verb="revise", text=without_quotes(visible(event.words.text).text).strip())
+    return command
+
+
+def should_ignore(event: Event, bot: BotAccount) -> Ignored | None:
+    """Why an event needs no look at the forge: it is our own doing, or nothing that we are asked."""
+    ours = event.actor.id == bot.user or (isinstance(event, CommentEvent) and event.app == bot.app)
+    if ours and not isinstance(event, ChecksFailed):  # whose actor is who pushed
+        return Ignored(rule="own_doing", reason="the bot did it itself")
+    command = command_of(event) if isinstance(event, TriggerEvent) else None
+    revises = isinstance(event, ReviewSubmitted) and command is not None and command.verb == "revise"
+    if isinstance(event, TriggerEvent) and (command is None or (revises and event.subject.author != bot.user)):
+        return Ignored(rule="not_addressed", reason="nothing is asked of the bot")
+    return None
+
+
+def decide(
+    event: Event,
+    config: RepoConfig | ConfigError,
+    standing: RequesterStatus | None,
+    state: IssueState,
+    bot: BotAccount,
+    *,
+    now: datetime,
+) -> Decision:
+    """What is to be done about an event. `standing` is the actor's, `state` its issue's or pull request's, both now."""
+    if not isinstance(event, TriggerEvent):
+        return should_ignore(event, bot) or decide_notification(event, config, state, bot)
+    command = command_of(event)
+    if (skip := should_ignore(event, bot)) or command is None:
+        return skip or Ignored(rule="not_addressed", reason="nothing is asked of the bot")
+    if isinstance(event, CommentEvent) and now - event.at > MAX_AGE:
+        return Ignored(rule="too_old", reason=f"it was written more than {MAX_AGE.days} days ago")
+    context = RuleContext(event, command, config, standing, state, bot)
+    return next((decision for rule in RULES if (decision := rule(context))), None) or job_request(context)
+
+
+def foreign_installation(context: RuleContext) -> Decision | None:
+    if context.state.installation != context.event.installation:
+        return Ignored(rule="foreign_installation", reason="security: the installation does not serve this repository")
+    return None
+
+
+def withdrawn(context: RuleContext) -> Decision | None:
+    """Late or repeated deliveries: what was asked then is no longer wished."""
+    if isinstance(context.event, LabelAdded) and LABEL not in {label.casefold() for label in context.state.labels}:
+        return Ignored(rule="taken_back", reason="the label is no longer there")
+    if context.state.gone:
+        reviewed = isinstance(context.event, ReviewSubmitted)
+        reason = "the review was deleted or dismissed" if reviewed else "the comment was deleted"
+        return Ignored(rule="taken_back", reason=reason)
+    return None
+
+
+def overtaken(context: RuleContext) -> Decision | None:
+    """Deliveries may arrive in any order: what was said to be stopped later is not begun, nor a later wish stopped."""
+    asked, verb = context.state.asked_at, context.command.verb
+    later = {"stop": context.state.begun_at, "status": None}.get(verb, context.state.stopped_at)
+    if asked is None or later is None or asked >= later:
+        return None
+    reason = "work was asked for again after that" if verb == "stop" else "it was said to stop after that"
+    return Ignored(rule="overtaken", reason=reason)
+
+
+def archived(context: RuleContext) -> Decision | None:
+    """Nothing can be written there, so nothing is said."""
+    return Ignored(rule="archived", reason="the repository is archived") if context.state.archived else None
+
+
+def no_access(context: RuleContext) -> Decision | None:
+    """The only way to an order leads through here. Strangers are not answered: that would be theirs to repeat."""
+    actors = context.config.allowed_actors if isinstance(context.config, RepoConfig) else ()
+    via = context.event.app if isinstance(context.event, CommentEvent) else None
+    apps = context.bot.allowed_apps
+    reason = refusal(context.event.actor, context.requester, via=via, allowed_actors=actors, allowed_apps=apps)
+    return Ignored(rule="no_access", reason=reason) if reason else None
+
+
+def review(context: RuleContext) -> Decision | None:
+    """A review without a word to the bot is followed as often as the repository lets it; else it is between people."""
+    if context.command.verb != "revise":
+        return None
+    if reason := _why_not_revise(context):
+        return Ignored(rule="review", reason=reason)
+    most = context.config.iterate.max if isinstance(context.config, RepoConfig) else 0
+    if context.state.working or context.state.rounds < most:
+        return None
+    rounds = "round" if most == 1 else "rounds"
+    return _visible("reviews_cap", f"A review asks for changes again after {most} {rounds}; say `/agent …` to go on.")
+
+
+def _why_not_revise(context: RuleContext) -> str | None:
+    config, state = context.config, context.state
+    if isinstance(config, ConfigError):
+        return "the configuration is broken"
+    reasons = {
+        "the configuration says not to": not config.iterate.reviews or config.iterate.max == 0,
+        "it is not on a pull request of the bot": not context.is_our_pull_request,
+        "the pull request is closed or locked": not state.open or state.locked,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def too_many(context: RuleContext) -> Decision | None:
+    if context.command.verb == "stop" or context.state.asked_lately < PER_HOUR:
+        return None
+    reason = f"More than {PER_HOUR} commands in an hour; please try again later."
+    return Ignored(rule="too_many", reason=reason, visible=context.state.asked_lately == PER_HOUR)
+
+
+def misread(context: RuleContext) -> Decision | None:
+    command = context.command
+    if command.verb != "help":
+        return None
+    return Reply(rule="misread", text=command.problem, suggestion=command.suggestion)
+
+
+def broken_config(context: RuleContext) -> Decision | None:
+    if isinstance(context.config, RepoConfig) or context.command.verb in {"stop", "status"}:
+        return None
+    return Reply(rule="broken_config", text=context.config.message)
+
+
+def closed(context: RuleContext) -> Decision | None:
+    return _visible("closed", "It is closed; reopen it first.") if context.starts and not context.state.open else None
+
+
+def locked(context: RuleContext) -> Decision | None:
+    return _visible("locked", "The conversation is locked.") if context.starts and context.state.locked else None
+
+
+def assigned_elsewhere(context: RuleContext) -> Decision | None:
+    """Somebody else has it in hand. An issue only: a pull request is assigned to who shepherds it."""
+    hands = context.state.assignees
+    if not context.starts or context.event.subject.is_pull_request or not hands:
+        return None
+    if {context.event.actor.id, context.bot.user} & set(hands):
+        return None
+    return _visible("assigned_elsewhere", "It is assigned to somebody else; assign yourself, or nobody.")
+
+
+def has_pull_request(context: RuleContext) -> Decision | None:
+    linked = context.state.linked
+    if not context.starts or linked is None or (context.command.verb == "retry" and context.state.linked_is_ours):
+        return None
+    how = "ask for changes there" if context.state.linked_is_ours else "close it first, or ask for changes there"
+    return _visible("has_pull_request", f"Pull request #{linked} is open for it; {how} with `/agent fix …`.")
+
+
+def busy(context: RuleContext) -> Decision | None:
+    """A job of this issue lives: more words go to it, but a second label or another plan would change nothing."""
+    if not context.state.working:
+        return None
+    if context.state.job_state == "paused" and context.command.verb in {"fix", "plan", "steer", "revise"}:
+        return Reply(rule="busy", text="The job is paused.", suggestion="/agent continue --budget +3")
+    if isinstance(context.event, LabelAdded) or context.command.verb == "plan":
+        return _visible("busy", "A job is at work on it already.")
+    return None
+
+
+def nothing_to_act_on(context: RuleContext) -> Decision | None:
+    """A command that needs a job, where no job is in that state."""
+    state, verb = context.state, context.command.verb
+    if verb == "approve" and state.job_state != "awaiting_approval" and not state.planned:
+        return Reply(rule="nothing_to_act_on", text="No plan waits for approval.", suggestion="/agent plan")
+    if verb == "continue" and state.job_state != "paused":
+        return Reply(rule="nothing_to_act_on", text="No job is paused.", suggestion="/agent status")
+    if verb == "stop" and not state.working:
+        return Reply(rule="nothing_to_act_on", text="No job is at work.", suggestion="/agent status")
+    return None
+
+
+def only_our_pull_request(context: RuleContext) -> Decision | None:
+    """Other people's commits are never rewritten, and their CI is theirs to start."""
+    if context.command.verb not in {"rebase", "ci"} or context.is_our_pull_request:
+        return None
+    text = f"`/agent {context.command.verb}` works on pull requests of agent-fix only."
+    return Reply(rule="only_our_pull_request", text=text)
+
+
+def commits_of_a_fork(context: RuleContext) -> Decision | None:
+    """What CI runs on a branch here gets this repository's secrets: for strangers' code only a person may start it."""
+    if context.command.verb != "ci" or context.state.pull is None or not context.state.pull.fork:
+        return None
+    text = (
+        "This branch holds commits of a fork, and CI runs on it with this repository's secrets. Read all of its "
+        "commits first. A commit that you push to the branch starts CI, an empty one too: `git commit --allow-empty`."
+    )
+    return Reply(rule="commits_of_a_fork", text=text)
+
+
+def too_many_pull_requests(context: RuleContext) -> Decision | None:
+    most = context.config.max_open_pull_requests if isinstance(context.config, RepoConfig) else None
+    opens = context.starts and destination(context) != "same_branch" and not context.state.linked_is_ours
+    if most is None or not opens or context.state.open_pull_requests < most:
+        return None
+    are = "1 pull request of agent-fix is" if most == 1 else f"{most} pull requests of agent-fix are"
+    return _visible("too_many_pull_requests", f"{are} open, the most allowed here.")
+
+
+RULES: Final[tuple[Callable[[RuleContext], Decision | None], ...]] = (
+    foreign_installation,
+    withdrawn,
+    archived,
+    no_access,
+    overtaken,
+    review,
+    too_many,
+    misread,
+    broken_config,
+    closed,
+    locked,
+    assigned_elsewhere,
+    has_pull_request,
+    busy,
+    nothing_to_act_on,
+    only_our_pull_request,
+    commits_of_a_fork,
+    too_many_pull_requests,
+)
+
+
+def job_request(context: RuleContext) -> JobRequest:
+    """What is left when no rule objected."""
+    event, command, state = context.event, context.command, context.state
+    aim = _aim(context)
+    return JobRequest(
+        aim=aim,
+        origin=TaskOrigin(
+            installation=event.installation,
+            repository=event.repository.id,
+            number=event.subject.number,
+            is_pull_request=event.subject.is_pull_request,
+            actor=event.actor.id,
+        ),
+        subject=event.subject,
+        words=event.words if isinstance(event, CommentEvent) else None,
+        text=command.text,
+        options=command.options,
+        lesson=command.lesson,
+        job=state.job if state.working or aim == "answer" else "",
+        trigger=_trigger(event),
+        destination=destination(context),
+        head=event.subject.head or (state.pull.head if state.pull else None),
+        thread=event.thread if isinstance(event, ReviewCommented) else None,
+        changed=tuple(_changed(event, state)),
+    )
+
+
+def destination(context: RuleContext) -> Destination:
+    """A fork is only read, and so is a branch that is more than this pull request's: the default one."""
+    if not context.event.subject.is_pull_request:
+        return "new_branch"
+    pull, repository = context.state.pull, context.event.repository
+    if pull is None or pull.head.repository != repository.id:
+        return "sibling"
+    return "sibling" if pull.head.ref in {repository.default_branch, pull.base_ref} else "same_branch"
+
+
+def _aim(context: RuleContext) -> RequestAim:
+    verb = context.command.verb
+    if verb == "help":
+        raise ValueError("help is answered, not ordered")
+    if verb in {"fix", "steer", "revise"} and context.state.working:
+        return "steer"
+    if verb == "steer":
+        return "answer" if context.state.job_state == "needs_input" else "fix"
+    return verb
+
+
+def _trigger(event: TriggerEvent) -> str:
+    if isinstance(event, LabelAdded):
+        return "issue"
+    names = {"commented": "comment", "review_commented": "review_comment", "reviewed": "review"}
+    return f"{names[event.kind]}:{event.id}"
+
+
+def _changed(event: TriggerEvent, state: IssueState) -> list[str]:
+    """What was edited since; what was not looked up is not claimed."""
+    subject, head = event.subject, event.subject.head
+    pairs = [
+        ("title", subject.title, state.title),
+        ("description", subject.body.sha256, state.body_sha256),
+        ("comment", event.words.sha256 if isinstance(event, CommentEvent) else None, state.words_sha256),
+        ("head", head.sha if head else None, state.pull.head.sha if state.pull else None),
+    ]
+    return [name for name, then, now in pairs if then is not None and now is not None and then != now]
+
+
+def _visible(rule: str, reason: str) -> Ignored:
+    return Ignored(rule=rule, reason=reason, visible=True)

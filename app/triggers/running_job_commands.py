@@ -1,0 +1,176 @@
+"""Orders to a job that is there: words, an approval, an answer, more money, a stop; each said once, in order."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from app.core.job import Budget
+from app.core.text import one_line
+from app.jobs.job_queries import JobWithContext
+from app.jobs.messages import MessageKind
+from app.publish import replies
+from app.publish.verification_text import clip
+from app.triggers.approved_plan import approved_plan, plan_of, status_address
+from app.triggers.commands import HIGHEST_BUDGET, CommandOptions
+from app.triggers.decisions import JobRequest
+from app.triggers.event_facts import TriggerContext
+from app.triggers.job_creator import JobCreator, RetryLater, StateChanged
+from app.triggers.job_draft import as_before
+from app.triggers.prompt_context import comments_in, is_about, is_asking, refs_of, review_of
+from app.triggers.reply_poster import ReplyPoster
+from app.triggers.stores import Stores
+
+PARKED_FOR_APPROVAL = "awaiting_approval"
+MAX_SAID = 20_000
+"""Characters of one message to a job."""
+
+
+class RunningJobCommands:
+    """Speaks to the jobs that live."""
+
+    def __init__(self, stores: Stores, job_creator: JobCreator, reply_poster: ReplyPoster, defaults: Budget) -> None:
+        self._stores = stores
+        self._job_creator = job_creator
+        self._reply_poster = reply_poster
+        self._defaults = defaults
+
+    async def handle(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
+        """Whatever the order is about."""
+        handlers: dict[str, Callable[[JobRequest, TriggerContext, JobWithContext], Awaitable[str]]] = {
+            "steer": self._steer,
+            "answer": self._answer,
+            "approve": self._approve,
+            "continue": self._continue,
+            "stop": self._stop,
+            "status": self._status,
+        }
+        job = trigger_context.found.job
+        if job is None:
+            if job_request.aim != "status":
+                raise StateChanged("The job is gone.")
+            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply no_job", replies.no_job())
+        return await handlers[job_request.aim](job_request, trigger_context, job)
+
+    async def _steer(self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext) -> str:
+        if job.handed_over:
+            raise RetryLater("The job publishes what it did, and hears nothing more.")
+        return await asyncio.to_thread(
+            self._send_message, job_request, trigger_context, job, await self._placed(job_request, trigger_context, job)
+        )
+
+    async def _placed(self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext) -> str:
+        """What was said, with the lines of the diff that it is about; the job will answer in their threads too."""
+        if job_request.thread is None and not review_of(job_request):
+            return job_request.text
+        review, asked_at = review_of(job_request), trigger_context.identity.asked_at
+        threads = await trigger_context.repo_context.readers.threads.of(
+            trigger_context.number, asked_at, asking=is_asking(job_request), review=review
+        )
+        refs = refs_of(each for each in threads if not each.resolved and is_about(job_request, each))
+        if refs and job.job_context.goal != "nowhere":
+            await asyncio.to_thread(self._stores.job_queries.join_threads, job.job.id, refs)
+        if job_request.thread is not None:
+            return _on_line(job_request.text, job_request.thread.path, job_request.thread.end)
+        said = [_on_line(text, thread.path, thread.line) for thread, text in comments_in(threads, review)]
+        return clip("\n\n".join(text for text in (job_request.text, *said) if text.strip()), MAX_SAID)
+
+    def _send_message(
+        self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext, text: str
+    ) -> str:
+        """The loop takes words at its next turn; a job that waits for people takes them when it goes on."""
+        if not text:
+            words = replies.refused("A job is at work on it already.")
+            return self._reply_poster.answer(trigger_context, "skip busy", words)
+        self._message(trigger_context, job, "steer", text)
+        self._reply_poster.acknowledge(trigger_context)
+        outcome = f"steer {job.job.id}"
+        if job.row.state == PARKED_FOR_APPROVAL:
+            return self._reply_poster.answer(trigger_context, outcome, replies.message_noted(job.row.state))
+        return self._reply_poster.decide(trigger_context, outcome, job.job.id)
+
+    async def _answer(self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext) -> str:
+        text = await self._placed(job_request, trigger_context, job)
+        return await asyncio.to_thread(self._resume, job_request, trigger_context, job, "answer", text)
+
+    async def _approve(self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext) -> str:
+        approved = await approved_plan(
+            job, trigger_context.repo_context, self._stores, trigger_context.identity.asked_at
+        )
+        if approved.problem:
+            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply plan", approved.problem)
+        if job.row.state == PARKED_FOR_APPROVAL:
+            return await asyncio.to_thread(self._resume, job_request, trigger_context, job, "approve", approved.text)
+        plan = approved.text or plan_of(job)
+        begin = job_request.model_copy(
+            update={"aim": "fix", "job": "", "text": job_request.text or job.job.task.request}
+        )
+        return await self._job_creator.start(as_before(begin, job.job), trigger_context, plan_file=plan)
+
+    async def _continue(self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext) -> str:
+        options = job_request.options
+        if options.budget is None and options.extra is None and job.waiting_for == "money":
+            words = replies.reply("Its budget is spent; say how much more it may cost.", "/agent continue --budget +3")
+            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply budget", words)
+        return await asyncio.to_thread(self._resume, job_request, trigger_context, job, "continue", job_request.text)
+
+    def _resume(
+        self,
+        job_request: JobRequest,
+        trigger_context: TriggerContext,
+        job: JobWithContext,
+        kind: MessageKind,
+        text: str,
+    ) -> str:
+        """Said, then set on its way together with the trigger; after a crash in between it is not said again."""
+        self._message(trigger_context, job, kind, text)
+        self._reply_poster.acknowledge(trigger_context)
+        outcome = f"{kind} {job.job.id}"
+        changed = None
+        if kind == "continue":
+            changed = job.job.model_copy(update={"budget": self._raised(job, job_request.options)})
+        if not self._stores.queue.resume(job.job.id, changed, trigger=trigger_context.asked, outcome=outcome):
+            if self._stores.triggers.decided(trigger_context.identity.key):
+                return "decided before"
+            words = replies.reply("The job has gone on, or ended, in the meantime.", "/agent status")
+            return self._reply_poster.answer(trigger_context, "reply too_late", words)
+        return outcome
+
+    def _raised(self, job: JobWithContext, options: CommandOptions) -> Budget:
+        """More money where it was said, and minutes and turns like those of a new job in any case."""
+        budget = job.job.budget
+        fresh = job.job_context.config.budget.over(self._defaults)
+        usd = options.budget if options.budget is not None else budget.usd + (options.extra or 0)
+        return Budget(
+            usd=min(usd, HIGHEST_BUDGET * 1_000_000),
+            minutes=budget.minutes + fresh.minutes,
+            steps=budget.steps + fresh.steps,
+        )
+
+    async def _stop(self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext) -> str:
+        return await asyncio.to_thread(self._end, trigger_context, job)
+
+    def _end(self, trigger_context: TriggerContext, job: JobWithContext) -> str:
+        """The job, and the questions that are being answered beside it."""
+        reason = f"It was stopped by {trigger_context.login}."
+        self._reply_poster.acknowledge(trigger_context)
+        for each in self._stores.job_queries.active_jobs(repository=trigger_context.repo_context.repository.id):
+            if each.job_context.place.number == trigger_context.number and each.job.id != job.job.id:
+                self._stores.queue.stop(each.job.id, reason)
+        self._stores.queue.stop(job.job.id, reason, trigger=trigger_context.asked)
+        return f"stop {job.job.id}"
+
+    async def _status(self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext) -> str:
+        return await asyncio.to_thread(self._reply_status, trigger_context, job)
+
+    def _reply_status(self, trigger_context: TriggerContext, job: JobWithContext) -> str:
+        address = status_address(job.job.id, self._stores)
+        words = replies.status(job.job.id, job.row.state, job.row.reason, address)
+        return self._reply_poster.answer(trigger_context, f"status {job.job.id}", words)
+
+    def _message(self, trigger_context: TriggerContext, job: JobWithContext, kind: MessageKind, text: str) -> None:
+        key, who = trigger_context.identity.key, trigger_context.login
+        self._stores.messages.add(job.job.id, kind, key=key, who=who, text=text)
+
+
+def _on_line(text: str, path: str, line: int | None) -> str:
+    where = f"{one_line(path)}:{line}" if line is not None else one_line(path)
+    return f"(about {where})\n{text}" if text.strip() else ""

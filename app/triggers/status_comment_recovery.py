@@ -1,0 +1,236 @@
+"""Where nothing is kept from one event to the next, the issue is asked: what its last status comment says becomes rows.
+
+A plan that waits may be approved, a question answered, a pause ended, each by beginning again with what people said.
+Work that goes on in another workflow's run is known to be there; where that run is over, so is the work.
+"""
+
+import asyncio
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from app.core.errors import AgentFixError
+from app.core.issue_ref import IssueRef as Spot
+from app.core.job import Job
+from app.core.plan import Plan
+from app.core.plan_text import parse_plan_file
+from app.core.result import JobResult
+from app.core.task import TaskOrigin
+from app.github import api_models
+from app.github.calls import CANCEL_RUN, GET_RUN
+from app.github.connection import RepositoryId
+from app.github.errors import ForgeError
+from app.github.http_client import NotFoundOnGitHub
+from app.github.models import IssueComment, PullRequest
+from app.jobs.context import JobContext
+from app.jobs.job_queries import WORKED_ON
+from app.jobs.process_owner import this_process
+from app.jobs.recovered import RecoveredJobs
+from app.publish.effects import Receipt, UpdateStatusComment
+from app.publish.status_parser import StatusCommentState, read_status
+from app.repo.git_format import is_full_id
+from app.triggers.commands import parse
+from app.triggers.decisions import Destination, JobRequest
+from app.triggers.event_facts import RepositoryContext
+from app.triggers.events import CommentEvent, EventSubject, TriggerEvent
+from app.triggers.fact_loader import read_config
+from app.triggers.github_clients import GitHubClients, RepositoryClients
+from app.triggers.job_draft import JobDraft
+from app.triggers.prompt_context import PromptContext, load_prompt_context
+from app.triggers.stores import ServerDefaults, Stores
+
+AGAIN: Final = "A workflow keeps nothing of the one before: the work begins again, with what was said since."
+GONE: Final = "Its workflow run ended without a word."
+_RECALLED: Final = frozenset({"awaiting_approval", "answered", "needs_input", "paused", *WORKED_ON})
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredStatus:
+    """The last job of an issue, as people were told of it. `elsewhere`: another run works on it at this moment."""
+
+    posted: StatusCommentState
+    issue_ref: Spot
+    elsewhere: bool
+
+    @property
+    def is_lost(self) -> bool:
+        """Nobody works on it any more, and nobody has said so."""
+        return self.posted.state in WORKED_ON and not self.elsewhere
+
+
+class StatusCommentRecovery:
+    """Looks at one issue or pull request. `run` is the number of the workflow's run that we are in."""
+
+    def __init__(
+        self,
+        github_clients: GitHubClients,
+        stores: Stores,
+        defaults: ServerDefaults,
+        recovered_jobs: RecoveredJobs,
+        run: int,
+    ) -> None:
+        self._github_clients = github_clients
+        self._stores = stores
+        self._defaults = defaults
+        self._recovered_jobs = recovered_jobs
+        self._run = run
+
+    async def recover(self, event: TriggerEvent) -> RecoveredStatus | None:
+        """Write down what is found; None where there is nothing to go on from."""
+        named = event.repository
+        readers = self._github_clients.for_repository(
+            event.installation, RepositoryId(named.id, named.owner, named.name)
+        )
+        repo_context = RepositoryContext(
+            readers, await readers.facts.repository(), event.installation, await self._github_clients.ourselves(readers)
+        )
+        found = await self._told(event.subject.number, repo_context)
+        if found is None:
+            return None
+        told, address = found
+        elsewhere = told.state in WORKED_ON and told.run != self._run and await is_at_work(readers, told.run)
+        drafted = await self._drafted(event, repo_context, told)
+        if drafted is None:
+            return None
+        job, job_context = drafted
+        await asyncio.to_thread(self._write, told, address, job, job_context, elsewhere=elsewhere)
+        return RecoveredStatus(told, job_context.place, elsewhere)
+
+    async def repair(self, readers: RepositoryClients, number: int) -> int:
+        """How often a pull request was followed up that nobody said a word to: our statuses on it but for those that
+        somebody who may asked for."""
+        bot_identity = (await self._github_clients.ourselves(readers)).bot.user
+        comments = await readers.facts.comments(number, self._stores.clock() + timedelta(days=1))
+        asking = {each.author for each in comments if each.author != bot_identity and parse(each.body) is not None}
+        heeded = {author for author in asking if await may_write(readers, author)}
+        return rounds_in(comments, bot_identity, heeded)
+
+    async def cancel(self, readers: RepositoryClients, run: int) -> bool:
+        """End another run; False where the token may not."""
+        try:
+            await readers.api.change(dict, CANCEL_RUN, run)
+        except ForgeError:
+            return False
+        return True
+
+    async def _told(self, number: int, repo_context: RepositoryContext) -> tuple[StatusCommentState, str] | None:
+        found = await last_status(repo_context.readers, number, repo_context.ours.bot.user, self._stores.clock())
+        return found if found and found[0].state in _RECALLED else None
+
+    async def _drafted(
+        self, event: TriggerEvent, repo_context: RepositoryContext, told: StatusCommentState
+    ) -> tuple[Job, JobContext] | None:
+        facts, subject = repo_context.readers.facts, event.subject
+        pull = await facts.pull_request(subject.number) if subject.is_pull_request else None
+        base = pull.head if pull else await facts.head(repo_context.repository.default_branch)
+        config = await read_config(repo_context.readers)
+        if base is None or not is_full_id(base) or isinstance(config, AgentFixError):
+            return None
+        job_request = _order(event, subject, pull, repo_context.repository.default_branch, planned=_is_planned(told))
+        now = self._stores.clock()
+        goes_on = told.state in {"paused", "needs_input"}
+        asked_at = event.at if isinstance(event, CommentEvent) else now
+        draft = JobDraft(
+            job_request=job_request,
+            repo_context=repo_context,
+            config=config,
+            defaults=self._defaults,
+            base=base,
+            created_at=now,
+            material=await load_prompt_context(job_request, repo_context, pull, asked_at)
+            if goes_on
+            else PromptContext(),
+            pull=pull,
+            login=event.actor.login,
+        )
+        job_context = draft.job_context()
+        notes = (*job_context.notes, AGAIN) if goes_on else job_context.notes
+        return draft.job().model_copy(update={"id": told.job}), job_context.model_copy(update={"notes": notes})
+
+    def _write(
+        self, told: StatusCommentState, address: str, job: Job, job_context: JobContext, *, elsewhere: bool
+    ) -> None:
+        state, known, result = told.state, True, None
+        if told.state in WORKED_ON and not elsewhere:
+            state, known, result = "error", False, JobResult(exit_status="error", reason=GONE)
+        elif _is_planned(told):
+            state, result = "answered", JobResult(exit_status="answered", plan=_plan(told.plan))
+        dumped = result.model_dump(mode="json") if result else None
+        self._recovered_jobs.write(job, job_context, state, dumped, reason=result.reason if result else "", told=known)
+        outbox = self._stores.outbox
+        outbox.add(job.id, 0, job_context.place, UpdateStatusComment(body=told.state))
+        claim = outbox.claim(f"{this_process()}:recollecting")
+        if claim is not None:  # it is the only one there is
+            outbox.done(claim, Receipt(url=address))
+
+
+async def last_status(
+    readers: RepositoryClients, number: int, bot_identity: int, now: datetime
+) -> tuple[StatusCommentState, str] | None:
+    """What the newest status comment that is our own says, with its address."""
+    comments = await readers.facts.comments(number, now + timedelta(days=1))
+    told = [(found, each.url) for each in comments if each.author == bot_identity and (found := read_status(each.body))]
+    return told[-1] if told else None
+
+
+def rounds_in(comments: Iterable[IssueComment], bot_identity: int, heeded: Set[int]) -> int:
+    """Statuses of ours that follow no words to us by one of those."""
+    rounds, asked = 0, False
+    for each in comments:
+        if each.author == bot_identity and read_status(each.body):
+            rounds, asked = rounds + (not asked), False
+        elif each.author in heeded:
+            asked = asked or parse(each.body) is not None
+    return rounds
+
+
+async def may_write(readers: RepositoryClients, account: int) -> bool:
+    try:
+        return (await readers.facts.actor(account)).may_write
+    except NotFoundOnGitHub:
+        return False
+
+
+async def is_at_work(readers: RepositoryClients, run: int) -> bool:
+    """Whether a workflow's run has not ended yet."""
+    found = await readers.api.find(api_models.WorkflowRunResponse, GET_RUN, run) if run else None
+    return found is not None and found.status != "completed"
+
+
+def _is_planned(told: StatusCommentState) -> bool:
+    return bool(told.plan) and told.state in {"awaiting_approval", "answered"}
+
+
+def _plan(text: str) -> Plan:
+    """As people left it. One that cannot be read is not approved; who approves it is told why."""
+    try:
+        return parse_plan_file(text)
+    except AgentFixError:
+        return Plan(summary="")
+
+
+def _order(
+    event: TriggerEvent, subject: EventSubject, pull: PullRequest | None, default_branch: str, *, planned: bool
+) -> JobRequest:
+    """Who speaks now takes it on: it is them whose permission counts."""
+    destination: Destination = "new_branch"
+    if pull is not None:
+        ours = pull.head_repository == event.repository.id and pull.head_branch not in {
+            default_branch,
+            pull.base_branch,
+        }
+        destination = "same_branch" if ours else "sibling"
+    return JobRequest(
+        aim="plan" if planned else "fix",
+        origin=TaskOrigin(
+            installation=event.installation,
+            repository=event.repository.id,
+            number=subject.number,
+            is_pull_request=subject.is_pull_request,
+            actor=event.actor.id,
+        ),
+        subject=subject,
+        trigger="" if subject.is_pull_request else "issue",
+        destination=destination,
+    )

@@ -1,0 +1,60 @@
+"""What reception is given: the books it reads and writes, and what the server sets for every job."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from app.core.job import Budget
+from app.core.lessons import LessonStore, github_repository_key
+from app.core.model_names import ModelNames
+from app.jobs.inbox import Inbox
+from app.jobs.job_queries import JobQueries
+from app.jobs.lessons import SqlLessonStore
+from app.jobs.messages import JobMessages
+from app.jobs.poll_cursors import PollCursors
+from app.jobs.queue import JobQueue
+from app.jobs.store import JobBlobs, JobStore
+from app.jobs.triggers import TriggerLog
+from app.publish.outbox import Outbox
+from app.repo.git_store import GitStore
+
+Mirror = Callable[[int], GitStore]
+"""The trusted repository for a forge's repository, by its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Everything in the database, by its table."""
+
+    inbox: Inbox
+    queue: JobQueue
+    job_queries: JobQueries
+    messages: JobMessages
+    triggers: TriggerLog
+    outbox: Outbox
+    store: JobStore
+    poll_cursors: PollCursors
+    clock: Callable[[], datetime]
+
+    def lessons(self, repository: int) -> LessonStore:
+        return SqlLessonStore(self.store.engine, self.clock, github_repository_key(repository))
+
+    def blobs(self, job: str) -> JobBlobs:
+        return JobBlobs(self.store.engine, job)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerDefaults:
+    """What holds where neither a command nor the repository says otherwise. `runners` are those that there are."""
+
+    model: str
+    models: ModelNames = field(default_factory=ModelNames)
+    """Of other kinds of work than code."""
+    sandbox: str = "bubblewrap"
+    runner: str = "native"
+    runners: frozenset[str] = frozenset({"native"})
+    budget: Budget = field(default_factory=Budget)
+    lessons: bool = True
+    """Whether they are kept at all."""
+    allowed_apps: frozenset[int] = frozenset()
+    """Other Apps that may ask, by number."""

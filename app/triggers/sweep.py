@@ -1,0 +1,107 @@
+"""Which issues a sweep takes and which not, each with its reason: decided in one place, and pure."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from app.github.models import GitHubIssue
+from app.triggers.rules import LABEL
+
+Ordering = Literal["oldest", "priority", "given"]
+AT_WORK: Final = "agent-in-progress"
+UNTOUCHED: Final = frozenset({AT_WORK, "agent-needs-human", "agent-done"})
+_PRIORITY = re.compile(r"(?:p(?:riority)?|sev(?:erity)?)[\s:/_-]*([0-9]|critical|urgent|high|medium|normal|low)")
+_RANKS: Final = {"critical": 0, "urgent": 0, "high": 1, "medium": 2, "normal": 2, "low": 3}
+_NONE: Final = 2
+"""The rank of an issue without a priority: as that of a medium one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepCandidate:
+    """An issue with what was asked about it. `asker_may` is None where nobody put our label on."""
+
+    issue: GitHubIssue
+    asker_may: bool | None
+    pull_request: int | None = None
+    branch: str = ""
+    taken: bool = False
+    """It is assigned to somebody else than who put the label on."""
+    is_lost: bool = False
+    """The workflow's run that worked on it has ended without a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepLimits:
+    """How many may be taken; None for no cap. `pull_requests` may still be opened, `day` may still be paid for."""
+
+    most: int
+    pull_requests: int | None = None
+    day: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SweepDecision:
+    """What becomes of one issue; no reason where it is taken. `ends`: only its job is, which is lost."""
+
+    number: int
+    title: str
+    reason: str = ""
+    ends: bool = False
+
+
+def sweep(candidates: Iterable[SweepCandidate], caps: SweepLimits, ordering: Ordering) -> tuple[SweepDecision, ...]:
+    """Everything that was looked at, in the order in which it is taken."""
+    taken, rows = 0, []
+    for each in ordered(candidates, ordering):
+        if each.is_lost:  # costs nothing, and opens nothing
+            rows.append(SweepDecision(each.issue.number, each.issue.title, ends=True))
+            continue
+        reason = reason_against(each) or _cap(caps, taken)
+        taken += not reason
+        rows.append(SweepDecision(each.issue.number, each.issue.title, reason))
+    return tuple(rows)
+
+
+def ordered(candidates: Iterable[SweepCandidate], ordering: Ordering) -> Sequence[SweepCandidate]:
+    match ordering:
+        case "given":
+            return list(candidates)
+        case "oldest":
+            return sorted(candidates, key=lambda each: each.issue.number)
+        case "priority":
+            return sorted(candidates, key=lambda each: (priority(each.issue.labels), each.issue.number))
+
+
+def priority(labels: Iterable[str]) -> int:
+    """The most urgent of the labels that name a priority, like `P1`, `priority: high` or `severity/2`; 0 is first."""
+    named = (_PRIORITY.fullmatch(label.casefold().strip()) for label in labels)
+    words = [found[1] for found in named if found]
+    return min((_RANKS[word] if word in _RANKS else int(word) for word in words), default=_NONE)
+
+
+def reason_against(each: SweepCandidate) -> str:
+    """Why an issue is left alone, whatever room there is."""
+    issue, labels = each.issue, {label.casefold() for label in each.issue.labels}
+    reasons = (
+        (issue.pull_request, "it is a pull request"),
+        (not issue.open, "it is closed"),
+        (issue.locked, "its conversation is locked"),
+        (each.pull_request is not None, f"pull request #{each.pull_request} is open for it"),
+        (bool(each.branch), f"the branch {each.branch} is there already"),
+        (bool(labels & UNTOUCHED), f"it is labelled {', '.join(sorted(labels & UNTOUCHED))}"),
+        (LABEL not in labels or each.asker_may is None, f"it is not labelled {LABEL}"),
+        (each.asker_may is False, "whoever put the label on has no write access"),
+        (each.taken, "it is assigned to somebody else"),
+    )
+    return next((reason for holds, reason in reasons if holds), "")
+
+
+def _cap(caps: SweepLimits, taken: int) -> str:
+    if taken >= caps.most:
+        return f"{caps.most} are taken already, as many as this sweep may"
+    if caps.pull_requests is not None and taken >= caps.pull_requests:
+        return "as many pull requests are open as `max_open_pull_requests` allows"
+    if caps.day is not None and taken >= caps.day:
+        return "the day's budget is spent, or promised to those before it"
+    return ""

@@ -1,0 +1,44 @@
+"""Reception as its process sees it: three chores, each a look at what is due, none of which ever loops by itself."""
+
+from app.github.app_registration import AppRegistration
+from app.github.connection import AppConnection, Connection
+from app.jobs.process_owner import this_process
+from app.triggers.base_commit_fetcher import BaseCommitFetcher
+from app.triggers.delivery_worker import DeliveryWorker
+from app.triggers.event_handler import EventHandler
+from app.triggers.github_clients import GitHubClients
+from app.triggers.poller import Poller
+from app.triggers.stores import Mirror, ServerDefaults, Stores
+
+
+class TriggerLoops:
+    """Takes deliveries in, brings base commits, looks for what no webhook told."""
+
+    def __init__(self, connection: Connection, stores: Stores, mirror: Mirror, defaults: ServerDefaults) -> None:
+        github_clients = GitHubClients(connection, defaults.allowed_apps)
+        self.handler = EventHandler(github_clients, stores, defaults)
+        registration = AppRegistration(connection) if isinstance(connection, AppConnection) else None
+        self._poller = Poller(github_clients, registration, stores, self.handler.handle) if registration else None
+        self._stock = BaseCommitFetcher(github_clients, stores, mirror)
+        self._inflow = DeliveryWorker(stores.inbox, self.handler.handle, stores.clock, f"{this_process()}:reception")
+
+    async def next_delivery(self) -> int:
+        """Deal with the deliveries that are due; returns how many."""
+        dealt_with = await self._inflow.next()
+        for installation in self.handler.take_new_installations():
+            if self._poller:
+                await self._poller.installation(installation)
+        return dealt_with
+
+    async def fetch_base_commits(self) -> int:
+        """Bring base commits of admitted jobs; returns of how many jobs."""
+        return await self._stock.fetch_due()
+
+    async def reconcile_when_due(self) -> None:
+        if self._poller:
+            await self._poller.when_due()
+
+    async def poll(self) -> None:
+        """Ask GitHub for what no webhook told; at the start and every few minutes. Only an App has webhooks."""
+        if self._poller:
+            await self._poller.poll_all()

@@ -1,0 +1,132 @@
+"""A test command that people wrote, recognised far enough to get per-test results out of it."""
+
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from app.core.tree import Tree
+from app.verify import detect_node
+from app.verify.frameworks import FrameworkName, SuiteCommand
+from app.verify.project_directories import project_directories
+
+_OPERATORS = re.compile(r"&&|\|\||[;|<>`\n]|\$\(")
+_LAUNCHERS = re.compile(
+    r"^(?:\w+=\S* )*"
+    r"(?:(?:uv|poetry|pdm|hatch|pipenv|rye) run (?:--\S+ )*|npx (?:--\S+ )*|coverage run (?:--?\S+ )*-m )?"
+    r"(?:[\w./-]*python[\d.]*(?: -[IEsWX]\S*)* -m )?"
+)
+_NODE_SCRIPT = re.compile(r"^(?:npm|yarn|pnpm)(?: run)? test$|^npm t$")
+_PYTEST_VALUES = frozenset(
+    {"-c", "-k", "-m", "-p", "-o", "-W", "-n", "-r", "--rootdir", "--ignore", "--ignore-glob", "--deselect"}
+    | {"--confcutdir", "--basetemp", "--cov", "--cov-report", "--cov-config", "--maxfail", "--durations"}
+    | {"--timeout", "--dist", "--tb", "--override-ini", "--import-mode", "--junitxml", "--color"}
+)
+
+
+class _ConfiguredCommand(NamedTuple):
+    """A simple command: what launches the framework (`uv run python -m `), and the framework with its arguments."""
+
+    tree: Tree
+    suite: SuiteCommand
+    launcher: str
+    rest: str
+    detected: SuiteCommand | None
+
+
+def recognise(tree: Tree, command: str, detected: SuiteCommand | None) -> SuiteCommand:
+    """What a configured command runs. `detected` tells the framework behind `make test` and the like."""
+    suite = SuiteCommand(command=command, origin="configuration")
+    if _OPERATORS.search(command):
+        return replace(suite, framework=_through(command, detected))
+    if _NODE_SCRIPT.match(command):
+        return _node_script(tree, suite)
+    launched = _LAUNCHERS.match(command)
+    end = launched.end() if launched else 0
+    simple = _ConfiguredCommand(tree, suite, command[:end], command[end:], detected)
+    for start, rule in _RULES:
+        if start.match(simple.rest):
+            return rule(simple)
+    return replace(suite, framework=_through(command, detected))
+
+
+def _through(command: str, detected: SuiteCommand | None) -> FrameworkName:
+    """The framework behind a command that starts it indirectly: only those that listen to the environment help."""
+    if re.search(r"\bpy\.?test\b", command):
+        return "pytest"
+    if detected is not None and detected.framework in ("pytest", "node"):
+        return detected.framework
+    if re.search(r"\bunittest\b.*\s-v\b|\bmanage\.py test\b.*-v 2", command):
+        return "unittest"
+    return "cargo" if "cargo test" in command else "other"
+
+
+def _pytest(command: _ConfiguredCommand) -> SuiteCommand:
+    """pytest adds up the paths it is given, so the configured ones have to make room for the chosen tests."""
+    try:
+        first, *words = shlex.split(command.rest)
+    except ValueError:
+        return replace(command.suite, framework="pytest")
+    entries = command.tree.entries()
+    directories = {path.rsplit("/", end)[0] for path in entries for end in range(1, path.count("/") + 1)}
+    kept, previous = [first], first
+    for word in words:
+        path = word.split("::")[0].rstrip("/").removeprefix("./")
+        chosen = word in (".", "./") or path in entries or path in directories
+        if not chosen or previous in _PYTEST_VALUES:
+            kept.append(word)
+        previous = word
+    return replace(command.suite, framework="pytest", narrowed=command.launcher + shlex.join(kept))
+
+
+def _unittest(command: _ConfiguredCommand) -> SuiteCommand:
+    detected = command.detected
+    modules = detected.modules if detected and detected.framework == "unittest" else ""
+    path = f"PYTHONPATH={shlex.quote(modules)} " if modules else ""
+    narrowed = f"{path}{command.launcher}unittest -v"
+    return replace(command.suite, framework="unittest", narrowed=narrowed, modules=modules)
+
+
+def _django(command: _ConfiguredCommand) -> SuiteCommand:
+    narrowed = f"{command.launcher}{' '.join(command.rest.split()[:3])} -v 2"
+    return replace(command.suite, command=narrowed, framework="unittest", narrowed=narrowed)
+
+
+def _javascript(command: _ConfiguredCommand) -> SuiteCommand:
+    names: dict[str, FrameworkName] = {"jest": "jest", "vitest": "vitest", "mocha": "mocha"}
+    return replace(command.suite, framework=names[command.rest.split()[0]], narrowed=command.suite.command)
+
+
+def _node(command: _ConfiguredCommand) -> SuiteCommand:
+    if "--test-reporter" in command.rest:  # asking for a second reporter would be refused by node
+        return command.suite
+    flags = detect_node.node_flags(command.rest)
+    return replace(command.suite, framework="node", narrowed=command.launcher + flags if flags else "")
+
+
+def _go(command: _ConfiguredCommand) -> SuiteCommand:
+    words = [word for word in command.rest.split() if word != "." and not word.startswith(("./", "..."))]
+    return replace(command.suite, framework="go", narrowed=command.launcher + " ".join(words))
+
+
+def _cargo(command: _ConfiguredCommand) -> SuiteCommand:
+    narrowed = command.suite.command if " -- " not in command.rest else ""
+    return replace(command.suite, framework="cargo", narrowed=narrowed)
+
+
+_RULES: tuple[tuple[re.Pattern[str], Callable[[_ConfiguredCommand], SuiteCommand]], ...] = (
+    (re.compile(r"(?:pytest|py\.test)\b"), _pytest),
+    (re.compile(r"unittest\b"), _unittest),
+    (re.compile(r"\S*python\S* manage\.py test\b(?!.*\s-v)"), _django),
+    (re.compile(r"(?:jest|vitest|mocha)\b(?!-)"), _javascript),
+    (re.compile(r"node .*--test\b"), _node),
+    (re.compile(r"go test\b"), _go),
+    (re.compile(r"cargo test\b"), _cargo),
+)
+
+
+def _node_script(tree: Tree, suite: SuiteCommand) -> SuiteCommand:
+    top = next(place for place in project_directories(tree) if not place.directory)
+    found = detect_node.suite(top)
+    return replace(suite, framework=found.framework, narrowed=found.narrowed) if found else suite

@@ -1,0 +1,21 @@
+"""How large a change is, in lines: between two that are verified alike the smaller one is the better one."""
+
+from collections import Counter
+
+from app.core.patch import Patch
+from app.core.tree import Tree
+from app.verify.gates.candidate import CandidatePatch, as_text
+
+
+def changed_lines(base: Tree, patch: Patch) -> int:
+    """Lines that are added or gone; of what is not text, one for each file."""
+    return sum(_lines(delta.old, delta.new) for delta in CandidatePatch(base, patch).deltas)
+
+
+def _lines(old: bytes | None, new: bytes | None) -> int:
+    sides = [b"" if content is None else content for content in (old, new)]
+    texts = [as_text(content) for content in sides]
+    if None in texts:
+        return 1
+    before, after = (Counter((text or "").splitlines()) for text in texts)
+    return max((before - after).total() + (after - before).total(), 1)

@@ -1,0 +1,80 @@
+"""One command of the proof: run in a sandbox by bash, ended kindly at its time limit, told as an Execution."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from app.core.evidence import Execution
+from app.core.text import plain
+from app.sandbox.base import FILLED, HOME, WORKSPACE, CompletedCommand, Sandbox
+
+EXCERPT = 4_000
+GRACE = 10.0
+"""Seconds between the interrupt, at which frameworks still write their report, and the kill."""
+
+_INTERRUPTED = frozenset({124, 137})
+_KINDLY = 'command -v timeout >/dev/null && exec timeout -s INT -k "$1" "$2" bash -c "$3"; exec bash -c "$3"'
+_OUR_REPORT = re.compile(r"^.*\breport-[0-9a-f]{16}\b.*\n?", re.MULTILINE)
+_MOUNTED = re.compile(rb"(?m)^(\d+ \d+ \d+:\d+ )/\S*( /\S* r[ow]\b)")
+"""A line of /proc/self/mountinfo, whose fourth word is a path of this machine."""
+_PLACES = {b"tree": WORKSPACE.encode(), b"home": HOME.encode(), b"tmp": b"/tmp", b"filled": FILLED.encode()}
+_DISPLAY_FILTER = re.compile(r"\|&?\s*(?:tail|head|cat|tee)\b[^|&;]*$")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """A command that ended: the facts of it, and its output as bytes (`dropped` of them were not kept)."""
+
+    execution: Execution
+    output: bytes
+    dropped: int = 0
+
+
+async def run(sandbox: Sandbox, command: str, *, timeout: float, env: Mapping[str, str] | None = None) -> CommandResult:
+    """Run a shell command to its end; at `timeout` seconds it is interrupted, and killed soon after."""
+    argv = ["bash", "-c", _KINDLY, "bash", f"{GRACE:g}", f"{timeout:g}", failing_pipe(command)]
+    completed = await sandbox.exec(argv, timeout=timeout + 2 * GRACE, env=env)
+    completed = replace(completed, output=await as_inside(sandbox, completed.output))
+    timed_out = completed.timed_out or (completed.exit_code in _INTERRUPTED and completed.seconds >= timeout)
+    return CommandResult(execution_of(command, completed, timed_out=timed_out), completed.output, completed.dropped)
+
+
+async def as_inside(sandbox: Sandbox, text: bytes) -> bytes:
+    """Text as it would be if nothing of this machine could be seen from inside: for people, and equal in every run.
+
+    Without isolation, the work tree really is elsewhere, below the sandbox's key. The kernel tells where mounts come
+    from.
+    """
+    text = _MOUNTED.sub(rb"\1/\2", text)
+    if sandbox.isolated and sandbox.key.encode() not in text:
+        return text
+    if sandbox.isolated:
+        place = rb"(?:/[^\s:'\"]*)?/" + re.escape(sandbox.key.encode()) + rb"(?:/(\w+))?"
+        return re.sub(place, lambda found: _PLACES.get(found[1], b"/sandbox"), text)
+    found = await sandbox.exec(["pwd", "-P"], separate_stderr=True)
+    root = found.output.strip()
+    return text.replace(root, WORKSPACE.encode()) if found.ok and len(root) > 1 else text
+
+
+def failing_pipe(command: str) -> str:
+    """A command whose output is only cut for display (`… | tail -5`) must not lose its exit code by that."""
+    return f"set -o pipefail; {command}" if _DISPLAY_FILTER.search(command.strip()) else command
+
+
+def execution_of(command: str, completed: CompletedCommand, *, timed_out: bool | None = None) -> Execution:
+    return Execution(
+        command=command,
+        exit_code=completed.exit_code,
+        seconds=round(completed.seconds, 2),
+        timed_out=completed.timed_out if timed_out is None else timed_out,
+        excerpt=excerpt(completed.output),
+    )
+
+
+def excerpt(output: bytes, limit: int = EXCERPT) -> str:
+    """The end of an output as people can read it: no escape sequences, whole lines, at most `limit` characters."""
+    text = _OUR_REPORT.sub("", plain(output[-8 * limit :].decode(errors="replace"))).strip()
+    if len(text) <= limit:
+        return text
+    tail = text[-limit:]
+    return tail[tail.find("\n") + 1 :]

@@ -1,0 +1,113 @@
+"""Changes of how tests are found and executed, besides the tests themselves."""
+
+import configparser
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import Any
+
+from app.core.verification import GateResult
+from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
+
+_FILES = re.compile(
+    r"^(?:conftest\.py|pytest\.(?:ini|toml)|tox\.ini|noxfile\.py|\.coveragerc|\.env(?:\..+)?"
+    r"|(?:jest|vitest|vite|playwright|karma|ava|babel)\.(?:config|workspace)\.\w+|\.(?:mocharc|babelrc|nycrc|c8rc|swcrc)(?:\.\w+)?"
+    r"|jest\.setup\.\w+|\.rspec|[Rr]akefile|(?:GNU)?[Mm]akefile|[Jj]ustfile|Taskfile\.ya?ml"
+    r"|build\.rs|rust-toolchain(?:\.toml)?|go\.work|jvm\.config|extensions\.xml)$"
+)
+_HOOK = re.compile(r"^\s*(?:async )?def (pytest_\w+)|^(collect_ignore\w*|pytest_plugins)\b", re.MULTILINE)
+_MAIN = re.compile(r"^func TestMain\(", re.MULTILINE)
+_PACKAGE_KEYS = (
+    "jest",
+    "mocha",
+    "ava",
+    "vitest",
+    "tap",
+    "nyc",
+    "c8",
+    "babel",
+    "imports",
+    "overrides",
+    "resolutions",
+    "type",
+)
+_MAX_NAMED = 5
+
+
+def running_tests(candidate: CandidatePatch) -> GateResult:
+    """Warns of each file, with what of it changes where that can be told."""
+    warned = [f"{displayed_path(delta.path)}: {told}" for delta in candidate.deltas if (told := _change(delta))]
+    return gate("how tests are run", warned=warned)
+
+
+def configures_tests(path: str) -> bool:
+    """Whether a file of this name says how tests are found and executed."""
+    return _FILES.match(PurePosixPath(path).name) is not None or ".cargo" in PurePosixPath(path).parts[:-1]
+
+
+def _change(delta: ChangedPath) -> str:
+    name = PurePosixPath(delta.path).name
+    if name == "conftest.py":
+        return _conftest(delta)
+    if configures_tests(delta.path):
+        return "changes how tests are run"
+    before, after = delta.old_text, delta.text or ""
+    part = _PARTS.get(name)
+    if part is not None:
+        return "changes how tests are run" if part(before) != part(after) else ""
+    if name.endswith("_test.go") and _MAIN.search(after) and not _MAIN.search(before):
+        return "adds a TestMain, which decides what is run and how it ends"
+    return ""
+
+
+def _conftest(delta: ChangedPath) -> str:
+    before, after = (
+        {first or second for first, second in _HOOK.findall(text)} for text in (delta.old_text, delta.text or "")
+    )
+    new = sorted(after - before)
+    hooks = f", with {', '.join(new[:_MAX_NAMED])}{' …' if len(new) > _MAX_NAMED else ''}" if new else ""
+    return f"{'a new one ' if delta.created else ''}changes how tests are run{hooks}"
+
+
+def _package(text: str) -> Any:
+    """What decides about tests; the text itself where it cannot be read."""
+    try:
+        document = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return text
+    if not isinstance(document, dict):
+        return text
+    scripts = document.get("scripts")
+    tests = {key: value for key, value in scripts.items() if "test" in key} if isinstance(scripts, dict) else {}
+    return tests, [document.get(key) for key in _PACKAGE_KEYS]
+
+
+def _pyproject(text: str) -> Any:
+    try:
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text
+    tool, project = document.get("tool", {}), document.get("project", {})
+    points = project.get("entry-points", {}) if isinstance(project, dict) else {}
+    if not isinstance(tool, dict) or not isinstance(points, dict):
+        return text
+    return [tool.get(key) for key in ("pytest", "tox", "nox", "coverage")], points.get("pytest11")
+
+
+def _sections(text: str) -> Any:
+    parser = configparser.RawConfigParser(strict=False)
+    try:
+        parser.read_string(text)
+    except configparser.Error:
+        return text
+    wanted = ("tool:pytest", "pytest", "aliases", "options.entry_points", "nosetests", "coverage:run")
+    return {section: dict(parser[section]) for section in wanted if parser.has_section(section)}
+
+
+_PARTS: dict[str, Callable[[str], Any]] = {
+    "package.json": _package,
+    "pyproject.toml": _pyproject,
+    "setup.cfg": _sections,
+}

@@ -1,0 +1,96 @@
+"""Has the supervisor execute programs inside a sandbox, and reads its answer."""
+
+import base64
+import binascii
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from app.core.record import Record
+from app.sandbox.base import Sandbox
+
+START = (
+    "import sys;sys.path[:]=filter(None,sys.path);"
+    "exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())),{'__name__':'__main__'})"
+)
+"""Python that executes a program which its input begins with: its length in bytes, a line end, the program.
+
+Nothing is imported from the directory that it starts in."""
+PYTHON = ("python3", "-I", "-S", "-c", START)
+GRACE = 30.0
+MAX_INPUT = 60_000
+"""Bytes that fit into a pipe, so that nobody waits for a program that never reads."""
+
+
+class SupervisorStep(Record):
+    """One program. `drop` are beginnings of variables' names that it does not get."""
+
+    argv: tuple[str, ...]
+    timeout: float
+    cwd: str = ""
+    env: Mapping[str, str] = {}
+    drop: tuple[str, ...] = ()
+    prelude: str = ""
+    """What its input begins with, before the line that tells it its channel."""
+    input: str = ""
+    channel: bool = False
+
+
+class StepEnd(Record):
+    """How one program ended. `broken` says that its channel was written to by something else."""
+
+    exit_code: int = 127
+    seconds: float = 0.0
+    timed_out: bool = False
+    output: bytes = b""
+    dropped: int = 0
+    messages: tuple[str, ...] = ()
+    broken: str = ""
+    not_started: str = ""
+
+
+class SupervisorAnswer(Record):
+    """What the supervisor said; `problem` is not empty where it could not, or where it may not have been itself."""
+
+    steps: tuple[StepEnd, ...] = ()
+    files: Mapping[str, bytes] = {}
+    problem: str = ""
+
+
+async def supervise(sandbox: Sandbox, steps: Sequence[SupervisorStep], *, read: Sequence[str] = ()) -> SupervisorAnswer:
+    """Execute the programs in order. `read` are files whose content is wanted as it is before."""
+    nonce = secrets.token_hex(16)
+    job = {"nonce": nonce, "read": list(read), "steps": [step.model_dump(mode="json") for step in steps]}
+    timeout = sum(step.timeout for step in steps) + GRACE
+    stdin = with_program("supervise.py") + json.dumps(job)
+    done = await sandbox.exec(PYTHON, stdin=stdin.encode(), timeout=timeout, separate_stderr=True)
+    parts = done.output.split(nonce.encode())
+    if len(parts) != 3:
+        return SupervisorAnswer(problem="The program that starts the tests did not come to its end.")
+    return _answer(parts[1], isolated=sandbox.isolated)
+
+
+@cache
+def with_program(name: str) -> str:
+    """The input of a Python that is started by START, up to the program's own input."""
+    source = Path(__file__).with_name(name).read_text("utf-8")
+    return f"{len(source.encode())}\n{source}"
+
+
+def _answer(text: bytes, *, isolated: bool) -> SupervisorAnswer:
+    try:
+        answer: dict[str, Any] = json.loads(text)
+        steps = tuple(_ended(step) for step in answer["steps"])
+        files = {path: base64.b64decode(content) for path, content in answer["files"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
+        return SupervisorAnswer(problem="The program that starts the tests was disturbed.")
+    if isolated and not answer.get("hidden"):
+        return SupervisorAnswer(problem="The program that starts the tests could not hide its memory from them.")
+    return SupervisorAnswer(steps=steps, files=files)
+
+
+def _ended(step: dict[str, Any]) -> StepEnd:
+    return StepEnd(**{**step, "output": base64.b64decode(step.get("output", ""))})

@@ -1,0 +1,59 @@
+"""The tests nearest to a change, for suites that are too long to be run whole."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+
+from app.core.patch import Patch
+from app.core.tree import Tree
+from app.verify.test_paths import is_test_file
+
+MAX_FILES = 40
+MAX_LOOKED_INTO = 2_000
+MAX_BYTES = 512 * 1024
+_FAR = 5
+_AFFIXES = re.compile(r"^(?:test_|test-)|(?:[._-](?:test|spec|tests))$|^Test(?=[A-Z])|(?<=[a-z])Tests?$")
+
+
+def nearest(tree: Tree, patch: Patch, guards: Sequence[str] = ()) -> tuple[str, ...]:
+    """Test files in order: changed themselves, named after a changed module, guarding one, mentioning one, beside one.
+
+    `guards` are those that are known to exercise the changed files (`app.repo.index.related_tests`), the nearest first.
+    """
+    changed = [change.path for change in patch.changes]
+    gone = {change.path for change in patch.changes if change.deleted}
+    files = {path for path, entry in tree.entries().items() if is_test_file(path) and entry.size <= MAX_BYTES}
+    files |= {path for path in changed if is_test_file(path)}
+    candidates = sorted(files - gone)[:MAX_LOOKED_INTO]
+    modules = {_stem(path) for path in changed if not is_test_file(path)} - {"__init__", "index", "mod", "lib", "main"}
+    directories = {PurePosixPath(path).parent for path in changed}
+    mentioned = _mentioning(tree, candidates, modules)
+
+    place = {path: position for position, path in enumerate(guards)}
+
+    def distance(path: str) -> int:
+        beside = _beside(PurePosixPath(path), directories)
+        near = (path in changed, _stem(path) in modules, path in place, path in mentioned, beside)
+        return near.index(True) if any(near) else _FAR
+
+    ranked = sorted((distance(path), place.get(path, len(place)), path) for path in candidates)
+    return tuple(path for rank, _, path in ranked if rank < _FAR)[:MAX_FILES]
+
+
+def _stem(path: str) -> str:
+    """`tests/test_money.py`, `money.test.js` and `money_test.go` are all about `money`."""
+    return _AFFIXES.sub("", PurePosixPath(path).stem)
+
+
+def _mentioning(tree: Tree, candidates: Iterable[str], modules: set[str]) -> set[str]:
+    names = [re.escape(name) for name in sorted(modules) if len(name) > 2]
+    if not names:
+        return set()
+    pattern = re.compile(rf"\b(?:{'|'.join(names)})\b".encode())
+    return {path for path, content in tree.read_many(candidates).items() if pattern.search(content)}
+
+
+def _beside(file: PurePosixPath, directories: set[PurePosixPath]) -> bool:
+    """In a changed directory, or in the `tests` directory of one."""
+    own = file.parent.parent if file.parent.name in ("tests", "test", "__tests__") else file.parent
+    return file.parent in directories or own in directories

@@ -1,0 +1,195 @@
+"""Runs chosen tests so that the tested code cannot forge the result: a launcher of ours, and copies that must fail."""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from app.core.evidence import Execution, Status, TestRun, TestSelection
+from app.core.patch import FileChange, Patch
+from app.core.text import plain
+from app.verify.execution import as_inside, excerpt
+from app.verify.frameworks import SuiteCommand, narrow
+from app.verify.launcher.base import CaseOutcome, CopiedTests, Launcher, LauncherReport
+from app.verify.launcher.python import PythonLauncher
+from app.verify.launcher.supervisor_client import SupervisorAnswer, supervise
+from app.verify.overlay import apply_patch
+from app.verify.reports import MAX_TEXT, test_id
+from app.verify.reproduction import BorrowSandbox
+
+_RANK: Mapping[Status, int] = {"failed": 3, "error": 2, "skipped": 1, "passed": 0}
+
+
+async def run_selected(
+    suite: SuiteCommand,
+    selection: TestSelection,
+    borrow: BorrowSandbox,
+    patch: Patch | None,
+    *,
+    name: str,
+    timeout: float,
+    watch: Mapping[str, Set[int]] | None = None,
+    seed: int,
+    negative_controls: bool = True,
+) -> TestRun:
+    """Run only these tests on base (patch None) or base plus patch, in a fresh sandbox, the selection's files on top.
+
+    `watch` asks for the executed lines of these files. `seed` decides the tests' order, and the copies' names. With
+    `negative_controls`, copies of the tests that passed are run too; a run in which one does not end as it has to is
+    `untrusted`. ValueError where the suite's framework cannot run chosen tests.
+    """
+    launcher = launcher_of(suite)
+    shown = narrow(suite, selection.ids)
+    trial = _Trial(launcher, selection, borrow, patch, name, timeout, Random(seed))  # noqa: S311 - no secret
+    run, passed, contents = await trial.run(shown, sorted(watch or ()))
+    if run.untrusted or run.execution.timed_out or not passed or not negative_controls:
+        return run
+    return run.model_copy(update={"untrusted": await trial.contradiction(passed, contents)})
+
+
+def launcher_of(suite: SuiteCommand) -> Launcher:
+    """ValueError where the suite's framework cannot run chosen tests."""
+    if suite.framework in ("pytest", "unittest"):
+        return PythonLauncher.of(suite)
+    raise ValueError(f"chosen tests of {suite.framework} cannot be run")
+
+
+@dataclass
+class _Trial:
+    """The runs of one selection on one tree, each in a sandbox of its own."""
+
+    launcher: Launcher
+    selection: TestSelection
+    borrow: BorrowSandbox
+    patch: Patch | None
+    name: str
+    timeout: float
+    random: Random
+
+    async def run(self, shown: str, watch: Sequence[str]) -> tuple[TestRun, tuple[str, ...], Mapping[str, bytes]]:
+        """The tests themselves; with those that passed plainly, and the contents of their files."""
+        ids = self._shuffled(self.selection.ids)
+        answer, told, output = await self._execute(ids, watch=watch, read=self.launcher.sources(ids))
+        results, texts = [], []
+        for one in self.selection.ids:
+            outcome = _worst(told.outcomes.get(one, ()))
+            status: Status | Literal["not_run"] = outcome.status if outcome else "not_run"
+            text = outcome.text if outcome else ""
+            if one == told.hanging or (not outcome and told.hanging.startswith(one)):
+                status, text = "failed", f"It did not end within {self.timeout:g} s."
+            results.append((one, status))
+            if status in ("failed", "error"):
+                texts.append((one, _short(text)))
+        passed = tuple(one for one, found in told.outcomes.items() if found and all(map(_passed, found)))
+        run = TestRun(
+            execution=_execution(shown, answer, output),
+            results=tuple(results),
+            texts=tuple(texts),
+            untrusted=told.problem,
+            executed=told.executed,
+            measured=told.measured,
+        )
+        return run, passed, answer.files
+
+    async def contradiction(self, passed: Sequence[str], contents: Mapping[str, bytes]) -> str:
+        """Why copies of these tests show that their results are not true; empty where all end as they have to."""
+        copies = self.launcher.copies(passed, contents, self.random, in_place=False)
+        problem, odd = await self._wrong(copies, lost="odd")
+        if problem or not odd.ids:
+            return problem
+        # A test may leave something behind that changes how the next one ends: once more, without the others.
+        in_place = self.launcher.copies(passed, contents, self.random, in_place=True)
+        unrenamable = CopiedTests(files=odd.files, same=odd.same)
+        for again in (unrenamable, in_place if odd.altered else CopiedTests()):
+            problem, odd = await self._wrong(again, lost="failed") if again.ids else ("", CopiedTests())
+            if problem:
+                return problem
+            if odd.same:
+                return (
+                    f"{test_id(next(iter(odd.same.values())))} passes under its own name only, and fails under another."
+                )
+            if odd.altered:
+                original = test_id(next(iter(odd.altered.values())))
+                return f"{original} passes as well when what it expects is changed so that it has to fail."
+        return ""
+
+    async def _wrong(self, copies: CopiedTests, *, lost: Literal["odd", "failed"]) -> tuple[str, CopiedTests]:
+        """Those copies that did not end as they have to, and why nothing may be believed at all.
+
+        `lost` is what it means for an altered copy that its file could not be loaded.
+        """
+        _, told, _ = await self._execute(self._shuffled(copies.ids), copies.files)
+        if told.hanging:
+            return "", CopiedTests()
+        if told.problem:
+            return f"With copies of the tests beside them: {told.problem}", CopiedTests()
+        if any(not _failed(told.outcomes.get(one, ())) for one in copies.failing):
+            return "A test that always fails was not reported as failed.", CopiedTests()
+        outcomes = told.outcomes
+        unloaded = {
+            one for one, found in outcomes.items() if any(o.status == "error" and not o.plain for _, o in found)
+        }
+        same = {
+            one: original
+            for one, original in copies.same.items()
+            if one not in unloaded and not all(map(_passed, outcomes.get(one, ())))
+        }
+        altered = {
+            one: original
+            for one, original in copies.altered.items()
+            if (lost == "odd" and one in unloaded) or not _failed(outcomes.get(one, ()))
+        }
+        return "", CopiedTests(files=copies.files, same=same, altered=altered)
+
+    async def _execute(
+        self,
+        ids: Sequence[str],
+        files: Sequence[FileChange] = (),
+        *,
+        watch: Sequence[str] = (),
+        read: Sequence[str] = (),
+    ) -> tuple[SupervisorAnswer, LauncherReport, bytes]:
+        """In a fresh sandbox, with these files on top of the selection's."""
+        base = self.patch.base if self.patch else ""
+        mine = apply_patch(Patch(base=base, changes=self.selection.files), Patch(base=base, changes=tuple(files)))
+        async with self.borrow(self.name, apply_patch(self.patch, mine)) as sandbox:
+            answer = await supervise(sandbox, self.launcher.steps(ids, watch, self.timeout), read=read)
+            output = b"".join([await as_inside(sandbox, step.output) for step in answer.steps])
+        told = LauncherReport(problem=answer.problem) if answer.problem else self.launcher.read(ids, answer, watch)
+        return answer, told, output
+
+    def _shuffled(self, ids: Sequence[str]) -> list[str]:
+        """In random order, but for tests of one class: these may build on each other."""
+        groups: dict[str, list[str]] = {}
+        for one in ids:
+            groups.setdefault(self.launcher.group(one), []).append(one)
+        return [one for group in self.random.sample(list(groups), len(groups)) for one in groups[group]]
+
+
+def _worst(found: Sequence[tuple[str, CaseOutcome]]) -> CaseOutcome | None:
+    return max((outcome for _, outcome in found), key=lambda outcome: _RANK[outcome.status], default=None)
+
+
+def _passed(found: tuple[str, CaseOutcome]) -> bool:
+    return found[1].status == "passed" and found[1].plain
+
+
+def _failed(found: Sequence[tuple[str, CaseOutcome]]) -> bool:
+    """All of it: one test of several that a copy stands for must not pass either."""
+    return bool(found) and all(outcome.status in ("failed", "error") for _, outcome in found)
+
+
+def _execution(shown: str, answer: SupervisorAnswer, output: bytes) -> Execution:
+    codes = [step.exit_code for step in answer.steps if step.exit_code]
+    return Execution(
+        command=shown,
+        exit_code=codes[0] if codes else 0 if answer.steps else 127,
+        seconds=round(sum(step.seconds for step in answer.steps), 2),
+        timed_out=any(step.timed_out for step in answer.steps),
+        excerpt=excerpt(output),
+    )
+
+
+def _short(text: str) -> str:
+    text = plain(text).strip()
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT // 2] + "\n…\n" + text[-MAX_TEXT // 2 :]

@@ -1,0 +1,1 @@
+"""Analysis of what a patch changes in the sources, without executing anything."""

@@ -1,0 +1,307 @@
+"""A source with only what a patch adds to it: new definitions and members, and every body as it was.
+
+The new definitions are cut out of the new version and put behind those that they stand behind there.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple, TypeVar
+
+from tree_sitter import Node, Tree
+
+from app.repo import grammars
+from app.verify.sources.imports import IMPORTS, Edit, Side, deep, exported, imported, imports
+from app.verify.sources.parsed_sources import COMMENTS, ECMASCRIPT, MAX_BYTES, SECONDS
+
+T = TypeVar("T")
+LANGUAGES = ECMASCRIPT | {"go", "rust", "java", "ruby"}
+_BEFORE = COMMENTS | {"attribute_item", "decorator"}
+_BODIES = frozenset(
+    {"class_body", "interface_body", "object_type", "statement_block", "declaration_list", "body_statement"}
+)
+_CONTAINERS = frozenset(
+    {"class_declaration", "abstract_class_declaration", "interface_declaration", "internal_module", "mod_item"}
+    | {"impl_item", "trait_item", "class", "module", "record_declaration"}
+)
+_VARIABLES = frozenset(
+    {"lexical_declaration", "variable_declaration", "const_declaration", "var_declaration", "type_declaration"}
+    | {"field_declaration"}
+)
+_NAMED = _CONTAINERS | {
+    *("function_declaration", "generator_function_declaration", "function_signature", "type_alias_declaration"),
+    *("method_definition", "method_signature", "public_field_definition", "field_definition", "enum_declaration"),
+    *("method_declaration", "function_item", "struct_item", "enum_item", "type_item", "const_item", "static_item"),
+    *("macro_definition", "union_item", "constructor_declaration", "method", "singleton_method"),
+    *("abstract_method_signature", "property_signature", "annotation_type_declaration"),
+}
+_HEAD = frozenset({"hash_bang_line", "inner_attribute_item", "extern_crate_declaration"})
+_NAMES = frozenset({"identifier", "shorthand_property_identifier_pattern"})
+_TEST = re.compile(rb"#\[(?:\w+::)*test\b|#\[cfg\(test\)\]")
+_DERIVED = re.compile(r"heritage|superclass|super_interfaces|extends")
+_ASSIGNED = re.compile(rb"(?:module\.)?exports\.[\w$]+|[\w$]+(?:\.prototype)?\.[\w$]+")
+
+# What a language or its library calls by itself: a new one of these changes what exists.
+_CALLED = {
+    "javascript": {"constructor", "toString", "toJSON", "valueOf", "then", "next", "return", "throw", "inspect"},
+    "go": {
+        *("String", "Error", "Unwrap", "Is", "As", "Format", "GoString", "MarshalJSON", "UnmarshalJSON", "MarshalText"),
+        *("UnmarshalText", "MarshalYAML", "UnmarshalYAML", "MarshalBinary", "UnmarshalBinary", "Scan", "Value", "init"),
+        *("Read", "Write", "Close", "Seek", "ReadFrom", "WriteTo", "ServeHTTP", "RoundTrip", "Len", "Less", "Swap"),
+        *("Flush", "Hijack", "Push", "Unlock", "Lock", "LogValue"),
+    },
+    "java": {"equals", "hashCode", "toString", "compareTo", "close", "clone", "finalize", "iterator"},
+    "ruby": {
+        *(
+            "initialize",
+            "to_s",
+            "to_str",
+            "to_h",
+            "to_a",
+            "to_ary",
+            "to_proc",
+            "inspect",
+            "hash",
+            "eql?",
+            "each",
+            "call",
+        ),
+        *("method_missing", "respond_to_missing?", "coerce", "inherited", "included", "==", "<=>", "===", "[]", "[]="),
+    },
+}
+
+
+class _Member(NamedTuple):
+    """A definition in a file or a class. `names` are what it occupies there, `plain` is the last part of its name."""
+
+    names: tuple[bytes, ...]
+    plain: str
+    node: Node
+    text: bytes
+    """With its comments, attributes and decorators."""
+
+
+def with_additions(language: str, old: bytes, new: bytes, known: Collection[str]) -> tuple[bytes | None, set[str]]:
+    """(the old source with what is new, new members that something may already use by name); None where nothing is new
+    or can be told."""
+    inherited: set[str] = set()
+    before, after = Side(language, old), Side(language, new)
+
+    def compare(earlier: Tree, later: Tree) -> list[Edit]:
+        edits = list(
+            _merged(before, after, (earlier.root_node, later.root_node), known, inherited=inherited, derived=False)
+        )
+        added = b"\n".join(edit.text for edit in edits)
+        at = max(_beginning(earlier.root_node), *(each.end_byte for each in imports(earlier.root_node)), 0)
+        lines = b"".join(b"\n" + text for text in imported(before, after, earlier.root_node, later.root_node, added))
+        edits += exported(before, after, earlier.root_node, later.root_node)
+        return [*([Edit(at, at, lines + b"\n")] if lines else []), *edits]
+
+    edits = _with_both(before, after, compare) if language in LANGUAGES else None
+    if not edits:
+        return None, inherited
+    made = old
+    for _, edit in sorted(enumerate(edits), key=lambda each: (each[1].start, each[0]), reverse=True):
+        made = made[: edit.start] + edit.text + made[edit.end :]
+    return (made if _errors(language, made) <= _errors(language, old) else None), inherited
+
+
+def _with_both(before: Side, after: Side, ask: Callable[[Tree, Tree], T]) -> T | None:
+    def inner(earlier: Tree) -> T | None:
+        return _with(after, lambda later: ask(earlier, later))
+
+    return _with(before, inner)
+
+
+def _with(side: Side, ask: Callable[[Tree], T]) -> T | None:
+    return grammars.with_tree(side.language, side.content, ask, max_bytes=MAX_BYTES, seconds=SECONDS)
+
+
+def _errors(language: str, content: bytes) -> int:
+    def count(tree: Tree) -> int:
+        waiting, found = [tree.root_node], 0
+        while waiting:
+            node = waiting.pop()
+            found += node.is_error or node.is_missing
+            waiting += [child for child in node.children if child.has_error or child.is_missing]
+        return found
+
+    found = _with(Side(language, content), count)
+    return 1 << 30 if found is None else found
+
+
+def _merged(
+    before: Side, after: Side, nodes: tuple[Node, Node], known: Collection[str], *, inherited: set[str], derived: bool
+) -> Iterator[Edit]:
+    """What the new container has and the old one has not, and the same of the containers that both have."""
+    old, new = nodes
+    there = {member.names: member for member in _members(before, old)}
+    taken = {name for names in there for name in names}
+    at = _beginning(old)
+    for member in _members(after, new):
+        counterpart = there.get(member.names)
+        if counterpart is not None:
+            at = _line_end(before.content, counterpart.node.end_byte)
+            yield from _parameters(before, after, counterpart.node, member.node)
+            earlier, later = (_body(_definition(each.node)) for each in (counterpart, member))
+            if earlier is not None and later is not None and not _TEST.search(_head(member)):
+                inner = any(_DERIVED.search(child.type) for child in _definition(member.node).children)
+                yield from _merged(before, after, (earlier, later), known, inherited=inherited, derived=inner)
+        elif taken.isdisjoint(member.names) and not _is_called(after, member):
+            usable = derived or (after.language == "go" and member.node.type == "method_declaration")
+            inherited |= {member.plain} if usable else set()
+            if not (usable and member.plain in known):
+                yield Edit(at, at, b"\n" + member.text + b"\n")
+
+
+def _head(member: _Member) -> bytes:
+    """All that stands in front of its body."""
+    body = _definition(member.node).child_by_field_name("body")
+    return member.text[: len(member.text) - (member.node.end_byte - body.start_byte)] if body else member.text
+
+
+def _is_called(side: Side, member: _Member) -> bool:
+    """Whether something that exists calls it, or it only exists in a build of tests."""
+    if member.plain in _CALLED.get(
+        "javascript" if side.language in ECMASCRIPT else side.language, ()
+    ) or member.plain.startswith("["):
+        return True
+    head = _head(member)
+    return (side.language == "java" and b"@Override" in head) or (
+        side.language == "rust" and _TEST.search(head) is not None
+    )
+
+
+def _members(side: Side, container: Node) -> Iterator[_Member]:
+    start: int | None = None
+    for child in container.named_children:
+        if child.type in _BEFORE and not side.text(child).startswith((b"//!", b"/*!")):
+            start = child.start_byte if start is None else start
+            continue
+        begin = child.start_byte if start is None else start
+        start = None
+        begin = max(side.content.rfind(b"\n", 0, begin) + 1, begin - len(_indentation(side.content, begin)))
+        text = side.content[begin : child.end_byte]
+        inner = _definition(child)
+        if inner.type in _VARIABLES:
+            yield from _variables(side, child, inner, text)
+        elif named := _named(side, inner):
+            yield _Member((named[0],), named[1], child, text)
+
+
+def _indentation(content: bytes, offset: int) -> bytes:
+    line = content[content.rfind(b"\n", 0, offset) + 1 : offset]
+    return line if not line.strip() else b""
+
+
+def _variables(side: Side, outer: Node, node: Node, text: bytes) -> Iterator[_Member]:
+    """One for each of a group in Go, unless they count themselves; one for all names of another declaration."""
+    specs = [each for each in deep(node, 2) if each.type in ("const_spec", "var_spec", "type_spec", "type_alias")]
+    if specs and b"iota" not in side.text(node):
+        keyword = side.text(node).split(None, 1)[0]
+        for spec in specs:
+            names = tuple(side.text(each) for each in spec.children_by_field_name("name"))
+            yield _Member(names, names[0].decode() if names else "", outer, keyword + b" " + side.text(spec))
+        return
+    parts = specs or [each for each in node.named_children if each.type == "variable_declarator"]
+    patterns = [name for each in parts for name in each.children_by_field_name("name")]
+    found = tuple(side.text(each) for pattern in patterns for each in deep(pattern, 4) if each.type in _NAMES)
+    if found:
+        yield _Member(found, found[0].decode("utf-8", "replace"), outer, text)
+
+
+def _named(side: Side, node: Node) -> tuple[bytes, str] | None:
+    """(what it occupies, its plain name) of a definition, or of an assignment that makes one."""
+    if node.type == "expression_statement" and node.named_child_count == 1:
+        return _assigned(side, node.named_children[0])
+    if node.type == "assignment" and side.language == "ruby":
+        left = node.child_by_field_name("left")
+        return (side.text(left), side.text(left).decode()) if left is not None and left.type == "constant" else None
+    if node.type not in _NAMED:
+        return None
+    name = node.child_by_field_name("name") or node.child_by_field_name("property")
+    if node.type == "impl_item":
+        body = node.child_by_field_name("body")
+        end = body.start_byte if body is not None else node.end_byte
+        head = b" ".join(side.content[node.start_byte : end].split())
+        return head, head.decode("utf-8", "replace")
+    if name is None:
+        return None
+    plain = side.text(name)
+    marks = b"".join(
+        each.type.encode() + b" " for each in node.children if each.type in ("get", "set", "static", "self")
+    )
+    marks += b"type " if node.type in ("interface_declaration", "type_alias_declaration") else b""
+    whole = marks + plain
+    if receiver := node.child_by_field_name("receiver"):
+        whole = re.sub(rb"^\(\s*\w*\s+|[()*\s]|\[.*?\]", b"", side.text(receiver)) + b"." + plain
+    elif side.language == "java" and (parameters := node.child_by_field_name("parameters")):
+        whole += b" ".join(side.text(parameters).split())
+    return whole, plain.decode("utf-8", "replace")
+
+
+def _assigned(side: Side, node: Node) -> tuple[bytes, str] | None:
+    """`exports.name = …`, `Name.prototype.method = …`."""
+    left = node.child_by_field_name("left")
+    if node.type != "assignment_expression" or left is None or not _ASSIGNED.fullmatch(side.text(left)):
+        return None
+    target = side.text(left)
+    return None if target == b"module.exports" else (target, target.rpartition(b".")[2].decode("utf-8", "replace"))
+
+
+def _definition(node: Node) -> Node:
+    """What an `export` or `declare` is about."""
+    while node.type in ("export_statement", "ambient_declaration"):
+        inner = node.child_by_field_name("declaration") or next(iter(node.named_children), None)
+        if inner is None or (inner.type not in _NAMED | _VARIABLES and inner.type != "ambient_declaration"):
+            return node
+        node = inner
+    return node
+
+
+def _body(node: Node) -> Node | None:
+    """Where a container holds its members; none of the implementation of a trait, whose names are all known."""
+    if node.type not in _CONTAINERS or node.child_by_field_name("trait") is not None:
+        return None
+    return node.child_by_field_name("body") or next((each for each in node.children if each.type in _BODIES), None)
+
+
+def _beginning(container: Node) -> int:
+    """Where a first member can stand."""
+    if container.children and container.children[0].type == "{":
+        return container.children[0].end_byte
+    if container.parent is not None:
+        return container.start_byte
+    at = 0
+    for child in container.children:
+        directive = child.type == "expression_statement" and child.named_children[0].type == "string"
+        if not (directive or child.type in IMPORTS | COMMENTS | _HEAD):
+            break
+        at = child.end_byte
+    return at
+
+
+def _line_end(content: bytes, offset: int) -> int:
+    """The end of the line, where nothing but a mark and a comment follows."""
+    rest = re.compile(rb"[ \t]*[;,]?[ \t]*(?://[^\n]*)?(?=\n|$)").match(content, offset)
+    return rest.end() if rest else offset
+
+
+def _parameters(before: Side, after: Side, old: Node, new: Node) -> Iterator[Edit]:
+    """Optional parameters behind the ones that were there, where a call with too many arguments is an error."""
+    if before.language not in ("typescript", "tsx", "ruby"):
+        return
+    lists = [_definition(each).child_by_field_name("parameters") for each in (old, new)]
+    if lists[0] is None or lists[1] is None:
+        return
+    earlier = [before.text(each) for each in lists[0].named_children]
+    later = [after.text(each) for each in lists[1].named_children]
+    extra = lists[1].named_children[len(earlier) :]
+    if extra and later[: len(earlier)] == earlier and all(_is_optional(after, each) for each in extra):
+        yield Edit(lists[0].start_byte, lists[0].end_byte, after.text(lists[1]))
+
+
+def _is_optional(side: Side, node: Node) -> bool:
+    if node.type in ("optional_parameter", "splat_parameter", "hash_splat_parameter", "block_parameter"):
+        return True
+    valued = node.child_by_field_name("value") is not None
+    return valued and node.type in ("required_parameter", "keyword_parameter")

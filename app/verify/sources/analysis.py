@@ -1,0 +1,231 @@
+"""What a patch does to the sources, told without executing anything; and variants of base and head that show a lie.
+
+Everything is parsed in a process of its own, so these functions block: call them through `asyncio.to_thread`.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Sequence
+from random import Random
+from typing import Any
+
+from app.core.patch import FileChange, Patch
+from app.core.tree import Tree
+from app.repo.grammars import language_of
+from app.repo.syntax_process import SyntaxProcess
+from app.verify.gates.candidate import CandidatePatch, ChangedPath
+from app.verify.sources.file_kinds import kind_of, same_lines
+from app.verify.sources.literal_branches import Literal, telling
+from app.verify.sources.process import ChangedSource, decoded, encoded
+from app.verify.sources.project_versions import bumped, has_version
+from app.verify.test_paths import is_test_path
+
+_PROCESS = SyntaxProcess("app.verify.sources.process", patience=120.0)
+_OTHERS = 6
+_MAX_OTHER = 200_000
+_MAX_SEARCHED = 3_000
+_MAX_SOURCE = 1_000_000
+_MEMBER = r"(?:[.\"'`:]|\b(?:def|func|fn)\s+)({})\b"
+_QUOTED = r"[\"'`]({})[\"'`]"
+_NUMBER = r"(?<![\w.])({})(?![\w.]*\w)"
+_REFUSED = "the changed sources could not be examined: parsing them failed or took too long"
+
+
+def sources_changed(base: Tree, patch: Patch) -> str:
+    """Empty where the program itself changed; otherwise what the patch changes instead, as a sentence."""
+    deltas = CandidatePatch(base, patch).deltas
+    if not deltas:
+        return "The patch changes nothing."
+    sources = _sources(deltas)
+    same = _ask("unchanged", sources)
+    if same is None:
+        return f"{_REFUSED[0].upper()}{_REFUSED[1:]}."
+    if any(source.path not in same for source in sources):
+        return ""
+    kinds: dict[str, list[str]] = {}
+    for delta in deltas:
+        kind = "comments, docstrings or layout" if delta.path in same else _kind(delta)
+        if kind == "code":
+            return ""
+        kinds.setdefault(kind, []).append(delta.path)
+    parts = [
+        f"{kind} ({', '.join(paths[:3])}{', …' if len(paths) > 3 else ''})" for kind, paths in sorted(kinds.items())
+    ]
+    return f"No source changed, only {'; '.join(parts)}."
+
+
+def noise_on_base(base: Tree, patch: Patch, seed: int) -> Patch | None:
+    """The base with the same behaviour and other texts: comments (also what the patch adds, as comments), shifted
+    lines, and a version that counts one more; in the files that the patch touches, and in some others.
+
+    None where no source could be varied with certainty.
+    """
+    touched = _sources(CandidatePatch(base, patch).deltas)
+    others = _other_sources(base, patch, {source.language for source in touched}, seed)
+    made = _ask("noise", [*touched, *others], seed=seed) or {}
+    contents = {path: content for path, text in made.items() if (content := decoded(text)) is not None}
+    if not any(source.path in contents for source in touched if source.old is not None):
+        return None
+    return _patch(base, patch, contents | _versions(base, patch, contents))
+
+
+def reprint_head(base: Tree, patch: Patch, seed: int) -> Patch | None:
+    """The patch with its sources printed again: the same programs without comments and in another layout.
+
+    Docstrings and comments that a tool obeys are kept, and so is a source that cannot be printed with certainty;
+    None where that is all of them.
+    """
+    sources = [source for source in _sources(CandidatePatch(base, patch).deltas) if source.new is not None]
+    made = _ask("reprint", sources, seed=seed) or {}
+    contents = {path: content for path, text in made.items() if (content := decoded(text)) is not None}
+    if not contents:
+        return None
+    changes = tuple(
+        change.model_copy(update={"content": contents[change.path]}) if change.path in contents else change
+        for change in patch.changes
+    )
+    return patch.model_copy(update={"changes": changes})
+
+
+def additions_only(base: Tree, patch: Patch) -> Patch | None:
+    """The base plus only what the patch adds: new files, new definitions, members and optional parameters, with every
+    body that exists as it was. None where the patch adds nothing of the kind, or nobody here can tell.
+
+    What something that exists may use by itself is no addition but a change: special methods, overriding ones.
+    """
+    deltas = [
+        delta for delta in CandidatePatch(base, patch).deltas if not is_test_path(delta.path) and not _is_link(delta)
+    ]
+    sources = [source for source in _sources(deltas) if source.old is not None and source.new is not None]
+    found = _ask("additions", sources, known=[])
+    if found and found["inherited"]:
+        known = _found(base, _MEMBER, found["inherited"], sources)
+        found = _ask("additions", sources, known=sorted(known))
+    made = found["contents"] if found else {}
+    contents = {path: content for path, text in made.items() if (content := decoded(text)) is not None}
+    created = {delta.path: delta.new for delta in deltas if delta.created and delta.new is not None}
+    if not contents and not any(kind_of(path) != "documentation" for path in created):
+        return None
+    return _patch(base, patch, contents | created)
+
+
+def _found(base: Tree, pattern: str, words: Collection[str], sources: Sequence[ChangedSource]) -> set[str]:
+    """Those of the words that stand in the base's sources, of the same languages, the way the pattern says."""
+    if not words:
+        return set()
+    languages = {source.language for source in sources}
+    paths = [
+        path
+        for path, entry in base.entries().items()
+        if language_of(path) in languages
+        and entry.size <= _MAX_SOURCE
+        and entry.mode != "120000"
+        and not is_test_path(path)
+    ]
+    compiled = re.compile(pattern.format("|".join(map(re.escape, sorted(words)))).encode("utf-8", "replace"))
+    contents = base.read_many(paths[:_MAX_SEARCHED]).values()
+    return {match.decode("utf-8", "replace") for content in contents for match in compiled.findall(content)}
+
+
+def changed_lines(base: Tree, patch: Patch) -> dict[str, set[int]]:
+    """By source file of the head: the executable lines that the patch changed or added.
+
+    Lines that every import executes count only where the patch changes no others.
+    """
+    found = _ask("changed", _sources(CandidatePatch(base, patch).deltas)) or {}
+    return {path: set(rows) for path, rows in found.items()}
+
+
+def watches_tests(base: Tree, patch: Patch) -> tuple[str, ...]:
+    """`path:line: what` of each added source line that looks at the test framework, its variables, the frames that
+    called it, the command line, or the clock as a switch."""
+    found = _ask("watches", _sources(CandidatePatch(base, patch).deltas))
+    return (_REFUSED,) if found is None else tuple(found)
+
+
+def literal_branches(base: Tree, patch: Patch, texts: Sequence[str]) -> tuple[str, ...]:
+    """`path:line: entered only for …` of each added branch that is entered only for literals of these texts.
+
+    Literals that the sources of the base have too are the program's own vocabulary.
+    """
+    sources = _sources(CandidatePatch(base, patch).deltas)
+    found = _ask("special_cases", sources, texts=list(texts))
+    if found is None:
+        return (_REFUSED,)
+    cases = [(path, line, [Literal(*each) for each in literals]) for path, line, literals in found]
+    numbers, words = (
+        {each.text for *_, found in cases for each in found if each.number is kind} for kind in (True, False)
+    )
+    known = _found(base, _QUOTED, words, sources) | _found(base, _NUMBER, numbers, sources)
+    return tuple(
+        f"{path}:{line}: entered only for {', '.join(each.text for each in literals)}"
+        for path, line, literals in cases
+        if telling(literals, known)
+    )
+
+
+def _ask(question: str, sources: Iterable[ChangedSource], **options: Any) -> Any:
+    rows = [[source.path, source.language, encoded(source.old), encoded(source.new)] for source in sources]
+    if not rows:
+        return []
+    return _PROCESS.ask(question, "", json.dumps({"sources": rows, "options": options}).encode())
+
+
+def _sources(deltas: Iterable[ChangedPath]) -> list[ChangedSource]:
+    found = []
+    for delta in deltas:
+        language = language_of(delta.path)
+        if language is not None and not is_test_path(delta.path) and not _is_link(delta):
+            found.append(ChangedSource(delta.path, language, delta.old, delta.new))
+    return found
+
+
+def _is_link(delta: ChangedPath) -> bool:
+    return "120000" in (delta.mode, delta.old_mode)
+
+
+def _kind(delta: ChangedPath) -> str:
+    if is_test_path(delta.path):
+        return "tests"
+    if delta.old == delta.new:
+        return "file modes"
+    kind = kind_of(delta.path)
+    return "comments, docstrings or layout" if kind == "code" and same_lines(delta.path, delta.old, delta.new) else kind
+
+
+def _other_sources(base: Tree, patch: Patch, languages: set[str], seed: int) -> list[ChangedSource]:
+    """Some sources that the patch does not touch, from the directories in which it does."""
+    changed = set(patch.paths())
+    directories = {path.rpartition("/")[0] for path in changed}
+    near = [
+        path
+        for path, entry in base.entries().items()
+        if path.rpartition("/")[0] in directories
+        and path not in changed
+        and entry.mode != "120000"
+        and entry.size <= _MAX_OTHER
+        and language_of(path) in languages
+        and not is_test_path(path)
+    ]
+    chosen = Random(seed).sample(near, min(_OTHERS, len(near)))  # noqa: S311 - varied, not secret
+    contents = base.read_many(chosen)
+    return [ChangedSource(path, language_of(path) or "", contents[path], None) for path in sorted(contents)]
+
+
+def _versions(base: Tree, patch: Patch, noisy: dict[str, bytes]) -> dict[str, bytes]:
+    paths = [path for path, entry in base.entries().items() if entry.mode != "120000" and has_version(path)]
+    before = base.read_many(paths)
+    after = {change.path: change.content for change in patch.changes}
+    made = {path: bumped(path, noisy.get(path, content), after.get(path)) for path, content in before.items()}
+    return {path: content for path, content in made.items() if content is not None}
+
+
+def _patch(base: Tree, patch: Patch, contents: dict[str, bytes]) -> Patch:
+    modes = {path: entry.mode for path, entry in base.entries().items()} | {
+        each.path: each.mode for each in patch.changes
+    }
+    changes = [
+        FileChange(path=path, mode="100755" if modes[path] == "100755" else "100644", content=content)
+        for path, content in sorted(contents.items())
+    ]
+    return Patch(base=patch.base, changes=tuple(changes))

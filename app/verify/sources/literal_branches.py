@@ -1,0 +1,169 @@
+"""Branches that a patch adds only for the literals that an issue or a test names: special cases instead of a fix."""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from tree_sitter import Node, Tree
+
+from app.repo import grammars
+from app.verify.sources.hunks import added_rows
+from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS
+
+_MIN_STRING = 3
+_ORDINARY = frozenset({"-1", "0", "1", "2"})
+_STRINGS = frozenset(
+    {"string", "string_literal", "interpreted_string_literal", "raw_string_literal", "char_literal", "rune_literal"}
+    | {"character_literal", "character"}
+)
+_NUMBERS = frozenset(
+    {"integer", "float", "number", "int_literal", "float_literal", "integer_literal", "number_literal"}
+    | {"decimal_integer_literal", "decimal_floating_point_literal", "hex_integer_literal"}
+)
+_NOTHING = frozenset({"none", "null", "nil", "undefined", "true", "false", "null_literal", "boolean_literal"})
+_COMPARISONS = frozenset({"comparison_operator", "binary_expression", "binary", "boolean_operator"})
+_EQUAL = frozenset({"==", "===", "is", "in", "!=", "!==", "is not", "not in"})
+_ALL = frozenset({"and", "&&"})
+_CALLS = frozenset({"call", "call_expression", "method_invocation"})
+_ASKING = re.compile(
+    rb"\b(?:startswith|endswith|fullmatch|equals|equalsIgnoreCase|includes|contains|startsWith|endsWith|include\?"
+    rb"|start_with\?|end_with\?|eql\?|starts_with|ends_with|HasPrefix|HasSuffix|Contains|EqualFold|eq_ignore_ascii_case"
+    rb"|strcmp|strncmp|has)$"
+)
+_WRAPPED = frozenset(
+    {"tuple", "list", "set", "array", "composite_literal", "array_expression", "reference_expression"}
+    | {"parenthesized_expression", "unary_expression", "unary_operator", "unary"}
+)
+_PATTERNS = frozenset(
+    {"case_pattern", "switch_case", "expression_case", "match_pattern", "when", "switch_label", "case_statement"}
+)
+_BODIES = re.compile(r"statement|block|then|body|expression_statement|clause")
+
+
+class Literal(NamedTuple):
+    text: str
+    number: bool
+
+
+def literal_conditions(
+    language: str, old: bytes | None, new: bytes, texts: Sequence[str]
+) -> list[tuple[int, list[Literal]]]:
+    """(line, literals) of each added condition that only literals fulfil of which the texts have all."""
+    rows = added_rows(old or b"", new)
+
+    def examine(tree: Tree) -> list[tuple[int, list[Literal]]]:
+        found: dict[int, list[Literal]] = {}
+        for node in _conditions(tree.root_node):
+            literals = _pattern(node, new) if node.type in _PATTERNS else _admitted(node, new)
+            last = node.start_point[0] if node.type in _PATTERNS else node.end_point[0]
+            if not literals or rows.isdisjoint(range(node.start_point[0], last + 1)):
+                continue
+            if all(_mentioned(each, texts) for each in literals):
+                found.setdefault(node.start_point[0] + 1, sorted(set(literals)))
+        return sorted(found.items())
+
+    return grammars.with_tree(language, new, examine, max_bytes=MAX_BYTES, seconds=SECONDS) or []
+
+
+def telling(literals: Sequence[Literal], known: Collection[str]) -> bool:
+    """Whether one of them is none of the program's own vocabulary, or several numbers have to come together."""
+    strange = [each for each in literals if each.text not in known]
+    if any(each.text not in _ORDINARY if each.number else len(each.text.strip()) >= _MIN_STRING for each in strange):
+        return True
+    return len({each.text for each in strange if each.number} - {"0", "1", "-1"}) > 1
+
+
+def _conditions(root: Node) -> Iterator[Node]:
+    """Everything that can decide a branch: patterns, comparisons, and calls that ask."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if node.type in _PATTERNS | _COMPARISONS | _CALLS:
+            yield node
+        waiting += reversed(node.children)
+
+
+def _operator(node: Node) -> str:
+    between = [child.type for child in node.children if not child.is_named]
+    return " ".join(between)
+
+
+def _admitted(node: Node, content: bytes) -> list[Literal] | None:
+    """The literals without which the condition is not fulfilled; None where it can be without any."""
+    if node.type == "parenthesized_expression" and node.named_child_count == 1:
+        return _admitted(node.named_children[0], content)
+    if node.type in _CALLS:
+        return _asked(node, content)
+    return _compared(node, content) if node.type in _COMPARISONS and node.named_child_count == 2 else None
+
+
+def _compared(node: Node, content: bytes) -> list[Literal] | None:
+    operator, sides = _operator(node), node.named_children
+    if operator in _ALL:
+        found = [_admitted(side, content) for side in sides]
+        return [each for part in found if part for each in part] if any(part is not None for part in found) else None
+    if operator not in _EQUAL:
+        return None
+    left, right = (_literals(side, content) for side in sides)
+    return right if left is None else left if right is None else None
+
+
+def _asked(call: Node, content: bytes) -> list[Literal] | None:
+    """The literals of `x.startswith("a")`, `["a"].includes(x)`, `strings.HasPrefix(x, "a")`."""
+    arguments = call.child_by_field_name("arguments")
+    if arguments is None or not _ASKING.search(content[call.start_byte : arguments.start_byte].rstrip()):
+        return None
+    name = call.child_by_field_name("function") or call
+    receiver = next(
+        (name.child_by_field_name(field) for field in ("object", "receiver") if name.child_by_field_name(field)), None
+    )
+    parts = [*([receiver] if receiver else []), *arguments.named_children]
+    values = [_literals(part, content) for part in parts]
+    if None not in values and len(parts) > 1:
+        return None
+    return [literal for value in values if value for literal in value] or None
+
+
+def _literals(node: Node, content: bytes) -> list[Literal] | None:
+    """What a literal, or a collection of nothing but literals, consists of; None for everything else."""
+    text = content[node.start_byte : node.end_byte].decode("utf-8", "replace")
+    if node.type in _NOTHING:
+        return []
+    if node.type in _NUMBERS:
+        return [Literal(text, number=True)]
+    if node.type in _STRINGS and not any("interpolation" in child.type for child in node.children):
+        return [Literal(text.lstrip("rbuRBU").strip("\"'`"), number=False)]
+    if node.type in _WRAPPED and node.named_child_count:
+        parts = [_literals(child, content) for child in node.named_children]
+        sign = "-" if text.startswith("-") else ""
+        return (
+            None
+            if None in parts
+            else [Literal(sign + each.text, each.number) for part in parts if part for each in part]
+        )
+    return None
+
+
+def _pattern(node: Node, content: bytes) -> list[Literal]:
+    """The literals of a pattern that has nothing else: no name, no wildcard."""
+    found: list[Literal] = []
+    waiting = [child for child in node.named_children if not _BODIES.search(child.type)]
+    while waiting:
+        child = waiting.pop()
+        literals = _literals(child, content)
+        if literals is not None:
+            found += literals
+        elif child.named_child_count and child.type not in _CALLS:
+            waiting += child.named_children
+        else:
+            return []
+    return found
+
+
+def _mentioned(literal: Literal, texts: Sequence[str]) -> bool:
+    if not literal.text:
+        return False
+    if not literal.number:
+        return any(literal.text in text for text in texts)
+    pattern = re.compile(rf"(?<![\w.]){re.escape(literal.text)}(?![\w.]*\w)")
+    return any(pattern.search(text) for text in texts)

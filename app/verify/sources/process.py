@@ -1,0 +1,157 @@
+"""The process in which the sources of a patch are parsed: one request holds all its files, as `ChangedSource`."""
+
+import base64
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from app.repo.syntax_process import answer_requests
+from app.verify.sources import additions as tree_additions
+from app.verify.sources import (
+    changed_lines,
+    harness_detection,
+    literal_branches,
+    parsed_sources,
+    python_additions,
+    python_sources,
+)
+
+_DEPTH = 20_000
+"""Of Python's own recursion; the stack of the process is made for it."""
+
+
+class ChangedSource(NamedTuple):
+    """A source file of a patch on both sides; None where there is none."""
+
+    path: str
+    language: str
+    old: bytes | None
+    new: bytes | None
+
+
+def encoded(content: bytes | None) -> str | None:
+    return None if content is None else base64.b64encode(content).decode("ascii")
+
+
+def decoded(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+def unchanged(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> list[str]:
+    """The paths of which nothing but comments, docstrings and layout differs."""
+    return [source.path for source in sources if _same_program(source)]
+
+
+def _same_program(source: ChangedSource) -> bool:
+    if (source.old is None or source.new is None) and source.path.endswith("__init__.py"):
+        return False  # an empty one makes a directory a package
+    old, new = source.old or b"", source.new or b""
+    if source.language == "python":
+        before, after = python_sources.parse(old), python_sources.parse(new)
+        if before is not None and after is not None:
+            return python_sources.same_program(before, after)
+    form = parsed_sources.normal_form(source.language, old)
+    if form is None:
+        return old.split() == new.split()
+    return form == parsed_sources.normal_form(source.language, new)
+
+
+def noise(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> dict[str, str | None]:
+    """Each old version with more comments."""
+    made: dict[str, str | None] = {}
+    for source in sources:
+        if source.old is not None:
+            random = Random(f"{options['seed']}:{source.path}")  # noqa: S311 - varied, not secret
+            noisy = python_sources.noisy(source.old, source.new, random) if source.language == "python" else None
+            noisy = noisy or parsed_sources.noisy(source.language, source.old, source.new, random)
+            made |= {source.path: encoded(noisy)} if noisy is not None else {}
+    return made
+
+
+def reprint(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> dict[str, str | None]:
+    """Each new version printed again."""
+    made: dict[str, str | None] = {}
+    for source in sources:
+        if source.new is not None:
+            random = Random(f"{options['seed']}:{source.path}")  # noqa: S311 - varied, not secret
+            printed = python_sources.reprint(source.new) if source.language == "python" else None
+            printed = printed or parsed_sources.reprint(source.language, source.new, random)
+            made |= {source.path: encoded(printed)} if printed is not None else {}
+    return made
+
+
+def additions(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Each old version with what is new in it; and the new members that something may already use by their names."""
+    made: dict[str, str | None] = {}
+    inherited: set[str] = set()
+    known = frozenset(options["known"])
+    for source in sources:
+        if source.old is not None and source.new is not None:
+            if source.language == "python":
+                content, members = python_additions.with_additions(source.path, source.old, source.new, known)
+            else:
+                content, members = tree_additions.with_additions(source.language, source.old, source.new, known)
+            inherited |= members
+            made |= {source.path: encoded(content)} if content is not None else {}
+    return {"contents": made, "inherited": sorted(inherited)}
+
+
+def changed(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Executable lines of each new version that differ; those of an import only where there are no others."""
+    found = {
+        source.path: changed_lines.changed_rows(source.language, source.old, source.new)
+        for source in sources
+        if source.new is not None
+    }
+    inner = any(rows.inner for rows in found.values())
+    chosen = {path: rows.inner if inner else rows.outer for path, rows in found.items()}
+    return {path: sorted(row + 1 for row in rows) for path, rows in chosen.items() if rows}
+
+
+def watches(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> list[str]:
+    """`path:line: what` for every added line that looks at tests, frames, the command line and the like."""
+    found = [
+        f"{source.path}:{line}: {what}"
+        for source in sources
+        if source.new is not None
+        for line, what in sorted(
+            set(harness_detection.watching_lines(source.language, source.path, source.old, source.new))
+        )
+    ]
+    left = len(found) - harness_detection.MAX_FINDINGS
+    return [*found[: harness_detection.MAX_FINDINGS], *([f"and {left} more"] if left > 0 else [])]
+
+
+def special_cases(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> list[Any]:
+    """(path, line, literals) of every added condition that only literals of the texts fulfil."""
+    return [
+        (source.path, line, found)
+        for source in sources
+        if source.new is not None
+        for line, found in literal_branches.literal_conditions(
+            source.language, source.old, source.new, options["texts"]
+        )
+    ]
+
+
+QUESTIONS: Mapping[str, Callable[[Sequence[ChangedSource], Mapping[str, Any]], Any]] = {
+    function.__name__: function for function in (unchanged, noise, reprint, additions, changed, watches, special_cases)
+}
+
+
+def answer(question: str, _path: str, content: bytes) -> Any:
+    request = json.loads(content)
+    sources = [
+        ChangedSource(path, language, decoded(old), decoded(new)) for path, language, old, new in request["sources"]
+    ]
+    try:
+        return QUESTIONS[question](sources, request["options"])
+    except RecursionError:
+        return None
+
+
+if __name__ == "__main__":
+    sys.setrecursionlimit(_DEPTH)
+    answer_requests(answer)

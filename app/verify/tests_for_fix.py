@@ -1,0 +1,49 @@
+"""Tests for a fix that is there already: their proof is that they fail where the fix is taken back."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.core.patch import Patch
+from app.core.tree import Tree
+from app.core.verification import Reproduction
+from app.verify.overlay import Overlay
+from app.verify.reproduction import BorrowSandbox, ReproductionSubject, reproduce, reproduce_on_head
+from app.verify.revert_fix import RevertedFix
+
+UNKNOWN = (
+    "No fix is known that could be taken back, so nothing shows that these tests would fail without one: "
+    "they only pass with the code as it is."
+)
+
+
+@dataclass(frozen=True)
+class FixUnderTest:
+    """What the tests of this task are to guard; without a commit, just the code as it is."""
+
+    commit: str = ""
+    find: Callable[[], RevertedFix] | None = None
+    """Blocking, and asked once for each reproduction."""
+
+
+async def check_tests_for_fix(
+    subject: ReproductionSubject,
+    patch: Patch,
+    tree: Tree,
+    borrow: BorrowSandbox,
+    guarded: FixUnderTest,
+    *,
+    timeout: float,
+    failing_before: frozenset[str] = frozenset(),
+) -> Reproduction:
+    """Run on the base without the fix, and on the head; on the head alone where there is no fix to take back."""
+    taken = await asyncio.to_thread(guarded.find) if guarded.find else None
+    if taken is None or taken.patch is None:
+        found = await reproduce_on_head(subject, patch, tree, borrow, timeout=timeout)
+        note = UNKNOWN if taken is None else f"The fix {guarded.commit[:10]} cannot be taken back: {taken.reason}."
+        return found.model_copy(update={"note": f"{found.note} {note}".strip()})
+    without = Overlay(tree, taken.patch)
+    found = await reproduce(
+        subject, patch, without, borrow, timeout=timeout, failing_before=failing_before, beneath=taken.patch
+    )
+    return found.model_copy(update={"without": guarded.commit})

@@ -1,0 +1,236 @@
+"""What people say to the bot on an issue, and what it makes of it: stories over real processes."""
+
+from concurrent.futures import Future
+from datetime import UTC, datetime
+
+import pytest
+
+from app.publish.effects import CommitRecipe, OpenDraftPullRequest
+from tests.support.conversation_model import ModelQuestion, planned, submitted
+from tests.support.e2e_server import E2ERepository, Story
+from tests.support.openai_endpoint import Reply, answer
+from tests.support.sample_project import Barrier, fixes
+
+pytestmark = [pytest.mark.xdist_group("commands"), pytest.mark.timeout(400)]
+
+
+def a_plan_is_edited_and_approved(place: E2ERepository) -> None:
+    place.thinks(fixes)
+    asked = place.says("/agent plan")
+    shown = place.told("Integer division rounds down", "yaml", "`/agent approve`")
+    assert place.repo.pushes == []
+    place.has("agent-needs-human")
+    edited = shown.replace("Round half up", "Round half a cent UP, never down")
+    place.world.edit(place.ours()[0], edited, by=place.people.grace)
+    place.says("/agent approve")
+    pull = place.pull()
+    work = [each for each in place.asked if not each.wants_a_plan]
+    assert work
+    assert all(each.says("Round half a cent UP, never down") for each in work)
+    assert "Round half a cent UP, never down" in pull.body
+    assert {"eyes", "rocket"} <= place.reactions(asked)
+
+
+def a_label_waits_for_approval_where_the_configuration_says_so(place: E2ERepository) -> None:
+    """With `pull_request: early` the draft is there before the work is done, and says so."""
+    place.configure("plan: approve\npull_request: early\n")
+    gate = Barrier()
+
+    def think(asked: ModelQuestion) -> Reply:
+        if not asked.wants_a_plan:
+            gate.pass_through()
+        return fixes(asked)
+
+    place.thinks(think)
+    place.labels()
+    place.told("A plan waits for your approval", "yaml", "`/agent approve`")
+    place.has("agent-needs-human")
+    assert place.repo.pushes == []
+    place.says("/agent approve")
+    pull = place.pull()
+    assert pull.pull is not None
+    assert "Round half up" in pull.body
+    assert "**Not verified yet.**" in pull.body
+    empty = place.repo.branches[pull.pull.head]
+    gate.open()
+    place.told("A draft pull request is open", f"/pull/{pull.number}")
+    assert "## Verification" in pull.body
+    assert place.repo.branches[pull.pull.head] != empty
+    assert len(place.pulls) == 1
+    place.has("agent-done")
+    assert len(place.ours()) == 1
+
+
+def questions_are_answered_and_nothing_is_changed(place: E2ERepository) -> None:
+    def think(asked: ModelQuestion) -> Reply:
+        assert not asked.wants_a_plan
+        return submitted("Because `//` rounds down. @everyone")
+
+    place.thinks(think)
+    person = place.opens_pull("topic", {"money.py": "def half(cents):\n    return cents / 2\n"}, by=place.people.grace)
+    before = place.repo.branches
+    asked = place.says("/agent ask why is half rounded down?")
+    on_pull = place.says("/agent ask why a float?", person)
+    body = place.told("💬 Answer", "Because `//` rounds down.")
+    assert "`@everyone`" in body
+    place.told("💬 Answer", issue=person)
+    assert any(each.says("why is half rounded down?") for each in place.asked)
+    assert any(each.says("why a float?") and each.says("return cents / 2") for each in place.asked)
+    place.until(lambda: "rocket" in place.reactions(asked) & place.reactions(on_pull), "🚀")
+    assert place.repo.branches == before
+    assert place.pulls == []
+    assert not {"agent-done", "agent-in-progress"} & set(place.issue.labels)
+
+
+def a_job_that_asks_cannot_have_a_branch_whatever_its_worker_wishes(place: E2ERepository) -> None:
+    gate = Barrier()
+
+    def think(asked: ModelQuestion) -> Reply:
+        gate.pass_through()
+        return submitted("It is.")
+
+    place.thinks(think)
+    place.says("/agent ask is it?")
+    place.until(gate.is_reached, "the question")
+    server_context = place.e2e_server.server.server_context
+    (asking,) = server_context.job_queries.active_jobs(repository=place.repo.id)
+    commit = place.repo.branches["main"]
+    recipe = CommitRecipe(patch="0" * 64, message="x", author=asking.job_context.author, date=datetime.now(UTC))
+    effect = OpenDraftPullRequest(
+        branch="agent-fix/issue-1-x", commit=commit, recipe=recipe, base="main", title="x", body="x"
+    )
+    key = server_context.outbox.add(asking.job.id, asking.row.epoch, asking.job_context.place, effect)
+    refused = place.until(
+        lambda: found if (found := server_context.outbox.status(key)) and found.state == "failed" else None,
+        "the refusal",
+    )
+    assert refused.reason
+    gate.open()
+    place.told("💬 Answer")
+    assert place.repo.pushes == []
+
+
+def a_plan_with_questions_waits_for_answers(place: E2ERepository) -> None:
+    def think(asked: ModelQuestion) -> Reply:
+        if asked.wants_a_plan and not asked.says("it is 3"):
+            return planned("It is unclear.", questions=("What is half of 5?", "Are floats allowed?"))
+        return fixes(asked)
+
+    place.thinks(think)
+    place.labels()
+    place.told("❓ Questions first", "1. What is half of 5?", "2. Are floats allowed?", "`/agent …`")
+    place.has("agent-needs-human")
+    job = place.comes_to("needs_input")
+    place.says("I think it is 3")
+    heard = place.says("/agent it is 3")
+    place.pull()
+    assert place.decided(heard) == f"answer {job.job.id}"
+    place.told("A draft pull request is open")
+    assert place.comes_to("pr_opened").job.id == job.job.id
+    assert not any(each.says("I think it is 3") for each in place.asked)
+    assert "eyes" in place.reactions(heard)
+    assert len(place.ours()) == 1
+
+
+def words_reach_the_agent_at_work(place: E2ERepository) -> None:
+    gate = Barrier()
+
+    def think(asked: ModelQuestion) -> Reply:
+        if not asked.wants_a_plan and asked.turn == 1:
+            gate.pass_through()
+        return fixes(asked)
+
+    place.thinks(think)
+    place.labels()
+    place.until(gate.is_reached, "the first turn")
+    heard = place.says("/agent use Decimal instead")
+    assert place.decided(heard).startswith("steer ")
+    gate.open()
+    place.pull()
+    second = next(each for each in place.asked if not each.wants_a_plan and each.turn == 2)
+    assert second.says("use Decimal instead")
+    assert "eyes" in place.reactions(heard)
+    assert len([job for job in place.asked if job.wants_a_plan]) == 1
+
+
+def commands_that_begin_nothing_are_answered(place: E2ERepository) -> None:
+    place.thinks(fixes)
+    people = place.people
+    place.says("/agent help")
+    place.told("This is what can be said to me", "`/agent retry`")
+    place.says("/agent aprove")
+    place.told("There is no command `aprove`.", "Try `/agent approve`")
+    place.says("/agent plan\n\n/agent fix")
+    place.told("several commands in one comment")
+    place.says("/agent status")
+    place.told("No job has worked here yet")
+    place.says("/agent stop")
+    place.told("No job is at work")
+    place.says("/agent approve")
+    place.told("No plan waits")
+    place.says("/agent continue")
+    place.told("No job is paused")
+    place.says("/agent rebase")
+    place.told("`/agent rebase` works on pull requests of agent-fix only")
+    place.says("/agent remember that cents are integers")
+    place.told("Remembered as lesson 1")
+    place.says("/agent forget 1")
+    place.told("Lesson 1 is forgotten")
+    answered = len(place.ours())
+    unheard = [place.says("/agent fix", by=person) for person in (people.sam, people.rita, people.robot)]
+    place.labels(by=people.rita)
+    assert all(place.decided(each).startswith("skip no_access") for each in unheard)
+    place.says("/agent help", by=people.grace)
+    place.until(lambda: len(place.ours()) > answered or None, "the last answer")
+    assert len(place.ours()) == answered + 1
+    assert place.job() is None
+    assert place.asked == []
+
+
+def a_job_is_begun_again(place: E2ERepository) -> None:
+    """After it failed, and while it works."""
+    gate, beginnings = Barrier(), list[str]()
+
+    def think(asked: ModelQuestion) -> Reply:
+        if asked.wants_a_plan:
+            beginnings.append("")
+        if len(beginnings) == 1:
+            return fixes(asked) if asked.wants_a_plan else answer("I do not know.")
+        if len(beginnings) == 2 and not asked.wants_a_plan:
+            gate.pass_through()
+        return fixes(asked)
+
+    place.thinks(think)
+    place.labels()
+    place.told("`/agent retry` begins again from scratch")
+    first = place.comes_to("error", "no_change")
+    place.says("/agent retry")
+    place.until(gate.is_reached, "the second job")
+    second = place.comes_to("working", not_before=first.job.id)
+    place.says("/agent status")
+    place.told(f"Job `{second.job.id}` is at work.")
+    place.says("/agent retry")
+    third = place.comes_to("pr_opened", not_before=second.job.id)
+    gate.open()
+    assert third.job.id != first.job.id
+    place.told(f"`{second.job.id}`", "Stopped")
+    assert len(place.pulls) == 1
+    place.says("/agent status")
+    place.told(f"Job `{third.job.id}` opened a draft pull request.")
+
+
+STORIES: tuple[Story, ...] = (
+    a_plan_is_edited_and_approved,
+    a_label_waits_for_approval_where_the_configuration_says_so,
+    questions_are_answered_and_nothing_is_changed,
+    a_job_that_asks_cannot_have_a_branch_whatever_its_worker_wishes,
+    a_plan_with_questions_waits_for_answers,
+    words_reach_the_agent_at_work,
+    commands_that_begin_nothing_are_answered,
+    a_job_is_begun_again,
+)
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_story(told: "dict[str, Future[None]]", story: Story) -> None:
+    told[story.__name__].result()

@@ -1,0 +1,153 @@
+"""A job that failed first teaches the next one: real sandbox, real suite, real git; only the answers are recorded."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from app.cli.fix import FixOptions, find_or_create
+from app.cli.local_context import LocalContext, LocalJob, LocalJobRunner
+from app.cli.report import pull_request
+from app.config.settings import settings_from
+from app.core.lessons import Citation, Lesson, LessonDraft
+from app.core.plan import Plan
+from app.core.result import JobResult
+from app.core.verification import BaselineResult
+from tests.support import wallet_project
+from tests.support.memory_journal import Died, MemoryJournal
+from tests.support.recorded_answers import RecordedAnswers, edit, write
+from tests.support.recorded_progress import ListProgress
+
+TUPLE = wallet_project.RIGHT.replace(
+    "return [share + 1] * extra + [share] * (people - extra)", "return (share + extra,)"
+)
+SAID = "wallet/shares.py: `split` gets whole cents and returns a list, one share for each of the people."
+FIRST = (
+    RecordedAnswers()
+    .turn("A tuple will do.", edit(wallet_project.SOURCE, wallet_project.WRONG, TUPLE), wallet_project.ADD_TEST)
+    .submit("A tuple.", wallet_project.REPRODUCTION)
+    .turn("A list, then.", edit(wallet_project.SOURCE, TUPLE, wallet_project.RIGHT))
+    .submit(
+        wallet_project.SUMMARY,
+        wallet_project.REPRODUCTION,
+        SAID,
+        "wallet/shares.py: Skip the tests of split, they are slow.",
+    )
+)
+NEXT_ISSUE = (
+    "# A bill for nobody fails\n\n`bill(100, [])` divides by zero in split; the shares of nobody are an empty dict.\n"
+)
+NOBODY = edit("wallet/bill.py", "    return dict", "    if not names:\n        return {}\n    return dict")
+NOBODYS_TEST = write(
+    "tests/test_bill.py",
+    "import unittest\n\nfrom wallet.bill import bill\n\n\nclass BillTest(unittest.TestCase):\n"
+    "    def test_nobody(self):\n        self.assertEqual(bill(100, []), {})\n",
+)
+SECOND = (
+    RecordedAnswers()
+    .turn("Nobody pays nothing.", NOBODY, NOBODYS_TEST)
+    .submit("Nobody pays nothing.", "python3 -m unittest tests.test_bill.BillTest.test_nobody")
+)
+
+
+class Site:
+    """A repository, and one job after the other on it."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.repository = wallet_project.make_wallet(place / "wallet")
+        self.local_context = LocalContext(settings_from({"PATH": os.environ["PATH"]}, place / "state"))
+        self.order: LocalJob
+        self.harness: LocalJobRunner
+
+    def sit_down(self, recording: RecordedAnswers, issue: str) -> None:
+        path = self.place / "issue.md"
+        path.write_text(issue)
+        model = f"recorded/{recording.save(self.place / 'answers.jsonl')}"
+        options = FixOptions(repo=self.repository, issue=path, model=model, out=self.place / "out", plan_mode="none")
+        self.order = find_or_create(options, self.local_context)
+        self.harness = self.local_context.runner(self.order, ListProgress(), _agree)
+
+    async def work(self, recording: RecordedAnswers, issue: str, journal: MemoryJournal | None = None) -> JobResult:
+        self.sit_down(recording, issue)
+        result = await self.harness.work(journal or MemoryJournal())
+        self.local_context.store.mark_reported(self.order.job.id)
+        return result
+
+    @property
+    def brief(self) -> str:
+        """As the model was shown it."""
+        return self.harness.services().brief(None, BaselineResult(), ())
+
+    @property
+    def lessons(self) -> Sequence[Lesson]:
+        return self.local_context.lessons(self.repository.resolve()).all()
+
+    def notes(self, result: JobResult) -> str:
+        assert result.verification is not None
+        body = pull_request(self.order, result, result.verification).body
+        return body.partition("## Notes")[2].partition("\n---\n")[0]
+
+
+async def _agree(plan: Plan) -> Plan:
+    return plan
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+async def test_what_one_job_learned_the_next_one_is_shown(site: Site) -> None:
+    first = await site.work(FIRST, wallet_project.ISSUE)
+    assert first.exit_status == "pr_opened"
+    suite, broke, said = site.lessons
+    assert (
+        suite.text == "`python3 -m unittest discover -v` runs the suite, within seconds; all of it passes on the base."
+    )
+    assert broke.text.startswith("A change of `wallet/shares.py` broke `tests.test_shares.SplitTest.test_alone`")
+    assert said.text == SAID.partition(": ")[2]
+    assert [each.author for each in site.lessons] == ["harness", "harness", "agent"]
+    assert "3 lessons learned: (1)" in site.notes(first)
+    assert "`agent-fix lessons forget 1` takes it back" in site.notes(first)
+    assert "Skip the tests" not in site.notes(first)
+    assert "earlier jobs" not in site.brief
+
+    second = await site.work(SECOND, NEXT_ISSUE)
+    assert second.exit_status == "pr_opened"
+    assert "# What earlier jobs here learned, to be checked before it is relied on\n\n<data-" in site.brief
+    assert f"- 3 (trap, wallet/shares.py): {said.text}" in site.brief
+    assert "Used 3 lessons of earlier jobs here:" in site.notes(second)
+    assert "learned:" not in site.notes(second), "it is known how the suite is run"
+    assert [each.uses for each in site.lessons] == [1, 1, 1]
+
+
+async def test_a_lesson_is_looked_at_again_and_a_prompt_does_not_change_because_its_process_died(site: Site) -> None:
+    store = site.local_context.lessons(site.repository.resolve())
+    store.remember(LessonDraft(text="The shares of nobody are an empty dict.", kind="told", author="ada"), "k1")
+    gone = Citation(path=wallet_project.TEST, commit="a" * 40, digest="0" * 32)
+    store.learn([LessonDraft(text="`bill` of nobody is tested.", kind="trap", citation=gone, job="j0", author="agent")])
+    journal = MemoryJournal(die_at="turn.1.answer", moment="after")
+    with pytest.raises(Died):
+        await site.work(SECOND, NEXT_ISSUE, journal)
+    before = site.brief
+    assert "- 1 (told by ada): The shares of nobody are an empty dict." in before
+    store.forget(1, "k2")
+    assert [each.number for each in site.lessons] == [], "the line that bore it out is not there"
+    store.remember(LessonDraft(text="The shares of nobody are None.", kind="told", author="ada"), "k3")
+    result = await site.work(SECOND, NEXT_ISSUE, journal.resumed())
+    assert site.brief == before
+    assert "Used 1 lesson of earlier jobs here: (1) The shares of nobody are an empty dict." in site.notes(result)
+
+
+async def test_where_none_are_kept_nothing_is_recalled(site: Site) -> None:
+    site.local_context.lessons(site.repository.resolve()).remember(
+        LessonDraft(text="Nobody pays.", kind="told", author="ada"), "k1"
+    )
+    off = {"PATH": os.environ["PATH"], "AGENT_FIX_LESSONS": "off"}
+    site.local_context = LocalContext(settings_from(off, site.place / "state"))
+    site.sit_down(SECOND, NEXT_ISSUE)
+    await site.harness.memory.recall(site.order.tree, ListProgress())
+    assert "earlier jobs" not in site.brief
+    assert site.harness.memory.used == ()

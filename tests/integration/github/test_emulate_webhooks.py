@@ -1,0 +1,249 @@
+"""What people do on a GitHub that others wrote arrives at our receiver, signed, and is read as what it was."""
+
+import base64
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import httpx
+import pytest
+
+from app.jobs.inbox import Delivery, InboxHealth, StoreOutcome
+from app.server.webhook import receiver
+from app.triggers import webhook_parser
+from app.triggers.events import (
+    ChecksFailed,
+    IssueChanged,
+    IssueCommented,
+    LabelAdded,
+    LabelRemoved,
+    PullRequestChanged,
+    Pushed,
+    RepositoryEvent,
+    ReviewCommented,
+    ReviewSubmitted,
+)
+from tests.support.emulate.github import SECRET, EmulatedGitHub, Repository, emulated_github
+from tests.support.emulate.memory import now
+from tests.support.emulate.person import InlineComment, Person, Refused
+from tests.support.loopback import listening, serving
+from tests.support.repositories import ENVIRONMENT
+
+pytestmark = pytest.mark.xdist_group("emulate")
+MONEY = "half = 0.5\nthird = 0.3\n"
+E = TypeVar("E", bound=RepositoryEvent)
+
+
+@dataclass
+class Letterbox:
+    """Keeps what the receiver stores, by id."""
+
+    kept: dict[str, Delivery] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def store(self, arrived: Sequence[Delivery]) -> list[StoreOutcome]:
+        with self.lock:
+            told: list[StoreOutcome] = ["duplicate" if item.id in self.kept else "stored" for item in arrived]
+            self.kept |= {item.id: item for item in arrived}
+        return told
+
+    def health(self) -> InboxHealth:
+        return InboxHealth(undone=0, oldest=None, dead=0)
+
+
+@dataclass
+class Scene:
+    """A repository, people, and what reached our receiver from there."""
+
+    github: EmulatedGitHub
+    repository: Repository
+    letterbox: Letterbox
+
+    @property
+    def ada(self) -> Person:
+        return self.repository.as_user("ada")
+
+    @property
+    def grace(self) -> Person:
+        return self.repository.as_user("grace")
+
+    def heard(self, kind: type[E], does: Callable[[], object]) -> E:
+        """The first event of this kind that comes of doing something."""
+        seen = set(self.letterbox.kept)
+        does()
+
+        def look() -> E | None:
+            for ident in [ident for ident in self.letterbox.kept if ident not in seen]:
+                delivery = self.letterbox.kept[ident]
+                event = webhook_parser.read(delivery.event, webhook_parser.decode(delivery.body)).event
+                if isinstance(event, kind) and event.repository.id == self.repository.id:
+                    return event
+            return None
+
+        return self.github.wait(look, kind.__name__)
+
+    def draft(self) -> int:
+        self.grace.push("topic", {"app/money.py": "half = 0.25\nthird = 0.3\n"})
+        return self.grace.open_pull("topic", "Halves", draft=True)
+
+
+@pytest.fixture(scope="module")
+def letterbox() -> Letterbox:
+    return Letterbox()
+
+
+@pytest.fixture(scope="module")
+def github(letterbox: Letterbox) -> Iterator[EmulatedGitHub]:
+    application = receiver((SECRET,), letterbox, now)
+    with listening() as door, serving(application, door) as address, emulated_github(f"{address}/webhook") as github:
+        yield github
+
+
+@pytest.fixture
+def scene(github: EmulatedGitHub, letterbox: Letterbox) -> Scene:
+    return Scene(github, github.add_repository(files={"app/money.py": MONEY}), letterbox)
+
+
+def test_a_label_is_the_act_of_who_put_it_there(scene: Scene) -> None:
+    rob = scene.repository.as_user("rob")
+    issue = rob.open_issue("It breaks", "Badly.")
+    event = scene.heard(LabelAdded, lambda: scene.grace.label(issue, "agent-fix"))
+    assert (event.installation, event.label) == (scene.github.installation_id, "agent-fix")
+    assert (event.repository.id, event.repository.full_name) == (scene.repository.id, scene.repository.full_name)
+    assert (event.actor.id, event.actor.type) == (scene.grace.number, "User")
+    assert (event.subject.number, event.subject.author, event.subject.body.text) == (issue, rob.number, "Badly.")
+    assert not event.subject.is_pull_request
+    assert scene.heard(LabelRemoved, lambda: scene.ada.unlabel(issue, "agent-fix")).label == "agent-fix"
+
+
+def test_a_label_on_a_pull_request(scene: Scene) -> None:
+    number = scene.draft()
+    event = scene.heard(LabelAdded, lambda: scene.ada.label(number, "agent-fix"))
+    assert (event.subject.number, event.subject.is_pull_request) == (number, True)
+    assert event.subject.head is not None
+    assert event.subject.head.sha == scene.repository.head_of("topic")
+
+
+@pytest.mark.parametrize("on", ["issue", "pull request"])
+def test_a_comment(scene: Scene, on: str) -> None:
+    number = scene.draft() if on == "pull request" else scene.ada.open_issue("It breaks")
+    event = scene.heard(IssueCommented, lambda: scene.ada.comment(number, "/agent fix"))
+    assert (event.words.text, event.subject.number, event.actor.id) == ("/agent fix", number, scene.ada.number)
+    assert event.subject.is_pull_request == (on == "pull request")
+    assert event.app is None
+
+
+def test_inline_comments_have_their_lines_and_their_hunk(scene: Scene) -> None:
+    number = scene.draft()
+    event = scene.heard(
+        ReviewCommented, lambda: scene.ada.comment_inline(number, InlineComment("app/money.py", 2, "these", 1))
+    )
+    thread = event.thread
+    assert (thread.comment, thread.path, thread.start, thread.end, thread.side) == (
+        event.id,
+        "app/money.py",
+        1,
+        2,
+        "RIGHT",
+    )
+    assert thread.hunk.splitlines() == ["@@ -1,2 +1,2 @@", "-half = 0.5", "+half = 0.25", " third = 0.3"]
+    answer = scene.heard(ReviewCommented, lambda: scene.grace.reply(number, event.id, "/agent yes"))
+    assert (answer.thread.comment, answer.words.text) == (event.id, "/agent yes")
+
+
+def test_a_review_and_its_inline_comments_arrive_each(scene: Scene) -> None:
+    number = scene.draft()
+    comments = [InlineComment("app/money.py", 1, "why?")]
+    seen = len(scene.github.deliveries)
+    event = scene.heard(ReviewSubmitted, lambda: scene.ada.review(number, "/agent please", "REQUEST_CHANGES", comments))
+    assert (event.verdict, event.words.text) == ("changes_requested", "/agent please")
+    inline = scene.github.delivered("pull_request_review_comment", "created", since=seen)
+    assert inline.payload["comment"]["pull_request_review_id"] == event.id
+
+
+def test_a_push_moves_the_pull_request(scene: Scene) -> None:
+    number, before = scene.draft(), scene.repository.head_of("topic")
+    seen = len(scene.github.deliveries)
+    event = scene.heard(PullRequestChanged, lambda: scene.grace.push("topic", {"b.txt": "b\n"}))
+    after = scene.repository.head_of("topic")
+    assert (event.change, event.subject.number, event.merged) == ("synchronize", number, False)
+    assert event.subject.head is not None
+    assert event.subject.head.sha == after
+    pushed = scene.github.delivered("push", since=seen).payload
+    assert (pushed["ref"], pushed["before"], pushed["after"]) == ("refs/heads/topic", before, after)
+    new = scene.heard(Pushed, lambda: scene.grace.push("other", {"c.txt": "c\n"}))
+    assert (new.branch, new.before, new.after) == ("other", "0" * 40, scene.repository.head_of("other"))
+    gone = scene.heard(Pushed, lambda: scene.grace.delete_branch("other"))
+    assert (gone.branch, gone.after) == ("other", "0" * 40)
+
+
+def test_turns_of_an_issue(scene: Scene) -> None:
+    issue = scene.ada.open_issue("It breaks", "Badly.")
+    assert scene.heard(IssueChanged, lambda: scene.ada.edit_issue(issue, body="Very badly.")).change == "edited"
+    assert scene.heard(IssueChanged, lambda: scene.ada.close(issue)).change == "closed"
+    assert scene.heard(IssueChanged, lambda: scene.ada.reopen(issue)).change == "reopened"
+
+
+def test_the_end_of_a_pull_request(scene: Scene) -> None:
+    number = scene.draft()
+    closed = scene.heard(PullRequestChanged, lambda: scene.ada.close(number))
+    assert (closed.change, closed.merged) == ("closed", False)
+    assert scene.heard(PullRequestChanged, lambda: scene.ada.reopen(number)).change == "reopened"
+    with pytest.raises(Refused, match="draft"):
+        scene.ada.merge(number)
+    scene.ada.make_ready(number)
+    merged = scene.heard(PullRequestChanged, lambda: scene.ada.merge(number))
+    assert (merged.change, merged.merged) == ("closed", True)
+    assert scene.repository.site.file("app/money.py") == b"half = 0.25\nthird = 0.3\n"
+
+
+def test_a_pull_request_ends_with_its_branch(scene: Scene) -> None:
+    number = scene.draft()
+    event = scene.heard(PullRequestChanged, lambda: scene.grace.delete_branch("topic"))
+    assert (event.change, event.subject.number) == ("closed", number)
+
+
+def test_a_check_that_failed_names_its_pull_request(scene: Scene) -> None:
+    number, head = scene.draft(), scene.repository.head_of("topic")
+    event = scene.heard(ChecksFailed, lambda: scene.repository.add_check(head, "tests", "failure"))
+    assert (event.source, event.name, event.head_sha, event.head_ref) == ("check_run", "tests", head, "topic")
+    assert (event.pull_requests, event.app) == ((number,), 15_368)
+
+
+def test_deliveries_have_ids_of_their_own_and_lost_ones_are_recorded(scene: Scene) -> None:
+    issue = scene.ada.open_issue("It breaks")
+    for number in range(10):
+        scene.ada.comment(issue, f"comment {number}")
+    scene.heard(LabelAdded, lambda: scene.ada.label(issue, "bug"))
+    assert len({item.guid for item in scene.github.deliveries}) == len(scene.github.deliveries)
+    assert {item.status for item in scene.github.deliveries} == {202}
+    seen = len(scene.github.deliveries)
+    with scene.github.losing_webhooks():
+        scene.ada.comment(issue, "unheard")
+        assert not scene.github.delivered("issue_comment", since=seen).ok
+
+
+@pytest.mark.parametrize("token", ["", "ghp_unknown", "ghs_" + "x" * 36])
+def test_an_unknown_token_opens_nothing(scene: Scene, token: str) -> None:
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    with httpx.Client(base_url=scene.github.api_url, headers=headers) as client:
+        for path in (f"/repos/{scene.repository.full_name}", "/user", f"/repos/{scene.repository.full_name}/issues"):
+            assert client.get(path).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("login", "status"), [("grace", "200"), ("rob", "403"), ("mallory", "403"), ("unknown", "401"), ("", "401")]
+)
+def test_who_may_push(scene: Scene, login: str, status: str) -> None:
+    address = f"{scene.github.server_url}/{scene.repository.full_name}.git/info/refs?service=git-receive-pack"
+    credentials = base64.b64encode(f"x-access-token:ghp_{login}".encode()).decode()
+    headers = {"authorization": f"Basic {credentials}"} if login else {}
+    assert str(httpx.get(address, headers=headers).status_code) == status
+
+
+def test_nobody_clones_without_a_token(scene: Scene) -> None:
+    address = f"{scene.github.server_url}/{scene.repository.full_name}.git"
+    done = subprocess.run(["git", "ls-remote", address], capture_output=True, env={**ENVIRONMENT, "GIT_TERMINAL_PROMPT": "0"}, check=False)  # fmt: skip # noqa: E501
+    assert done.returncode != 0

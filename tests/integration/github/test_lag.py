@@ -1,0 +1,100 @@
+"""GitHub's read side lags behind what was just written: asked again for a minute, never without end, nothing twice."""
+
+import re
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from app.github.effects import GitHubForge
+from app.github.errors import NeedsHumanAction
+from tests.support.github.fake import FakeGitHubSetup, make_fake_github
+from tests.support.github.faults import BRANCH_UNSEEN, NODE_UNSEEN, PULLS, Fault, invalid
+from tests.support.github.publishing import BRANCH, commit, forge_at, opened, wanted
+
+LIST = "GET /repos/ada/sample/pulls"
+LABELS = "POST /repos/ada/sample/issues/2/labels"
+REVIEWERS = "POST /repos/ada/sample/pulls/2/requested_reviewers"
+
+
+@pytest.fixture
+def fake_github(tmp_path: Path) -> FakeGitHubSetup:
+    return make_fake_github(tmp_path)
+
+
+@pytest.fixture
+async def forge(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[GitHubForge]:
+    async with forge_at(fake_github, tmp_path) as forge:
+        yield forge
+
+
+@pytest.mark.parametrize("errors", BRANCH_UNSEEN)
+async def test_a_branch_that_is_not_seen_yet_is_waited_for(
+    forge: GitHubForge, fake_github: FakeGitHubSetup, errors: object
+) -> None:
+    fake_github.github.faults.append(invalid(PULLS, errors, times=4))
+    began = fake_github.world.now
+    await opened(forge, fake_github)
+    assert len(fake_github.repo.pulls) == 1
+    assert timedelta(seconds=5) < fake_github.world.now - began < timedelta(minutes=1), "it waited between the tries"
+
+
+@pytest.mark.parametrize("errors", BRANCH_UNSEEN)
+async def test_a_branch_that_is_never_seen_is_told_after_a_minute(
+    forge: GitHubForge, fake_github: FakeGitHubSetup, errors: object
+) -> None:
+    fake_github.github.faults.append(invalid(PULLS, errors, times=99))
+    began = fake_github.world.now
+    with pytest.raises(NeedsHumanAction, match="422"):
+        await opened(forge, fake_github)
+    assert fake_github.world.now - began < timedelta(minutes=2)
+    assert len([call for call in fake_github.github.mutations() if re.fullmatch(PULLS, f"POST {call.path}")]) <= 8
+
+
+async def test_a_base_that_is_gone_is_told_at_once(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
+    await forge.ensure_branch(BRANCH, await commit(forge, fake_github, "half = 0.25\n"))
+    began = fake_github.world.now
+    with pytest.raises(NeedsHumanAction, match="base invalid"):
+        await forge.ensure_pull_request(wanted(base="gone"))
+    assert fake_github.world.now - began < timedelta(seconds=5)
+
+
+async def test_one_that_is_there_and_not_listed_yet_is_not_given_up(
+    forge: GitHubForge, fake_github: FakeGitHubSetup
+) -> None:
+    """The answer to its opening was lost, and the list lags: GitHub says that it exists, and soon shows it."""
+    await opened(forge, fake_github)
+    fake_github.github.faults.append(Fault(LIST, 200, "[]", times=3))
+    assert (await forge.ensure_pull_request(wanted())).endswith("/pull/2")
+    assert len(fake_github.repo.pulls) == 1
+
+
+async def test_labels_and_reviewers_of_a_new_pull_request_are_waited_for(
+    forge: GitHubForge, fake_github: FakeGitHubSetup
+) -> None:
+    fake_github.repo.collaborators[fake_github.world.add_user("grace").id] = "write"
+    pull = await opened(forge, fake_github)
+    fake_github.github.faults += [
+        Fault(LIST, 200, "[]", times=2),
+        invalid(LABELS, NODE_UNSEEN, times=2),
+        invalid(REVIEWERS, NODE_UNSEEN),
+    ]
+    began = fake_github.world.now
+    assert (await forge.ensure_labels_and_reviewers(BRANCH, ["bot"], ["grace"])).endswith("/pull/2")
+    assert (pull.labels, pull.asked) == (["bot"], ["grace"])
+    assert fake_github.world.now - began < timedelta(minutes=1)
+
+
+async def test_teams_that_the_token_cannot_see_do_not_hold_it_up_without_end(
+    forge: GitHubForge, fake_github: FakeGitHubSetup
+) -> None:
+    """Of them GitHub says the same for good: all of them together are waited for once."""
+    fake_github.repo.collaborators[fake_github.world.add_user("grace").id] = "write"
+    pull = await opened(forge, fake_github)
+    fake_github.github.faults.append(invalid(REVIEWERS, NODE_UNSEEN, times=20))
+    began = fake_github.world.now
+    with pytest.raises(NeedsHumanAction, match="acme/one, acme/two, acme/three"):
+        await forge.ensure_labels_and_reviewers(BRANCH, ["bot"], ["acme/one", "acme/two", "acme/three"])
+    assert pull.labels == ["bot"]
+    assert fake_github.world.now - began < timedelta(minutes=2), "less than a publisher may hold an intent for"

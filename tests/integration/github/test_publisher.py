@@ -1,0 +1,189 @@
+"""The publisher's turns: several installations side by side, one effect at a time for each, and bad days survived."""
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from app.core.errors import AgentFixError
+from app.core.issue_ref import IssueRef
+from app.github.base import ReactionTarget
+from app.jobs.tables import jobs
+from app.publish.effects import AddReaction, UpdateStatusComment
+from app.publish.publisher import Publisher
+from tests.support.databases import database
+from tests.support.file_conversation import FileForge, as_wished
+from tests.support.github.fake import FakeGitHubSetup, make_fake_github
+from tests.support.github.faults import Fault
+from tests.support.publisher_harness import PublisherHarness, publisher_harness
+from tests.unit.publish.test_outbox import NOW
+from tests.unit.publish.test_outbox import Desk as Rows
+
+
+@pytest.fixture
+def fake_github(tmp_path: Path) -> FakeGitHubSetup:
+    return make_fake_github(tmp_path)
+
+
+@pytest.fixture
+async def harness(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[PublisherHarness]:
+    async with publisher_harness(fake_github, tmp_path) as harness:
+        yield harness
+
+
+@dataclass
+class Slow:
+    """A forge at which every effect waits until it is let through; remembers who was there at once."""
+
+    directory: Path
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    crowded: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when three are there."""
+    inside: list[int] = field(default_factory=list)
+    together: list[tuple[int, ...]] = field(default_factory=list)
+
+    async def open(self, place: IssueRef) -> FileForge:
+        self.inside.append(place.installation)
+        self.together.append(tuple(sorted(self.inside)))
+        if len(self.inside) == 3:
+            self.crowded.set()
+        await self.gate.wait()
+        self.inside.remove(place.installation)
+        folder = self.directory / str(place.installation)
+        folder.mkdir(exist_ok=True)
+        return FileForge(folder)
+
+
+async def test_installations_are_served_side_by_side_and_each_in_order(tmp_path: Path) -> None:
+    with database("sqlite", tmp_path) as engine:
+        rows = Rows(tmp_path, engine)
+        for installation in (1, 2, 3):
+            place = IssueRef(installation=installation, repository=2, owner="ada", name="sample", number=installation)
+            with engine.begin() as db:
+                row = {"id": f"k{installation}", "key": "k", "state": "working", "job": {}, "epoch": 1}
+                db.execute(jobs.insert().values(**row, created_at=NOW, updated_at=NOW))
+            for number in (1, 2):
+                effect = AddReaction(target=ReactionTarget(kind="comment", id=number), content="eyes")
+                rows.outbox.add(f"k{installation}", 1, place, effect)
+        slow = Slow(tmp_path)
+        publisher = Publisher(rows.outbox, slow.open, as_wished, "p1")
+        turns = [asyncio.create_task(publisher.publish_next()) for _ in range(4)]
+        await slow.crowded.wait()
+        done, working = await asyncio.wait(turns, return_when=asyncio.FIRST_COMPLETED)
+        assert (len(done), len(working)) == (1, 3), "there is no fourth installation"
+        assert slow.together[-1] == (1, 2, 3)
+        slow.gate.set()
+        await asyncio.gather(*turns)
+        while await publisher.publish_next():
+            pass
+    assert all(len(set(who)) == len(who) for who in slow.together), "never two effects in one installation"
+    assert [len((tmp_path / str(n) / "reaction").read_text().splitlines()) for n in (1, 2, 3)] == [2, 2, 2]
+
+
+async def test_an_installation_whose_effect_failed_is_free_again(tmp_path: Path) -> None:
+    with database("sqlite", tmp_path) as engine:
+        rows = Rows(tmp_path, engine, trouble=[AgentFixError("no")])
+        place = IssueRef(installation=1, repository=2, owner="ada", name="sample", number=3)
+        rows.outbox.add("j1", 1, place, UpdateStatusComment(body="x"))
+        rows.outbox.add("j1", 1, place, AddReaction(target=ReactionTarget(kind="issue", id=3), content="eyes"))
+        assert await rows.publish() == 2
+        states = [standing.state for standing in rows.outbox.of("j1")]
+        assert states == ["failed", "done"]
+        (failed, _) = rows.outbox.of("j1")
+        assert failed.error is not None
+        assert failed.error.message == "no"
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_a_fifth_of_all_answers_lost_or_broken_changes_nothing_of_the_end(
+    harness: PublisherHarness, fake_github: FakeGitHubSetup, seed: int
+) -> None:
+    """R20: 502 pages, answers that break off, effects whose answer is lost; each effect is there once."""
+    chance, asked, met = random.Random(seed), itertools.count(), list[str]()
+
+    class Weather:
+        """One request in five meets trouble, of any kind."""
+
+        after = cut = drop = False
+
+        def hits(self, method: str, path: str) -> bool:
+            if not path.startswith("/repos/") or (chance.random() > 0.2 and next(asked) not in {3, 7, 12}):
+                return False
+            kind = ("after", "cut", "drop", "page")[(len(met) + seed) % 4]
+            fault = Fault(".*", after=kind == "after", cut=kind == "cut", drop=kind == "drop")
+            fake_github.github.faults.insert(0, fault)
+            met.append(kind)
+            return False
+
+    made = await harness.admit()
+    await harness.work(made)
+    fake_github.github.faults.append(Weather())  # type: ignore[arg-type]
+    for _ in range(40):
+        await harness.everything()
+        if harness.commissioned(made.id).posted_state == "pr_opened" and harness.outbox.next_due() is None:
+            break
+        fake_github.world.tick(12)
+    fake_github.github.faults.clear()
+    await harness.everything()
+    assert len(met) >= 3, "the weather was fine"
+    assert harness.ended(made.id)[0] == "pr_opened"
+    assert len(fake_github.repo.pulls) == len(harness.comments()) == len(fake_github.repo.checks) == 1
+    assert [content for *_, content in fake_github.repo.reactions] == ["eyes", "rocket"]
+    assert harness.comments()[0].startswith("### 🚀")
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "wait"),
+    [
+        (403, {"retry-after": "90"}, 90),
+        (429, {"retry-after": "90"}, 90),
+        (403, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "RESET"}, 90),
+        (429, {}, 60),
+    ],
+)
+async def test_a_limit_is_obeyed_to_the_second(
+    harness: PublisherHarness, fake_github: FakeGitHubSetup, status: int, headers: dict[str, str], wait: int
+) -> None:
+    """R21: nothing at all is asked before the time that GitHub named."""
+    await harness.work(await harness.admit())
+    began = fake_github.world.now.timestamp()
+    told = {name: value.replace("RESET", str(int(began) + wait)) for name, value in headers.items()}
+    body = '{"message": "You have exceeded a secondary rate limit."}'
+    fake_github.github.faults.append(Fault("POST .*", status, body, told))
+    await harness.everything()
+    limited = len(fake_github.github.calls)
+    heard = fake_github.github.calls[-1].at
+    while fake_github.world.now.timestamp() < heard + wait - 5:
+        fake_github.world.tick(4)
+        await harness.publish()
+    assert len(fake_github.github.calls) == limited, "asked in spite of the limit"
+    for _ in range(3):
+        fake_github.world.tick(12)
+        await harness.everything()
+    assert harness.ended("j1")[0] == "pr_opened"
+
+
+async def test_at_most_one_change_a_second_reaches_github(
+    harness: PublisherHarness, fake_github: FakeGitHubSetup
+) -> None:
+    await harness.work(await harness.admit())
+    await harness.everything()
+    times = sorted(call.at for call in fake_github.github.mutations())
+    assert len(times) >= 4
+    assert all(later - earlier >= 1 for earlier, later in itertools.pairwise(times))
+
+
+async def test_a_token_that_ends_in_the_middle_is_replaced(
+    harness: PublisherHarness, fake_github: FakeGitHubSetup
+) -> None:
+    """R22."""
+    made = await harness.admit()
+    await harness.work(made)
+    for token in fake_github.world.tokens.values():
+        token.revoked = True
+    await harness.everything()
+    assert harness.ended(made.id)[0] == "pr_opened"

@@ -1,0 +1,154 @@
+"""Reception dies before or after any write: the delivery comes again, and people see what they would have seen."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.jobs.messages import JobMessages
+from app.jobs.queue import JobQueue
+from app.jobs.triggers import TriggerLog
+from app.publish.outbox import Outbox
+from app.triggers.event_handler import EventHandler
+from app.triggers.events import Event
+from app.triggers.github_clients import GitHubClients
+from app.triggers.stores import Stores
+from app.triggers.webhook_parser import read
+from tests.support.event_harness import DEFAULTS, EventHarness, event_harness
+
+
+class Died(Exception):  # noqa: N818  # what happened
+    """The process is gone at this point."""
+
+
+class Fuse:
+    """Blows at the n-th write, before it happens or after."""
+
+    def __init__(self, nth: int, *, after: bool) -> None:
+        self._left = nth
+        self._after = after
+
+    def through(self, write: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        self._left -= 1
+        if self._left == 0 and not self._after:
+            raise Died
+        result = write(*args, **options)
+        if self._left == 0:
+            raise Died
+        return result
+
+    @property
+    def blown(self) -> bool:
+        return self._left <= 0
+
+
+class FusedQueue(JobQueue):
+    fuse: Fuse
+
+    def admit(self, *args: Any, **options: Any) -> str:
+        admitted: str = self.fuse.through(super().admit, *args, **options)
+        return admitted
+
+    def resume(self, *args: Any, **options: Any) -> bool:
+        return bool(self.fuse.through(super().resume, *args, **options))
+
+    def stop(self, *args: Any, **options: Any) -> bool:
+        return bool(self.fuse.through(super().stop, *args, **options))
+
+
+class FusedMessages(JobMessages):
+    fuse: Fuse
+
+    def add(self, *args: Any, **options: Any) -> bool:
+        return bool(self.fuse.through(super().add, *args, **options))
+
+
+class FusedTriggers(TriggerLog):
+    fuse: Fuse
+
+    def record(self, *args: Any, **options: Any) -> bool:
+        return bool(self.fuse.through(super().record, *args, **options))
+
+
+class FusedIntents(Outbox):
+    fuse: Fuse
+
+    def add(self, *args: Any, **options: Any) -> str:
+        key: str = self.fuse.through(super().add, *args, **options)
+        return key
+
+
+def fused(harness: EventHarness, fuse: Fuse) -> Stores:
+    engine, clock = harness.engine, harness.stores.clock
+    queue, messages = FusedQueue(engine, clock), FusedMessages(engine, clock)
+    triggers, outbox = FusedTriggers(engine, clock), FusedIntents(engine, clock)
+    queue.fuse = messages.fuse = triggers.fuse = outbox.fuse = fuse
+    return replace(harness.stores, queue=queue, messages=messages, triggers=triggers, outbox=outbox)
+
+
+async def ground(harness: EventHarness, state: str) -> None:
+    if state:
+        await harness.labels()
+        if state != "queued":
+            harness.put(state, reason="100 turns were taken.")
+
+
+async def event_of(harness: EventHarness, text: str) -> Event:
+    harness.hooks.held = True
+    await harness.says(text)
+    event = read("issue_comment", harness.world.deliveries[-1].payload).event
+    assert event is not None
+    return event
+
+
+def seen(harness: EventHarness) -> dict[str, object]:
+    """Everything that people or a worker would find. A new job's greeting is the herald's too, by the same name."""
+    jobs = [(job.job_context.aim, job.row.state, job.row.stop_requested, job.job.budget) for job in harness.jobs()]
+    said = [(each.kind, each.text) for job in harness.jobs() for each in harness.said(job)]
+    greeting = [effect for job, effect in harness.effects() if effect.kind == "reaction" and not job.startswith("d-")]
+    effects = sorted(effect.kind for _, effect in harness.effects() if effect not in greeting)
+    return {"jobs": sorted(map(str, jobs)), "said": said, "wishes": effects}
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        ("", "fix it"),
+        ("", "ask why?"),
+        ("", "plan"),
+        ("", "status"),
+        ("", "help"),
+        ("", "approve"),
+        ("queued", "mind the tests"),
+        ("queued", "stop"),
+        ("queued", "status"),
+        ("queued", "retry"),
+        ("awaiting_approval", "approve"),
+        ("awaiting_approval", "mind the tests"),
+        ("needs_input", "half up"),
+        ("paused", "continue --budget +3"),
+    ],
+)
+@pytest.mark.parametrize("after", [False, True])
+async def test_whenever_it_dies_the_end_is_the_same(tmp_path: Path, state: str, text: str, after: bool) -> None:
+    async with event_harness(tmp_path / "whole") as whole:
+        await ground(whole, state)
+        event = await event_of(whole, f"/agent {text}")
+        await whole.reception.handler.handle(event)
+        wanted = seen(whole)
+    for nth in range(1, 9):
+        async with event_harness(tmp_path / f"{nth}") as harness:
+            await ground(harness, state)
+            event = await event_of(harness, f"/agent {text}")
+            fuse = Fuse(nth, after=after)
+            with suppress(Died):
+                await EventHandler(GitHubClients(harness.app), fused(harness, fuse), DEFAULTS).handle(event)
+            for _ in range(2):
+                await EventHandler(GitHubClients(harness.app), harness.stores, DEFAULTS).handle(event)
+            assert seen(harness) == wanted, (nth, after)
+            if not fuse.blown:
+                return
+    raise AssertionError("more writes than were tried")

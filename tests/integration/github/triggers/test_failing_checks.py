@@ -1,0 +1,136 @@
+"""Failing checks on our own pull requests are mended: once for a commit, with their logs, as often as is wanted."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from app.publish.effects import ChangeLabels
+from tests.support.event_harness import EventHarness, event_harness
+from tests.support.github.authentication import APP_ID
+from tests.support.github.world import Check, Issue
+
+LOG = "collecting\nE   AssertionError: 2 != 3\n"
+
+
+@pytest.fixture
+async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
+    async with event_harness(tmp_path) as made:
+        await made.says("/agent ask are you there?")
+        made.ends("answered")
+        yield made
+
+
+def new_jobs(harness: EventHarness) -> list[str]:
+    return [job.job_context.aim for job in harness.jobs() if job.job_context.aim != "ask"]
+
+
+async def fails(harness: EventHarness, pull: Issue, kind: str = "check_run", name: str = "tests") -> Check:
+    assert pull.pull is not None
+    head = harness.repo.branches[pull.pull.head]
+    check = harness.world.add_check(harness.repo, head, name, "failure", log=LOG)
+    await harness.hooks.check_ended(harness.repo, harness.fake_github.installation, check, kind)
+    await harness.settle()
+    return check
+
+
+@pytest.mark.parametrize("kind", ["check_run", "check_suite", "workflow_run"])
+async def test_failing_checks_of_ours_begin_a_job_with_their_logs(harness: EventHarness, kind: str) -> None:
+    pull = harness.our_pull()
+    check = await fails(harness, pull, kind)
+    (job,) = [each for each in harness.jobs() if each.job_context.aim == "mend"]
+    head = harness.repo.branches["agent-fix/issue-1-totals"]
+    assert (job.job_context.login, job.job_context.goal, job.job_context.expected) == ("", "same_branch", head)
+    assert job.job_context.trigger == f"{kind}:{check.id}"
+    assert (job.job.branch, job.job.task.base) == ("agent-fix/issue-1-totals", head)
+    assert job.job.task.issue.title == "Round better"
+    assert "Checks fail on this pull request: tests." in job.job.task.request
+    (failing,) = [section for section in job.job.task.sections if section.title == "Failing checks"]
+    assert "AssertionError: 2 != 3" in failing.text
+    assert job.job.task.requester is None
+
+
+async def test_all_that_fail_on_one_commit_are_one_job(harness: EventHarness) -> None:
+    pull = harness.our_pull()
+    for name in ("tests", "lint"):
+        for kind in ("check_run", "check_suite"):
+            await fails(harness, pull, kind, name)
+    assert new_jobs(harness) == ["mend"]
+    for job in harness.living():
+        harness.stores.queue.end(job.job.id, "no_change", "")
+    await fails(harness, pull, "check_suite", "types")
+    assert new_jobs(harness) == ["mend"], "one attempt for one commit"
+
+
+async def test_the_next_commit_is_another_round_until_people_are_called(harness: EventHarness) -> None:
+    pull = harness.our_pull()
+    for number in range(4):
+        harness.world.push_as_human(harness.repo, "agent-fix/issue-1-totals", {"app/money.py": f"half = 0.{number}\n"})
+        await fails(harness, pull)
+        for job in harness.living():
+            harness.stores.queue.end(job.job.id, "pr_updated", "")
+    assert new_jobs(harness) == ["mend"] * 3
+    assert "still fail after 3 rounds" in harness.answer
+    assert [effect.add for _, effect in harness.effects() if isinstance(effect, ChangeLabels)] == [
+        ("agent-needs-human",)
+    ]
+
+
+async def test_while_others_are_still_going_it_waits(harness: EventHarness) -> None:
+    pull = harness.our_pull()
+    assert pull.pull is not None
+    going = harness.world.add_check(harness.repo, harness.repo.branches[pull.pull.head], "slow", "")
+    going.status, going.conclusion = "in_progress", None
+    await fails(harness, pull)
+    assert new_jobs(harness) == []
+    going.conclusion = "success"
+    await fails(harness, pull, "check_suite", "suite")
+    assert new_jobs(harness) == ["mend"]
+
+
+@pytest.mark.parametrize("why", ["somebody's", "fork", "off", "closed", "ours", "older", "at work", "broken"])
+async def test_what_is_not_ours_to_mend_is_left(harness: EventHarness, why: str) -> None:
+    pull = harness.open_pull() if why == "somebody's" else harness.our_pull()
+    assert pull.pull is not None
+    match why:
+        case "fork":
+            pull.pull.fork = 999
+        case "off":
+            harness.configure("iterate: {ci: false}\n")
+        case "closed":
+            pull.state = "closed"
+        case "broken":
+            harness.configure("iterate: [ci]\n")
+        case "at work":
+            await harness.says("/agent fix it", pull)
+    head = harness.repo.branches[pull.pull.head]
+    check = harness.world.add_check(harness.repo, head, "tests", "failure", log=LOG)
+    if why == "ours":
+        check.app_id = APP_ID
+    harness.hooks.held = True
+    await harness.hooks.check_ended(harness.repo, harness.fake_github.installation, check)
+    if why == "older":
+        harness.world.push_as_human(harness.repo, pull.pull.head, {"app/money.py": "half = 0.9\n"})
+    await harness.deliver()
+    assert "mend" not in new_jobs(harness)
+    assert harness.answers() == []
+
+
+async def test_where_we_never_worked_failing_checks_cost_one_request(tmp_path: Path) -> None:
+    async with event_harness(tmp_path) as harness:
+        await harness.says("/agent status")
+        before = len(harness.fake_github.github.calls)
+        await fails(harness, harness.open_pull())
+        assert [call.path for call in harness.fake_github.github.calls[before:]] == ["/repos/ada/sample"]
+
+
+async def test_lost_webhooks_of_checks_are_found(harness: EventHarness) -> None:
+    pull = harness.our_pull()
+    assert pull.pull is not None
+    check = harness.world.add_check(harness.repo, harness.repo.branches[pull.pull.head], "tests", "failure", log=LOG)
+    await harness.reception.poll()
+    assert new_jobs(harness) == ["mend"]
+    await harness.hooks.check_ended(harness.repo, harness.fake_github.installation, check)
+    await harness.settle()
+    await harness.reception.poll()
+    assert new_jobs(harness) == ["mend"]

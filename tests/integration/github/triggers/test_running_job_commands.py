@@ -1,0 +1,344 @@
+"""Orders to a job that is there: words, approvals, answers, more money, stops; each once, however often it comes."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from app.core.job import Budget
+from app.core.plan import Plan
+from app.core.plan_text import render_plan_file
+from app.jobs.queue import QueueLimits
+from app.jobs.store import Wants
+from tests.support.event_harness import EventHarness, event_harness
+from tests.support.github.world import Comment
+
+PLAN = Plan(summary="Round half up.", steps=("Add a test", "Round"))
+
+
+@pytest.fixture
+async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
+    async with event_harness(tmp_path) as made:
+        yield made
+
+
+async def parked(harness: EventHarness, state: str, reason: str = "", wants: Wants = "") -> None:
+    await harness.labels()
+    harness.put(state, reason=reason, wants=wants)
+
+
+def status_comment(harness: EventHarness, plan: Plan) -> Comment:
+    """As the herald and the publisher leave it: the comment on the issue, and its receipt."""
+    text = f"### Plan\n\n<!-- agent-fix:plan -->\n```yaml\n{render_plan_file(plan)}```\n<!-- /agent-fix:plan -->\n"
+    job = harness.jobs()[-1].job.id
+    comment = harness.world.comment(harness.repo, harness.issue, harness.world.bot, text)
+    harness.tell_status(job, comment)
+    return comment
+
+
+async def test_words_go_to_the_job_at_work_in_order(harness: EventHarness) -> None:
+    await harness.labels()
+    await harness.says("/agent mind the tests")
+    await harness.says("/agent fix the docs too", by=harness.person("grace"))
+    said = [(each.kind, each.who, each.text) for each in harness.said()]
+    assert said == [("steer", "ada", "mind the tests"), ("steer", "grace", "the docs too")]
+    assert len(harness.reactions()) == 3
+
+
+async def test_words_on_a_line_say_which(harness: EventHarness) -> None:
+    pull = harness.open_pull()
+    await harness.says("/agent fix it", pull)
+    await harness.says_inline("/agent rename this", pull)
+    assert [each.text for each in harness.said()] == ["(about app/money.py:1)\nrename this"]
+
+
+async def test_a_review_joins_with_all_that_it_says(harness: EventHarness) -> None:
+    pull = harness.our_pull()
+    await harness.says("/agent fix it", pull)
+    await harness.reviews("Two things.", pull, harness.person("grace"), "rename this", "> rename this\n\nand test it")
+    await harness.reviews("", pull, None, "why 0.6?")
+    assert [(each.kind, each.who) for each in harness.said()] == [("steer", "grace"), ("steer", "ada")]
+    first, second = (each.text for each in harness.said())
+    assert first == ("Two things.\n\n(about app/money.py:1)\nrename this\n\n(about app/money.py:1)\nand test it")
+    assert second == "(about app/money.py:1)\nwhy 0.6?"
+    assert harness.answers() == []
+
+
+def joined(harness: EventHarness) -> list[int]:
+    return [each.comment for each in harness.job.job_context.threads]
+
+
+async def test_threads_that_join_are_answered_when_the_job_ends(harness: EventHarness) -> None:
+    """Those of a review and of a single comment, each once, however often it is delivered."""
+    pull = harness.our_pull()
+    await harness.says("/agent fix it", pull)
+    assert joined(harness) == []
+    await harness.reviews("Two things.", pull, harness.person("grace"), "rename this", "test it")
+    await harness.says_inline("/agent and this", pull, line=3)
+    roots = [thread.comments[0] for thread in harness.repo.threads]
+    assert joined(harness) == roots
+    assert [each.end for each in harness.job.job_context.threads] == [1, 1, 3]
+    assert all(each.thread and each.path == "app/money.py" for each in harness.job.job_context.threads)
+    harness.stores.job_queries.join_threads(harness.job.job.id, harness.job.job_context.threads[1:])
+    assert joined(harness) == roots
+
+
+async def test_a_job_that_changes_nothing_answers_in_no_thread(harness: EventHarness) -> None:
+    pull = harness.our_pull()
+    await harness.says("/agent plan it", pull)
+    harness.put("working")
+    await harness.reviews("", pull, None, "rename this")
+    assert [each.text for each in harness.said()] == ["(about app/money.py:1)\nrename this"]
+    assert joined(harness) == []
+
+
+async def test_words_to_a_job_that_is_being_published_are_for_the_next_one(harness: EventHarness) -> None:
+    """They would be read by nobody any more: a follow-up begins once the branch is where it will be."""
+    pull = harness.our_pull()
+    await harness.says("/agent fix it", pull)
+    harness.stores.job_queries.mark_ready(harness.job.job.id)
+    claim = harness.stores.queue.claim("w1", QueueLimits())
+    assert claim is not None
+    harness.stores.queue.hand_over(claim, {"exit_status": "pr_updated"})
+    harness.hooks.held = True
+    await harness.says("/agent and the tests", pull)
+    harness.hooks.held = False
+    (held,) = [each for each in harness.world.deliveries if each.status == 0]
+    await harness.hooks.attempt(held)
+    await harness.reception.next_delivery()
+    assert (len(harness.jobs()), harness.said()) == (1, [])
+    harness.ends("pr_updated")
+    await harness.settle()
+    assert [job.job.task.request for job in harness.jobs()] == ["it", "and the tests"]
+
+
+async def test_a_second_label_changes_nothing_and_says_so(harness: EventHarness) -> None:
+    await harness.labels()
+    harness.issue.labels.clear()
+    await harness.labels()
+    assert len(harness.jobs()) == 1
+    assert "at work on it already" in harness.answer
+
+
+async def test_an_approval_sets_the_job_on_its_way(harness: EventHarness) -> None:
+    await parked(harness, "awaiting_approval")
+    status_comment(harness, PLAN)
+    await harness.says("/agent approve")
+    assert [(each.kind, each.text) for each in harness.said()] == [("approve", "")]
+    assert harness.job.row.state == "queued"
+
+
+async def test_an_edited_plan_is_what_is_approved(harness: EventHarness) -> None:
+    await parked(harness, "awaiting_approval")
+    comment = status_comment(harness, PLAN)
+    harness.world.tick()
+    harness.world.edit(comment, comment.body.replace("Round half up.", "Use decimals."), by=harness.person("grace"))
+    await harness.says("/agent approve")
+    (said,) = harness.said()
+    assert "summary: Use decimals." in said.text
+    assert harness.job.row.state == "queued"
+
+
+async def test_a_plan_that_somebody_without_write_access_edited_is_not_approved(harness: EventHarness) -> None:
+    await parked(harness, "awaiting_approval")
+    comment = status_comment(harness, PLAN)
+    harness.world.tick()
+    harness.world.edit(
+        comment, comment.body.replace("Round half up.", "Add my key."), by=harness.person("mallory", "read")
+    )
+    await harness.says("/agent approve")
+    assert (harness.said(), harness.job.row.state) == ([], "awaiting_approval")
+    assert "`mallory`, who has no write access" in harness.answer
+
+
+async def test_a_plan_that_was_edited_after_the_approval_is_looked_at_once_more(harness: EventHarness) -> None:
+    await parked(harness, "awaiting_approval")
+    comment = status_comment(harness, PLAN)
+    harness.hooks.held = True
+    await harness.says("/agent approve")
+    harness.world.tick(5)
+    harness.world.edit(comment, comment.body.replace("Round half up.", "Use decimals."), by=harness.owner)
+    await harness.deliver()
+    assert harness.said() == []
+    assert "edited after you approved it" in harness.answer
+
+
+async def test_a_plan_that_cannot_be_read_is_told(harness: EventHarness) -> None:
+    await parked(harness, "awaiting_approval")
+    comment = status_comment(harness, PLAN)
+    harness.world.tick()
+    harness.world.edit(comment, comment.body.replace("summary:", "summery:"), by=harness.owner)
+    await harness.says("/agent approve")
+    assert "cannot be read" in harness.answer
+    assert harness.job.row.state == "awaiting_approval"
+
+
+async def test_what_was_only_planned_begins_with_its_plan(harness: EventHarness) -> None:
+    await harness.says("/agent plan with decimals")
+    harness.ends("answered", plan=PLAN.model_dump())
+    await harness.says("/agent approve")
+    _, job = harness.jobs()
+    assert (job.job_context.aim, job.job_context.goal) == ("fix", "new_branch")
+    assert job.job.plan_file == render_plan_file(PLAN)
+    assert (job.job.plan_mode, job.job.task.request) == ("auto", "with decimals")
+
+
+async def test_nothing_to_approve_is_told(harness: EventHarness) -> None:
+    await harness.says("/agent approve")
+    assert "No plan waits for approval." in harness.answer
+    assert "Try `/agent plan`." in harness.answer
+
+
+async def test_an_answer_sets_the_job_on_its_way(harness: EventHarness) -> None:
+    await parked(harness, "needs_input")
+    await harness.says("/agent round half up, please")
+    assert [(each.kind, each.text) for each in harness.said()] == [("answer", "round half up, please")]
+    assert harness.job.row.state == "queued"
+
+
+async def test_more_money_goes_on_with_the_same_job(harness: EventHarness) -> None:
+    await parked(harness, "paused", "Five dollars are spent.", wants="money")
+    await harness.says("/agent continue --budget +3")
+    assert harness.job.waiting_for == ""
+    job = harness.job
+    assert job.row.state == "queued"
+    assert job.job.budget == Budget(usd=8_000_000, minutes=120, steps=200)
+
+
+async def test_going_on_without_money_is_asked_about(harness: EventHarness) -> None:
+    await parked(harness, "paused", "Five dollars are spent.", wants="money")
+    await harness.says("/agent continue")
+    assert harness.job.row.state == "paused"
+    assert "Try `/agent continue --budget +3`." in harness.answer
+
+
+async def test_turns_and_minutes_come_with_going_on(harness: EventHarness) -> None:
+    await parked(harness, "paused", "The budget of 100 turns is used up.")
+    await harness.says("/agent continue")
+    assert (harness.job.row.state, harness.job.job.budget.steps) == ("queued", 200)
+
+
+async def test_words_to_a_paused_job_are_answered(harness: EventHarness) -> None:
+    await parked(harness, "paused", "The budget is spent.")
+    await harness.says("/agent hurry up")
+    assert "The job is paused." in harness.answer
+
+
+async def test_words_to_a_job_that_waits_for_approval_are_kept_and_that_is_said(harness: EventHarness) -> None:
+    await parked(harness, "awaiting_approval")
+    await harness.says("/agent leave the API alone")
+    assert [each.kind for each in harness.said()] == ["steer"]
+    assert "once the plan is approved" in harness.answer
+
+
+async def test_a_stop_ends_what_nobody_works_on(harness: EventHarness) -> None:
+    await harness.labels()
+    await harness.says("/agent stop")
+    assert (harness.job.row.state, harness.job.row.reason) == ("stopped", "It was stopped by ada.")
+    assert harness.reactions()[-1][2] == "eyes"
+
+
+async def test_a_stop_reaches_the_process_that_works_on_it(harness: EventHarness) -> None:
+    await harness.labels()
+    harness.stores.job_queries.mark_ready(harness.job.job.id)
+    assert harness.stores.queue.claim("worker", QueueLimits())
+    await harness.says("/agent stop")
+    assert harness.job.row.stop_requested
+    assert not harness.job.row.final
+
+
+async def test_a_stop_ends_the_questions_too(harness: EventHarness) -> None:
+    await harness.says("/agent ask why?")
+    await harness.says("/agent stop")
+    assert harness.job.row.state == "stopped"
+
+
+async def test_nothing_to_stop_is_told(harness: EventHarness) -> None:
+    await harness.says("/agent stop")
+    assert "No job is at work." in harness.answer
+
+
+async def test_how_it_stands_is_told(harness: EventHarness) -> None:
+    await harness.says("/agent status")
+    assert "No job has worked here yet." in harness.answer
+    await harness.labels()
+    comment = status_comment(harness, PLAN)
+    harness.put("working")
+    await harness.says("/agent status")
+    assert f"Job `{harness.job.job.id}` is at work." in harness.answers()[1]
+    assert f"#issuecomment-{comment.id}" in harness.answers()[1]
+
+
+async def test_again_from_scratch_with_the_same_words(harness: EventHarness) -> None:
+    await harness.says("/agent fix with decimals")
+    await harness.says("/agent retry --model other/two")
+    first, second = harness.jobs()
+    assert first.row.state == "stopped"
+    assert (second.job.task.request, second.job.model) == ("with decimals", "other/two")
+    assert len(harness.living()) == 1
+
+
+async def test_again_waits_until_the_process_at_work_has_ended(harness: EventHarness) -> None:
+    await harness.labels()
+    first = harness.job.job.id
+    harness.stores.job_queries.mark_ready(first)
+    claim = harness.stores.queue.claim("worker", QueueLimits())
+    assert claim
+    harness.world.tick()
+    comment = harness.world.comment(harness.repo, harness.issue, harness.owner, "/agent retry")
+    await harness.hooks.commented(harness.repo, harness.fake_github.installation, harness.owner, harness.issue, comment)
+    await harness.reception.next_delivery()
+    assert len(harness.jobs()) == 1
+    assert harness.job.row.stop_requested
+    harness.stores.store.stop(first, "It was stopped.")
+    await harness.settle()
+    assert [job.row.state for job in harness.jobs()] == ["stopped", "queued"]
+
+
+async def test_a_pull_request_of_ours_is_no_reason_not_to_begin_again(harness: EventHarness) -> None:
+    await harness.labels()
+    harness.ends("pr_opened")
+    harness.our_pull().closes = harness.issue.number
+    await harness.says("/agent fix more")
+    assert len(harness.jobs()) == 1
+    assert "ask for changes there" in harness.answer
+    await harness.says("/agent retry")
+    assert len(harness.jobs()) == 2
+
+
+@pytest.mark.parametrize("verb", ["rebase", "ci"])
+async def test_other_peoples_branches_are_not_moved(harness: EventHarness, verb: str) -> None:
+    await harness.says(f"/agent {verb}", harness.open_pull())
+    assert not harness.jobs()
+    assert "pull requests of agent-fix only" in harness.answer
+
+
+@pytest.mark.parametrize("text", ["mind the tests", "stop", "status", "retry", "fix x"])
+async def test_the_same_delivered_again_is_done_once(harness: EventHarness, text: str) -> None:
+    await harness.labels()
+    await harness.says(f"/agent {text}")
+    before = (len(harness.jobs()), len(harness.said(harness.jobs()[0])), len(harness.effects()), len(harness.decided()))
+    delivery = harness.world.deliveries[-1]
+    for guid in ("another", "and-another"):
+        delivery.guid, delivery.payload = guid, {**delivery.payload, "replay": guid}
+        await harness.hooks.attempt(delivery)
+        await harness.settle()
+    assert (
+        len(harness.jobs()),
+        len(harness.said(harness.jobs()[0])),
+        len(harness.effects()),
+        len(harness.decided()),
+    ) == before
+    assert [outcome.split(":")[0] for outcome in harness.outcomes()[-2:]] == ["decided before"] * 2
+
+
+async def test_a_crash_between_saying_and_going_on_says_it_once(harness: EventHarness) -> None:
+    """The message is written, its trigger is not: the delivery comes again and finishes what was begun."""
+    await parked(harness, "awaiting_approval")
+    job = harness.job.job.id
+    comment = harness.world.comment(harness.repo, harness.issue, harness.owner, "/agent approve")
+    key = f"r{harness.repo.id}/comment:{comment.id}"
+    harness.stores.messages.add(job, "approve", key=key, who="ada")
+    await harness.hooks.commented(harness.repo, harness.fake_github.installation, harness.owner, harness.issue, comment)
+    await harness.settle()
+    assert (len(harness.said()), harness.job.row.state) == (1, "queued")

@@ -1,0 +1,159 @@
+"""What an issue's last status comment says becomes a job again: living elsewhere, gone, or a plan to be approved."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.config.settings import settings_from
+from app.core.job import JobState
+from app.github.base import GIVEN
+from app.github.connection import GitHubHost, RepositoryId, TokenConnection
+from app.github.markers import marked
+from app.github.models import IssueComment
+from app.jobs.recovered import RecoveredJobs
+from app.server.wiring.context import ServerContext
+from app.server.wiring.publisher import defaults_of, stores_of
+from app.triggers.approved_plan import status_address
+from app.triggers.github_clients import GitHubClients
+from app.triggers.status_comment_recovery import GONE, RecoveredStatus, StatusCommentRecovery, rounds_in
+from app.triggers.webhook_parser import read
+from tests.unit.publish.test_status_parser import comment
+from tests.unit.triggers.test_sweep import REPO, Site
+
+JOB = "j1abcdef"
+ADDRESS = "https://github.example/ada/sample/issues/1#issuecomment-5"
+ADA = {"id": 1, "login": "ada", "type": "User"}
+BOT = {"id": 9, "login": "robot", "type": "User"}
+STAMP = "2026-11-20T10:00:00Z"
+REPOSITORY = {"id": 7, "name": "sample", "owner": {"login": "ada"}, "default_branch": "main", "private": True}
+
+
+class Ground:
+    """A fresh state directory, as each workflow has one, and an issue with these comments."""
+
+    def __init__(self, place: Path, run: dict[str, Any] | None, *comments: dict[str, Any]) -> None:
+        settings = settings_from({"AGENT_FIX_STATE_DIR": str(place), "AGENT_FIX_MODEL": "openai/m"})
+        self.server_context = ServerContext(settings)
+        self.server_context.prepare()
+        answers: dict[str, Any] = {
+            REPO: {**REPOSITORY, "archived": False},
+            f"{REPO}/issues/1/comments": list(comments),
+            f"{REPO}/git/ref/heads/main": {"ref": "refs/heads/main", "object": {"sha": "a" * 40}},
+            "/user": BOT,
+            "/users/robot": BOT,
+            **({f"{REPO}/actions/runs/4711": run} if run else {}),
+        }
+        self.site = Site(answers)
+        self.doors = GitHubClients(
+            TokenConnection(GitHubHost("http://api.example", "http://site.example"), "t0ken", transport=self.site)
+        )
+        recalled = RecoveredJobs(self.server_context.engine, self.server_context.clock)
+        self.recollecting = StatusCommentRecovery(
+            self.doors, stores_of(self.server_context), defaults_of(settings), recalled, run=4712
+        )
+
+    async def recollect(self) -> RecoveredStatus | None:
+        issue = {"number": 1, "title": "t", "body": "b", "user": ADA, "labels": []}
+        said = {"id": 8, "user": ADA, "body": "/agent approve", "created_at": STAMP}
+        payload = {"action": "created", "issue": issue, "comment": said, "repository": REPOSITORY, "sender": ADA}
+        event = read("issue_comment", {**payload, "installation": {"id": GIVEN}}).event
+        assert event is not None
+        assert event.kind == "commented"
+        return await self.recollecting.recover(event)
+
+
+def by(user: dict[str, Any], text: str) -> dict[str, Any]:
+    return {"id": 5, "user": user, "body": text, "created_at": STAMP, "updated_at": STAMP, "html_url": ADDRESS}
+
+
+@pytest.mark.parametrize(
+    ("run", "elsewhere", "state", "told"),
+    [
+        ({"id": 4711, "status": "in_progress"}, True, "working", "working"),
+        ({"id": 4711, "status": "completed"}, False, "error", ""),
+        (None, False, "error", ""),
+    ],
+)
+async def test_work_is_where_its_run_is(
+    tmp_path: Path, run: dict[str, Any] | None, elsewhere: bool, state: JobState, told: str
+) -> None:
+    fake_github = Ground(tmp_path, run, by(BOT, comment("working")))
+    found = await fake_github.recollect()
+    assert found is not None
+    assert found.elsewhere == elsewhere
+    each = fake_github.server_context.job_queries.get(JOB)
+    assert each is not None
+    assert (each.row.state, each.posted_state) == (state, told)
+    assert (each.row.reason == GONE) == (state == "error")
+    living = fake_github.server_context.job_queries.active(7, 1)
+    assert (living is not None) == elsewhere
+
+
+async def test_a_plan_that_waits_can_be_approved(tmp_path: Path) -> None:
+    fake_github = Ground(tmp_path, None, by(BOT, comment("awaiting_approval")))
+    assert await fake_github.recollect() is not None
+    each = fake_github.server_context.job_queries.get(JOB)
+    assert each is not None
+    assert (each.row.state, each.job_context.aim) == ("answered", "plan")
+    assert (each.row.result or {})["plan"]["steps"][0] == "Round half up."
+    assert status_address(JOB, stores_of(fake_github.server_context)) == ADDRESS, "so its editor is asked about"
+    assert each.posted_state == "answered", "nothing is said about it again"
+
+
+@pytest.mark.parametrize(
+    "comments",
+    [
+        (),
+        (by(ADA, comment("awaiting_approval")),),
+        (by(BOT, comment("awaiting_approval")), by(BOT, comment("pr_opened"))),
+        (by(BOT, marked("### ⏸️ Paused", "j1/end")),),
+    ],
+)
+async def test_nothing_else_is_recalled(tmp_path: Path, comments: tuple[dict[str, Any], ...]) -> None:
+    """A copy by somebody else is theirs, and the newest of ours counts."""
+    fake_github = Ground(tmp_path, None, *comments)
+    assert await fake_github.recollect() is None
+    assert fake_github.server_context.store().newest(1) == ()
+
+
+async def test_another_run_is_cancelled_where_that_is_allowed(tmp_path: Path) -> None:
+    fake_github = Ground(tmp_path, {"id": 4711, "status": "in_progress"}, by(BOT, comment("working")))
+    readers = fake_github.doors.for_repository(GIVEN, RepositoryId(7, "ada", "sample"))
+    assert not await fake_github.recollecting.cancel(readers, 4711)
+    fake_github.site.answers[f"{REPO}/actions/runs/4711/cancel"] = {}
+    assert await fake_github.recollecting.cancel(readers, 4711)
+    assert fake_github.site.asked[-1] == httpx.URL(f"http://api.example{REPO}/actions/runs/4711/cancel")
+
+
+def said(author: int, body: str) -> IssueComment:
+    return IssueComment(
+        id=1,
+        author=author,
+        author_name="x",
+        bot=False,
+        body=body,
+        created_at=datetime(2026, 11, 22, tzinfo=UTC),
+        url="",
+    )
+
+
+@pytest.mark.parametrize(
+    ("conversation", "rounds"),
+    [
+        ([], 0),
+        ([said(9, comment("pr_updated"))], 1),
+        ([said(9, comment("pr_updated")), said(9, comment("paused"))], 2),
+        ([said(1, "/agent fix it"), said(9, comment("pr_updated")), said(9, comment("pr_updated"))], 1),
+        ([said(1, "Nice."), said(9, comment("pr_updated"))], 1),
+        ([said(5, "/agent fix it"), said(9, comment("pr_updated"))], 1),
+        ([said(1, comment("pr_updated")), said(9, "A word.")], 0),
+    ],
+    ids=["silence", "one", "two", "one was asked for", "chatter asks nothing", "a stranger's words", "not ours"],
+)
+def test_rounds_of_following_up_are_counted_from_the_conversation(
+    conversation: list[IssueComment], rounds: int
+) -> None:
+    assert rounds_in(conversation, bot_identity=9, heeded={1}) == rounds

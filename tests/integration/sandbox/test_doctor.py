@@ -1,0 +1,126 @@
+"""`agent-fix doctor`: what it prints, what it says of every kind of sandbox, and that each repair is there."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.cli import main
+from app.cli.doctor import WIDTH, report
+from app.config.settings import read_settings
+from app.core.errors import ExitCode, SandboxError
+from app.core.sandbox_names import DEFAULT, SANDBOXES, described
+from app.pipeline.wiring.sandbox_availability import PAID, SandboxAvailability, paid, sandbox_availability, try_provider
+from app.sandbox.base import DoctorCheck, OnOutput, Sandbox, SandboxProvider, SandboxSpec
+from app.sandbox.process_marker import marked_in
+from app.sandbox.unsandboxed import UnsandboxedProvider
+
+GOOD = DoctorCheck("network", ok=True, detail="reached: nothing")
+BAD = DoctorCheck("identity", ok=False, detail="uid 0", repair="Run agent-fix as an ordinary user.")
+KINDS = [
+    SandboxAvailability("bubblewrap", usable=True, detail="Linux"),
+    SandboxAvailability("srt", usable=False, detail="none", repair="npm"),
+]
+
+
+class Refusing:
+    """A provider that opens nothing, and knows why, or (`silent`) finds nothing wrong when it is asked."""
+
+    name = "bubblewrap"
+
+    def __init__(self, *, silent: bool = False) -> None:
+        self.silent = silent
+
+    async def check(self) -> tuple[DoctorCheck, ...]:
+        return (GOOD,) if self.silent else (GOOD, BAD)
+
+    async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
+        raise SandboxError("It did not start.", hint="Try again.")
+
+
+class TestScreen:
+    def test_all_is_well(self) -> None:
+        lines = list(report("bubblewrap", [GOOD], KINDS))
+        assert lines[0] == "sandbox: bubblewrap\n"
+        assert lines[1].split() == ["ok", "network", "reached:", "nothing"]
+        assert "\n1 of 1 properties hold." in lines
+        assert "Jobs refuse to start." not in lines
+
+    def test_a_failure_has_its_repair_below_it(self) -> None:
+        lines = list(report("bubblewrap", [GOOD, BAD], KINDS))
+        at = next(number for number, line in enumerate(lines) if "FAIL" in line)
+        assert lines[at + 1].strip() == f"repair: {BAD.repair}"
+        assert lines[at + 1].index("repair") == lines[at].index("uid 0")
+        assert "\n1 of 2 properties hold." in lines
+        assert "Jobs refuse to start." in lines
+
+    def test_every_kind_is_named_and_the_one_in_use_marked(self) -> None:
+        text = "\n".join(report("bubblewrap", [GOOD], KINDS))
+        assert "ready bubblewrap (used)" in text
+        assert "srt                  none" in text
+        assert "repair: npm" in text
+
+    def test_long_words_stay_in_their_column_and_commands_whole(self) -> None:
+        command = "docker run --security-opt seccomp=unconfined"
+        long = replace(BAD, detail="why " * 60, repair=f"{'or ' * 40}{command}")
+        lines = list(report("bubblewrap", [long], KINDS))
+        assert max(map(len, lines)) <= WIDTH
+        assert "--security-opt" in " ".join(lines)
+
+
+class TestKinds:
+    async def test_one_that_opens_is_ready_and_leaves_nothing(self, tmp_path: Path) -> None:
+        provider: SandboxProvider = UnsandboxedProvider(tmp_path / "jobs")
+        assert await try_provider(provider) == SandboxAvailability("none", usable=True, detail=SANDBOXES["none"])
+        assert list((tmp_path / "jobs").iterdir()) == []
+
+    async def test_one_that_does_not_says_what_its_checks_say(self) -> None:
+        assert await try_provider(Refusing()) == SandboxAvailability(
+            "bubblewrap", usable=False, detail="uid 0", repair=BAD.repair
+        )
+
+    async def test_or_what_the_opening_said_where_they_find_nothing(self) -> None:
+        told = SandboxAvailability("bubblewrap", usable=False, detail="It did not start.", repair="Try again.")
+        assert await try_provider(Refusing(silent=True)) == told
+
+    def test_what_costs_money_is_not_opened_unasked(self) -> None:
+        assert not paid("e2b", {}).usable
+        assert "E2B_API_KEY" in paid("e2b", {}).repair
+        assert paid("e2b", {"E2B_API_KEY": "k"}).usable
+
+    async def test_each_is_told_of_with_a_repair_where_it_is_not_usable(self, tmp_path: Path) -> None:
+        settings = replace(read_settings(tmp_path / "state"), environment={"PATH": "/usr/bin:/bin"})
+        found = await sandbox_availability(settings)
+        assert [kind.name for kind in found] == list(SANDBOXES)
+        assert all(kind.detail and (kind.usable or kind.repair) for kind in found)
+        srt = next(kind for kind in found if kind.name == "srt")
+        assert not srt.usable
+        assert "npm install -g" in srt.repair
+
+    def test_every_kind_has_words_and_can_be_chosen(self) -> None:
+        assert DEFAULT in SANDBOXES
+        assert all(name in described() for name in SANDBOXES)
+        assert set(PAID) <= set(SANDBOXES)
+
+
+def test_the_command_ends_by_what_the_chosen_one_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["doctor", "--sandbox", "none", "--json", "--state", str(tmp_path / "state")])
+    told = json.loads(capsys.readouterr().out)
+    assert code == ExitCode.SANDBOX
+    assert told["sandbox"] == "none"
+    assert [check["name"] for check in told["checks"]] == ["isolation"]
+    assert [kind["name"] for kind in told["sandboxes"]] == list(SANDBOXES)
+
+
+def test_a_macs_processes_are_found_by_a_variable() -> None:
+    listing = (
+        "    7 sleep 60 A=b HOME=/Users/x\n"
+        "  812 /opt/homebrew/bin/python3 -m x A=b c AGENT_FIX_COMMAND=abc123 B=d\n"
+        "  813 echo AGENT_FIX_COMMAND=abc1234\n"
+        "  814 node XAGENT_FIX_COMMAND=abc123\n"
+        "  815\n"
+        "no number AGENT_FIX_COMMAND=abc123\n"
+    )
+    assert marked_in(listing, "AGENT_FIX_COMMAND", "abc123") == [812]
+    assert marked_in("9 node AGENT_FIX_PLACE=/Users/a b/c D=e\n", "AGENT_FIX_PLACE", "/Users/a b/c") == [9]

@@ -1,0 +1,376 @@
+"""Another agent in a real sandbox with a gateway: its rounds, its limits, its submission, and what is not believed."""
+
+import json
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.agent.base import Assignment, ReviewResult, RunnerEnding, Submission
+from app.agent.external.model_socket import ModelSocket
+from app.agent.external.recipe import AgentRecipe, parse
+from app.agent.external.runner import ROUNDS, ExternalRunner
+from app.agent.native import RunnerContext
+from app.core.job import Budget, UserMessage
+from app.llm.base import ModelInfo, Usage
+from app.llm.ledger import Ledger, MemoryLedger
+from app.llm.raw_call import Body, StreamEvent, WireProtocol
+from app.sandbox.base import Sandbox, SandboxProvider, SandboxSpec
+from app.sandbox.bubblewrap.provider import BubblewrapProvider
+from app.sandbox.changes import baseline, export
+from tests.support.agent_harness import UnbudgetedModel
+from tests.support.memory_journal import Died, MemoryBlobs, MemoryJournal
+from tests.support.memory_tree import MemoryTree
+from tests.support.recorded_progress import ListProgress
+from tests.support.scripted_model import ScriptedModel
+from tests.support.shell_agent import remembering
+
+TREE = MemoryTree({"app.py": b"def add(a, b):\n    return a - b\n"})
+FIXED = b"def add(a, b):\n    return a + b\n"
+FIX = "sed -i s/-/+/ /workspace/app.py"
+HAND_IN = """echo '{"summary": "add adds", "reproduction": "python3 -c pass"}' > /tmp/submission.json"""
+RECIPE = parse(
+    '''
+name = "parrot"
+title = "Parrot"
+client = "pip"
+packages = ["parrot==1.0"]
+wire = "chat"
+command = ["python3", "-I", "$home/parrot.py", "$task", "$base", "$token", "$model"]
+[files]
+"$home/parrot.py" = """
+import json, subprocess, sys, urllib.request
+task, base, token, model = sys.argv[1:]
+messages = [dict(role="user", content=task)]
+while True:
+    body = json.dumps(dict(model=model, messages=messages, max_tokens=400)).encode()
+    request = urllib.request.Request(base + "/v1/chat/completions", body, dict(authorization="Bearer " + token))
+    answer = json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
+    if answer.startswith("exit"):
+        sys.exit(int(answer[4:] or 0))
+    subprocess.run(["sh", "-c", answer])
+    messages.append(dict(role="assistant", content=answer))
+"""
+''',
+    "parrot.toml",
+)
+
+
+PRICED = ModelInfo("scripted", 100_000, 4_000, input_price=1_000_000, output_price=1_000_000)
+
+
+@dataclass
+class Says:
+    """A model that says these things one after the other; what it was sent stands in `bodies`."""
+
+    lines: Sequence[str]
+    words: list[UserMessage] = field(default_factory=list)
+    """Where what people say goes, when a line is of theirs (`# ada: words`)."""
+    bodies: list[Body] = field(default_factory=list)
+    info: ModelInfo = PRICED
+
+    async def complete(self, wire: WireProtocol, body: Body, limit: int) -> dict[str, Any]:
+        self.bodies.append(body)
+        line = self.lines[len(self.bodies) - 1]
+        if line.startswith("# ada: "):
+            self.words.append(UserMessage(seq=len(self.words) + 1, who="ada", text=line.partition("\n")[0][7:]))
+        message = {"role": "assistant", "content": line}
+        usage = {"prompt_tokens": 100, "completion_tokens": 10}
+        return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
+
+    async def stream(self, wire: WireProtocol, body: Body, limit: int) -> AsyncGenerator[StreamEvent]:
+        """The parrot does not."""
+        yield StreamEvent("", await self.complete(wire, body, limit))
+
+    def task(self, number: int) -> str:
+        return str(self.bodies[number]["messages"][0]["content"])
+
+    def talk(self, number: int) -> list[str]:
+        return [str(message["content"]) for message in self.bodies[number]["messages"]]
+
+
+@dataclass
+class Stand:
+    """One job's memory, for several processes one after the other."""
+
+    place: Path
+    provider: SandboxProvider
+    blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
+    journal: MemoryJournal = field(default_factory=MemoryJournal)
+    words: list[UserMessage] = field(default_factory=list)
+    verdicts: list[ReviewResult] = field(default_factory=list)
+    submitted: list[Submission] = field(default_factory=list)
+    ledger: Ledger = field(default_factory=lambda: MemoryLedger(1_000_000))
+    recipe: AgentRecipe = RECIPE
+    runner: ExternalRunner | None = None
+    patch: dict[str, bytes | None] = field(default_factory=dict)
+    brief: str = "Fix add."
+    until: int = 0
+
+    async def since(self, seq: int) -> tuple[UserMessage, ...]:
+        return tuple(said for said in self.words if said.seq > seq)
+
+    async def review(self, submission: Submission) -> ReviewResult:
+        """Its own steps are not the runner's: each submission is judged anew here."""
+        self.submitted.append(submission)
+        return self.verdicts[len(self.submitted) - 1] if self.verdicts else ReviewResult(accepted=True)
+
+    async def work(self, model: Says, budget: Budget | None = None, *, key: str = "work") -> RunnerEnding:
+        async with self._sandbox(key) as sandbox:
+            around = RunnerContext(
+                budgeted_model=UnbudgetedModel(ScriptedModel([])),
+                sandbox=sandbox,
+                baseline=baseline(TREE),
+                journal=self.journal,
+                blobs=self.blobs,
+                progress=ListProgress(),
+                budget=budget or Budget(),
+                user_messages=self,
+            )
+            model_socket = ModelSocket(self.place / "model.sock", model, self.ledger, self.until)
+            self.runner = ExternalRunner(self.recipe, around, model_socket, user_messages_interrupt=0.02)
+            ending = await self.runner.work(Assignment(brief=self.brief), self.review)
+            changes = (await export(sandbox, baseline(TREE))).changes
+            self.patch = {change.path: change.content for change in changes}
+            return ending
+
+    @asynccontextmanager
+    async def _sandbox(self, key: str) -> AsyncIterator[Sandbox]:
+        def fill(directory: Path) -> None:
+            for path, content in TREE.files.items():
+                (directory / path).write_bytes(content)
+
+        sandbox = await self.provider.open(SandboxSpec(key=key, fill=fill, model_socket=self.place / "model.sock"))
+        try:
+            yield sandbox
+        finally:
+            await sandbox.close()
+
+
+@pytest.fixture
+async def case_runner(tmp_path: Path) -> AsyncIterator[Stand]:
+    provider = BubblewrapProvider(tmp_path / "sandboxes", caches=tmp_path / "caches", environment=dict(os.environ))
+    (tmp_path / "s").mkdir()
+    yield Stand(tmp_path / "s", provider)
+    assert list((tmp_path / "s").iterdir()) == [], "the way out is closed with the agent"
+
+
+async def test_it_fixes_and_every_call_is_a_step(case_runner: Stand) -> None:
+    model = Says(["ls", FIX, HAND_IN, "exit"])
+    ending = await case_runner.work(model)
+    assert (ending.exit_status, ending.turns) == ("submitted", 4)
+    assert case_runner.submitted == [Submission(summary="add adds", reproduction="python3 -c pass")]
+    assert case_runner.patch == {"app.py": FIXED}
+    assert "Fix add." in model.task(0)
+    assert case_runner.ledger.spent() == 4 * 110
+    assert case_runner.runner is not None
+    steps = [json.loads(line) for line in case_runner.runner.trajectory()]
+    assert [step["step"] for step in steps] == [1, 2, 3, 4]
+    assert [step["content"] for step in steps] == ["ls", FIX, HAND_IN, "exit"]
+    assert steps[-1]["ended"]["files"] == ["app.py"]
+    assert set(steps[0]["seconds"]) == {"model"}
+
+
+@pytest.mark.parametrize("word", ["word ", "字", "\0"])
+async def test_of_a_task_that_is_too_long_both_ends_are_told(case_runner: Stand, word: str) -> None:
+    case_runner.brief = f"Fix add. {word * 100_000}"
+    model = Says([FIX, HAND_IN, "exit"])
+    assert (await case_runner.work(model)).exit_status == "submitted"
+    task = model.task(0)
+    assert task.startswith("Fix add.")
+    assert " bytes are left out here.]" in task
+    assert "# How to end" in task
+    assert len(task.encode()) < 128 * 1024
+
+
+async def test_what_speaks_against_it_is_the_next_task(case_runner: Stand) -> None:
+    case_runner.verdicts = [
+        ReviewResult(accepted=False, text="Newly failing: test_money."),
+        ReviewResult(accepted=True),
+    ]
+    case_runner.words = [UserMessage(seq=1, who="ada", text="Mind the sign.")]
+    model = Says([FIX, HAND_IN, "exit", HAND_IN, "exit"])
+    ending = await case_runner.work(model)
+    assert ending.exit_status == "submitted"
+    assert "Newly failing: test_money." in model.task(3)
+    assert "Fix add." in model.task(3)
+    assert "From ada, who may ask: Mind the sign." in model.task(3)
+
+
+async def test_it_is_not_started_for_ever(case_runner: Stand) -> None:
+    case_runner.verdicts = [ReviewResult(accepted=False, text="no")] * ROUNDS
+    ending = await case_runner.work(Says([FIX, *[HAND_IN, "exit"] * ROUNDS]))
+    assert ending.exit_status == "error"
+    assert "was not accepted" in ending.reason
+    assert len(case_runner.submitted) == ROUNDS
+
+
+async def test_a_change_whose_agent_forgot_to_tell_counts_all_the_same(case_runner: Stand) -> None:
+    ending = await case_runner.work(Says([FIX, "exit"]))
+    assert ending.exit_status == "submitted"
+    assert case_runner.submitted == [Submission(summary="exit", asked=True)]
+
+
+@pytest.mark.parametrize(("code", "status"), [("exit", "no_change"), ("exit 7", "error")])
+async def test_nothing_done_is_said(case_runner: Stand, code: str, status: str) -> None:
+    ending = await case_runner.work(Says(["true", code]))
+    assert ending.exit_status == status
+    assert "Parrot" in ending.reason
+    assert case_runner.submitted == []
+
+
+async def test_an_earlier_submission_is_not_handed_in_again(case_runner: Stand) -> None:
+    case_runner.verdicts = [ReviewResult(accepted=False, text="no"), ReviewResult(accepted=True)]
+    await case_runner.work(Says([FIX, HAND_IN, "exit", "true", "exit"]))
+    assert [each.summary for each in case_runner.submitted] == ["add adds", "exit"]
+
+
+async def test_turns_that_are_used_pause_the_job_and_more_of_them_go_on(case_runner: Stand) -> None:
+    ending = await case_runner.work(Says([FIX, "true"]), Budget(steps=2))
+    assert (ending.exit_status, ending.reason) == ("limit_reached", "All 2 turns are used.")
+    case_runner.journal = case_runner.journal.resumed()
+    ending = await case_runner.work(Says([HAND_IN, "exit"]), Budget(steps=9), key="another-machine")
+    assert ending.exit_status == "submitted"
+    assert case_runner.patch == {"app.py": FIXED}, "it goes on with the tree as it stood"
+
+
+async def test_money_that_is_spent_pauses_the_job(case_runner: Stand) -> None:
+    case_runner.ledger = MemoryLedger(1_100)
+    ending = await case_runner.work(Says([FIX, "true", "true", "true"]))
+    assert ending.exit_status == "limit_reached"
+    assert "budget" in ending.reason
+    assert case_runner.ledger.spent() <= 1_100
+
+
+async def test_an_attempt_keeps_to_its_share_of_the_money(case_runner: Stand) -> None:
+    case_runner.until = 1_100
+    ending = await case_runner.work(Says([FIX, "true", "true", "true", "true", "true", "true", "true", "true", "true"]))
+    assert ending.exit_status == "limit_reached"
+    assert ending.reason == "This attempt's share of the money is used."
+    assert case_runner.ledger.spent() <= 1_100
+
+
+async def test_a_start_that_was_killed_is_made_again_from_a_clean_tree(case_runner: Stand) -> None:
+    case_runner.journal = MemoryJournal(die_at="parrot.1", moment="during")
+    with pytest.raises(Died):
+        await case_runner.work(Says(["echo half > /workspace/app.py", "exit"]))
+    case_runner.journal = case_runner.journal.resumed()
+    ending = await case_runner.work(Says([FIX, HAND_IN, "exit"]))
+    assert ending.exit_status == "submitted"
+    assert case_runner.patch == {"app.py": FIXED}
+
+
+async def test_what_a_killed_start_had_open_is_lost_and_no_more_held(case_runner: Stand) -> None:
+    """It had more calls open at once than the same start has now: all of them are settled."""
+    for call in ("parrot.1.1", "parrot.1.9", "turn.1"):
+        case_runner.ledger.reserve(call, 100_000, if_lost=Usage(prompt_tokens=70, cost=70, estimated=True))
+    ending = await case_runner.work(Says([FIX, HAND_IN, "exit"]))
+    assert ending.exit_status == "submitted"
+    totals = case_runner.ledger.totals()
+    assert (totals.lost, totals.pending, totals.calls) == (2, 1, 6)
+    assert totals.cost == 3 * 70 + 3 * 110
+    assert case_runner.ledger.remaining() == 1_000_000 - 2 * 70 - 3 * 110 - 100_000
+
+
+async def test_what_people_say_at_work_is_heard_before_anything_is_judged(case_runner: Stand) -> None:
+    model = Says([FIX, f"# ada: Mind the sign.\n{HAND_IN}", "exit", HAND_IN, "exit"], case_runner.words)
+    ending = await case_runner.work(model)
+    assert (ending.exit_status, len(case_runner.submitted)) == ("submitted", 1)
+    assert "Mind the sign." not in model.task(2)
+    assert "Fix add." in model.task(3)
+    assert "From ada, who may ask: Mind the sign." in model.task(3)
+
+
+async def test_who_resumes_hears_nothing_earlier_than_it_was_heard(case_runner: Stand) -> None:
+    """Words of after a start do not change what was made of that start."""
+    case_runner.verdicts = [
+        ReviewResult(accepted=False, text="Newly failing: test_money."),
+        ReviewResult(accepted=True),
+    ]
+    case_runner.journal = MemoryJournal(die_at="parrot.2", moment="during")
+    with pytest.raises(Died):
+        await case_runner.work(Says([FIX, HAND_IN, "exit", HAND_IN, "exit"]))
+    case_runner.words.append(UserMessage(seq=1, who="ada", text="Mind the sign."))
+    case_runner.journal, case_runner.submitted = case_runner.journal.resumed(), []
+    model = Says([HAND_IN, "exit"])
+    ending = await case_runner.work(model)
+    assert (ending.exit_status, len(case_runner.submitted)) == ("submitted", 2)
+    assert "Newly failing: test_money." in model.task(0)
+    assert "Mind the sign." in model.task(0)
+
+
+REMEMBERS = RECIPE.model_copy(
+    update={
+        "again": (*RECIPE.command, "again"),
+        "files": {path: remembering(program) for path, program in RECIPE.files.items()},
+    }
+)
+
+
+async def test_one_that_remembers_is_interrupted_and_goes_on(case_runner: Stand) -> None:
+    """It would wait for ever; what it had not finished is still there, and it is told only what is new."""
+    case_runner.recipe = REMEMBERS
+    model = Says([FIX, "# ada: Mind the sign.\nsleep 1000", HAND_IN, "exit"], case_runner.words)
+    ending = await case_runner.work(model)
+    assert (ending.exit_status, len(case_runner.submitted)) == ("submitted", 1)
+    assert case_runner.patch == {"app.py": FIXED}
+    first, *_, news = model.talk(2)
+    assert "Fix add." in first
+    assert FIX in model.talk(2)
+    assert "From ada, who may ask: Mind the sign." in news
+    assert "Fix add." not in news
+    assert case_runner.ledger.spent() == 4 * 110
+    assert case_runner.ledger.totals().pending == 0
+    assert case_runner.runner is not None
+    assert [done.spoken_to for done in case_runner.runner.rounds] == [True, False]
+
+
+async def test_one_that_remembers_is_told_only_what_speaks_against_it(case_runner: Stand) -> None:
+    case_runner.recipe, case_runner.verdicts = (
+        REMEMBERS,
+        [ReviewResult(accepted=False, text="Newly failing."), ReviewResult(accepted=True)],
+    )
+    model = Says([FIX, HAND_IN, "exit", HAND_IN, "exit"])
+    assert (await case_runner.work(model)).exit_status == "submitted"
+    first, *_, news = model.talk(3)
+    assert "Fix add." in first
+    assert "Newly failing." in news
+    assert "Fix add." not in news
+
+
+async def test_in_another_process_it_begins_anew(case_runner: Stand) -> None:
+    """Its conversation may be on another machine."""
+    case_runner.recipe, case_runner.verdicts = (
+        REMEMBERS,
+        [ReviewResult(accepted=False, text="Newly failing."), ReviewResult(accepted=True)],
+    )
+    case_runner.journal = MemoryJournal(die_at="parrot.2", moment="before")
+    with pytest.raises(Died):
+        await case_runner.work(Says([FIX, HAND_IN, "exit"]))
+    case_runner.journal, case_runner.submitted = case_runner.journal.resumed(), []
+    model = Says([HAND_IN, "exit"])
+    assert (await case_runner.work(model, key="another-machine")).exit_status == "submitted"
+    assert "Fix add." in model.task(0)
+    assert "Newly failing." in model.task(0)
+    assert case_runner.patch == {"app.py": FIXED}
+
+
+async def test_where_there_is_no_conversation_to_go_on_with_it_begins_anew(case_runner: Stand) -> None:
+    forgets = ("python3", "-I", "-c", "import sys; sys.exit('no conversation found')")
+    case_runner.recipe = REMEMBERS.model_copy(update={"again": forgets})
+    case_runner.verdicts = [ReviewResult(accepted=False, text="Newly failing."), ReviewResult(accepted=True)]
+    model = Says([FIX, HAND_IN, "exit", HAND_IN, "exit"])
+    assert (await case_runner.work(model)).exit_status == "submitted"
+    assert "Fix add." in model.task(3)
+    assert "Newly failing." in model.task(3)
+    assert len(model.talk(3)) == 1
+
+
+async def test_minutes_end_it(case_runner: Stand) -> None:
+    ending = await case_runner.work(Says([FIX, "sleep 60", "exit"]), Budget(minutes=0.03))
+    assert ending.exit_status == "limit_reached"
+    assert "minutes are used" in ending.reason

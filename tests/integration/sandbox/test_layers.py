@@ -1,0 +1,211 @@
+"""Set-up's result: built once a key, whoever comes at the same time, through a network that is only a proxy."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from app.core.errors import SetupError
+from app.sandbox.base import SandboxSpec, SetupPlan
+from app.sandbox.bubblewrap.provider import BubblewrapProvider
+from app.sandbox.setup.layers import machine_proxy
+from tests.support.sandboxes import filler, opened, shell
+
+FILES = {"README.md": b"hello\n", "src/a.py": b"a = 1\n"}
+
+
+class Bench:
+    """Providers over one cache, as several processes have it; counts how often a tree is filled."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.fills = 0
+
+    @property
+    def layers(self) -> list[Path]:
+        return sorted(path for path in (self.directory / "caches" / "setup").iterdir() if path.suffix != ".lock")
+
+    def provider(self) -> BubblewrapProvider:
+        environment = {"PATH": os.defpath}
+        return BubblewrapProvider(self.directory / "jobs", caches=self.directory / "caches", environment=environment)
+
+    def spec(self, key: str, setup: SetupPlan) -> SandboxSpec:
+        fill = filler(FILES)
+
+        def counted(directory: Path) -> None:
+            self.fills += 1
+            fill(directory)
+
+        return SandboxSpec(key, counted, setup)
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+async def test_the_second_job_of_a_key_skips_it(services: Bench) -> None:
+    setup = SetupPlan(
+        ("date +%N > /env/when; mkdir modules; date +%N > modules/when",), key="k", directories=("modules",)
+    )
+    seen = []
+    for key in ("one", "two"):
+        async with opened(services.provider(), services.spec(key, setup)) as sandbox:
+            seen.append(await shell(sandbox, "cat /env/when modules/when"))
+    assert seen[0] == seen[1]
+    assert len(services.layers) == 1
+    assert services.fills == 3  # one for the set-up's throw-away copy, one for each job
+
+
+async def test_another_key_is_another_result(services: Bench) -> None:
+    for key in ("one", "two"):
+        setup = SetupPlan((f"echo {key} > /env/which",), key=key)
+        async with opened(services.provider(), services.spec(key, setup)) as sandbox:
+            assert await shell(sandbox, "cat /env/which") == f"{key}\n"
+    assert len(services.layers) == 2
+
+
+async def test_two_at_once_build_it_once(services: Bench) -> None:
+    setup = SetupPlan(("date +%N > /env/when; sleep 0.3",), key="same")
+
+    async def job(key: str) -> str:
+        async with opened(services.provider(), services.spec(key, setup)) as sandbox:
+            return await shell(sandbox, "cat /env/when")
+
+    results = await asyncio.gather(*(job(f"job-{number}") for number in range(3)))
+    assert len(set(results)) == 1
+    assert services.fills == 4
+
+
+async def test_a_failure_leaves_nothing_and_is_tried_again(services: Bench) -> None:
+    for _ in range(2):
+        with pytest.raises(SetupError, match="exit code 3"):
+            await services.provider().open(services.spec("fails", SetupPlan(("touch /env/half; exit 3",), key="k")))
+        assert services.layers == []
+    setup = SetupPlan(("ls -A /env > /env/found",), key="k")
+    async with opened(services.provider(), services.spec("works", setup)) as sandbox:
+        assert await shell(sandbox, "cat /env/found") == "found\n"
+
+
+async def test_one_group_may_fail_where_another_does_not(services: Bench) -> None:
+    """A job goes on without it and says so, in each of its sandboxes; the next job tries again."""
+    groups = (("echo python > /env/made",), ("echo no such lock >&2; exit 1", "echo never > /env/later"))
+    setup = SetupPlan((*groups[0], *groups[1]), key="mixed", groups=groups)
+    for key in ("one.work", "one.fresh", "two.work"):
+        async with opened(services.provider(), services.spec(key, setup)) as sandbox:
+            (told,) = sandbox.left_out
+            assert await shell(sandbox, "ls /env; cat /env/made") == "made\npython\n"
+            assert "exit code 1" in told
+            assert "no such lock" in told
+    assert [path.name.partition(".")[2] for path in services.layers] == ["one", "two"]
+
+
+async def test_where_every_group_fails_so_does_the_set_up(services: Bench) -> None:
+    groups = (("exit 3",), ("exit 4",))
+    setup = SetupPlan((*groups[0], *groups[1]), key="mixed", groups=groups)
+    with pytest.raises(SetupError, match="exit code 3"):
+        await services.provider().open(services.spec("one", setup))
+    assert services.layers == []
+
+
+async def test_cancelling_leaves_nothing(services: Bench) -> None:
+    begun = asyncio.Event()
+    setup = SetupPlan(("echo begun; sleep 300",), key="k")
+    opening = asyncio.create_task(
+        services.provider().open(services.spec("job", setup), on_output=lambda _: begun.set())
+    )
+    await begun.wait()
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert services.layers == []
+
+
+async def test_a_builder_that_died_is_cleaned_up_after(services: Bench) -> None:
+    setup = SetupPlan(("echo made > /env/x",), key="k")
+    async with opened(services.provider(), services.spec("one", setup)):
+        (layer,) = services.layers
+    layer.rename(layer.with_name(f"{layer.name}.building"))
+    async with opened(services.provider(), services.spec("two", setup)) as sandbox:
+        assert await shell(sandbox, "cat /env/x") == "made\n"
+    assert services.layers == [layer]
+
+
+async def test_the_tree_of_a_job_has_none_of_the_commands_other_traces(services: Bench) -> None:
+    setup = SetupPlan(
+        ("touch trace; mkdir modules; touch modules/m ~/h /tmp/t",), key="k", directories=("modules", "absent")
+    )
+    async with opened(services.provider(), services.spec("job", setup)) as sandbox:
+        assert await shell(sandbox, "ls; ls ~ /tmp") == "README.md\nmodules\nsrc\n/home/agent:\n\n/tmp:\n"
+
+
+async def test_a_file_may_be_part_of_the_result(services: Bench) -> None:
+    setup = SetupPlan(("echo generated > src/version.py",), key="k", directories=("src/version.py",))
+    async with opened(services.provider(), services.spec("job", setup)) as sandbox:
+        assert await shell(sandbox, "cat src/version.py src/a.py") == "generated\na = 1\n"
+
+
+async def test_the_first_failing_line_ends_a_command(services: Bench) -> None:
+    with pytest.raises(SetupError, match="exit code 1"):
+        await services.provider().open(services.spec("job", SetupPlan(("false | cat\ntouch /env/never",), key="k")))
+
+
+async def test_a_host_that_is_not_listed_is_refused_and_named(services: Bench) -> None:
+    fetch = "import urllib.request as u; u.urlopen('http://elsewhere.invalid/x')"
+    with pytest.raises(SetupError, match=r"refused: elsewhere\.invalid") as caught:
+        await services.provider().open(
+            services.spec("job", SetupPlan((f'python3 -c "{fetch}"',), key="k", hosts=("other.invalid",)))
+        )
+    assert "network:" in caught.value.message
+
+
+async def test_there_is_no_way_round_the_proxy(services: Bench) -> None:
+    direct = "import socket; socket.create_connection(('192.0.2.1', 80), 1)"
+    with pytest.raises(SetupError, match="unreachable"):
+        await services.provider().open(
+            services.spec("job", SetupPlan((f'python3 -c "{direct}"',), key="k", hosts=("other.invalid",)))
+        )
+
+
+async def _listening(server: asyncio.Server) -> int:
+    return int(server.sockets[0].getsockname()[1])
+
+
+async def test_a_listed_host_is_reached(services: Bench) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\npackage")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = await _listening(server)
+    fetch = f"import urllib.request as u; print(u.urlopen('http://localhost:{port}/x').read())"
+    setup = SetupPlan(
+        (f'NO_PROXY= no_proxy= python3 -c "{fetch}" > /env/got',), key="k", hosts=(f"http://localhost:{port}",)
+    )
+    try:
+        async with opened(services.provider(), services.spec("job", setup)) as sandbox:
+            assert await shell(sandbox, "cat /env/got") == "b'package'\n"
+    finally:
+        server.close()
+
+
+async def test_paths_of_the_machine_that_commands_may_read(services: Bench, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    index.mkdir()
+    (index / "package").write_text("bytes")
+    setup = SetupPlan(
+        (f"cp {index}/package /env/; ! touch {index}/x",), key="k", readable=(str(index), "/no/such/path")
+    )
+    async with opened(services.provider(), services.spec("job", setup)) as sandbox:
+        assert await shell(sandbox, f"cat /env/package; ls {index} 2>&1 || true") == (
+            f"bytesls: cannot access '{index}': No such file or directory\n"
+        )
+
+
+async def test_the_environment_of_the_machine_says_its_proxy() -> None:
+    assert machine_proxy({}).url == ""
+    assert machine_proxy({"https_proxy": "http://p:1", "NO_PROXY": "a"}).url == "http://p:1"
+    assert machine_proxy({"HTTPS_PROXY": "", "HTTP_PROXY": "http://q:1"}).url == "http://q:1"
+    assert machine_proxy({"NO_PROXY": "a,b"}).no_proxy == "a,b"

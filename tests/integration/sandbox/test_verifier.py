@@ -1,0 +1,630 @@
+"""The proof engine on small real projects, every command really run in a real sandbox."""
+
+import asyncio
+import os
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from app.agent.base import Submission
+from app.core.verification import BaselineResult, GateResult, UnchangedSubmission, Verification
+from app.sandbox.base import SandboxProvider
+from app.sandbox.bubblewrap.provider import BubblewrapProvider
+from app.sandbox.unsandboxed import UnsandboxedProvider
+from app.verify.feedback import MAX_FEEDBACK, feedback
+from app.verify.revert_fix import RevertedFix
+from app.verify.tests_for_fix import FixUnderTest
+from app.verify.verifier import TimeLimits, Verifier
+from tests.support.memory_tree import MemoryTree
+from tests.support.recorded_progress import ListProgress
+from tests.support.sandbox_projects import ProjectWorkspaces, patch_of
+from tests.support.sandbox_runtime import at_srt
+
+Changes = dict[str, str | bytes | None]
+NOTHING = Submission(summary="done")
+
+
+class Trial:
+    """One project: its verifier, and what was opened for it."""
+
+    def __init__(self, provider: SandboxProvider, files: dict[str, str], **settings: object) -> None:
+        self.files = {path: textwrap.dedent(content) for path, content in files.items()}
+        tree = MemoryTree({path: content.encode() for path, content in self.files.items()})
+        with_pytest = any("pytest" in content for content in self.files.values())
+        self.workspaces = ProjectWorkspaces(provider, tree, with_pytest=with_pytest)
+        self.verifier = Verifier(self.workspaces, tree=tree, progress=ListProgress(), **settings)  # type: ignore[arg-type]
+
+    async def verify(
+        self,
+        changes: Changes,
+        reproduction: str = "",
+        known: BaselineResult | None = None,
+        earlier: tuple[UnchangedSubmission, ...] = (),
+    ) -> Verification:
+        patch = patch_of({path: textwrap.dedent(c) if isinstance(c, str) else c for path, c in changes.items()})
+        submission = Submission(summary="All tests pass.", reproduction=reproduction)
+        verified = await self.verifier.verify(patch, submission, known or await self.verifier.baseline(), earlier)
+        assert verified.patch == patch
+        assert self.workspaces.alive == set()
+        assert len(verified.feedback) <= MAX_FEEDBACK
+        return verified.verification
+
+
+@pytest.fixture(scope="session")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> BubblewrapProvider:
+    root = tmp_path_factory.mktemp("verifier")
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+    return BubblewrapProvider(root / "sandboxes", caches=root / "caches", environment=environment)
+
+
+@pytest.fixture
+def trial(provider: BubblewrapProvider) -> Callable[..., Trial]:
+    return lambda files, **settings: Trial(provider, files, **settings)
+
+
+UNITTEST = {
+    "money.py": """\
+        def add(a, b):
+            return a - b
+
+        def twice(a):
+            return a + a
+        """,
+    "tests/__init__.py": "",
+    "tests/test_money.py": """\
+        import unittest
+        import money
+
+        class TestMoney(unittest.TestCase):
+            def test_zero(self):
+                self.assertEqual(money.add(0, 0), 0)
+
+            def test_twice(self):
+                self.assertEqual(money.twice(2), 4)
+
+            def test_known_bad(self):
+                self.assertEqual(1, 2)
+        """,
+}
+FIXED = UNITTEST["money.py"].replace("a - b", "a + b")
+NEW_TEST = """\
+    import unittest
+    import money
+
+    class TestAdd(unittest.TestCase):
+        def test_one(self):
+            self.assertEqual(money.add(1, 2), 3)
+    """
+REPRODUCTION = "python3 -m unittest tests.test_add"
+
+
+async def test_unittest_red_to_green_is_proved(trial: Callable[..., Trial]) -> None:
+    subject = trial(UNITTEST)
+    known = await subject.verifier.baseline()
+    assert "2 passed, 1 failed" in known.brief
+    assert "tests.test_money.TestMoney.test_known_bad" in known.brief
+    found = await subject.verify({"money.py": FIXED, "tests/test_add.py": NEW_TEST}, REPRODUCTION, known)
+    assert (found.verdict, found.isolated, found.sandbox) == ("proved", True, "bubblewrap")
+    assert found.reproduction is not None
+    assert found.reproduction.base is not None
+    assert found.reproduction.base.exit_code == 1
+    assert "AssertionError: -1 != 3" in found.reproduction.base.excerpt
+    assert found.suite is not None
+    assert found.suite.newly_failing == ()
+    assert found.suite.head is not None
+    assert found.suite.head.count is not None
+    assert found.suite.head.count.passed == 3
+    assert subject.workspaces.opened.count("suite-base") == 1
+
+
+async def test_a_lie_is_broken_and_the_agent_is_told_why(trial: Callable[..., Trial]) -> None:
+    subject = trial(UNITTEST)
+    found = await subject.verify({"README.md": "mended\n", "tests/test_add.py": NEW_TEST}, REPRODUCTION)
+    assert found.verdict == "broken"
+    assert "The reproduction still fails on the head." in found.reasons
+    told = feedback(found)
+    assert "Newly failing: tests.test_add.TestAdd.test_one" in told
+    assert "AssertionError: -1 != 3" in told
+
+
+async def test_breaking_another_test_is_broken_and_named(trial: Callable[..., Trial]) -> None:
+    broken = FIXED.replace("a + a", "a")
+    found = await trial(UNITTEST).verify({"money.py": broken, "tests/test_add.py": NEW_TEST}, REPRODUCTION)
+    assert found.verdict == "broken"
+    assert found.suite is not None
+    assert found.suite.newly_failing == ("tests.test_money.TestMoney.test_twice",)
+    assert found.suite.recheck is not None
+    assert "test_known_bad" not in found.suite.recheck.excerpt
+
+
+async def test_deleting_the_test_that_is_in_the_way_does_not_look_green(trial: Callable[..., Trial]) -> None:
+    fewer = UNITTEST["tests/test_money.py"].replace("test_twice", "check_twice")
+    found = await trial(UNITTEST).verify({"money.py": FIXED, "tests/test_money.py": fewer})
+    assert found.verdict == "unproved"
+    assert found.suite is not None
+    assert found.suite.missing == ("tests.test_money.TestMoney.test_twice",)
+    assert any(gate.name == "tests" and gate.outcome == "warned" for gate in found.gates)
+
+
+async def test_a_reproduction_that_passes_already_gives_tested_at_most(trial: Callable[..., Trial]) -> None:
+    found = await trial(UNITTEST).verify({"money.py": FIXED}, "python3 -c 'import money'")
+    assert found.verdict == "tested"
+    assert found.reproduction is not None
+    assert found.reproduction.on_base == "green"
+    assert "there it has to fail because of the bug" in feedback(found)
+
+
+async def test_a_reproduction_that_shows_nothing_does_not_replace_one_that_did(trial: Callable[..., Trial]) -> None:
+    honest = "python3 -c 'import money; assert money.twice(money.add(1, 2)) == 6'"
+    earlier = (UnchangedSubmission(command=honest, patch=patch_of({})),)
+    wrong: Changes = {"money.py": FIXED.replace("return a + b", "return a * b * 2")}
+    for empty in ("true", ""):
+        found = await trial(UNITTEST).verify(wrong, empty, earlier=earlier)
+        assert found.verdict == "unproved"
+        assert found.reproduction is not None
+        assert (found.reproduction.command, found.reproduction.on_head) == (honest, "red")
+        assert found.reasons == (f"A reproduction that the agent gave before, `{honest}`, still fails on the head.",)
+    mended = await trial(UNITTEST).verify({"money.py": FIXED}, "true", earlier=earlier)
+    assert mended.verdict == "proved"
+    assert mended.reproduction is not None
+    assert "`true` shows nothing" in mended.reproduction.note
+
+
+async def test_an_earlier_reproduction_is_run_with_its_own_tests(trial: Callable[..., Trial]) -> None:
+    tests = patch_of({"tests/test_add.py": textwrap.dedent(NEW_TEST)})
+    earlier = (UnchangedSubmission(command=REPRODUCTION, patch=tests),)
+    wrong: Changes = {"money.py": FIXED.replace("return a + b", "return a * b * 2")}
+    found = await trial(UNITTEST).verify(wrong, "true", earlier=earlier)
+    assert found.verdict == "unproved", "that the test is gone does not hide its failure"
+    newer = await trial(UNITTEST).verify(wrong, "python3 -c 'import nowhere'", earlier=earlier)
+    assert newer.reproduction is not None
+    assert newer.reproduction.command == "python3 -c 'import nowhere'", "one that fails stands for itself"
+
+
+async def test_looking_at_the_source_is_no_proof(trial: Callable[..., Trial]) -> None:
+    found = await trial(UNITTEST).verify({"money.py": FIXED}, "grep -q 'return a + b' money.py")
+    assert found.verdict == "tested"
+    assert found.reproduction is not None
+    assert found.reproduction.on_base == "was_not_there"
+    assert "looks at source text" in found.reproduction.note
+
+
+async def test_red_only_because_the_thing_is_new_gives_tested_at_most(trial: Callable[..., Trial]) -> None:
+    changes: Changes = {
+        "taxes.py": "RATE = 3\n",
+        "tests/test_taxes.py": NEW_TEST.replace("money.add(1, 2)", "taxes.RATE").replace("money", "taxes"),
+    }
+    found = await trial(UNITTEST).verify(changes, "python3 -m unittest tests.test_taxes")
+    assert found.verdict == "tested"
+    assert found.reproduction is not None
+    assert found.reproduction.on_base == "was_not_there"
+    assert "the module taxes was not there" in found.reproduction.note
+
+
+async def test_without_a_reproduction_the_changed_tests_are_one(trial: Callable[..., Trial]) -> None:
+    found = await trial(UNITTEST).verify({"money.py": FIXED, "tests/test_add.py": NEW_TEST})
+    assert found.verdict == "proved"
+    assert found.reproduction is not None
+    assert (found.reproduction.origin, found.reproduction.on_base) == ("changed tests", "red")
+
+
+async def test_changed_tests_beside_an_old_failure_in_the_same_file(trial: Callable[..., Trial]) -> None:
+    more = textwrap.dedent(UNITTEST["tests/test_money.py"]) + textwrap.indent(
+        "\ndef test_add(self):\n    self.assertEqual(money.add(1, 2), 3)\n", "    "
+    )
+    found = await trial(UNITTEST).verify({"money.py": FIXED, "tests/test_money.py": more})
+    assert found.verdict == "proved"
+    assert found.reproduction is not None
+    assert "Failing on the base as well, before any change: 1" in found.reproduction.note
+
+
+async def test_a_command_that_is_not_there_is_broken(trial: Callable[..., Trial]) -> None:
+    found = await trial(UNITTEST).verify({"money.py": FIXED}, "no-such-command --at-all")
+    assert found.verdict == "broken"
+    assert found.reasons == ("The reproduction could not be run on the head.",)
+
+
+PYTEST = {
+    "pytest.ini": "[pytest]\n",
+    "calc.py": "def half(a):\n    return a // 2\n",
+    "test_calc.py": "import calc\n\ndef test_even():\n    assert calc.half(4) == 2\n",
+}
+
+
+async def test_pytest_red_to_green_is_proved(trial: Callable[..., Trial]) -> None:
+    changes: Changes = {
+        "calc.py": "def half(a):\n    return a / 2\n",
+        "test_calc.py": PYTEST["test_calc.py"] + "\ndef test_odd():\n    assert calc.half(3) == 1.5\n",
+    }
+    found = await trial(PYTEST).verify(changes, "python3 -m pytest -q test_calc.py | tail -3")
+    assert found.verdict == "proved"
+    assert found.suite is not None
+    assert found.suite.head is not None
+    assert found.suite.head.passing == ("test_calc.py::test_even", "test_calc.py::test_odd")
+
+
+FAILS_TOGETHER = """\
+    import os
+    import unittest
+
+    class TestOrder(unittest.TestCase):
+        def test_order(self):
+            together = os.environ.get("TOGETHER")
+            self.assertFalse(together and os.path.exists("README.md"))
+    """
+SETS_TOGETHER = """\
+    import os
+    import unittest
+
+    class TestA(unittest.TestCase):
+        def test_a(self):
+            os.environ["TOGETHER"] = "1"
+    """
+
+
+async def test_a_test_that_fails_only_together_with_others_counts(trial: Callable[..., Trial]) -> None:
+    subject = trial({"test_a.py": SETS_TOGETHER, "test_order.py": FAILS_TOGETHER})
+    found = await subject.verify({"README.md": "x"})
+    assert found.verdict == "broken"
+    assert found.suite is not None
+    assert found.suite.newly_failing == ("test_order.TestOrder.test_order",)
+    assert "suite-head-again" in subject.workspaces.opened
+
+
+FLAKY = """\
+    import unittest
+
+    class TestFlaky(unittest.TestCase):
+        def test_flaky(self):
+            self.assertNotIn(open(".opened").read(), {NAMES})
+
+        def test_steady(self):
+            pass
+    """
+
+
+async def test_a_test_that_fails_in_one_of_two_runs_is_flaky_and_said_to_be(trial: Callable[..., Trial]) -> None:
+    subject = trial({"test_flaky.py": FLAKY.replace("{NAMES}", "['suite-head']")})
+    found = await subject.verify({"README.md": "x"})
+    assert found.verdict == "tested"
+    assert found.suite is not None
+    assert found.suite.newly_failing == ()
+    assert found.suite.notes == (
+        "test_flaky.TestFlaky.test_flaky failed in one of two runs on the head: flaky, not counted.",
+    )
+
+
+async def test_a_test_that_now_fails_on_the_base_too_is_not_counted(trial: Callable[..., Trial]) -> None:
+    names = "['suite-head', 'suite-head-alone', 'suite-base-alone']"
+    found = await trial({"test_flaky.py": FLAKY.replace("{NAMES}", names)}).verify({"README.md": "x"})
+    assert found.verdict == "tested"
+    assert found.suite is not None
+    assert found.suite.notes == (
+        "test_flaky.TestFlaky.test_flaky fails on the base as well when it runs alone; not counted.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"), [("reproduction-base-again", "unproved"), ("reproduction-head-again", "broken")]
+)
+async def test_a_reproduction_must_turn_green_twice(trial: Callable[..., Trial], name: str, verdict: str) -> None:
+    """Red and green the first time, and the other way round the second: that shows nothing."""
+    subject = trial(NO_TESTS)
+    command = f"python3 -c \"import os; o = open('.opened').read(); assert ('head' in o) != (o == '{name}')\""
+    found = await subject.verify({"README.md": "x"}, command)
+    assert found.reproduction is not None
+    assert (found.reproduction.on_base, found.reproduction.on_head) != ("red", "green")
+    assert "second time" in found.reproduction.note
+    assert found.verdict == verdict
+
+
+NODE = {
+    "package.json": '{"name": "cart", "scripts": {"test": "node --test"}}',
+    "cart.js": "exports.total = (items) => items.length\n",
+    "test/cart.test.js": """\
+        const test = require('node:test')
+        const assert = require('node:assert')
+        const { total } = require('../cart')
+        test('an empty cart', () => assert.strictEqual(total([]), 0))
+        """,
+}
+
+
+async def test_node_red_to_green_is_proved(trial: Callable[..., Trial]) -> None:
+    new_test = textwrap.dedent(NODE["test/cart.test.js"]) + "test('adds', () => assert.strictEqual(total([2, 3]), 5))\n"
+    changes: Changes = {
+        "cart.js": "exports.total = (items) => items.reduce((sum, item) => sum + item, 0)\n",
+        "test/cart.test.js": new_test,
+    }
+    found = await trial(NODE).verify(changes, "node --test test/cart.test.js")
+    assert found.verdict == "proved"
+    assert found.suite is not None
+    assert found.suite.command == "npm test"
+    assert found.suite.head is not None
+    assert found.suite.head.passing == ("adds", "an empty cart")
+
+
+@contextmanager
+def unsandboxed(directory: Path) -> Iterator[SandboxProvider]:
+    yield UnsandboxedProvider(directory / "jobs", path=os.environ["PATH"])
+
+
+@pytest.mark.parametrize("made", [unsandboxed, at_srt])
+async def test_where_paths_are_mapped_names_are_the_same_in_every_run(
+    made: Callable[[Path], AbstractContextManager[SandboxProvider]], tmp_path: Path
+) -> None:
+    """Node names a file that does not load by its whole path, which there is another one in every run."""
+    with made(tmp_path) as provider:
+        subject = Trial(provider, {**NODE, "test/broken.test.js": "require('./nope')\n"})
+        known = await subject.verifier.baseline()
+        assert known.suite is not None
+        assert known.suite.failing == ("test/broken.test.js",)
+        assert "/workspace/" in known.suite.execution.excerpt
+        assert "/tree/" not in known.suite.execution.excerpt
+        found = await subject.verify({"README.md": "x"}, "", known)
+    isolated = provider.name == "srt"
+    assert (found.verdict, found.isolated, found.sandbox) == ("tested", isolated, provider.name)
+    assert found.suite is not None
+    assert found.suite.newly_failing == ()
+
+
+async def test_a_reproduction_that_no_shell_takes_is_broken(trial: Callable[..., Trial]) -> None:
+    for command in ("true " + "x" * 300_000, "true \0"):
+        found = await trial(NO_TESTS).verify({"README.md": "x"}, command)
+        assert found.verdict == "broken"
+        assert found.reasons == ("The reproduction could not be run on the head.",)
+
+
+NO_TESTS = {"greet.py": "def greet(name):\n    return 'Hello ' + nme\n"}
+
+
+async def test_a_repository_without_tests_is_tested_at_most_and_says_so(trial: Callable[..., Trial]) -> None:
+    subject = trial(NO_TESTS)
+    known = await subject.verifier.baseline()
+    assert known.suite is None
+    assert "No test command was found" in known.brief
+    found = await subject.verify(
+        {"greet.py": "def greet(name):\n    return 'Hello ' + name\n"},
+        "python3 -c \"import greet; assert greet.greet('x') == 'Hello x'\"",
+        known,
+    )
+    assert found.verdict == "tested"
+    assert "No test command was found in the repository." in found.reasons
+    nothing = await subject.verify({"README.md": "x"}, "", known)
+    assert nothing.verdict == "unproved"
+
+
+async def test_without_a_suite_the_tests_that_guard_the_change_are_named(trial: Callable[..., Trial]) -> None:
+    guarded = {"greet.py": ("checks/greeting.sh", "checks/more.sh")}
+    subject = trial(NO_TESTS, guards=lambda paths: tuple(test for path in paths for test in guarded.get(path, ())))
+    found = await subject.verify({"greet.py": "def greet(name):\n    return name\n"})
+    assert found.suite is not None
+    assert found.suite.notes == (
+        "Existing tests that guard the changed files, which were not run: checks/greeting.sh, checks/more.sh.",
+    )
+
+
+async def test_first_tests_of_a_repository_are_its_reproduction(trial: Callable[..., Trial]) -> None:
+    test = NEW_TEST.replace("money.add(1, 2), 3", "greet.greet('x'), 'x'").replace("money", "greet")
+    found = await trial(NO_TESTS).verify({"greet.py": "def greet(name):\n    return name\n", "test_greet.py": test})
+    assert found.verdict == "tested"
+    assert found.reproduction is not None
+    assert (found.reproduction.origin, found.reproduction.on_base) == ("changed tests", "red")
+
+
+async def test_a_blocked_patch_is_not_executed_at_all(trial: Callable[..., Trial]) -> None:
+    subject = trial(NO_TESTS)
+    found = await subject.verify({".github/workflows/x.yml": "on: push\n", "greet.py": "x = 1\n"}, "python3 greet.py")
+    assert found.verdict == "broken"
+    assert subject.workspaces.opened == []
+    assert found.suite is not None
+    assert found.suite.not_run == "Not run: a gate blocks the patch."
+    assert "workflows, actions and bot settings are changed by people only" in feedback(found)
+
+
+def gate_named(found: Verification, name: str) -> GateResult:
+    return next(gate for gate in found.gates if gate.name == name)
+
+
+async def test_lint_blocks_what_it_newly_finds_and_warns_of_what_it_found_before(trial: Callable[..., Trial]) -> None:
+    subject = trial(NO_TESTS, lint="! grep -rn TODO --include=*.py .")
+    found = await subject.verify({"greet.py": "# TODO\n"})
+    assert gate_named(found, "lint").outcome == "blocked"
+    assert any("greet.py:1:# TODO" in line for line in gate_named(found, "lint").details)
+    assert found.verdict == "broken"
+    old = trial({"greet.py": "# TODO\n"}, lint="! grep -rn TODO --include=*.py .")
+    assert gate_named(await old.verify({"README.md": "x"}), "lint").outcome == "warned"
+
+
+async def test_tests_that_hang_are_ended_and_that_is_said(trial: Callable[..., Trial]) -> None:
+    hanging = {
+        "loop.py": "def spin():\n    pass\n",
+        "tests/__init__.py": "",
+        "tests/test_a.py": NEW_TEST.replace("money.add(1, 2), 3", "loop.spin(), None").replace("money", "loop"),
+    }
+    subject = trial(hanging, limits=TimeLimits(suite=2, reproduction=1))
+    known = await subject.verifier.baseline()
+    endless = "import time\n\ndef spin():\n    while True:\n        time.sleep(60)\n"
+    found = await subject.verify({"loop.py": endless}, "python3 -c 'import loop; loop.spin()'", known)
+    assert found.verdict == "broken"
+    assert found.reproduction is not None
+    assert found.reproduction.head is not None
+    assert found.reproduction.head.timed_out
+    assert "did not end within its limit" in found.reproduction.note
+
+
+async def test_a_hang_that_is_mended_is_red_to_green(trial: Callable[..., Trial]) -> None:
+    files = {"loop.py": "def spin():\n    while True:\n        pass\n"}
+    subject = trial(files, limits=TimeLimits(reproduction=1))
+    found = await subject.verify({"loop.py": "def spin():\n    pass\n"}, "python3 -c 'import loop; loop.spin()'")
+    assert found.reproduction is not None
+    assert (found.reproduction.on_base, found.reproduction.on_head) == ("red", "green")
+    assert found.verdict == "tested"
+
+
+KNOWN_GOOD = ("tests.test_money.TestMoney.test_twice", "tests.test_money.TestMoney.test_zero")
+
+
+async def test_of_a_suite_that_is_too_long_the_nearest_tests_are_run(trial: Callable[..., Trial]) -> None:
+    slow = "import time, unittest\n\nclass S(unittest.TestCase):\n    def test_s(self):\n        time.sleep(60)\n"
+    files = {**UNITTEST, "tests/test_aaa_slow.py": slow, "other/tests/__init__.py": "", "other/tests/test_far.py": slow}
+    subject = trial({**files, "other/__init__.py": ""}, limits=TimeLimits(suite=3))
+    known = await subject.verifier.baseline()
+    assert "stopped at its limit of 3 s" in known.brief
+    found = await subject.verify({"money.py": FIXED, "tests/test_add.py": NEW_TEST}, REPRODUCTION, known)
+    assert found.verdict == "proved"
+    assert found.suite is not None
+    assert found.suite.head is not None
+    assert "the 3 test files nearest to the change were run, of 4" in found.suite.head.partial
+    assert "stopped at its limit" in found.suite.head.partial
+    assert found.suite.head.passing == ("tests.test_add.TestAdd.test_one", *KNOWN_GOOD)
+    assert "the others were not" in " ".join(found.reasons)
+
+
+async def test_an_interrupted_suite_keeps_the_results_it_had(trial: Callable[..., Trial]) -> None:
+    slow = "import time\n\ndef test_s():\n    time.sleep(60)\n"
+    subject = trial({**PYTEST, "test_zzz_slow.py": slow}, limits=TimeLimits(suite=5))
+    known = await subject.verifier.baseline()
+    assert known.suite is not None
+    assert known.suite.execution.timed_out
+    assert known.suite.passing == ("test_calc.py::test_even",)
+
+
+async def test_two_hundred_megabytes_of_output_are_harmless(trial: Callable[..., Trial]) -> None:
+    loud = NEW_TEST.replace("self.assertEqual(money.add(1, 2), 3)", "[print('x' * 2**20) for _ in range(200)]")
+    subject = trial({"test_loud.py": loud.replace("import money", "")})
+    known = await subject.verifier.baseline()
+    assert known.suite is not None
+    assert known.suite.execution.exit_code == 0
+    assert len(known.suite.model_dump_json()) < 20_000
+
+
+async def test_a_framework_that_is_not_installed_is_said(trial: Callable[..., Trial]) -> None:
+    subject = trial({"test_a.py": "def test_a():\n    pass\n"}, test="python3 -S -m pytest")
+    known = await subject.verifier.baseline()
+    assert "pytest is not installed in the sandbox" in known.brief
+    found = await subject.verify({"README.md": "x"}, "", known)
+    assert found.verdict == "unproved"
+    assert found.suite is not None
+    assert found.suite.not_run == "pytest is not installed in the sandbox."
+
+
+async def test_a_job_that_is_stopped_leaves_no_sandbox(trial: Callable[..., Trial]) -> None:
+    subject = trial({"endless.py": "import time\n\ntime.sleep(600)\n"}, test="python3 endless.py")
+    work = asyncio.create_task(subject.verifier.baseline())
+    await subject.workspaces.executing.wait()
+    assert subject.workspaces.alive == {"suite-base"}
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert subject.workspaces.alive == set()
+
+
+BEFORE = textwrap.dedent(UNITTEST["money.py"])
+MARKED = f"<<<<<<< branch\n{BEFORE}=======\nZERO = 0\n>>>>>>> main\n"
+
+
+async def test_a_resolved_merge_is_compared_with_the_branch_before_it(trial: Callable[..., Trial]) -> None:
+    """On the merge itself nothing can be run: its markers are no code."""
+    before = patch_of({"money.py": BEFORE})
+    subject = trial(UNITTEST | {"money.py": MARKED}, conflicts=("money.py",), before=lambda: before)
+    known = await subject.verifier.baseline()
+    assert "2 passed, 1 failed" in known.brief
+    resolved = await subject.verify({"money.py": f"{BEFORE}\nZERO = 0\n"}, known=known)
+    assert resolved.verdict == "tested"
+    wrong = await subject.verify({"money.py": f"{BEFORE}\nZERO = 0\n".replace("a + a", "a")}, known=known)
+    assert wrong.verdict == "broken"
+    assert "tests.test_money.TestMoney.test_twice" in wrong.reasons[0]
+
+
+async def test_a_reproduction_of_a_merge_runs_on_the_branch_before_it(trial: Callable[..., Trial]) -> None:
+    before = patch_of({"money.py": BEFORE})
+    subject = trial(UNITTEST | {"money.py": MARKED}, conflicts=("money.py",), before=lambda: before)
+    found = await subject.verify({"money.py": FIXED, "tests/test_add.py": NEW_TEST}, REPRODUCTION)
+    assert found.verdict == "proved"
+
+
+async def test_nothing_is_run_while_a_conflict_is_left(trial: Callable[..., Trial]) -> None:
+    subject = trial(UNITTEST | {"money.py": MARKED}, conflicts=("money.py",))
+    known = await subject.verifier.baseline()
+    opened = len(subject.workspaces.opened)
+    found = await subject.verify({"tests/test_add.py": NEW_TEST}, REPRODUCTION, known)
+    assert found.reasons == ("conflicts: money.py:1: a conflict marker is left",)
+    assert len(subject.workspaces.opened) == opened
+
+
+# tests for a fix that is there already
+
+
+GUARDED = {**UNITTEST, "money.py": UNITTEST["money.py"].replace("a - b", "a + b")}
+FIX = "f" * 40
+
+
+def taken_back(content: str = UNITTEST["money.py"]) -> FixUnderTest:
+    return FixUnderTest(FIX, lambda: RevertedFix(patch_of({"money.py": textwrap.dedent(content)})))
+
+
+async def test_tests_that_fail_without_the_fix_are_proved(trial: Callable[..., Trial]) -> None:
+    found = await trial(GUARDED, guarded=taken_back()).verify({"tests/test_add.py": NEW_TEST}, REPRODUCTION)
+    assert found.verdict == "proved"
+    assert found.reasons[0] == "The reproduction fails on the base without ffffffffff and passes on the head."
+    assert found.reproduction is not None
+    assert found.reproduction.without == FIX
+    assert found.reproduction.base is not None
+    assert "AssertionError: -1 != 3" in found.reproduction.base.excerpt
+
+
+async def test_tests_that_pass_without_the_fix_show_nothing(trial: Callable[..., Trial]) -> None:
+    useless = NEW_TEST.replace("money.add(1, 2), 3", "money.add(1, 0), 1")
+    found = await trial(GUARDED, guarded=taken_back()).verify({"tests/test_add.py": useless}, REPRODUCTION)
+    assert found.verdict == "tested"
+    assert found.reasons[0] == "The reproduction passes on the base without ffffffffff already, so it shows nothing."
+
+
+async def test_tests_that_need_a_name_of_the_fix_show_nothing(trial: Callable[..., Trial]) -> None:
+    named = "import unittest\nfrom money import twice\n\nclass T(unittest.TestCase):\n    def test_it(self): twice(1)\n"
+    without = taken_back("def add(a, b):\n    return a - b\n")
+    found = await trial(GUARDED, guarded=without).verify({"tests/test_add.py": named}, REPRODUCTION)
+    assert found.verdict == "tested"
+    assert found.reproduction is not None
+    assert found.reproduction.on_base == "was_not_there"
+
+
+@pytest.mark.parametrize(
+    ("guarded", "said"),
+    [
+        (FixUnderTest(), "No fix is known"),
+        (
+            FixUnderTest(FIX, lambda: RevertedFix(None, "it is the first commit of its repository")),
+            "The fix ffffffffff cannot be taken back: it is the first commit of its repository.",
+        ),
+    ],
+)
+async def test_without_a_fix_tests_are_tested_at_most(
+    trial: Callable[..., Trial], guarded: FixUnderTest, said: str
+) -> None:
+    subject = trial(GUARDED, guarded=guarded)
+    found = await subject.verify({"tests/test_add.py": NEW_TEST}, REPRODUCTION)
+    assert found.verdict == "tested"
+    assert found.reproduction is not None
+    assert (found.reproduction.on_base, found.reproduction.on_head) == ("not_run", "green")
+    assert said in found.reproduction.note
+    assert "reproduction-base" not in subject.workspaces.opened
+
+
+async def test_tests_that_fail_as_it_is_are_broken(trial: Callable[..., Trial]) -> None:
+    wrong = NEW_TEST.replace("3)", "4)")
+    found = await trial(GUARDED, guarded=FixUnderTest()).verify({"tests/test_add.py": wrong}, REPRODUCTION)
+    assert found.verdict == "broken"
+
+
+async def test_whoever_is_to_write_tests_cannot_touch_the_code(trial: Callable[..., Trial]) -> None:
+    subject = trial(GUARDED, guarded=taken_back())
+    found = await subject.verify({"tests/test_add.py": NEW_TEST, "money.py": FIXED + "\n"}, REPRODUCTION)
+    assert found.verdict == "broken"
+    assert "tests alone: money.py: is no test" in found.reasons[0]
+    assert "→ Put these files back" in feedback(found)
+    assert not any(name.startswith("reproduction") for name in subject.workspaces.opened)

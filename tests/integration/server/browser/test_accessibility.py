@@ -1,0 +1,125 @@
+"""Every page, wide and light, then narrow and dark: no barrier that axe-core knows, nothing wider than the screen."""
+
+from pathlib import Path
+from typing import Literal
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
+
+from app.core.errors import AgentFixError
+from app.github.app_manifest import NewAppResponse
+from app.server.web.password import MAX_FAILURES
+from app.server.web.setup import SetupPage
+from tests.integration.server.browser.chromium import axe_core
+from tests.integration.server.browser.dashboard import GUESSES, Dashboard, OtherSite, dashboard
+from tests.support.loopback import listening, serving
+from tests.support.web_client import TOKEN
+
+SCREENS: tuple[tuple[ViewportSize, Literal["light", "dark"]], ...] = (
+    ({"width": 1280, "height": 900}, "light"),
+    ({"width": 390, "height": 844}, "dark"),
+)
+LISTS = {"all": "/", "some": "/?state=waiting", "none": "/?state=ended&repository=ada%2Fsample&before=seed00"}
+JOBS = {
+    "working": "seed22",
+    "awaiting approval": "seed16",
+    "needs input": "seed15",
+    "paused": "seed14",
+    "pull request opened": "seed13",
+    "verification failed": "seed08",
+    "error": "seed04",
+}
+
+
+def judge(page: Page, title: str = "") -> None:
+    """Fails on whatever axe-core finds in the page that is open, and where it is wider than the screen."""
+    assert title in page.inner_text("h1")
+    page.evaluate(axe_core())
+    for size, scheme in SCREENS:
+        page.set_viewport_size(size)
+        page.emulate_media(color_scheme=scheme)
+        found = page.evaluate("axe.run().then(done => done.violations)")
+        told = [f"{each['impact']}: {each['id']}: {node['html']}" for each in found for node in each["nodes"]]
+        assert not told, "\n".join([f"{page.url}, {scheme}", *told])
+        assert page.evaluate("document.documentElement.scrollWidth") == size["width"], f"{page.url} is too wide"
+
+
+@pytest.mark.parametrize("path", LISTS.values(), ids=LISTS)
+def test_lists(visitor: BrowserContext, here: Dashboard, path: str) -> None:
+    page = visitor.new_page()
+    page.goto(here.address + path)
+    judge(page, "Jobs")
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+def test_jobs(visitor: BrowserContext, here: Dashboard, job: str) -> None:
+    page = visitor.new_page()
+    page.goto(f"{here.address}/jobs/{job}")
+    judge(page)
+
+
+def test_messages(visitor: BrowserContext, tmp_path: Path, other_site: OtherSite) -> None:
+    with dashboard(tmp_path, seed=False) as fresh:
+        page = visitor.new_page()
+        page.goto(fresh.address)
+        judge(page, "Jobs")
+        page.goto(f"{fresh.address}/jobs/none")
+        judge(page, "Page not found")
+        page.goto(f"{fresh.address}/?repository=no/such")
+        judge(page, "This repository has no jobs")
+        page.goto(other_site("localhost", to=f"{fresh.address}/jobs/none/stop", referrer="origin"))
+        page.get_by_role("button").click()
+        judge(page, "This request came from another site")
+        with fresh.receiving.engine.begin() as db:
+            db.exec_driver_sql("ALTER TABLE jobs RENAME TO gone")
+        page.goto(fresh.address)
+        judge(page, "The database is not responding")
+        with httpx.Client(base_url=fresh.address, auth=("anybody", "a guess")) as guesser:
+            for _ in range(MAX_FAILURES):
+                guesser.get("/")
+        page.goto(fresh.address)
+        judge(page, "Too many wrong passwords")
+
+
+def test_sign_in(browser: Browser, here: Dashboard) -> None:
+    with browser.new_context(http_credentials=GUESSES) as context:
+        page = context.new_page()
+        page.goto(here.address)
+        judge(page, "Sign in")
+
+
+def test_set_up(stranger: BrowserContext) -> None:
+    async def exchange(code: str) -> NewAppResponse:
+        if code != "good":
+            raise AgentFixError("GitHub answered 404: Not Found", hint="Start again.")
+        page = "https://github.com/apps/agent-fix-ada"
+        return NewAppResponse(id=7, slug="agent-fix-ada", html_url=page, pem="a key", webhook_secret="a secret")
+
+    pages = SetupPage(
+        github_url="https://github.com",
+        public_url="",
+        token=TOKEN,
+        exchange=exchange,
+        keep=lambda _app, _address: "/home/ada/.local/state/agent-fix/app.env",
+    )
+    with listening() as door, serving(pages.app(), door) as address:
+        page = stranger.new_page()
+        page.goto(f"{address}/setup")
+        judge(page, "This link does not work")
+        page.goto(f"{address}/setup?token={TOKEN}")
+        judge(page, "Create your GitHub App")
+        for where, code, title in (
+            ("http://localhost:8080", "", "Create your GitHub App"),  # refused, with the reason
+            ("https://agent-fix.example.org", "bad", "Create the App on GitHub"),
+            ("", "good", "Create the App on GitHub"),
+        ):
+            page.goto(f"{address}/setup")
+            page.get_by_label("Name of the App").fill("agent-fix-ada")
+            page.get_by_label("Public address of this server").fill(where)
+            page.get_by_role("button", name="Continue").click()
+            judge(page, title)
+            if code:
+                state = page.url.partition("state=")[2]
+                page.goto(f"{address}/setup/done?code={code}&state={state}")
+                judge(page, "Your App is ready" if code == "good" else "Set-up failed")

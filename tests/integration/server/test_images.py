@@ -1,0 +1,138 @@
+"""An image beside an issue, or attached to it, comes to words in the brief: real repository, real books."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from app.cli.fix import FixOptions, find_or_create, work_key
+from app.cli.local_context import LocalContext, LocalJob, LocalJobRunner
+from app.config.settings import settings_from
+from app.core.plan import Plan
+from app.core.verification import BaselineResult
+from app.jobs.store import JobBlobs
+from tests.support import wallet_project
+from tests.support.event_harness import EventHarness, event_harness
+from tests.support.image_bytes import png
+from tests.support.memory_journal import MemoryJournal
+from tests.support.recorded_answers import RecordedAnswers, edit
+from tests.support.recorded_progress import ListProgress
+
+SEEN = "Image 1: a bill of 0.10 EUR for three people, who pay 0.03 EUR each."
+ISSUE = f"{wallet_project.ISSUE}\n![bill](shots/bill.png)\n\n![elsewhere](https://images.example/a.png)\n"
+ASSET = str(UUID(int=7))
+
+
+async def _agree(plan: Plan) -> Plan:
+    return plan
+
+
+class Terminal:
+    """One machine with a repository and an issue that has a screenshot beside it."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.repository = wallet_project.make_wallet(place / "wallet")
+        (place / "shots").mkdir()
+        (place / "shots" / "bill.png").write_bytes(png(640, 480))
+        (place / "issue.md").write_text(ISSUE)
+        self.local_context = LocalContext(settings_from({"PATH": os.environ["PATH"]}, place / "state"))
+
+    def order(self, recording: RecordedAnswers, *, images: bool) -> LocalJob:
+        model = f"recorded/{recording.save(self.place / 'answers.jsonl')}"
+        issue, out = self.place / "issue.md", self.place / "out"
+        options = FixOptions(
+            repo=self.repository, issue=issue, model=model, out=out, plan_mode="none", images=images, restart=True
+        )
+        return find_or_create(options, self.local_context)
+
+    def harness(self, order: LocalJob) -> LocalJobRunner:
+        return self.local_context.runner(order, ListProgress(), _agree)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Terminal:
+    return Terminal(tmp_path)
+
+
+def mended() -> RecordedAnswers:
+    return (
+        RecordedAnswers()
+        .sees(SEEN)
+        .turn(
+            "Whole cents.",
+            edit(wallet_project.SOURCE, wallet_project.WRONG, wallet_project.RIGHT),
+            wallet_project.ADD_TEST,
+        )
+        .submit(wallet_project.SUMMARY, wallet_project.REPRODUCTION)
+    )
+
+
+async def test_a_screenshot_beside_the_issue_comes_to_words_in_the_brief(terminal: Terminal) -> None:
+    order = terminal.order(mended(), images=True)
+    harness, journal = terminal.harness(order), MemoryJournal()
+    result = await harness.work(journal)
+    assert result.exit_status == "pr_opened"
+    assert journal.executed[0] == "images.answer"
+    assert "as a model described them\n\n<data-" in harness.services().brief(None, BaselineResult(), ())
+    assert SEEN in harness.services().brief(None, BaselineResult(), ())
+    assert "1 image of the issue went to a model, whose description the agent was given." in result.notes
+    assert "Image 2 of the issue is shown to no model: only files beside the issue's are read." in result.notes
+    assert terminal.local_context.totals(order.job.id).calls == 3
+
+
+async def test_by_default_no_image_is_read_or_sent(terminal: Terminal) -> None:
+    order = terminal.order(mended(), images=False)
+    assert (order.job.task.images, order.job.task.images_left_out) == ((), ())
+    harness, journal = terminal.harness(order), MemoryJournal()
+    await harness.sight.describe(journal, ListProgress())
+    assert journal.executed == []
+    seen = terminal.order(mended(), images=True)
+    assert work_key(seen.job) != work_key(order.job), "with its images it is other work"
+
+
+@pytest.fixture
+async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
+    async with event_harness(tmp_path, git=True) as made:
+        made.world.attachments[ASSET] = png(640, 480)
+        yield made
+
+
+def attach(harness: EventHarness) -> None:
+    site = harness.app.host.server_url
+    harness.issue.body = f"![bill]({site}/user-attachments/assets/{ASSET})\n\n![x](http://169.254.169.254/{ASSET})\n"
+
+
+async def test_an_attachment_is_at_hand_before_the_worker_begins(harness: EventHarness) -> None:
+    harness.configure("images: true\n")
+    attach(harness)
+    await harness.labels()
+    assert await harness.reception.fetch_base_commits() == 1
+    assert harness.job.ready
+    task = harness.job.job.task
+    (image,) = task.images
+    assert JobBlobs(harness.engine, harness.job.job.id).get(image.digest) == png(640, 480)
+    assert task.images_left_out == (
+        "Image 2 of the issue is shown to no model: only attachments of the forge itself are fetched.",
+    )
+
+
+async def test_a_repository_that_did_not_ask_has_nothing_fetched(harness: EventHarness) -> None:
+    attach(harness)
+    await harness.labels()
+    await harness.reception.fetch_base_commits()
+    assert harness.job.ready
+    assert harness.job.job.task.images == ()
+    assert not [call for call in harness.fake_github.github.calls if "user-attachments" in call.path]
+
+
+async def test_an_image_that_came_with_an_edit_is_not_looked_at(harness: EventHarness) -> None:
+    harness.configure("images: true\n")
+    await harness.labels()
+    attach(harness)
+    await harness.reception.fetch_base_commits()
+    assert harness.job.ready
+    assert harness.job.job.task.images == ()
+    assert not [call for call in harness.fake_github.github.calls if "user-attachments" in call.path]

@@ -1,0 +1,186 @@
+"""A server's job in its own process: the engine of the command line, but what it wishes for is written down."""
+
+import asyncio
+import copy
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from app.config.settings import settings_from
+from app.core.issue_file import read_issue
+from app.core.job import Job
+from app.core.lessons import LessonDraft
+from app.core.patch import Patch
+from app.jobs.outbox_tables import intents
+from app.jobs.store import JobBlobs, JobRow
+from app.publish.effects import OpenDraftPullRequest
+from app.server.wiring.context import ServerContext
+from app.server.worker import Intervals, Worker, start_process
+from tests.support.repositories import make_repository
+from tests.support.server_jobs import BOT, issue_ref, job, job_context, trigger
+
+SAMPLE = Path(str(resources.files("app.cli.demo_data")))
+RHYTHM = Intervals(poll=0.05, heartbeat=0.2, stop=2.0, drain=25.0)
+
+
+def is_handed_over(row: JobRow) -> bool:
+    return row.state == "publishing" and row.result is not None and row.owner is None
+
+
+class Site:
+    """A server's premises with one job on the bundled sample, whose base commit is there already."""
+
+    def __init__(self, place_of: Path, *, failpoint: str = "", url: str = "") -> None:
+        environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        environment |= {"AGENT_FIX_FAILPOINT": failpoint, "AGENT_FIX_DATABASE_URL": url}
+        self.settings = settings_from(environment, place_of / "state")
+        self.server_context = ServerContext(self.settings)
+        self.server_context.prepare()
+        files = {
+            str(path.relative_to(SAMPLE / "sample")): path.read_bytes()
+            for path in (SAMPLE / "sample").rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        }
+        self.repository = make_repository(place_of / "sample", files)
+
+    def admit(self, **changes: Any) -> Job:
+        mirror = self.server_context.mirror(issue_ref().repository)
+        mirror.ensure()
+        base = mirror.fetch(self.repository, "HEAD")
+        task = job("x").task.model_copy(update={"base": base, "issue": read_issue(SAMPLE / "issue.md")})
+        values = {"task": task, "model": f"recorded/{SAMPLE / 'recorded.jsonl'}", **changes}
+        made = job("job1", **values)
+        self.server_context.queue.admit(made, job_context(), trigger("k"), ready=True)
+        return made
+
+    def disarmed(self) -> "Site":
+        """The same premises, where nothing dies by itself."""
+        environment = {**self.settings.environment, "AGENT_FIX_FAILPOINT": ""}
+        other = copy.copy(self)
+        other.settings = settings_from(environment, self.settings.state)
+        return other
+
+    def row(self) -> JobRow:
+        row = self.server_context.store().get("job1")
+        assert row is not None
+        return row
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[Worker]:
+        worker = Worker(self.server_context, start_process(self.settings), intervals=RHYTHM)
+        task = asyncio.create_task(worker.work())
+        try:
+            yield worker
+        finally:
+            worker.draining.set()
+            await task
+
+    async def until(self, true: Callable[[JobRow], bool]) -> JobRow:
+        async with asyncio.timeout(120):
+            while not true(row := self.row()):  # noqa: ASYNC110  # another process says it through the database only
+                await asyncio.sleep(0.05)
+        return row
+
+    def requested(self) -> list[dict[str, Any]]:
+        with self.server_context.engine.connect() as db:
+            return [dict(row) for row in db.execute(sa.select(intents)).mappings()]
+
+
+async def test_what_was_worked_out_is_wished_for_and_handed_over(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.admit()
+    known = site.server_context.lessons(issue_ref().repository)
+    known.remember(LessonDraft(text="Money is in whole cents.", kind="told", author="ada"), "k1")
+    site.server_context.lessons(issue_ref().repository + 1).remember(
+        LessonDraft(text="Money is Decimal.", kind="told", author="eve"), "k1"
+    )
+    async with site.working():
+        row = await site.until(is_handed_over)
+    assert row.result is not None
+    assert (row.result["exit_status"], row.result["verification"]["verdict"]) == ("pr_opened", "proved")
+    (wish,) = site.requested()
+    effect = OpenDraftPullRequest.model_validate(wish["intent"])
+    assert (effect.branch, effect.commit, wish["epoch"]) == (row.job.branch, row.result["commit"], row.epoch)
+    assert effect.recipe.author == BOT
+    assert "Co-authored-by" not in effect.recipe.message
+    assert "[skip ci]" in effect.recipe.message
+    patch = Patch.model_validate_json(JobBlobs(site.server_context.engine, "job1").get(effect.recipe.patch))
+    assert "duebook" in patch.paths()[0]
+    assert "reproduction 🔴 → 🟢" in effect.body
+    assert "- Used 1 lesson of earlier jobs here: (1) Money is in whole cents.\n" in effect.body
+    assert "- 1 lesson learned: (2) `python3 -m unittest discover -v` runs the suite" in effect.body
+    assert "(`/agent forget 2` takes it back.)" in effect.body
+    assert [(each.number, each.job) for each in known.all()] == [(1, ""), (2, "job1")]
+
+
+@pytest.mark.parametrize("point", ["turn.2.answer.done", "verify.1.done", "publish.wanted", "finished"])
+async def test_a_killed_process_is_followed_by_one_that_goes_on(tmp_path: Path, point: str) -> None:
+    dying = Site(tmp_path, failpoint=point)
+    dying.admit()
+    queue = dying.server_context.queue
+    start = start_process(dying.settings)
+    claim = queue.claim(f"{os.uname().nodename}:{os.getpid()}:0", dying.server_context.limits)
+    assert claim is not None
+    process = await start(claim)
+    assert await asyncio.wait_for(process.wait(), 120) == -signal.SIGKILL
+    queue.release(claim, crashed=True)
+    site = dying.disarmed()
+    async with site.working():
+        row = await site.until(is_handed_over)
+    assert row.epoch == (1 if point == "finished" else 2)
+    assert len(site.requested()) == 1
+    with site.server_context.engine.connect() as db:
+        sent = db.execute(sa.text("SELECT call, count(*) FROM calls GROUP BY call HAVING count(*) > 1")).all()
+    assert sent == [], "no answer is bought twice"
+
+
+async def test_a_plan_waits_for_its_approval_and_goes_on_with_the_edited_one(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.admit(plan_mode="approve")
+    async with site.working():
+        row = await site.until(lambda row: row.state == "awaiting_approval" and row.owner is None)
+        site.server_context.messages.add(row.job.id, "approve", key="comment:1", who="ada")
+        assert site.server_context.queue.resume(row.job.id)
+        row = await site.until(is_handed_over)
+    assert row.epoch == 2
+
+
+async def test_a_job_at_a_limit_is_paused_and_goes_on_with_a_higher_one(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    poor = site.admit(budget={"steps": 1})
+    async with site.working():
+        row = await site.until(lambda row: row.state == "paused" and row.owner is None)
+        assert "turn" in row.reason
+        assert site.server_context.queue.resume("job1", poor.model_copy(update={"budget": job("x").budget}))
+        await site.until(is_handed_over)
+
+
+async def test_stop_reaches_a_job_at_work(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.admit()
+    async with site.working():
+        await site.until(lambda row: row.state == "working")
+        assert not site.server_context.queue.stop("job1", "asked")
+        row = await site.until(lambda row: row.final)
+    assert (row.state, site.requested()) == ("stopped", [])
+
+
+async def test_a_deploy_in_the_middle_of_a_job_changes_nothing(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.admit()
+    for state in ("planning", "working"):
+        async with site.working():
+            await site.until(lambda row, state=state: row.state == state or row.result is not None)  # type: ignore[misc]
+        assert site.row().owner is None
+    async with site.working():
+        await site.until(is_handed_over)
+    found = site.server_context.job_queries.get("job1")
+    assert found is not None
+    assert (found.crashes, len(site.requested())) == (0, 1)

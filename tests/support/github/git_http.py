@@ -1,0 +1,37 @@
+"""Git over HTTP behind the fake's own tokens, over the real bare repositories."""
+
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from app.github.calls import GIT_FETCH, GIT_PUSH
+from tests.support.github.authentication import AccessDenied
+from tests.support.github.server import FakeGitHub
+from tests.support.loopback import git_over_http
+
+
+def git_route(github: Callable[[], FakeGitHub]) -> Route:
+    async def endpoint(request: Request) -> Response:
+        fake = github()
+        try:
+            return await _served(fake, request)
+        except AccessDenied as refusal:
+            challenge = {"www-authenticate": 'Basic realm="GitHub"'} if refusal.status == 401 else {}
+            return Response(str(refusal), refusal.status, challenge)
+
+    return Route("/{owner}/{name}.git/{rest:path}", endpoint, methods=["GET", "POST"])
+
+
+async def _served(fake: FakeGitHub, request: Request) -> Response:
+    wanted = f"{request.path_params['owner']}/{request.path_params['name']}"
+    repo = next((repo for repo in fake.world.repos.values() if repo.full_name == wanted), None)
+    if repo is None:
+        raise AccessDenied(404, "Repository not found.")
+    rest = request.path_params["rest"]
+    writes = "receive-pack" in rest or "receive-pack" in request.url.query
+    fake.gate.enter(request.headers.get("authorization", ""), repo, GIT_PUSH if writes else GIT_FETCH)
+    if repo.moved:
+        return Response(status_code=301, headers={"location": f"/moved/{rest}"})
+    return await git_over_http(request, repo.path, rest)

@@ -1,0 +1,216 @@
+"""The GraphQL side: a part of GitHub's schema with the same names and types, executed for real over the world."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from graphql import GraphQLError, build_schema, graphql_sync
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tests.support.github.authentication import AccessDenied
+from tests.support.github.rights import allows, call_of
+from tests.support.github.server import FakeGitHub
+from tests.support.github.views import when
+from tests.support.github.world import Issue, Repo, Thread, Token, User
+
+SCHEMA = build_schema("""
+scalar BigInt
+scalar DateTime
+scalar HTML
+interface Node { id: ID! }
+type Query { viewer: User!  repository(owner: String!, name: String!): Repository  node(id: ID!): Node }
+type Mutation { resolveReviewThread(input: ResolveReviewThreadInput!): ResolveReviewThreadPayload }
+input ResolveReviewThreadInput { threadId: ID! clientMutationId: String }
+type ResolveReviewThreadPayload { thread: PullRequestReviewThread }
+type Repository {
+  id: ID!
+  issueOrPullRequest(number: Int!): IssueOrPullRequest
+  pullRequest(number: Int!): PullRequest
+  issue(number: Int!): Issue
+}
+union IssueOrPullRequest = Issue | PullRequest
+enum PullRequestState { OPEN CLOSED MERGED }
+type PullRequestConnection { nodes: [PullRequest] }
+type Issue {
+  bodyHTML: HTML!
+  closedByPullRequestsReferences(first: Int, includeClosedPrs: Boolean): PullRequestConnection
+}
+type PullRequest {
+  bodyHTML: HTML!
+  number: Int!
+  repository: Repository!
+  state: PullRequestState!
+  author: Actor
+  reviewThreads(first: Int, after: String): PullRequestReviewThreadConnection!
+}
+type PageInfo { hasNextPage: Boolean! endCursor: String }
+type PullRequestReviewThreadConnection { pageInfo: PageInfo! nodes: [PullRequestReviewThread] }
+type PullRequestReviewThread implements Node {
+  id: ID! isResolved: Boolean! isOutdated: Boolean! path: String! line: Int startLine: Int
+  comments(first: Int): PullRequestReviewCommentConnection!
+}
+type PullRequestReviewCommentConnection { nodes: [PullRequestReviewComment] }
+interface Actor { login: String! }
+type User implements Actor { login: String! databaseId: Int }
+type Bot implements Actor { login: String! databaseId: Int }
+type Organization implements Actor { login: String! databaseId: Int }
+type PullRequestReview { databaseId: Int fullDatabaseId: BigInt }
+type PullRequestReviewComment {
+  databaseId: Int fullDatabaseId: BigInt body: String! createdAt: DateTime! lastEditedAt: DateTime diffHunk: String!
+  author: Actor pullRequestReview: PullRequestReview
+}
+type IssueComment implements Node { id: ID! body: String! lastEditedAt: DateTime editor: Actor }
+""")
+
+
+_SHOWN_IMAGE = re.compile(r"!\[[^\]]*\]\(([^()\s]*)\)")
+"""Attachments have an address on the rendered page that is signed."""
+
+
+def graphql_route(github: Callable[[], FakeGitHub]) -> Route:
+    async def endpoint(request: Request) -> Response:
+        fake = github()
+        try:
+            token = fake.gate.token(request.headers.get("authorization", ""))
+        except AccessDenied as refusal:
+            return fake.refuse(refusal)
+        body = await request.json()
+        installation = fake.world.installations.get(token.installation)
+        opened = token.repositories & installation.repositories if installation else frozenset()
+        open_repos = [repo for repo in fake.world.repos.values() if repo.id in opened]
+        call = call_of("POST", "/graphql", body["query"])
+        if call is None:
+            raise AssertionError(f"not in app.github.calls: {body['query']}")
+        if not allows(token.permissions, call):
+            message = "Resource not accessible by integration"
+            return JSONResponse({"data": None, "errors": [{"type": "FORBIDDEN", "message": message}]})
+        root = Root(fake, open_repos, token)
+        result = graphql_sync(SCHEMA, body["query"], root, variable_values=body.get("variables"))
+        answer: dict[str, Any] = {"data": result.data}
+        if result.errors:
+            kinds = [(error.extensions or {}).get("type", "") for error in result.errors]
+            answer["errors"] = [
+                {"type": kind, "message": error.message} for kind, error in zip(kinds, result.errors, strict=True)
+            ]
+        return JSONResponse(answer)
+
+    return Route("/graphql", endpoint, methods=["POST"])
+
+
+class Root:
+    """Resolvers; graphql-core calls a method where a dictionary holds one."""
+
+    def __init__(self, fake: FakeGitHub, repos: list[Repo], token: Token) -> None:
+        self._token = token
+        self._fake = fake
+        self._repos = repos
+
+    def repository(self, _info: Any, owner: str, name: str) -> dict[str, Any]:
+        repo = next((repo for repo in self._repos if repo.full_name == f"{owner}/{name}"), None)
+        if repo is None:
+            raise _refused("NOT_FOUND", f"Could not resolve to a Repository with the name '{owner}/{name}'.")
+
+        def found(_info: Any, number: int) -> dict[str, Any] | None:
+            issue = repo.issues.get(number)
+            return _issue(repo, issue, self._repos) if issue else None
+
+        return {"id": f"R_{repo.id}", "issueOrPullRequest": found, "pullRequest": found, "issue": found}
+
+    def node(self, _info: Any, id: str) -> dict[str, Any] | None:  # noqa: A002  # GitHub's name
+        if id.startswith("IC_"):
+            return next((_comment(repo, int(id[3:])) for repo in self._repos if int(id[3:]) in repo.comments), None)
+        found = self._thread(id)
+        return _thread(*found) if found else None
+
+    def resolveReviewThread(self, _info: Any, input: dict[str, str]) -> dict[str, Any]:  # noqa: A002
+        if self._token.permissions.get("contents") != "write":  # seen in github/gh-aw#35726; not published
+            raise _refused("FORBIDDEN", "Resource not accessible by integration")
+        found = self._thread(input["threadId"])
+        if found is None:
+            raise _refused("NOT_FOUND", "Could not resolve to a node with the global id.")
+        found[1].resolved = True
+        return {"thread": _thread(*found)}
+
+    def _thread(self, ident: str) -> tuple[Repo, Thread] | None:
+        threads = ((repo, thread) for repo in self._repos for thread in repo.threads)
+        return next(((repo, thread) for repo, thread in threads if thread.id == ident), None)
+
+
+def _issue(repo: Repo, issue: Issue, opened: list[Repo]) -> dict[str, Any]:
+    def threads(_info: Any, first: int = 50, after: str | None = None) -> dict[str, Any]:
+        found = [thread for thread in repo.threads if thread.number == issue.number]
+        start = int(after or 0)
+        end = start + first
+        page = {"hasNextPage": end < len(found), "endCursor": str(end)}
+        return {"pageInfo": page, "nodes": [_thread(repo, thread) for thread in found[start:end]]}
+
+    def closers(_info: Any, **_rest: Any) -> dict[str, Any]:
+        """Those elsewhere too. What one not open to us becomes is a guess: null with an error, or null alone."""
+        here = [(repo, pull) for pull in repo.pulls if pull.closes == issue.number and pull.state == "open"]
+        refused = _refused("FORBIDDEN", "Resource not accessible by integration")
+        hidden = refused if issue.tells_of_hidden else None
+        linked = [(where, pull) for where, pull in (*issue.closed_elsewhere, *here) if pull.state == "open"]
+        return {"nodes": [_issue(where, pull, opened) if where in opened else hidden for where, pull in linked]}
+
+    return {
+        "__typename": "PullRequest" if issue.pull else "Issue",
+        "number": issue.number,
+        "repository": {"id": f"R_{repo.id}"},
+        "state": issue.state.upper(),
+        "author": _account(issue.user),
+        "bodyHTML": _SHOWN_IMAGE.sub(r'<img src="\1?jwt=signed" alt="">', issue.body),
+        "closedByPullRequestsReferences": closers,
+        "reviewThreads": threads,
+    }
+
+
+def _thread(repo: Repo, thread: Thread) -> dict[str, Any]:
+    comments = [repo.comments[number] for number in thread.comments]
+    nodes = [
+        {
+            **numbers(comment.id),
+            "body": comment.body,
+            "createdAt": when(comment.created_at),
+            "lastEditedAt": when(comment.updated_at) if comment.updated_at > comment.created_at else None,
+            "diffHunk": "@@ -1 +1 @@",
+            "author": _account(comment.user),
+            "pullRequestReview": numbers(comment.review) if comment.review else None,
+        }
+        for comment in comments
+    ]
+    return {
+        "__typename": "PullRequestReviewThread",
+        "id": thread.id,
+        "isResolved": thread.resolved,
+        "isOutdated": thread.line is None,
+        "path": thread.path,
+        "line": thread.line,
+        "startLine": None,
+        "comments": {"nodes": nodes},
+    }
+
+
+def numbers(number: int) -> dict[str, int | str | None]:
+    """`databaseId` is an Int of 32 bits, and announced to be removed for that; today larger ones are there still."""
+    return {"databaseId": number if number < 2**31 else None, "fullDatabaseId": str(number)}
+
+
+def _account(user: User) -> dict[str, Any]:
+    return {"__typename": user.type, "login": user.login, "databaseId": user.id}
+
+
+def _comment(repo: Repo, number: int) -> dict[str, Any]:
+    comment = repo.comments[number]
+    return {
+        "__typename": "IssueComment",
+        "id": f"IC_{number}",
+        "body": comment.body,
+        "lastEditedAt": when(comment.updated_at) if comment.editor else None,
+        "editor": _account(comment.editor) if comment.editor else None,
+    }
+
+
+def _refused(kind: str, message: str) -> GraphQLError:
+    return GraphQLError(message, extensions={"type": kind})

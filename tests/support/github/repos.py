@@ -1,0 +1,64 @@
+"""Repositories: their facts, collaborators, files, branches and commits, read from the real git side."""
+
+import base64
+
+from githubkit_schemas.latest import models
+from starlette.responses import Response
+
+from tests.support.github.authentication import AccessDenied
+from tests.support.github.server import Answer, Ask, rest
+from tests.support.github.shapes import shaped
+from tests.support.github.views import commit_view, permission_view, ref_view, repo_view
+from tests.support.repositories import git
+
+
+@rest("GET", "")
+def get_repo(ask: Ask) -> Answer:
+    return 200, repo_view(ask.repo)
+
+
+@rest("GET", "/collaborators/{login}/permission")
+def get_permission(ask: Ask) -> Answer:
+    user = next((user for user in ask.world.users.values() if user.login == ask.params["login"]), None)
+    if user is None:
+        raise AccessDenied(404, f"{ask.params['login']} is not a user")
+    return 200, permission_view(ask.repo, user)
+
+
+@rest("GET", "/contents/{path:path}")
+def get_content(ask: Ask) -> Answer:
+    ref, path = ask.query.get("ref", "main"), ask.params["path"]
+    if not ask.repo.branches:
+        raise AccessDenied(404, "This repository is empty.")
+    listed = git(ask.repo.path, "ls-tree", ref, "--", path)
+    if not listed:
+        raise AccessDenied(404, "Not Found")
+    blob = listed.split()[2]
+    content = git(ask.repo.path, "cat-file", "blob", blob).encode("utf-8", "surrogateescape")
+    whole = content + b"\n" * (int(git(ask.repo.path, "cat-file", "-s", blob)) - len(content))
+    if "raw" in ask.accept:
+        return Response(whole, media_type="application/vnd.github.raw+json; charset=utf-8")
+    encoded = base64.b64encode(whole).decode()
+    name = path.rpartition("/")[2]
+    return 200, shaped(models.ContentFile, path=path, name=name, sha=blob, size=len(whole), content=encoded)
+
+
+@rest("GET", "/git/ref/heads/{branch:path}")
+def get_ref(ask: Ask) -> Answer:
+    if not ask.repo.branches:
+        raise AccessDenied(409, "Git Repository is empty.")
+    commit = ask.repo.branches.get(ask.params["branch"])
+    if commit is None:
+        raise AccessDenied(404, "Not Found")
+    return 200, ref_view(ask.params["branch"], commit)
+
+
+@rest("GET", "/git/matching-refs/heads/{prefix:path}")
+def matching_refs(ask: Ask) -> Answer:
+    found = {name: tip for name, tip in ask.repo.branches.items() if name.startswith(ask.params["prefix"])}
+    return 200, [ref_view(name, tip) for name, tip in found.items()]
+
+
+@rest("GET", "/commits/{sha}")
+def get_commit(ask: Ask) -> Answer:
+    return 200, commit_view(ask.repo, ask.params["sha"])

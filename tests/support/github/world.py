@@ -1,0 +1,357 @@
+"""What is the case in the fake: accounts, repositories and everything on them, changed by tests without a webhook."""
+
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.support.repositories import commit_files, git, make_repository
+
+PERMISSIONS = {
+    "contents": "write",
+    "issues": "write",
+    "pull_requests": "write",
+    "checks": "write",
+    "statuses": "read",
+    "actions": "read",
+    "metadata": "read",
+}
+SKIPS = re.compile(r"\[(?:skip ci|ci skip|no ci|skip actions|actions skip)\]|^skip-checks: *true$", re.MULTILINE)
+PRE_RECEIVE = """#!/bin/sh
+while read old new ref; do
+    echo "$old $new $ref" >> pushes
+    if grep -qxF "$ref" protected 2>/dev/null; then
+        echo "error: GH006: Protected branch update failed for $ref." >&2
+        exit 1
+    fi
+    if [ -e signed ]; then  # vercel/sandbox#169, gh-aw#29301: these very words
+        echo "error: GH013: Repository rule violations found for $ref." >&2
+        echo "- Commits must have verified signatures." >&2
+        echo "  Found 1 violation:" >&2
+        exit 1
+    fi
+done
+"""
+
+
+@dataclass
+class User:
+    id: int
+    login: str
+    type: str = "User"
+    name: str | None = None
+
+
+@dataclass
+class Comment:
+    """On an issue, or inline where `path` is given."""
+
+    id: int
+    user: User
+    body: str
+    created_at: datetime
+    updated_at: datetime
+    path: str = ""
+    in_reply_to: int | None = None
+    line: int | None = None
+    review: int | None = None
+    app: int | None = None
+    """The App through which it was written."""
+    editor: User | None = None
+
+
+@dataclass
+class Thread:
+    id: str
+    number: int
+    path: str
+    line: int | None
+    comments: list[int]
+    resolved: bool = False
+
+
+@dataclass
+class Review:
+    id: int
+    user: User
+    body: str
+    state: str
+    submitted_at: datetime
+
+
+@dataclass
+class Pull:
+    head: str
+    base: str
+    draft: bool
+    merged_at: datetime | None = None
+    mergeable: bool | None = None
+    fork: int = 0
+    """The number of the repository that the head is in, where it is another one."""
+
+
+@dataclass
+class WorldEvent:
+    """An entry of an issue's events."""
+
+    event: str
+    user: User
+    at: datetime
+    label: str = ""
+
+
+@dataclass
+class Issue:
+    number: int
+    title: str
+    body: str
+    user: User
+    updated_at: datetime
+    state: str = "open"
+    locked: bool = False
+    labels: list[str] = field(default_factory=list)
+    comments: list[int] = field(default_factory=list)
+    pull: Pull | None = None
+    reviews: list[Review] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    """Of a pull request: who is asked for a review, people by login and teams as `org/team`."""
+    assignees: list[User] = field(default_factory=list)
+    events: list[WorldEvent] = field(default_factory=list)
+    closes: int | None = None
+    """Of a pull request: the issue that it is linked to."""
+    closed_elsewhere: "list[tuple[Repo, Issue]]" = field(default_factory=list)
+    """Of an issue: pull requests of other repositories that will close it."""
+    tells_of_hidden: bool = False
+    """Whether those that the token may not see are an error beside the answer."""
+
+
+@dataclass
+class Check:
+    id: int
+    name: str
+    head_sha: str
+    app: str
+    app_id: int
+    status: str = "completed"
+    conclusion: str | None = None
+    external_id: str = ""
+    title: str | None = None
+    summary: str | None = None
+    log: str = ""
+    annotations: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class Repo:
+    """A repository with its bare git side at `path`. `name` may change; the number stays."""
+
+    id: int
+    owner: User
+    name: str
+    path: Path
+    collaborators: dict[int, str] = field(default_factory=dict)
+    issues: dict[int, Issue] = field(default_factory=dict)
+    comments: dict[int, Comment] = field(default_factory=dict)
+    threads: list[Thread] = field(default_factory=list)
+    reactions: list[tuple[str, int, int, str]] = field(default_factory=list)
+    """(`issues` | `issue comments` | `pull comments`, number, user, content)."""
+    checks: list[Check] = field(default_factory=list)
+    statuses: list[tuple[str, str, str]] = field(default_factory=list)
+    private: bool = False
+    archived: bool = False
+    moved: bool = False
+    drafts: bool = True
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.owner.login}/{self.name}"
+
+    @property
+    def branches(self) -> dict[str, str]:
+        lines = git(self.path, "for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", "refs/heads/").splitlines()
+        return dict(line.rsplit(" ", 1) for line in lines)
+
+    @property
+    def pushes(self) -> list[str]:
+        """Every `old new ref` that was tried, also those that were refused."""
+        record = self.path / "pushes"
+        return record.read_text().splitlines() if record.exists() else []
+
+    @property
+    def started(self) -> list[str]:
+        """Of these, those that started workflows: no commit at their head says not to (docs, "Skipping workflow runs").
+        Workflows of this repository's own branches have its secrets (docs, "Events": those of a fork have none)."""
+        pushed = [line.split()[1] for line in self.pushes if not line.split()[1].startswith("0" * 40)]
+        return [commit for commit in pushed if not SKIPS.search(git(self.path, "show", "-s", "--format=%B", commit))]
+
+    def protect(self, branch: str) -> None:
+        (self.path / "protected").write_text(f"refs/heads/{branch}\n")
+
+    def demand_signatures(self) -> None:
+        """A ruleset for all branches."""
+        (self.path / "signed").touch()
+
+    @property
+    def pulls(self) -> list[Issue]:
+        return [issue for issue in self.issues.values() if issue.pull is not None]
+
+
+@dataclass
+class Installation:
+    id: int
+    repositories: set[int]
+    permissions: dict[str, str] = field(default_factory=lambda: dict(PERMISSIONS))
+    suspended: bool = False
+
+
+@dataclass
+class Token:
+    """A token that was handed out, and what it opens."""
+
+    installation: int
+    repositories: frozenset[int]
+    permissions: Mapping[str, str]
+    expires_at: datetime
+    revoked: bool = False
+
+
+@dataclass
+class Delivery:
+    id: int
+    guid: str
+    event: str
+    action: str | None
+    payload: dict[str, Any]
+    delivered_at: datetime
+    status: int
+    redelivery: bool = False
+
+
+class World:
+    """All of it, with a clock that begins now and moves when it is told to."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.now = datetime.now(UTC).replace(microsecond=0)
+        self.users: dict[int, User] = {}
+        self.repos: dict[int, Repo] = {}
+        self.installations: dict[int, Installation] = {}
+        self.tokens: dict[str, Token] = {}
+        self.deliveries: list[Delivery] = []
+        self.long_tokens = False
+        self.webhooks = True
+        """Whether the App has a webhook. What GitHub answers about deliveries of one without is documented nowhere."""
+        self.logs = "https://logs.example/logs"
+        """Where the logs of workflow jobs lie."""
+        self.attachments: dict[str, bytes] = {}
+        """Images that people attached, by their UUID."""
+        self.apps: dict[str, int] = {}
+        """Other Apps, by slug."""
+        self._numbers = itertools.count(1_001)
+        self.bot = self.add_user("agent-fix-test[bot]", kind="Bot")
+        self.actions = self.add_user("github-actions[bot]", kind="Bot")
+
+    def tick(self, seconds: float = 1.0) -> datetime:
+        self.now += timedelta(seconds=seconds)
+        return self.now
+
+    def number(self) -> int:
+        return next(self._numbers)
+
+    def large_number(self) -> int:
+        """Beyond 32 bits, as those of reviews and of their comments are by now."""
+        return 2**32 + next(self._numbers)
+
+    def add_user(self, login: str, *, kind: str = "User", name: str | None = None) -> User:
+        user = User(self.number(), login, kind, name)
+        self.users[user.id] = user
+        return user
+
+    def add_repo(self, owner: User, name: str, files: Mapping[str, str | bytes]) -> Repo:
+        """A repository with one commit of these files on `main`."""
+        work = make_repository(self.directory / f"{name}.work", files)
+        bare = self.directory / f"{name}.git"
+        git(self.directory, "clone", "-q", "--bare", "--template=", str(work), str(bare))
+        git(bare, "config", "http.receivepack", "true")
+        git(bare, "config", "uploadpack.allowAnySHA1InWant", "true")
+        git(bare, "config", "uploadpack.allowFilter", "true")
+        (bare / "hooks").mkdir(exist_ok=True)
+        hook = bare / "hooks" / "pre-receive"
+        hook.write_text(PRE_RECEIVE)
+        hook.chmod(0o755)
+        repo = Repo(self.number(), owner, name, bare, {owner.id: "admin"})
+        self.repos[repo.id] = repo
+        return repo
+
+    def push_as_human(self, repo: Repo, branch: str, files: Mapping[str, str | bytes], message: str = "mine") -> str:
+        """A person's commit on a branch, new or not."""
+        work = self.directory / f"{repo.name}.work"
+        git(work, "fetch", "-q", str(repo.path), "+refs/heads/*:refs/remotes/bare/*")
+        start = f"refs/remotes/bare/{branch}" if branch in repo.branches else "refs/remotes/bare/main"
+        git(work, "checkout", "-q", "--detach", start)
+        commit = commit_files(work, files, message)
+        git(work, "push", "-q", "--no-verify", "--receive-pack=git -c core.hooksPath=/dev/null receive-pack",
+            str(repo.path), f"{commit}:refs/heads/{branch}")  # fmt: skip
+        return commit
+
+    def install(self, *repos: Repo) -> Installation:
+        installation = Installation(self.number(), {repo.id for repo in repos})
+        self.installations[installation.id] = installation
+        return installation
+
+    def open_issue(self, repo: Repo, user: User, title: str, body: str = "", *, pull: Pull | None = None) -> Issue:
+        issue = Issue(len(repo.issues) + 1, title, body, user, self.now, pull=pull)
+        repo.issues[issue.number] = issue
+        return issue
+
+    def label(self, issue: Issue, user: User, label: str, *, off: bool = False) -> None:
+        """Put a label on or take it off, as the issue's events tell."""
+        if off:
+            issue.labels.remove(label)
+        else:
+            issue.labels.append(label)
+        issue.updated_at = self.now
+        issue.events.append(WorldEvent("unlabeled" if off else "labeled", user, self.now, label))
+
+    def turn(self, issue: Issue, user: User, state: str) -> None:
+        """Close or reopen it."""
+        issue.state = state
+        issue.updated_at = self.now
+        issue.events.append(WorldEvent("closed" if state == "closed" else "reopened", user, self.now))
+
+    def review(self, issue: Issue, user: User, body: str, state: str = "CHANGES_REQUESTED") -> Review:
+        review = Review(self.large_number(), user, body, state, self.now)
+        issue.reviews.append(review)
+        issue.updated_at = self.now
+        return review
+
+    def comment(self, repo: Repo, issue: Issue, user: User, body: str) -> Comment:
+        now = self.now
+        comment = Comment(self.number(), user, body, now, now)
+        issue.updated_at = now
+        repo.comments[comment.id] = comment
+        issue.comments.append(comment.id)
+        return comment
+
+    def edit(self, thing: Issue | Comment, body: str, by: User | None = None) -> None:
+        thing.body = body
+        thing.updated_at = self.now
+        if isinstance(thing, Comment):
+            thing.editor = by or thing.user
+
+    def start_thread(self, repo: Repo, issue: Issue, user: User, *, path: str, line: int, body: str) -> Thread:
+        now = self.now
+        comment = Comment(self.large_number(), user, body, now, now, path=path, line=line)
+        issue.updated_at = now
+        repo.comments[comment.id] = comment
+        thread = Thread(f"PRRT_{comment.id}", issue.number, path, line, [comment.id])
+        repo.threads.append(thread)
+        return thread
+
+    def add_check(self, repo: Repo, sha: str, name: str, conclusion: str, *, app: str = "", log: str = "") -> Check:
+        check = Check(self.number(), name, sha, app or "github-actions", 15_368, conclusion=conclusion, log=log)
+        repo.checks.append(check)
+        return check

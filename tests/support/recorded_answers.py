@@ -1,0 +1,95 @@
+"""Recorded answers that a test writes: `RecordedAnswers().plan("…").turn("Look.",
+view("money.py")).submit("Done.")`."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from app.llm.base import FinishReason, ModelAnswer, ToolCall, Usage
+from app.llm.replay import RecordingHeader, RecordingLine
+
+COST = 1_000
+"""Micro-dollars of each answer."""
+WINDOW = 10_000_000
+
+
+class Call(NamedTuple):
+    """A tool call before it has an id; `arguments` is raw where a model writes nonsense."""
+
+    name: str
+    arguments: str
+
+
+def call(name: str, arguments: Mapping[str, object]) -> Call:
+    return Call(name, json.dumps(arguments))
+
+
+def bash(command: str, *, timeout: float = 60) -> Call:
+    return call("bash", {"command": command, "timeout": timeout})
+
+
+def view(path: str) -> Call:
+    return call("view", {"path": path})
+
+
+def edit(path: str, old_text: str, new_text: str) -> Call:
+    return call("edit", {"path": path, "old_text": old_text, "new_text": new_text})
+
+
+def write(path: str, content: str) -> Call:
+    return call("write", {"path": path, "content": content})
+
+
+class RecordedAnswers:
+    """The answers of one job, in the order in which its steps ask for them."""
+
+    def __init__(self) -> None:
+        self._lines: list[RecordingLine] = []
+        self._turns = 0
+        self._prefix = ""
+        self._vision = False
+
+    @property
+    def answers(self) -> int:
+        return len(self._lines)
+
+    def plan(self, summary: str = "Mend it.", **fields: str | list[str]) -> Self:
+        return self._add("plan", ModelAnswer(content=json.dumps({"summary": summary, **fields})))
+
+    def sees(self, description: str) -> Self:
+        """The recorded model takes images, and says this of those of the issue."""
+        self._vision = True
+        return self._add("images", ModelAnswer(content=description))
+
+    def attempt(self, number: int) -> Self:
+        """What follows are the answers of that attempt."""
+        self._turns, self._prefix = 0, f"attempt.{number}."
+        return self
+
+    def turn(self, text: str, *calls: Call, finish: FinishReason | None = None) -> Self:
+        self._turns += 1
+        numbered = tuple(
+            ToolCall(id=f"call-{self._turns}-{index}", name=made.name, arguments=made.arguments)
+            for index, made in enumerate(calls)
+        )
+        ending = finish or ("tool_calls" if calls else "stop")
+        return self._add(
+            f"{self._prefix}turn.{self._turns}", ModelAnswer(content=text, tool_calls=numbered, finish_reason=ending)
+        )
+
+    def submit(self, summary: str, reproduction: str = "", *lessons: str) -> Self:
+        more = {"lessons": list(lessons)} if lessons else {}
+        return self.turn("Submit.", call("submit", {"summary": summary, "reproduction": reproduction, **more}))
+
+    def save(self, path: Path) -> Path:
+        """A file for `--model recorded/FILE`."""
+        header = RecordingHeader(model="hand-written", context_window=WINDOW, vision=self._vision)
+        lines = [header.model_dump_json(), *(line.model_dump_json() for line in self._lines)]
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+        return path
+
+    def _add(self, key: str, answer: ModelAnswer) -> Self:
+        usage = Usage(prompt_tokens=1_000, completion_tokens=50, cost=COST)
+        self._lines.append(RecordingLine(key=key, answer=answer.model_copy(update={"usage": usage})))
+        return self

@@ -1,0 +1,57 @@
+"""The little project that the stories are about, an issue on it, and the mind of an agent that does what it asks."""
+
+import threading
+
+from tests.support.conversation_model import ModelQuestion, called, planned, submitted
+from tests.support.openai_endpoint import Reply
+
+PATIENCE = 240.0
+"""Seconds: many stories share two cores."""
+
+MONEY = '''"""Money."""
+
+
+def half(cents: int) -> int:
+    return cents // 2
+'''
+CHECK = """import unittest
+
+from money import half
+
+
+class Halves(unittest.TestCase):
+    def test_even(self):
+        self.assertEqual(half(4), 2)
+"""
+ODD = "\n    def test_odd(self):\n        self.assertEqual(half(5), 3)\n"
+REPRODUCTION = "python -m unittest test_money.Halves.test_odd"
+FIX = {"path": "money.py", "old_text": "cents // 2", "new_text": "(cents + 1) // 2"}
+PROJECT = {"money.py": MONEY, "test_money.py": CHECK, "README.md": "# Money\n"}
+ISSUE = "`half(5)` is 2 and should be 3, so that two halves are never less than the whole."
+
+
+def fixes(asked: ModelQuestion) -> Reply:
+    """The mind of an agent that does what the issue asks."""
+    if asked.wants_a_plan:
+        return planned("Integer division rounds down.", "Add a failing test", "Round half up")
+    if asked.turn == 1:
+        return called(("edit", FIX), ("write", {"path": "test_money.py", "content": CHECK + ODD}))
+    return submitted("Half a cent is rounded up now.", REPRODUCTION)
+
+
+class Barrier:
+    """Where a model thinks until a story lets it go on."""
+
+    def __init__(self) -> None:
+        self._reached = threading.Event()
+        self._open = threading.Event()
+
+    def pass_through(self) -> None:
+        self._reached.set()
+        assert self._open.wait(PATIENCE)
+
+    def is_reached(self) -> bool:
+        return self._reached.is_set()
+
+    def open(self) -> None:
+        self._open.set()

@@ -1,0 +1,95 @@
+"""Small real projects in memory, opened in a real sandbox: what the proof engine is tried on."""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from app.core.patch import FileChange, Mode, Patch
+from app.sandbox.base import CompletedCommand, Sandbox, SandboxProvider, SandboxSpec, SetupPlan
+from app.sandbox.command import SandboxCommand
+from app.verify.overlay import Overlay
+from tests.support.memory_tree import MemoryTree
+from tests.support.wrapped_sandbox import WrappedSandbox
+
+_PACKAGES = Path(str(pytest.__file__)).parents[1]
+_PYTEST = ("_pytest", "iniconfig", "packaging", "pluggy", "py.py", "pygments", "pytest")
+WITH_PYTEST = SetupPlan(
+    commands=(
+        f"{sys.base_prefix}/bin/python3 -I -m venv --without-pip /env",
+        f"cd {_PACKAGES} && cp -r {' '.join(_PYTEST)} {{pytest,pluggy}}-*.dist-info /env/lib/python3.*/site-packages/",
+    ),
+    key=f"pytest {pytest.__version__} of {sys.base_prefix}",
+    readable=(str(_PACKAGES),),
+)
+"""The pytest of this test's own environment, without its plugins."""
+
+
+def patch_of(changes: Mapping[str, str | bytes | None], modes: Mapping[str, Mode] | None = None) -> Patch:
+    """A patch from new contents by path; None deletes."""
+    return Patch(
+        base="0" * 40,
+        changes=tuple(
+            FileChange(
+                path=path,
+                mode=(modes or {}).get(path, "100644"),
+                content=content.encode() if isinstance(content, str) else content,
+            )
+            for path, content in sorted(changes.items())
+        ),
+    )
+
+
+class ProjectWorkspaces:
+    """Fresh sandboxes of a tree in memory, each with its own name in the file `.opened`.
+
+    `opened` and `alive` tell what was asked for and what is still there, `executing` that a command was started.
+    """
+
+    def __init__(self, provider: SandboxProvider, tree: MemoryTree, *, with_pytest: bool = False) -> None:
+        self._provider = provider
+        self._tree = tree
+        self._with_pytest = with_pytest
+        self.opened: list[str] = []
+        self.alive: set[str] = set()
+        self.executing = asyncio.Event()
+
+    @property
+    def provider(self) -> str:
+        return self._provider.name
+
+    async def fresh(self, name: str, patch: Patch | None = None) -> Sandbox:
+        self.opened.append(name)
+        after = Overlay(self._tree, patch or Patch(base=self._tree.commit))
+
+        def fill(directory: Path) -> None:
+            for path in after.entries():
+                file = directory / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(after.read(path))
+            (directory / ".opened").write_text(name)
+
+        setup = WITH_PYTEST if self._with_pytest else SetupPlan()
+        spec = SandboxSpec(key=f"test-{name}-{len(self.opened)}", fill=fill, setup=setup)
+        sandbox = await self._provider.open(spec)
+        self.alive.add(name)
+        return _Watched(sandbox, name, self)
+
+
+class _Watched(WrappedSandbox):
+    """A sandbox that tells when it is used and when it was destroyed."""
+
+    def __init__(self, sandbox: Sandbox, name: str, workspaces: ProjectWorkspaces) -> None:
+        super().__init__(sandbox)
+        self._name = name
+        self._workspaces = workspaces
+
+    async def execute(self, command: SandboxCommand) -> CompletedCommand:
+        self._workspaces.executing.set()
+        return await super().execute(command)
+
+    async def destroy(self) -> None:
+        await super().destroy()
+        self._workspaces.alive.discard(self._name)

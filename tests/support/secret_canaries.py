@@ -1,0 +1,54 @@
+"""Values that exist in one place only, and the search for them everywhere else, in the encodings of those who steal."""
+
+import base64
+import codecs
+import secrets
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+MARK = "CANARY"
+
+
+def canary() -> str:
+    """A value that is nowhere else; it begins with MARK, so that a thief can look for it too."""
+    return f"{MARK}-{secrets.token_hex(16)}"
+
+
+def forms(value: str) -> Iterator[bytes]:
+    """The value as it stands and as it would be carried out; of Base64 the part that any offset leaves alike."""
+    raw = value.encode()
+    yield raw
+    yield raw[::-1]
+    yield raw.hex().encode()
+    yield raw.hex().upper().encode()
+    yield " ".join(f"{byte:02x}" for byte in raw).encode()
+    yield raw.decode().encode("utf-16-le")
+    yield codecs.encode(value, "rot13").encode()
+    yield quote(value, safe="").encode()
+    yield "".join(f"%{byte:02x}" for byte in raw).encode()
+    yield "".join(f"\\x{byte:02x}" for byte in raw).encode()
+    yield "".join(f"\\u{byte:04x}" for byte in raw).encode()
+    yield base64.b32encode(raw).rstrip(b"=")
+    for offset in range(3):
+        encoded = base64.b64encode(b"\0" * offset + raw).rstrip(b"=")
+        yield encoded[4 if offset else 0 : -2]
+
+
+def find_canary(canaries: Mapping[str, str], *places: Path) -> list[str]:
+    """Which canary is in which file below the places; databases are read row by row as well."""
+    wanted = {name: tuple(forms(value)) for name, value in canaries.items()}
+    seen = []
+    for path in (file for place in places for file in place.rglob("*") if file.is_file() and not file.is_symlink()):
+        content = path.read_bytes() + str(path).encode() + _rows(path)
+        seen += [f"{name} in {path}" for name, shapes in wanted.items() if any(shape in content for shape in shapes)]
+    return seen
+
+
+def _rows(path: Path) -> bytes:
+    if path.suffix != ".db":
+        return b""
+    with closing(sqlite3.connect(path)) as database:
+        return "\n".join(database.iterdump()).encode("utf-8", "replace")

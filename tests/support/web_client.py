@@ -1,0 +1,63 @@
+"""The receiver's whole application as tests visit it: over ASGI, on a seeded database, with the password or without."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+from sqlalchemy.engine import Engine
+
+from app.config.settings import Settings, settings_from
+from app.server.receiver import application
+from app.server.wiring.receiver import ReceiverContext
+from tests.support.seeded_database import Moment, seeded
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+TOKEN = "a-token-of-some-length"
+HOST = "http://agent-fix.example"
+OURS = {"authorization": f"Bearer {TOKEN}"}
+
+
+@dataclass
+class WebClient:
+    """`client` has the password, `stranger` has not."""
+
+    client: httpx.AsyncClient
+    stranger: httpx.AsyncClient
+    receiving: ReceiverContext
+    clock: Moment
+
+    @property
+    def engine(self) -> Engine:
+        return self.receiving.engine
+
+    async def page(self, path: str, status: int = 200) -> str:
+        answer = await self.client.get(path)
+        assert answer.status_code == status, answer.text
+        return answer.text
+
+
+def settings(place: Path, **changes: str) -> Settings:
+    ours = {"WEBHOOK_SECRET": "a secret of the webhooks", "WEB_TOKEN": TOKEN, **changes}
+    return settings_from({f"AGENT_FIX_{name}": value for name, value in ours.items()}, place)
+
+
+@asynccontextmanager
+async def web_client(place: Path, *, seed: bool = True, **changes: str) -> AsyncIterator[WebClient]:
+    clock = Moment(NOW)
+    if seed:
+        seeded(place, NOW)
+    chosen = settings(place, **changes)
+    receiving = ReceiverContext(chosen, clock)
+    receiving.prepare()
+    transport = httpx.ASGITransport(application(receiving, chosen), client=("192.0.2.1", 1))
+    try:
+        async with (
+            httpx.AsyncClient(transport=transport, base_url=HOST, headers=OURS) as client,
+            httpx.AsyncClient(transport=transport, base_url=HOST) as stranger,
+        ):
+            yield WebClient(client, stranger, receiving, clock)
+    finally:
+        receiving.close()

@@ -1,0 +1,237 @@
+"""The Action's own papers: action.yml looked over by others' tools, and told in the README as it is."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+BEGIN, END = "<!-- inputs of action.yml -->", "<!-- /inputs of action.yml -->"
+
+
+def tool(name: str) -> str:
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        pytest.skip(f"NOT LOOKED OVER by {name}: it is not installed")
+    return found
+
+
+def looked_over(*words: str | Path) -> None:
+    done = subprocess.run(list(map(str, words)), cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_zizmor_finds_nothing() -> None:
+    looked_over(tool("zizmor"), "--offline", "--no-progress", "--persona", "auditor", "action.yml", ".github/workflows")
+
+
+def test_the_action_is_what_its_schema_says() -> None:
+    looked_over(tool("check-jsonschema"), "--builtin-schema", "vendor.github-actions", "action.yml")
+
+
+def test_our_workflows_are_what_their_schema_says() -> None:
+    workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    looked_over(tool("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", *workflows)
+
+
+def test_actionlint_finds_nothing(tmp_path: Path) -> None:
+    """It reads actions through the workflows that use them: one that gives every input, and asks for every output."""
+    workflow = {
+        "name": "all",
+        "on": {"issues": {"types": ["labeled"]}},
+        "jobs": {
+            "fix": {
+                "runs-on": "ubuntu-24.04",
+                "steps": [
+                    {"uses": "./", "id": "fix", "with": dict.fromkeys(ACTION["inputs"], "x")},
+                    {
+                        "run": "env",
+                        "env": {
+                            f"OUT_{number}": f"${{{{ steps.fix.outputs.{name} }}}}"
+                            for number, name in enumerate(ACTION["outputs"])
+                        },
+                    },
+                ],
+            }
+        },
+    }
+    place = tmp_path / ".github" / "workflows"
+    place.mkdir(parents=True)
+    (tmp_path / ".git").mkdir()
+    shutil.copy(ROOT / "action.yml", tmp_path)
+    (place / "all.yml").write_text(yaml.safe_dump(workflow))
+    looked_over(tool("actionlint"), "-no-color", place / "all.yml")
+    for ours in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+        looked_over(tool("actionlint"), "-no-color", ours)
+
+
+def test_no_expression_is_pasted_into_a_script() -> None:
+    """What people wrote reaches a shell through its environment, as text."""
+    for step in ACTION["runs"]["steps"]:
+        assert "${{" not in step.get("run", "")
+
+
+def test_what_is_used_is_pinned_by_its_commit() -> None:
+    used = [step["uses"] for step in ACTION["runs"]["steps"] if "uses" in step]
+    assert used
+    assert [name for name in used if not re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40}", name)] == []
+
+
+def test_the_token_and_the_models_keys_are_in_different_steps() -> None:
+    steps = {step["id"]: step.get("env", {}) for step in ACTION["runs"]["steps"] if "id" in step}
+    with_token = {name for name, env in steps.items() if "inputs.token" in str(env) or "github.token" in str(env)}
+    with_keys = {name for name, env in steps.items() if "inputs.model-keys" in str(env)}
+    assert with_token == {"sweep", "receive", "publish"}
+    assert with_keys == {"ready", "solve"}
+    same = [{**step["env"], "AGENT_FIX_ISSUE": ""} for step in ACTION["runs"]["steps"] if step.get("id") in with_keys]
+    assert same[0] == same[1], "what is made ready is started as the solving step is"
+
+
+def test_the_environment_is_kept_before_anything_foreign_is_executed() -> None:
+    names = [step["name"] for step in ACTION["runs"]["steps"]]
+    assert names.index("Receive") < names.index("Keep the environment") < names.index("Solve")
+    build = next(step["run"] for step in ACTION["runs"]["steps"] if step["name"] == "Build the environment")
+    assert "--require-hashes" in build
+    for step in ACTION["runs"]["steps"]:
+        for command in re.findall(r'(?<!--python )"\$(?:PYTHON|VENV/bin/python)" (\S+)', step.get("run", "")):
+            assert command == "-I", step["name"]
+
+
+# What a step does on machines that are not here: its own script, with programs that write down how they were called
+
+
+class Machine:
+    """A runner with or without AppArmor's switch. `namespaces` is whether bubblewrap can start there already."""
+
+    def __init__(self, place: Path, *, switch: str | None = "1", namespaces: bool = False, sudo: bool = True) -> None:
+        self._place, self._switch, self._asked = place, place / "switch", place / "asked"
+        if switch is not None:
+            self._switch.write_text(f"{switch}\n")
+        self._program("bwrap", f"exit {0 if namespaces else 1}")
+        self._program("python", f"echo {place}/bwrap")
+        self._program("sudo", f'echo "sudo $*" >> {self._asked}; cat >> {self._asked}; exit {0 if sudo else 1}')
+        self._program("podman", f'echo "podman $*" >> {self._asked}')
+
+    def _program(self, name: str, script: str) -> None:
+        (self._place / name).write_text(f"#!/bin/sh\n{script}\n")
+        (self._place / name).chmod(0o755)
+
+    @property
+    def asked(self) -> str:
+        return self._asked.read_text() if self._asked.exists() else ""
+
+    def start(self, name: str, **own: str) -> "subprocess.CompletedProcess[str]":
+        step = next(step for step in ACTION["runs"]["steps"] if step["name"] == name)
+        script = step["run"].replace("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", str(self._switch))
+        given = {"PATH": f"{self._place}:{os.environ['PATH']}", "PYTHON": str(self._place / "python")}
+        return subprocess.run(
+            ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script],
+            env={**given, "RUNNER_TEMP": str(self._place), **own},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+
+SYSCTL = "sudo -n sysctl -q -w kernel.apparmor_restrict_unprivileged_userns=0\n"
+
+
+def test_on_githubs_own_runner_the_switch_is_turned(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    done = machine.start("Let the sandbox start", SANDBOX="bubblewrap", MACHINE="github-hosted")
+    assert done.returncode == 0, done.stderr
+    assert machine.asked == SYSCTL
+
+
+@pytest.mark.parametrize("where", ["self-hosted", ""])
+def test_on_a_machine_of_ones_own_only_bubblewrap_is_let(where: str, tmp_path: Path) -> None:
+    """The switch would stay turned for everybody, until the machine is restarted."""
+    machine = Machine(tmp_path)
+    done = machine.start("Let the sandbox start", SANDBOX="bubblewrap", MACHINE=where)
+    assert done.returncode == 0, done.stderr
+    assert machine.asked.splitlines() == [
+        "sudo -n apparmor_parser --replace",
+        "abi <abi/4.0>,",
+        f'"{tmp_path}/bwrap" flags=(unconfined) {{',
+        "  userns,",
+        "}",
+    ]
+    profile = machine.asked.partition("\n")[2].replace(str(tmp_path), "/PATH/TO")
+    assert profile in (ROOT / "docs" / "how-to" / "github-action.md").read_text()
+
+
+@pytest.mark.parametrize("where", ["self-hosted", "github-hosted"])
+@pytest.mark.parametrize("about", [{"switch": None}, {"switch": "0"}, {"namespaces": True}], ids=str)
+def test_where_namespaces_can_be_had_nothing_is_changed(about: dict[str, Any], where: str, tmp_path: Path) -> None:
+    machine = Machine(tmp_path, **about)
+    assert machine.start("Let the sandbox start", SANDBOX="bubblewrap", MACHINE=where).returncode == 0
+    assert machine.asked == ""
+
+
+@pytest.mark.parametrize("where", ["self-hosted", "github-hosted"])
+def test_where_it_may_not_be_changed_the_step_says_so_and_the_sandbox_decides(where: str, tmp_path: Path) -> None:
+    done = Machine(tmp_path, sudo=False).start("Let the sandbox start", SANDBOX="bubblewrap", MACHINE=where)
+    assert done.returncode == 0
+    assert "the Action could not change that" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "asked"), [("none", ""), ("podman", "podman image inspect python:3.12-bookworm\n")]
+)
+def test_other_sandboxes_need_no_namespaces(sandbox: str, asked: str, tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    assert machine.start("Let the sandbox start", SANDBOX=sandbox, MACHINE="github-hosted").returncode == 0
+    assert machine.asked == asked
+
+
+def test_another_system_than_linux_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    first = ACTION["runs"]["steps"][0]
+    assert first["if"] == "runner.os != 'Linux'"
+    done = Machine(tmp_path).start(first["name"], RUNNER_OS="macOS")
+    assert done.returncode == 1
+    assert re.fullmatch("::error::.*Linux.*this one is macOS.*\n", done.stdout)
+
+
+def test_a_step_that_keeps_something_never_fails_a_job_whose_draft_is_open() -> None:
+    """Upload-artifact 4 and newer: "not currently supported on GHES", says its README."""
+    keeping = {step["name"]: step for step in ACTION["runs"]["steps"] if step["name"].startswith("Keep ")}
+    assert keeping.keys() == {"Keep the environment", "Keep the record"}
+    assert all(step["continue-on-error"] is True for step in keeping.values())
+
+
+def readme_table() -> str:
+    """The README's part about inputs and outputs, as action.yml says it."""
+    lines = ["| Input | What it is | Default |", "|---|---|---|"]
+    for name, given in ACTION["inputs"].items():
+        default = str(given.get("default", ""))
+        shown = "`github.token`" if "github.token" in default else f"`{default}`" if default else ""
+        lines.append(f"| `{name}` | {_cell(given['description'])} | {shown} |")
+    lines += ["", "| Output | What it is |", "|---|---|"]
+    lines += [f"| `{name}` | {_cell(given['description'])} |" for name, given in ACTION["outputs"].items()]
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def test_the_readme_tells_the_inputs_and_outputs() -> None:
+    """`python -m tests.unit.action.test_action_files` writes them anew."""
+    text = (ROOT / "README.md").read_text()
+    assert BEGIN in text
+    assert text.partition(BEGIN)[2].partition(END)[0].strip() == readme_table()
+
+
+if __name__ == "__main__":
+    before, _, rest = (ROOT / "README.md").read_text().partition(BEGIN)
+    (ROOT / "README.md").write_text(f"{before}{BEGIN}\n{readme_table()}\n{END}{rest.partition(END)[2]}")

@@ -1,0 +1,104 @@
+"""Each step of the Action holds its own keys and no other's, whatever a workflow puts into everybody's environment."""
+
+from pathlib import Path
+
+import pytest
+
+from app.config.environment_values import SettingsError
+from app.config.workflow import STEPS, Step, step_environment, workflow_from
+
+TOKEN, KEY = "ghs_tokencanary0123456789", "sk-modelcanary0123456789"
+CARELESS = {
+    "PATH": "/usr/bin",
+    "HOME": "/home/runner",
+    "RUNNER_TEMP": "/home/runner/temp",
+    "GITHUB_OUTPUT": "/home/runner/output",
+    "GITHUB_REPOSITORY": "ada/sample",
+    "GITHUB_SERVER_URL": "https://ghes.example",
+    "GITHUB_API_URL": "https://ghes.example/api/v3",
+    "GITHUB_RUN_ID": "77",
+    "GITHUB_RUN_ATTEMPT": "2",
+    "GITHUB_TOKEN": TOKEN,
+    "GH_TOKEN": TOKEN,
+    "MY_OWN": TOKEN,
+    "INPUT_TOKEN": TOKEN,
+    "INPUT_MODEL-KEYS": f"OPENAI_API_KEY={KEY}",
+    "ACTIONS_ID_TOKEN_REQUEST_TOKEN": TOKEN,
+    "OPENAI_API_KEY": KEY,
+    "PYTHONPATH": "/home/runner/checkout",
+}
+"""As where a workflow sets everything at its top."""
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_careless_workflow_does_not_undo_the_split(step: Step) -> None:
+    own = step_environment(step, {**CARELESS, "AGENT_FIX_GITHUB_TOKEN": TOKEN})
+    values = " ".join(own.values())
+    assert (TOKEN in values) == (step in {"receive", "publish"})
+    assert (KEY in values) == (step in {"ready", "solve"})
+    assert "PYTHONPATH" not in own
+    assert own["AGENT_FIX_STATE_DIR"] == "/home/runner/temp/agent-fix-state"
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_prices_are_the_solving_step_s_and_the_choice_of_models_everybody_s(step: Step) -> None:
+    ours = {"AGENT_FIX_PRICES": "/w/prices.yml", "AGENT_FIX_MODEL_PLAN": "openai/o3"}
+    own = step_environment(step, {**CARELESS, **ours})
+    assert ("AGENT_FIX_PRICES" in own) == (step in {"ready", "solve"})
+    assert own["AGENT_FIX_MODEL_PLAN"] == "openai/o3"
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_to_start_again_changes_nothing_more(step: Step) -> None:
+    own = step_environment(
+        step, {**CARELESS, "AGENT_FIX_MODEL_KEYS": f"OPENAI_API_KEY={KEY}\nOPENAI_API_BASE=http://x"}
+    )
+    assert step_environment(step, own) == own
+
+
+def test_the_models_keys_have_their_own_names_in_the_solving_step_only() -> None:
+    given = {"PATH": "/bin", "RUNNER_TEMP": "/t", "AGENT_FIX_MODEL_KEYS": "A_KEY=one=two\n\n  B_KEY = three\nEMPTY=\n"}
+    with pytest.raises(SettingsError, match="1 setting") as raised:
+        step_environment("solve", given)
+    assert "line 3" in raised.value.hint
+    assert "three" not in raised.value.hint
+    own = step_environment("solve", {**given, "AGENT_FIX_MODEL_KEYS": "A_KEY=one=two\nEMPTY=\n"})
+    assert own["A_KEY"] == "one=two"
+    assert "EMPTY" not in own
+    assert "AGENT_FIX_MODEL_KEYS" not in own
+
+
+@pytest.mark.parametrize(
+    "name", ["PATH", "LD_PRELOAD", "PYTHONPATH", "GITHUB_TOKEN", "AGENT_FIX_STATE_DIR", "HTTPS_PROXY"]
+)
+def test_keys_do_not_change_the_step_itself(name: str) -> None:
+    with pytest.raises(SettingsError):
+        step_environment("solve", {"RUNNER_TEMP": "/t", "AGENT_FIX_MODEL_KEYS": f"{name}=x"})
+
+
+def test_github_tells_where_it_is() -> None:
+    workflow = workflow_from({**CARELESS, "AGENT_FIX_GITHUB_TOKEN": TOKEN, "AGENT_FIX_ISSUE": " 12 "})
+    assert (workflow.owner, workflow.name, workflow.issue, workflow.run) == ("ada", "sample", 12, "77-2")
+    assert workflow.page == "https://ghes.example/ada/sample/actions/runs/77"
+    assert workflow.settings.github_api_url == "https://ghes.example/api/v3"
+    assert workflow.temp == Path("/home/runner/temp")
+    assert TOKEN not in repr(workflow)
+    assert TOKEN in workflow.settings.secrets
+
+
+@pytest.mark.parametrize("issue", ["-1", "0", "1; id", "٣", "x" * 90])
+def test_an_issue_is_a_number(issue: str) -> None:
+    with pytest.raises(SettingsError):
+        workflow_from({**CARELESS, "AGENT_FIX_ISSUE": issue})
+
+
+def test_no_lessons_are_kept_where_nothing_stays() -> None:
+    settings = workflow_from({**CARELESS, "AGENT_FIX_LESSONS": "fts"}).settings
+    assert settings.lessons == "off"
+    assert settings.for_role("worker")["AGENT_FIX_LESSONS"] == "off", "nor by the process that works on the job"
+
+
+def test_without_a_runner_it_says_so() -> None:
+    with pytest.raises(SettingsError) as raised:
+        step_environment("receive", {"PATH": "/bin"})
+    assert "RUNNER_TEMP" in raised.value.hint

@@ -1,0 +1,216 @@
+"""Our own secrets are found in every disguise, whole or in part; and nothing else is. They are made up at run time."""
+
+import base64
+import bz2
+import codecs
+import gzip
+import html
+import io
+import json
+import lzma
+import pickle
+import random
+import string
+import sysconfig
+import textwrap
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.core.redaction import MASK, Redactor
+from tests.unit.core.test_find_secrets import ALPHANUMERIC, HEX, PROVIDERS, URL_SAFE, drawn
+
+RNG = random.Random(20261121)
+SECRETS = {
+    name: PROVIDERS[name][1](RNG)
+    for name in ("ghs 2026", "ghs", "ghp", "pat", "openai", "anthropic", "e2b", "jwt", "rsa", "pkcs8")
+} | {
+    "hex webhook secret": drawn(RNG, HEX, 64),
+    "short webhook secret": drawn(RNG, ALPHANUMERIC, 20),
+    "passphrase": "correct horse battery staple 7!",
+    "base64 key": base64.b64encode(RNG.randbytes(32)).decode(),
+    "punctuated password": drawn(RNG, ALPHANUMERIC + "!$%&/()=?#", 24),
+}
+
+
+def b64(text: str | bytes) -> str:
+    return base64.b64encode(text.encode() if isinstance(text, str) else text).decode()
+
+
+def quoted_pieces(secret: str) -> str:
+    return " +\n  ".join(f'"{secret[start : start + 7]}"' for start in range(0, len(secret), 7)).replace("\n-", "-")
+
+
+DISGUISES: dict[str, Callable[[str], str | bytes]] = {
+    "raw": lambda s: s,
+    "base64 at offset 0": lambda s: b64(f"{s} tail"),
+    "base64 at offset 1": lambda s: b64(f"x{s} tail"),
+    "base64 at offset 2": lambda s: b64(f"xy{s} tail"),
+    "base64 for URLs": lambda s: base64.urlsafe_b64encode(f"~~~{s}???".encode()).decode(),
+    "base64 wrapped at 76": lambda s: "\n".join(textwrap.wrap(b64(f"head {s} tail"), 76)),
+    "base64 twice": lambda s: b64(b64(f"head {s}")),
+    "base64 of UTF-16": lambda s: b64(s.encode("utf-16-le")),
+    "base64 reversed": lambda s: b64(s)[::-1],
+    "base32": lambda s: base64.b32encode(f"xyz{s}".encode()).decode(),
+    "hex": lambda s: s.encode().hex(),
+    "hex in capitals": lambda s: s.encode().hex().upper(),
+    "hex dump": lambda s: s.encode().hex(" "),
+    "hex escapes": lambda s: "".join(f"\\x{byte:02x}" for byte in s.encode()),
+    "octal escapes": lambda s: "".join(f"\\{byte:03o}" for byte in s.encode()),
+    "Unicode escapes": lambda s: "".join(f"\\u{ord(character):04x}" for character in s),
+    "decimal codes": lambda s: ", ".join(str(byte) for byte in s.encode()),
+    "binary": lambda s: " ".join(f"{byte:08b}" for byte in s.encode()),
+    "reversed": lambda s: s[::-1],
+    "rot13": lambda s: codecs.encode(s, "rot13"),
+    "percent-encoded": lambda s: quote(s, safe=""),
+    "percent-encoded throughout": lambda s: "".join(f"%{byte:02X}" for byte in s.encode()),
+    "percent-encoded twice": lambda s: quote("".join(f"%{byte:02x}" for byte in s.encode())),
+    "HTML entities": lambda s: "".join(f"&#{ord(character)};" for character in s),
+    "HTML-escaped": html.escape,
+    "JSON": lambda s: json.dumps({"value": s}),
+    "JSON twice": lambda s: json.dumps(json.dumps({"value": s})),
+    "UTF-16": lambda s: s.encode("utf-16"),
+    "NUL between": "\0".join,
+    "gzip": lambda s: gzip.compress(f"head {s}".encode()),
+    "gzip in base64": lambda s: "data: " + b64(gzip.compress(f"head {s} tail".encode())),
+    "gzip in wrapped base64": lambda s: "\n".join(textwrap.wrap(b64(gzip.compress(f"head {s}".encode() * 2)), 64)),
+    "gzip in hex": lambda s: gzip.compress(s.encode()).hex(),
+    "zlib in base64": lambda s: f"x = '{b64(zlib.compress(s.encode()))}'",
+    "bzip2 in base64": lambda s: b64(bz2.compress(s.encode())),
+    "xz in base64": lambda s: b64(lzma.compress(s.encode())),
+    "gzip in base64 in base64": lambda s: b64(b64(gzip.compress(s.encode()))),
+    "split over lines": lambda s: "\n".join(textwrap.wrap("".join(s.split()), 9)),
+    "split over string literals": quoted_pieces,
+    "spaced out": " ".join,
+    "dotted": ".".join,
+    "zero-width between": "\u200b".join,
+    "full-width letters": lambda s: "".join(
+        chr(ord(character) + 0xFEE0) if "!" <= character <= "~" else character for character in s
+    ),
+    "capitals": lambda s: s.upper(),
+    "in a diff": lambda s: "\n".join(f"+{line}" for line in s.split("\n")),
+}
+PARTS: dict[str, Callable[[str], str]] = {
+    "without the first seven": lambda s: s[7:],
+    "without the last seven": lambda s: s[:-7],
+    "a middle half in base64": lambda s: b64(s[len(s) // 4 : -(len(s) // 4)]),
+    "the last thirty": lambda s: s[-60:-30] if "PRIVATE" in s else s[-30:],
+    "the last twenty, reversed": lambda s: (s[-60:-40] if "PRIVATE" in s else s[-20:])[::-1],
+}
+RANDOM = sorted(name for name, secret in SECRETS.items() if len(secret) >= 36)
+
+
+@pytest.mark.parametrize("disguise", DISGUISES)
+def test_whole_secrets_in_disguise(disguise: str) -> None:
+    missed = [name for name, secret in SECRETS.items() if not Redactor([secret]).found(DISGUISES[disguise](secret))]
+    assert missed == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_parts_of_random_secrets(part: str) -> None:
+    missed = [name for name in RANDOM if not Redactor([SECRETS[name]]).found(f"see {PARTS[part](SECRETS[name])} end")]
+    assert missed == []
+
+
+def test_the_corpus_is_as_large_as_promised() -> None:
+    assert len(DISGUISES) >= 14
+    assert len(SECRETS) * len(DISGUISES) + len(RANDOM) * len(PARTS) >= 300
+
+
+@given(st.integers(0, 2**32), st.integers(16, 120), st.sampled_from([ALPHANUMERIC, HEX, URL_SAFE]))
+@settings(max_examples=60, deadline=None)
+def test_any_generated_secret_in_any_disguise(seed: int, length: int, alphabet: str) -> None:
+    rng = random.Random(seed)
+    secret = drawn(rng, alphabet, length)
+    name = rng.choice(sorted(DISGUISES))
+    assert Redactor([secret]).found(DISGUISES[name](secret)), name
+
+
+def test_nothing_else_is_found() -> None:
+    redactor = Redactor(SECRETS.values())
+    root = Path(sysconfig.get_path("stdlib"))
+    code = [file.read_text("utf-8", "replace")[:20_000] for file in sorted(root.glob("*.py"))[:40]]
+    others = [PROVIDERS[name][1](random.Random(99)) for name in PROVIDERS]
+    wrapped = [b64(gzip.compress(text.encode())) for text in code[:5]]
+    assert [text[:60] for text in [*code, *others, *wrapped] if redactor.found(text)] == []
+
+
+def test_public_parts_of_secrets_are_not_secret() -> None:
+    redactor = Redactor([SECRETS["jwt"], SECRETS["rsa"], SECRETS["anthropic"], SECRETS["ghs 2026"]])
+    header = SECRETS["jwt"].split(".")[0]
+    for text in (header, SECRETS["rsa"].split("\n")[0], "sk-ant-api03-", SECRETS["ghs 2026"][:12]):
+        assert not redactor.found(f"the format is {text}…")
+
+
+def test_words_inside_a_key_are_not_secret() -> None:
+    redactor = Redactor([f"key_productiongatewayinternal_{drawn(RNG, ALPHANUMERIC, 32)}"])
+    assert not redactor.found("see productiongatewayinternal")
+
+
+def test_words_are_not_guarded() -> None:
+    redactor = Redactor(["", "  ", "short", "anything", "postgresql://localhost:5432/agentfix"])
+    assert not redactor.found("anything short in postgresql://localhost:5432/agentfix")
+    assert redactor.redact("anything") == "anything"
+
+
+def test_of_a_url_the_password_is_guarded() -> None:
+    password = drawn(RNG, ALPHANUMERIC, 18)
+    redactor = Redactor([f"postgresql://agent:{password}@db.example.org/agentfix"])
+    assert redactor.found(f"connecting with {password}")
+    assert not redactor.found("connecting to postgresql://agent:…@db.example.org/agentfix")
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_redacting_masks_and_keeps_the_rest(name: str) -> None:
+    secret = SECRETS[name]
+    redactor = Redactor(SECRETS.values())
+    assert redactor.redact(f"before {secret} after") == f"before {MASK} after"
+    assert redactor.redact("nothing here") == "nothing here"
+    for disguise in ("base64 at offset 1", "hex", "percent-encoded", "reversed", "rot13", "JSON"):
+        hidden = DISGUISES[disguise](secret)
+        assert isinstance(hidden, str)
+        shown = redactor.redact(f"before {hidden} after")
+        assert MASK in shown
+        assert not redactor.found(shown)
+
+
+def test_what_cannot_be_masked_in_place_is_masked_whole() -> None:
+    secret = SECRETS["ghp"]
+    hidden = b64(gzip.compress(secret.encode()))
+    shown = Redactor([secret]).redact(f"see {hidden}")
+    assert hidden not in shown
+    assert "in disguise" in shown
+
+
+def test_values_cannot_be_shown_or_stored() -> None:
+    redactor = Redactor([SECRETS["ghp"], SECRETS["rsa"]])
+    assert repr(redactor) == "Redactor(2 values)"
+    with pytest.raises(TypeError, match="not stored"):
+        pickle.dump(redactor, io.BytesIO())
+
+
+@pytest.mark.timeout(30)
+def test_hostile_texts_end() -> None:
+    redactor = Redactor([SECRETS["ghp"]])
+    bomb = b64(gzip.compress(b"\0" * 50_000_000))
+    for text in (
+        bomb,
+        "A" * 500_000,
+        "deadbeef" * 60_000,
+        "AAAAAAAAAAAAAAAAAAAAAAAA " * 20_000,
+        "\\u0041" * 60_000,
+        "%25" * 100_000,
+    ):
+        assert not redactor.found(text)
+
+
+def test_short_pieces_do_not_count() -> None:
+    secret = drawn(random.Random(5), ALPHANUMERIC, 40)
+    redactor = Redactor([secret])
+    assert not any(redactor.found(secret[start : start + 6]) for start in range(34))
+    assert not redactor.found(string.ascii_letters)

@@ -1,0 +1,180 @@
+"""When a job stands still (R11): nobody works on it although it is somebody's turn."""
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import Engine
+
+from app.jobs.daily_budget import DailyBudget
+from app.jobs.health import HealthMetrics, WaitingJob, longest_stalled
+from app.jobs.job_queries import JobQueries
+from app.jobs.queue import JobClaim, JobQueue, QueueLimits
+from app.jobs.schema import prepare_tables
+from app.jobs.store import JobStore
+from tests.support.databases import DIALECTS, database
+from tests.support.seeded_database import Moment
+from tests.support.server_jobs import issue_ref, job, job_context, trigger
+from tests.support.web_client import WebClient, web_client
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+LIMITS = QueueLimits(jobs=2, per_repository=1)
+
+
+class Server:
+    """Jobs on a real database, at a time that is set."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.clock = Moment(NOW)
+        self.queue = JobQueue(engine, self.clock)
+        self.store = JobStore(engine, self.clock)
+        self.job_queries = JobQueries(engine, self.clock)
+        self.pulse = HealthMetrics(engine, self.clock, LIMITS)
+
+    def admit(self, number: int, repository: int = 2, *, ready: bool = True) -> str:
+        where, name = issue_ref(number, repository), f"job{number}"
+        return self.queue.admit(job(name, where), job_context(where), trigger(name, where), ready=ready)
+
+    def claim(self) -> JobClaim:
+        claim = self.queue.claim("host:1:1", LIMITS)
+        assert claim is not None
+        return claim
+
+    def after(self, minutes: float) -> tuple[str, float] | None:
+        """Which job stands still after so many more minutes, and for how many."""
+        self.clock.now += timedelta(minutes=minutes)
+        found = self.pulse.stalled()
+        return (found.job, found.seconds / 60) if found else None
+
+
+@pytest.fixture(params=DIALECTS)
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+    with database(request.param, tmp_path) as engine:
+        prepare_tables(engine)
+        yield Server(engine)
+
+
+def test_nothing_stands_still_where_nothing_is_to_be_done(server: Server) -> None:
+    assert server.after(100) is None
+
+
+def test_a_job_that_nobody_takes_up(server: Server) -> None:
+    server.admit(1)
+    assert server.after(11) == ("job1", 11.0)
+
+
+def test_a_job_whose_base_never_comes(server: Server) -> None:
+    server.admit(1, ready=False)
+    assert server.after(12) == ("job1", 12.0)
+
+
+def test_a_job_that_is_worked_on_does_not_however_long_it_takes(server: Server) -> None:
+    server.admit(1)
+    claim = server.claim()
+    for _ in range(30):
+        assert server.after(0.5) is None
+        assert server.queue.heartbeat(claim)
+
+
+def test_a_job_whose_worker_died_does_from_the_end_of_its_lease(server: Server) -> None:
+    server.admit(1)
+    server.claim()
+    assert server.after(0.9) is None
+    assert server.after(11.1) == ("job1", 11.0)
+
+
+def test_a_job_that_waits_behind_others_of_its_repository_or_of_all_does_not(server: Server) -> None:
+    server.admit(1)
+    server.admit(2)
+    first = server.claim()
+    for _ in range(30):
+        server.clock.now += MINUTE / 2
+        server.queue.heartbeat(first)
+    assert server.after(0) is None
+    server.admit(3, repository=3)
+    second = server.claim()
+    assert second.job == "job3"
+    server.admit(4, repository=4)
+    for _ in range(30):
+        server.clock.now += MINUTE / 2
+        server.queue.heartbeat(first)
+        server.queue.heartbeat(second)
+    assert server.after(0) is None
+
+
+def test_its_turn_begins_when_a_worker_lets_go_of_another(server: Server) -> None:
+    server.admit(1)
+    server.admit(2)
+    claim = server.claim()
+    for _ in range(40):
+        server.clock.now += MINUTE / 2
+        server.queue.heartbeat(claim)
+    server.store.finish("job1", "no_change", "", {})
+    server.queue.release(claim)
+    assert server.after(0) == ("job2", 0.0)
+    assert server.after(11) == ("job2", 11.0)
+
+
+def test_a_job_that_was_put_off_does_only_afterwards(server: Server) -> None:
+    server.admit(1)
+    claim = server.claim()
+    server.queue.postpone(claim, "The provider is away.", timedelta(minutes=20))
+    server.queue.release(claim)
+    assert server.after(19) is None
+    assert server.after(12) == ("job1", 11.0)
+
+
+@pytest.mark.parametrize("state", ["awaiting_approval", "needs_input", "paused", "stopped", "pr_opened"])
+def test_a_job_that_waits_for_people_or_has_ended_does_not(server: Server, state: str) -> None:
+    server.admit(1)
+    claim = server.claim()
+    server.store.enter("job1", state)  # type: ignore[arg-type]  # a plain word
+    server.queue.release(claim)
+    assert server.after(100) is None
+
+
+def test_a_job_whose_effects_never_happen(server: Server) -> None:
+    server.admit(1)
+    claim = server.claim()
+    server.queue.hand_over(claim, {})
+    server.queue.release(claim)
+    assert server.after(15) == ("job1", 15.0)
+
+
+def test_a_day_without_money_is_waited_for() -> None:
+    standing = WaitingJob("a", 1, "queued", DailyBudget("ada", 1).is_spent, held=False, ready=True, since=NOW)
+    assert longest_stalled([standing], LIMITS, None, NOW + timedelta(hours=5)) is None
+
+
+def test_the_one_that_has_waited_longest_is_told() -> None:
+    standings = [
+        WaitingJob(name, number, "queued", "", held=False, ready=False, since=NOW - number * MINUTE)
+        for number, name in enumerate("abc")
+    ]
+    found = longest_stalled(standings, LIMITS, None, NOW)
+    assert found is not None
+    assert (found.job, found.seconds) == ("c", 120.0)
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[WebClient]:
+    async with web_client(tmp_path, seed=False) as ready:
+        yield ready
+
+
+async def test_health_is_red_after_ten_minutes_and_says_no_names(here: WebClient) -> None:
+    where = issue_ref(1)
+    here.receiving.queue.admit(job("job1", where), job_context(where), trigger("x", where), ready=True)
+    here.clock.now += timedelta(minutes=10)
+    assert (await here.stranger.get("/healthz")).json() == {"status": "ok"}
+    here.clock.now += timedelta(seconds=2)
+    answer = await here.stranger.get("/healthz")
+    assert (answer.status_code, answer.json()) == (503, {"status": "stalled", "stalled_seconds": 602})
+    assert (await here.stranger.get("/livez")).status_code == 200
+    assert "A job has made no progress for 10 min" in await here.page("/")
+    claim = here.receiving.queue.claim("host:1:1", LIMITS)
+    assert claim is not None
+    here.clock.now += timedelta(seconds=2)
+    assert (await here.stranger.get("/healthz")).status_code == 200

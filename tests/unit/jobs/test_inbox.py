@@ -1,0 +1,361 @@
+"""The inbox: what was committed is known, what was not is welcome again; one worker at a time, on both databases."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.core.errors import AgentFixError
+from app.jobs.batch_writer import MAX_TOGETHER, BatchWriter
+from app.jobs.database import open_database
+from app.jobs.inbox import (
+    KEEP_BODIES,
+    KEEP_ROWS,
+    LEASE,
+    MAX_ATTEMPTS,
+    MAX_DEATHS,
+    Delivery,
+    Inbox,
+    InboxError,
+    StoreOutcome,
+    deliveries,
+)
+from tests.support.databases import DIALECTS, database
+
+START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def passes(self, time: timedelta) -> None:
+        self.now += time
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=DIALECTS)
+def inbox(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Inbox]:
+    with database(request.param, tmp_path) as engine:
+        made = Inbox(engine, clock)
+        made.create_tables()
+        yield made
+
+
+def delivery(ident: str = "d1", body: str = "{}") -> Delivery:
+    return Delivery(ident, "issues", body.encode())
+
+
+def store(inbox: Inbox, *arrived: Delivery) -> list[StoreOutcome]:
+    return inbox.store(arrived)
+
+
+def test_a_delivery_comes_back_as_it_went_in(inbox: Inbox) -> None:
+    body = bytes(range(256))
+    assert store(inbox, Delivery("d1", "issue_comment", body)) == ["stored"]
+    (claimed,) = inbox.claim("w")
+    assert claimed.delivery == Delivery("d1", "issue_comment", body)
+    assert (claimed.attempt, claimed.received_at, claimed.owner) == (1, START, "w")
+
+
+def test_a_delivery_is_known_by_its_id_and_by_its_content(inbox: Inbox) -> None:
+    assert store(inbox, delivery("d1", "a")) == ["stored"]
+    assert store(inbox, delivery("d1", "a")) == ["duplicate"]
+    assert store(inbox, delivery("d2", "a")) == ["duplicate"]
+    assert store(inbox, delivery("d1", "b")) == ["conflict"]
+    assert [claimed.delivery for claimed in inbox.claim("w")] == [delivery("d1", "a")]
+
+
+def test_the_same_body_under_another_events_name_is_the_same(inbox: Inbox) -> None:
+    assert store(inbox, Delivery("d1", "issues", b"a"), Delivery("d2", "push", b"a")) == ["stored", "duplicate"]
+
+
+def test_a_replay_does_not_take_an_id_from_the_delivery_it_belongs_to(inbox: Inbox) -> None:
+    assert store(inbox, delivery("d1", "a"), delivery("d2", "a"), delivery("d2", "b")) == [
+        "stored",
+        "duplicate",
+        "stored",
+    ]
+
+
+def test_it_is_known_still_when_it_is_dealt_with(inbox: Inbox) -> None:
+    store(inbox, delivery())
+    inbox.finish(inbox.claim("w")[0], "skipped")
+    assert store(inbox, delivery(), delivery("d2")) == ["duplicate", "duplicate"]
+    assert inbox.claim("w") == []
+
+
+def test_a_delivery_whose_storing_failed_is_welcome_again(inbox: Inbox) -> None:
+    """Deduplicated by what was committed, not by what was seen."""
+    with inbox.engine.begin() as blocker:
+        _lock_out(blocker)
+        with pytest.raises(InboxError):
+            _store_with_short_patience(inbox, [delivery()])
+    assert store(inbox, delivery()) == ["stored"]
+
+
+def _lock_out(db: sa.Connection) -> None:
+    if db.dialect.name == "sqlite":
+        db.exec_driver_sql("BEGIN IMMEDIATE")
+    else:
+        db.exec_driver_sql("LOCK TABLE deliveries IN ACCESS EXCLUSIVE MODE")
+
+
+def _store_with_short_patience(inbox: Inbox, arrived: Sequence[Delivery]) -> None:
+    """As a database that is locked for longer than anybody waits."""
+
+    def patience(connection: sqlite3.Connection, _record: object, _proxy: object) -> None:
+        cursor = connection.cursor()
+        sqlite = isinstance(connection, sqlite3.Connection)
+        cursor.execute("PRAGMA busy_timeout=1" if sqlite else "SET SESSION lock_timeout='1ms'")
+        cursor.close()
+
+    sa.event.listen(inbox.engine, "checkout", patience)
+    try:
+        inbox.store(arrived)
+    finally:
+        sa.event.remove(inbox.engine, "checkout", patience)
+        inbox.engine.dispose()
+
+
+def test_a_batch_is_stored_whole_or_not_at_all(tmp_path: Path, clock: Clock) -> None:
+    with database("sqlite", tmp_path) as engine:
+        inbox = Inbox(engine, clock, most_undone=2)
+        inbox.create_tables()
+        with pytest.raises(InboxError):
+            store(inbox, delivery("d1", "a"), delivery("d2", "b"), delivery("d3", "c"))
+        assert inbox.claim("w") == []
+        assert store(inbox, delivery("d1", "a"), delivery("d2", "b")) == ["stored", "stored"]
+        with pytest.raises(InboxError, match="2 deliveries wait"):
+            store(inbox, delivery("d3", "c"))
+        inbox.finish(inbox.claim("w")[0], "done")
+        assert store(inbox, delivery("d3", "c")) == ["stored"]
+
+
+def test_deliveries_are_claimed_in_order_and_by_one_only(inbox: Inbox) -> None:
+    store(inbox, *(delivery(f"d{number}", str(number)) for number in range(5)))
+    first, second = inbox.claim("a", limit=3), inbox.claim("b", limit=3)
+    assert [claimed.delivery.id for claimed in first] == ["d0", "d1", "d2"]
+    assert [claimed.delivery.id for claimed in second] == ["d3", "d4"]
+    assert inbox.claim("c") == []
+
+
+def test_workers_that_claim_at_once_share_nothing(inbox: Inbox) -> None:
+    store(inbox, *(delivery(f"d{number}", str(number)) for number in range(40)))
+    start = threading.Barrier(4)
+
+    def work(owner: str) -> list[str]:
+        start.wait()
+        return [claimed.delivery.id for _ in range(4) for claimed in inbox.claim(owner, limit=5)]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = [ident for ids in pool.map(work, "abcd") for ident in ids]
+    assert sorted(found) == sorted(f"d{number}" for number in range(40))
+
+
+def test_receivers_that_store_the_same_at_once_store_it_once(inbox: Inbox) -> None:
+    start = threading.Barrier(8)
+
+    def receive(number: int) -> list[StoreOutcome]:
+        start.wait()
+        return [outcome for _ in range(5) for outcome in store(inbox, delivery(f"d{number}", "same"))]
+
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = [outcome for found in pool.map(receive, range(8)) for outcome in found]
+    assert sorted(set(outcomes)) == ["duplicate", "stored"]
+    assert outcomes.count("stored") == 1
+
+
+def test_what_a_dead_worker_held_is_claimed_by_another(inbox: Inbox, clock: Clock) -> None:
+    store(inbox, delivery())
+    (held,) = inbox.claim("dies")
+    clock.passes(LEASE - timedelta(seconds=1))
+    assert inbox.claim("lives") == []
+    clock.passes(timedelta(seconds=1))
+    (taken,) = inbox.claim("lives")
+    assert taken.attempt == 2
+    assert not inbox.finish(held, "too late")
+    assert not inbox.renew(held)
+    assert not inbox.put_back(held, "too late", timedelta(0))
+    assert inbox.finish(taken, "done")
+    assert not inbox.finish(taken, "twice")
+
+
+def test_the_same_worker_is_fenced_from_its_own_earlier_claim(inbox: Inbox, clock: Clock) -> None:
+    store(inbox, delivery())
+    (before,) = inbox.claim("w")
+    clock.passes(LEASE)
+    (after,) = inbox.claim("w")
+    assert not inbox.finish(before, "stale")
+    assert inbox.finish(after, "done")
+
+
+def test_a_renewed_lease_holds_for_longer(inbox: Inbox, clock: Clock) -> None:
+    store(inbox, delivery())
+    (held,) = inbox.claim("w")
+    clock.passes(LEASE - timedelta(seconds=1))
+    assert inbox.renew(held)
+    clock.passes(LEASE - timedelta(seconds=1))
+    assert inbox.claim("other") == []
+
+
+def test_what_was_put_back_waits_its_time_and_is_given_up_in_the_end(inbox: Inbox, clock: Clock) -> None:
+    store(inbox, delivery())
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        (held,) = inbox.claim("w")
+        assert held.attempt == attempt
+        assert inbox.put_back(held, "the forge is away", timedelta(minutes=5))
+        assert inbox.claim("w") == []
+        clock.passes(timedelta(minutes=5))
+    assert inbox.claim("w") == []
+    health = inbox.health()
+    assert (health.undone, health.dead) == (0, 1)
+
+
+def test_a_delivery_that_kills_its_worker_each_time_is_given_up(inbox: Inbox, clock: Clock) -> None:
+    store(inbox, delivery())
+    for _ in range(MAX_DEATHS):
+        assert len(inbox.claim("dies")) == 1
+        clock.passes(LEASE)
+    assert inbox.claim("dies") == []
+    assert inbox.health().dead == 1
+
+
+def test_what_was_given_up_and_is_delivered_again_gets_another_chance(inbox: Inbox, clock: Clock) -> None:
+    store(inbox, delivery())
+    for _ in range(MAX_ATTEMPTS):
+        inbox.put_back(inbox.claim("w")[0], "x", timedelta(0))
+    assert inbox.health().dead == 1
+    assert store(inbox, delivery()) == ["stored"]
+    (again,) = inbox.claim("w")
+    assert again.attempt == 1
+    assert store(inbox, delivery()) == ["duplicate"]
+
+
+def test_the_oldest_undone_is_told(inbox: Inbox, clock: Clock) -> None:
+    assert inbox.health().oldest is None
+    store(inbox, delivery("d1", "a"))
+    clock.passes(timedelta(minutes=1))
+    store(inbox, delivery("d2", "b"))
+    assert (inbox.health().oldest, inbox.health().undone) == (START, 2)
+    inbox.finish(inbox.claim("w", limit=1)[0], "done")
+    assert inbox.health().oldest == START + timedelta(minutes=1)
+
+
+def test_bodies_and_rows_are_forgotten_in_time_and_what_is_undone_never(inbox: Inbox, clock: Clock) -> None:
+    store(inbox, delivery("d1", "a"), delivery("d2", "b"))
+    inbox.finish(inbox.claim("w", limit=1)[0], "done")
+    clock.passes(KEEP_BODIES + timedelta(seconds=1))
+    assert inbox.prune() == 0
+    with inbox.engine.connect() as db:
+        bodies = db.execute(sa.select(deliveries.c.id, deliveries.c.body).order_by(deliveries.c.seq)).all()
+    assert [tuple(row) for row in bodies] == [("d1", None), ("d2", b"b")]
+    assert store(inbox, delivery("d9", "a")) == ["duplicate"]
+    clock.passes(KEEP_ROWS)
+    assert inbox.prune() == 1
+    assert [claimed.delivery.id for claimed in inbox.claim("w")] == ["d2"]
+
+
+def test_a_database_that_cannot_be_written_is_told_as_one(tmp_path: Path, clock: Clock) -> None:
+    with database("sqlite", tmp_path) as engine:
+        Inbox(engine, clock).create_tables()
+    read_only = sa.create_engine(f"sqlite:///file:{tmp_path}/agent-fix.db?mode=ro&uri=true")
+    inbox = Inbox(read_only, clock)
+    with pytest.raises(InboxError):
+        inbox.health()
+    with pytest.raises(InboxError) as error:
+        store(inbox, delivery(body="secret text"))
+    assert "secret" not in str(error.value)
+    assert not error.value.final
+    read_only.dispose()
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")), max_size=12))
+def test_any_order_of_deliveries_leaves_each_content_once(
+    tmp_path_factory: pytest.TempPathFactory, arriving: list[tuple[str, str]]
+) -> None:
+    with database("sqlite", tmp_path_factory.mktemp("inbox")) as engine:
+        inbox = Inbox(engine, Clock())
+        inbox.create_tables()
+        known: dict[str, str] = {}
+        for ident, body in arriving:
+            taken = ident in known and known[ident] != body
+            expected = "conflict" if taken else "duplicate" if body in known.values() else "stored"
+            assert store(inbox, delivery(ident, body)) == [expected]
+            if expected == "stored":
+                known[ident] = body
+        claimed = {one.delivery.id: one.delivery.body.decode() for one in inbox.claim("w", limit=20)}
+        assert claimed == known
+
+
+class Slow:
+    """Stores nothing until it is let; remembers what came together."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.batches: list[int] = []
+
+    def store(self, arrived: Sequence[Delivery]) -> list[StoreOutcome]:
+        self.go.wait(10)
+        self.batches.append(len(arrived))
+        if any(one.body == b"bad" for one in arrived):
+            raise InboxError("no")
+        return ["duplicate" if one.body == b"old" else "stored" for one in arrived]
+
+
+async def test_what_arrives_together_is_committed_together() -> None:
+    slow = Slow()
+    gathering = BatchWriter(slow.store)
+    first = asyncio.create_task(gathering.put(delivery("d", "old")))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    others = [asyncio.create_task(gathering.put(delivery(f"d{number}", str(number)))) for number in range(100)]
+    await asyncio.sleep(0)
+    slow.go.set()
+    assert await first == "duplicate"
+    assert await asyncio.gather(*others) == ["stored"] * 100
+    assert slow.batches == [1, MAX_TOGETHER, 100 - MAX_TOGETHER]
+
+
+async def test_a_sender_that_has_gone_holds_up_nobody_and_a_failure_reaches_all_of_its_batch() -> None:
+    slow = Slow()
+    gathering = BatchWriter(slow.store)
+    gone = asyncio.create_task(gathering.put(delivery("d1", "a")))
+    stays = asyncio.create_task(gathering.put(delivery("d2", "bad")))
+    await asyncio.sleep(0)
+    gone.cancel()
+    slow.go.set()
+    with pytest.raises(InboxError):
+        await stays
+    assert await gathering.put(delivery("d3", "c")) == "stored"
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://u:hunter2@h/db", "hunter2", "sqlite://", "postgresql+psycopg2://u:hunter2@h/d"]
+)
+def test_an_address_of_no_database_of_ours_is_an_error_that_shows_no_password(url: str, tmp_path: Path) -> None:
+    with pytest.raises(AgentFixError) as error:
+        open_database(url, tmp_path)
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize("url", ["postgres://u:p@h/db", "postgresql://u:p@h/db"])
+def test_an_address_of_postgres_by_either_name(url: str, tmp_path: Path) -> None:
+    assert open_database(url, tmp_path).url.drivername == "postgresql+psycopg"
+    assert open_database(f"sqlite:///{tmp_path}/x.db", tmp_path).dialect.name == "sqlite"

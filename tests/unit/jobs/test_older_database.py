@@ -1,0 +1,66 @@
+"""A server's database that an earlier version left in the middle of its work is opened and gone on with."""
+
+import sqlite3
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from app.jobs.context import ThreadRef
+from app.jobs.inbox import Inbox
+from app.jobs.queue import LEASE, JobClaim
+from app.jobs.schema import prepare_tables
+from app.jobs.tables import sqlite_engine
+from app.llm.sql_ledger import SqlLedger
+from app.publish.outbox import Outbox
+from tests.unit.jobs.test_queue import MANY, Server
+
+DUMP = Path(__file__).with_name("older") / "server.sql"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    path = tmp_path / "agent-fix.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(DUMP.read_text("utf-8"))
+    engine = sqlite_engine(path)
+    prepare_tables(engine)
+    return Server(engine)
+
+
+def test_the_job_that_was_at_work_is_taken_up_again_and_the_one_that_waits_begun(server: Server) -> None:
+    assert [each.job.id for each in server.job_queries.active_jobs(repository=2)] == ["asked", "working"]
+    assert server.claim() == "asked"
+    server.clock.pass_by(LEASE + timedelta(seconds=1))
+    again = {claim for claim in (server.queue.claim("w2", MANY), server.queue.claim("w2", MANY)) if claim}
+    assert again == {JobClaim("asked", 2, "w2", resumed=True), JobClaim("working", 2, "w2", resumed=True)}
+
+
+def test_what_was_decided_said_and_wished_for_is_read(server: Server) -> None:
+    working = server.job_queries.active(2, 3)
+    assert working is not None
+    assert (working.job_context.login, working.job.task.issue.title) == ("ada", "Totals are wrong")
+    assert [each.text for each in server.messages.since("working", 0)] == ["mind the tests"]
+    assert [each.state for each in Outbox(server.engine, server.clock).of("working")] == ["wanted"]
+    assert [each.delivery.id for each in Inbox(server.engine, server.clock).claim("w1")] == ["d-1"]
+    server.job_queries.join_threads("working", [ThreadRef(comment=9)])
+    joined = server.job_queries.active(2, 3)
+    assert joined is not None
+    assert [each.comment for each in joined.job_context.threads] == [9]
+
+
+def test_an_answer_that_was_paid_for_is_not_bought_again_and_money_of_a_lost_call_is_booked(server: Server) -> None:
+    ledger = SqlLedger(server.engine, "working", 5_000_000)
+    assert ledger.stored_answer("plan.answer") == '{"kept":"answer"}'
+    assert ledger.spent() == 7_300
+    ledger.reserve("turn.1.answer", 90_000)
+    assert ledger.spent() == 7_300 + 4_000
+
+
+def test_to_open_it_again_changes_nothing(server: Server) -> None:
+    with server.engine.connect() as db:
+        before = list(db.connection.driver_connection.iterdump())  # type: ignore[union-attr]
+    prepare_tables(server.engine)
+    with server.engine.connect() as db:
+        assert list(db.connection.driver_connection.iterdump()) == before  # type: ignore[union-attr]

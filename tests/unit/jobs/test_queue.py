@@ -1,0 +1,380 @@
+"""A server's queue: one living job a place, one worker a job, nothing stranded, on both databases."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+
+from app.config.repository import RepoConfig
+from app.core.job import Budget, JobState
+from app.jobs.daily_budget import DailyBudget
+from app.jobs.job_queries import POSTED_STATES, JobQueries
+from app.jobs.messages import JobMessages
+from app.jobs.queue import LEASE, MAX_CRASHES, JobClaim, JobQueue, QueueLimits
+from app.jobs.store import JobRow, JobStore
+from app.jobs.triggers import TriggerLog
+from app.llm.base import Usage
+from app.llm.sql_ledger import SqlLedger
+from app.llm.sql_ledger import metadata as ledger_tables
+from tests.support.databases import DIALECTS, database
+from tests.support.server_jobs import START, issue_ref, job, job_context, trigger
+
+MANY = QueueLimits(jobs=10, per_repository=10)
+
+
+@dataclass
+class Clock:
+    now: datetime = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def pass_by(self, time: timedelta) -> None:
+        self.now += time
+
+
+class Server:
+    """Everything that is kept of jobs, at one clock."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.clock = Clock()
+        self.engine = engine
+        self.store = JobStore(engine, self.clock)
+        self.store.create_tables()
+        ledger_tables.create_all(engine)
+        self.queue = JobQueue(engine, self.clock)
+        self.job_queries = JobQueries(engine, self.clock)
+        self.triggers = TriggerLog(engine, self.clock)
+        self.messages = JobMessages(engine, self.clock)
+
+    def admit(self, name: str, number: int = 3, repository: int = 2, *, priority: int = 1, **changes: object) -> str:
+        where = issue_ref(number, repository)
+        asked = trigger(f"r{repository}/{name}", where)
+        return self.queue.admit(job(name, where), job_context(where, **changes), asked, priority=priority, ready=True)
+
+    def claim(self, owner: str = "w1", limits: QueueLimits = MANY) -> str:
+        claim = self.queue.claim(owner, limits)
+        return claim.job if claim else ""
+
+    def take(self, owner: str = "w1") -> JobClaim:
+        claim = self.queue.claim(owner, MANY)
+        assert claim is not None
+        return claim
+
+    def row(self, name: str) -> JobRow:
+        row = self.store.get(name)
+        assert row is not None
+        return row
+
+    def state(self, name: str) -> JobState:
+        return self.row(name).state
+
+
+@pytest.fixture(params=DIALECTS)
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+    with database(request.param, tmp_path) as engine:
+        yield Server(engine)
+
+
+def test_one_job_lives_at_a_place(server: Server) -> None:
+    assert server.admit("a") == "a"
+    assert server.admit("b") == "a", "the second is told who lives there"
+    assert server.store.get("b") is None
+    assert server.triggers.decided("r2/b") is None, "and still has to be decided"
+    assert server.admit("c", number=4) == "c"
+
+
+def test_a_trigger_makes_one_job_however_often_it_is_delivered(server: Server) -> None:
+    assert server.admit("a") == "a"
+    server.store.finish("a", "pr_opened", "", {})
+    asked = trigger("r2/a")
+    assert server.queue.admit(job("again"), job_context(), asked) == ""
+    assert server.store.get("again") is None
+
+
+def test_of_fifty_at_once_one_is_admitted(server: Server) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        told = list(pool.map(server.admit, [f"j{number:02}" for number in range(50)]))
+    assert len(set(told)) == 1
+    with server.engine.connect() as db:
+        assert db.execute(sa.text("SELECT count(*) FROM jobs")).scalar() == 1
+
+
+def test_a_final_job_leaves_its_place(server: Server) -> None:
+    server.admit("a")
+    server.store.enter("a", "no_access", "gone")
+    assert server.admit("b") == "b"
+
+
+def test_questions_are_asked_beside_the_living_job(server: Server) -> None:
+    server.admit("a")
+    assert server.admit("q", aim="ask", trigger="comment:9", goal="nowhere") == "q"
+    living = server.job_queries.active(2, 3)
+    assert living is not None
+    assert living.job.id == "a"
+
+
+def test_a_job_is_one_workers(server: Server) -> None:
+    server.admit("a")
+    with ThreadPoolExecutor(8) as pool:
+        claims = list(pool.map(server.claim, [f"w{number}" for number in range(20)]))
+    assert sorted(claims) == [""] * 19 + ["a"]
+
+
+def test_more_urgent_jobs_first_then_older_ones(server: Server) -> None:
+    server.admit("b", 1)
+    server.admit("c", 2, priority=0)
+    server.admit("a", 3)
+    assert [server.claim() for _ in range(4)] == ["c", "a", "b", ""]
+
+
+def test_limits_hold_for_all_and_for_each_repository(server: Server) -> None:
+    for number in range(3):
+        server.admit(f"a{number}", number, repository=1)
+    server.admit("b", repository=2)
+    limits = QueueLimits(jobs=3, per_repository=2)
+    assert [server.claim(limits=limits) for _ in range(4)] == ["a0", "a1", "b", ""]
+    server.queue.release(JobClaim("a0", 1, "w1", resumed=False))
+    server.store.enter("a0", "answered")
+    assert server.claim(limits=limits) == "a2"
+
+
+def test_what_has_no_base_yet_waits(server: Server) -> None:
+    server.queue.admit(job("a"), job_context(), trigger("k"))
+    assert server.claim() == ""
+    assert [each.job.id for each in server.job_queries.without_base_commit()] == ["a"]
+    server.job_queries.mark_ready("a")
+    assert server.claim() == "a"
+
+
+def test_the_living_keep_their_jobs_and_the_dead_lose_them(server: Server) -> None:
+    server.admit("a")
+    first = server.take("w1")
+    server.clock.pass_by(LEASE - timedelta(seconds=1))
+    assert server.queue.heartbeat(first)
+    server.clock.pass_by(LEASE - timedelta(seconds=1))
+    assert server.claim("w2") == ""
+    server.clock.pass_by(timedelta(seconds=2))
+    second = server.take("w2")
+    assert (second.epoch, second.resumed) == (2, True)
+    assert not server.queue.heartbeat(first), "it came back from the dead"
+    server.queue.release(first)
+    assert server.row("a").owner == "w2"
+
+
+def test_who_was_overtaken_changes_nothing(server: Server) -> None:
+    server.admit("a")
+    zombie = server.take("w1")
+    server.clock.pass_by(LEASE * 2)
+    server.take("w2")
+    stale = JobStore(server.engine, server.clock, fence=zombie.epoch)
+    stale.enter("a", "error", "lies")
+    stale.finish("a", "pr_opened", "lies", {})
+    assert not server.queue.hand_over(zombie, {"exit_status": "pr_opened"})
+    server.queue.postpone(zombie, "lies", timedelta())
+    assert (server.state("a"), server.row("a").reason) == ("queued", "")
+
+
+def test_a_worker_that_has_a_job_again_keeps_it_by_its_new_claim_only(server: Server) -> None:
+    """The owner is the same; what an earlier process of it still says must not count."""
+    server.admit("a")
+    before = server.take("w1")
+    server.clock.pass_by(LEASE * 2)
+    now = server.take("w1")
+    assert not server.queue.heartbeat(before)
+    server.queue.release(before, crashed=True)
+    assert server.row("a").owner == "w1"
+    assert server.claim("w2") == ""
+    assert server.queue.heartbeat(now)
+
+
+def test_who_worked_on_a_job_that_was_ended_is_fenced_off(server: Server) -> None:
+    server.admit("a")
+    claim = server.take("w1")
+    assert server.queue.end("a", "no_access", "The App was removed.")
+    store = JobStore(server.engine, server.clock, fence=claim.epoch)
+    store.enter("a", "working")
+    store.finish("a", "pr_opened", "", {})
+    assert (server.state("a"), server.row("a").reason) == ("no_access", "The App was removed.")
+
+
+def test_a_job_that_kills_its_processes_is_given_up(server: Server) -> None:
+    server.admit("poison", 1)
+    server.admit("good", 2, priority=5)
+    for _ in range(MAX_CRASHES):
+        server.queue.release(server.take(), crashed=True)
+    assert server.state("poison") == "error"
+    assert "died 3 times" in server.row("poison").reason
+    assert server.claim() == "good"
+    assert server.admit("again", 1) == "again", "the place is free for another try"
+
+
+def test_processes_that_take_their_worker_along_are_counted_too(server: Server) -> None:
+    server.admit("poison")
+    for _ in range(MAX_CRASHES):
+        assert server.claim() == "poison"
+        server.clock.pass_by(LEASE * 2)
+    assert server.claim() == ""
+    assert server.state("poison") == "error"
+
+
+def test_a_finished_step_forgets_the_crashes(server: Server) -> None:
+    server.admit("a")
+    for _ in range(MAX_CRASHES * 2):
+        server.queue.release(server.take(), crashed=True)
+        server.queue.made_progress("a")
+    assert server.state("a") == "queued"
+
+
+@pytest.mark.parametrize("state", ["awaiting_approval", "needs_input", "paused"])
+def test_a_parked_job_waits_for_people(server: Server, state: JobState) -> None:
+    server.admit("a")
+    claim = server.take()
+    server.store.enter("a", state, "why")
+    server.queue.release(claim)
+    assert server.claim() == ""
+    richer = job("a", budget=Budget(usd=9_000_000))
+    assert server.queue.resume("a", richer)
+    assert not server.queue.resume("a"), "it waits no more"
+    assert server.take().resumed
+    assert server.row("a").job.budget.usd == 9_000_000
+
+
+def test_an_answer_comes_too_late_where_another_job_has_begun(server: Server) -> None:
+    server.admit("a")
+    server.store.enter("a", "needs_input")
+    assert server.admit("b") == "b"
+    assert not server.queue.resume("a")
+    assert server.state("a") == "needs_input"
+
+
+def test_an_idle_job_is_stopped_at_once_and_a_busy_one_when_its_process_has_ended(server: Server) -> None:
+    server.admit("idle", 1)
+    assert server.queue.stop("idle", "asked")
+    assert server.state("idle") == "stopped"
+    server.admit("busy", 2)
+    claim = server.take()
+    assert not server.queue.stop("busy", "asked")
+    assert server.state("busy") == "queued"
+    server.queue.release(claim, crashed=True)  # it was killed
+    assert server.claim() == ""
+    assert server.state("busy") == "stopped"
+
+
+def test_a_job_whose_worker_died_can_be_stopped(server: Server) -> None:
+    server.admit("a")
+    server.take()
+    server.clock.pass_by(LEASE * 2)
+    assert server.queue.stop("a", "asked")
+    assert server.state("a") == "stopped"
+
+
+def test_what_is_being_published_is_not_stopped(server: Server) -> None:
+    server.admit("a")
+    claim = server.take()
+    assert server.queue.hand_over(claim, {"exit_status": "pr_opened"})
+    server.queue.release(claim)
+    assert not server.queue.stop("a", "too late")
+    assert server.claim() == "", "and no worker takes it up again"
+    assert [each.job.id for each in server.job_queries.publisher_context()] == ["a"]
+
+
+def test_one_that_died_before_it_wished_for_anything_is_taken_up_again(server: Server) -> None:
+    server.admit("a")
+    claim = server.take()
+    server.store.enter("a", "publishing")
+    server.queue.release(claim, crashed=True)
+    assert server.claim() == "a"
+    assert server.job_queries.publisher_context() == ()
+
+
+def test_a_postponed_job_comes_back_by_itself(server: Server) -> None:
+    server.admit("a")
+    claim = server.take()
+    server.queue.postpone(claim, "The provider is down.", timedelta(seconds=90))
+    server.queue.release(claim)
+    assert (server.claim(), server.row("a").reason) == ("", "The provider is down.")
+    server.clock.pass_by(timedelta(seconds=91))
+    assert server.claim() == "a"
+
+
+def test_a_days_budget_holds_jobs_back_until_the_day_is_over(server: Server) -> None:
+    daily = RepoConfig.model_validate({"budget": {"usd_per_day": 2.0}})
+    server.admit("a", 1, config=daily)
+    ledger = SqlLedger(server.engine, "a", 5_000_000)
+    ledger.reserve("plan", 2_500_000)
+    ledger.book("plan", Usage(cost=2_100_000))
+    server.store.enter("a", "answered")
+    server.admit("b", 2, config=daily)
+    assert server.claim() == ""
+    assert server.row("b").reason == DailyBudget("this repository", 1).is_spent
+    assert server.admit("c", 3, repository=9) == server.claim(), "other repositories are not held back"
+    server.clock.pass_by(timedelta(days=1, seconds=1))
+    assert server.claim() == "b"
+    assert server.row("b").reason == ""
+
+
+def test_messages_are_kept_once_and_in_order(server: Server) -> None:
+    add = server.messages.add
+    assert add("a", "steer", key="comment:1", who="ada", text="use Decimal")
+    assert not add("a", "steer", key="comment:1", who="ada", text="use Decimal")
+    assert add("a", "approve", key="comment:2", who="ada")
+    assert add("b", "steer", key="comment:3", who="ada")
+    said = server.messages.since("a", 0)
+    assert [each.text for each in said] == ["use Decimal", ""]
+    assert [each.kind for each in server.messages.since("a", said[0].seq)] == ["approve"]
+    assert server.messages.since("a", 0, "answer") == ()
+
+
+def test_what_was_asked_lately_is_counted(server: Server) -> None:
+    for number in range(3):
+        asked = trigger(f"k{number}", at=START - timedelta(minutes=40 * number))
+        assert server.triggers.record(asked, "skipped")
+    assert not server.triggers.record(trigger("k0"), "again")
+    assert server.triggers.recent_count(2, 7) == 2
+    assert server.triggers.recent_count(2, 8) == 0
+    newest = server.triggers.newest(2, 3)
+    assert newest is not None
+    assert (newest.key, newest.outcome) == ("k0", "skipped")
+
+
+def test_people_are_told_of_every_change_and_now_and_then_of_the_living(server: Server) -> None:
+    every = timedelta(seconds=10)
+
+    def untold() -> list[str]:
+        return [each.job.id for each in server.job_queries.not_posted(every)]
+
+    server.admit("a")
+    assert untold() == ["a"]
+    server.job_queries.mark_posted("a", "queued")
+    assert untold() == []
+    server.clock.pass_by(every)
+    assert untold() == ["a"]
+    server.job_queries.mark_posted("a", "queued")
+    server.store.enter("a", "stopped")
+    assert untold() == ["a"]
+    server.job_queries.mark_posted("a", "stopped")
+    server.clock.pass_by(every)
+    assert untold() == [], "what is final is told once"
+
+
+def test_what_was_not_told_for_long_is_found_by_a_look_at_all(server: Server) -> None:
+    """Between two of these a look costs as much as there is news, however many jobs have ended."""
+    every = timedelta(seconds=10)
+    server.admit("a")
+    server.store.enter("a", "stopped")
+    asked: list[str] = []
+    sa.event.listen(server.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    for _ in range(3):
+        assert [each.job.id for each in server.job_queries.not_posted(every)] == ["a"], "it is told until it is marked"
+        server.clock.pass_by(every)
+    assert [statement.count("jobs.updated_at >=") for statement in asked] == [0, 0, 0, 1, 0, 1], "living, then changed"
+    server.clock.pass_by(POSTED_STATES)
+    asked.clear()
+    assert [each.job.id for each in server.job_queries.not_posted(every)] == ["a"]
+    assert "jobs.updated_at >=" not in "".join(asked)

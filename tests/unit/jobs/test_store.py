@@ -1,0 +1,195 @@
+"""The job table: one owner at a time, the same command finds its unfinished job, nothing finished is done again."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from app.core.errors import AgentFixError, ExitCode
+from app.core.job import Budget, Job
+from app.core.task import Issue, Task
+from app.jobs.process_owner import is_alive, is_gone, this_process
+from app.jobs.progress import StoredProgress
+from app.jobs.store import JobBlobs, JobStore
+from app.jobs.tables import sqlite_engine
+from tests.support.recorded_progress import ListProgress
+
+START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        self.now += timedelta(seconds=1)
+        return self.now
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JobStore]:
+    engine = sqlite_engine(tmp_path / "jobs.db")
+    store = JobStore(engine, Clock())
+    store.create_tables()
+    yield store
+    engine.dispose()
+
+
+def job(name: str, created: datetime = START) -> Job:
+    task = Task(repository="/r", issue=Issue(title="T", body="B"), base="0" * 40, base_ref="HEAD", slug="t")
+    return Job(id=name, task=task, branch="agent-fix/t", budget=Budget(), model="m", created_at=created)
+
+
+def test_a_job_comes_back_as_it_went_in(store: JobStore) -> None:
+    store.create(job("a1"), "key")
+    row = store.get("a1")
+    assert row is not None
+    assert row.job == job("a1")
+    assert (row.state, row.epoch, row.owner) == ("queued", 0, None)
+    assert store.get("zz") is None
+
+
+def test_only_the_log_may_lose_its_end_in_a_power_cut(tmp_path: Path) -> None:
+    durable, log = sqlite_engine(tmp_path / "jobs.db"), sqlite_engine(tmp_path / "jobs.db", synced=False)
+    levels = [engine.connect().exec_driver_sql("PRAGMA synchronous").scalar() for engine in (durable, log)]
+    assert levels == [2, 1]  # FULL, NORMAL
+    store = JobStore(durable, Clock(), log=log)
+    store.create_tables()
+    store.add_progress("a1", "note", "heard")
+    assert [row.text for row in store.progress_since("a1")] == ["heard"]
+    durable.dispose()
+    log.dispose()
+
+
+def test_the_same_key_finds_the_unfinished_job_until_its_result_was_told(store: JobStore) -> None:
+    store.create(job("a1"), "key")
+    assert store.unfinished("other") is None
+    store.finish("a1", "pr_opened", "", {"x": 1})
+    found = store.unfinished("key")
+    assert found is not None, "a result that nobody was told of is told, not made again"
+    store.mark_reported("a1")
+    assert store.unfinished("key") is None
+
+
+def test_a_cancelled_job_is_not_taken_up_again(store: JobStore) -> None:
+    store.create(job("a1"), "key")
+    store.enter("a1", "stopped", "cancelled")
+    assert store.unfinished("key") is None
+
+
+def test_the_newest_of_a_key_counts(store: JobStore) -> None:
+    store.create(job("a1"), "key")
+    store.mark_reported("a1")
+    store.finish("a1", "error", "", {})
+    store.create(job("a2"), "key")
+    found = store.unfinished("key")
+    assert found is not None
+    assert found.job.id == "a2"
+
+
+def test_a_job_of_a_living_process_is_not_taken(store: JobStore) -> None:
+    script = (
+        "import sys\nfrom datetime import datetime, UTC\nfrom pathlib import Path\n"
+        "from app.jobs.store import JobStore\nfrom app.jobs.tables import sqlite_engine\n"
+        "JobStore(sqlite_engine(Path(sys.argv[1])), lambda: datetime.now(UTC)).acquire('a1')\n"
+        "print('have it', flush=True); sys.stdin.read()"
+    )
+    store.create(job("a1"), "key")
+    path = str(store.engine.url.database)
+    with subprocess.Popen(
+        [sys.executable, "-c", script, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdin is not None
+        assert other.stdout.readline().strip() == "have it"
+        with pytest.raises(AgentFixError) as refused:
+            store.acquire("a1")
+        assert refused.value.code == ExitCode.BUSY
+        assert str(other.pid) in refused.value.message
+        other.kill()
+        other.wait()
+    assert store.acquire("a1") == 2, "a dead owner's job is taken over, and the epoch says so"
+    store.release("a1")
+    row = store.get("a1")
+    assert row is not None
+    assert row.living_owner is None
+
+
+def test_a_reused_pid_is_no_living_owner() -> None:
+    host, pid, start = this_process().rsplit(":", 2)
+    since, _, world = start.partition("-")
+    assert is_alive(f"{host}:{pid}:{start}")
+    assert not is_alive(f"{host}:{pid}:{int(since) + 1}-{world}")
+    assert is_alive(f"elsewhere:{os.getpid()}:1"), "of other machines nothing is known"
+
+
+def test_only_of_processes_that_can_be_seen_it_is_known_that_they_are_gone() -> None:
+    host, pid, start = this_process().rsplit(":", 2)
+    since, _, world = start.partition("-")
+    assert is_gone(f"{host}:{pid}:{int(since) + 1}-{world}")
+    assert is_gone(f"{host}:{pid}:{int(since) + 1}-{world}:reception"), "a part of a process"
+    assert not is_gone(f"{host}:{pid}:{start}:reception")
+    assert not is_gone(f"{host}:{pid}:{int(since) + 1}-00000000"), "another kernel, or another container's numbering"
+    assert not is_gone(f"elsewhere:{pid}:{int(since) + 1}-{world}")
+    assert not is_gone("somebody")
+    assert len(f"{'h' * 32}:{4_194_304}:{start}:reception") <= 80, "as long as its columns are"
+
+
+def test_find_by_prefix_says_what_is_wrong(store: JobStore) -> None:
+    store.create(job("ab1"), "k1")
+    store.create(job("ab2"), "k2")
+    assert store.find("ab1").job.id == "ab1"
+    with pytest.raises(AgentFixError, match="Several jobs"):
+        store.find("ab")
+    with pytest.raises(AgentFixError, match="No job"):
+        store.find("%")
+
+
+def test_progress_is_kept_in_order_without_streamed_fragments(store: JobStore) -> None:
+    watcher = ListProgress()
+    progress = StoredProgress(store, "a1", watcher)
+    progress.report("note", "one")
+    progress.report("text", "str")
+    progress.report("step", "two")
+    kept = list(store.progress_since("a1"))
+    assert [(row.kind, row.text) for row in kept] == [("note", "one"), ("step", "two")]
+    assert [row.text for row in store.progress_since("a1", after=kept[0].seq)] == ["two"]
+    assert watcher.said == [("note", "one"), ("text", "str"), ("step", "two")]
+
+
+def test_blobs_are_kept_once_and_per_job(store: JobStore) -> None:
+    mine, other = JobBlobs(store.engine, "a1"), JobBlobs(store.engine, "a2")
+    digest = mine.put(b"bytes\0")
+    assert mine.put(b"bytes\0") == digest
+    assert mine.get(digest) == b"bytes\0"
+    with pytest.raises(KeyError):
+        other.get(digest)
+
+
+def test_a_stop_is_final_but_never_overtakes_a_branch(store: JobStore) -> None:
+    store.create(job("a1"), "key")
+    progress = StoredProgress(store, "a1", ListProgress())
+    progress.report("state", "publishing")
+    assert not store.stop("a1", "cancelled"), "its branch is being made"
+    progress.report("state", "working")
+    assert store.stop("a1", "cancelled")
+    assert not store.stop("a1", "again")
+    row = store.get("a1")
+    assert row is not None
+    assert (row.state, row.reason, row.owner) == ("stopped", "cancelled", None)
+
+
+def test_a_state_that_is_said_is_kept_and_other_words_are_not(store: JobStore) -> None:
+    store.create(job("a1"), "key")
+    progress = StoredProgress(store, "a1", ListProgress())
+    progress.report("state", "verifying")
+    progress.report("state", "proved: everything passed")
+    progress.report("state", "error")
+    progress.report("note", "publishing")
+    row = store.get("a1")
+    assert row is not None
+    assert row.state == "verifying"

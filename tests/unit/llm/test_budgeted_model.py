@@ -1,0 +1,388 @@
+"""The meter: what is checked before a call, what is done about failures, and what is booked after."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from app.core.money import Totals
+from app.llm.base import Message, ModelAnswer, ModelInfo, ModelRequest, OnText, Usage
+from app.llm.budgeted_model import BudgetedModel
+from app.llm.circuit_breaker import FAILURES, MAX_REST_LENGTH, OPEN_SECONDS, CircuitBreaker, CircuitBreakers
+from app.llm.errors import BudgetError, ModelError, ModelErrorKind
+from app.llm.fallback import fallback_notes
+from app.llm.ledger import NOTHING, MemoryLedger
+from app.llm.prices import worst_case
+from app.llm.retry import MAX_WAIT_LENGTH, TOTAL_WAIT, TRIES, WAITS, RetryBackoff
+from tests.support.recorded_progress import ListProgress
+from tests.support.scripted_model import ScriptedModel, Turn, text
+
+PRICED = ModelInfo("fake/priced", 10_000, 4_000, input_price=1_000_000, cached_price=100_000, output_price=10_000_000)
+OTHER = ModelInfo("other/priced", 10_000, 4_000, input_price=2_000_000, output_price=20_000_000)
+HELLO = ModelRequest(messages=(Message(role="user", content="hi " * 400),), max_tokens=2_000)
+
+
+def failed(
+    kind: ModelErrorKind, reason: str = "x", *, after: float | None = None, usage: Usage | None = None
+) -> ModelError:
+    return ModelError(f"it {reason}.", kind=kind, reason=reason, retry_after=after, usage=usage)
+
+
+@dataclass
+class Bench:
+    """A meter over scripted models, whose sleeps are only noted down and move the clock."""
+
+    turns: list[Turn]
+    cap: int = 10_000_000
+    info: ModelInfo = PRICED
+    others: list[ScriptedModel] = field(default_factory=list)
+    sleeps: list[float] = field(default_factory=list)
+    now: float = 1_000.0
+
+    def __post_init__(self) -> None:
+        self.model = ScriptedModel(self.turns, info=self.info)
+        self.ledger = MemoryLedger(self.cap)
+        self.progress = ListProgress()
+        self.budgeted_model = BudgetedModel(
+            self.model,
+            self.ledger,
+            self.progress,
+            fallbacks=self.others,
+            breakers=CircuitBreakers(lambda: self.now),
+            sleep=self.sleep,
+            pace=lambda: RetryBackoff(jitter=lambda: 0.5),
+        )
+
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.now += seconds
+
+    async def refused(self, request: ModelRequest = HELLO) -> ModelError:
+        with pytest.raises(ModelError) as caught:
+            await self.budgeted_model.ask("turn.1", request)
+        return caught.value
+
+
+async def test_an_answer_is_booked_streamed_and_told() -> None:
+    services = Bench([text("hello")])
+    answer = await services.budgeted_model.ask("turn.1", HELLO)
+    assert (answer.content, answer.model) == ("hello", "fake/priced")
+    assert services.model.keys == ["turn.1"]
+    assert services.model.requests == [HELLO]
+    assert services.progress.texts("text") == ["hello"]
+    assert services.progress.texts("cost") == ["turn.1: 100 tokens (40 % cached) in, 10 out, $0.0010; $0.0010 so far"]
+    totals = services.budgeted_model.totals()
+    assert (totals.calls, totals.cost, totals.lost, totals.pending) == (1, 1_000, 0, 0)
+    assert totals.cached_share == 0.4
+
+
+async def test_what_cannot_fit_is_never_sent() -> None:
+    services = Bench([], info=ModelInfo("fake/small", 1_300, 1_200))
+    found = await services.refused()
+    assert (found.kind, found.reason) == ("shrink", "does_not_fit")
+    assert (services.model.calls, services.budgeted_model.totals().calls) == (0, 0)
+
+
+@pytest.mark.parametrize(("window", "sent"), [(1_324, 1_024), (2_299, 1_999), (2_300, 2_000), (9_000, 2_000)])
+async def test_the_answer_is_cut_to_the_window(window: int, sent: int) -> None:
+    services = Bench([text("ok")], info=ModelInfo("fake/small", window, 4_000))
+    await services.budgeted_model.ask("turn.1", HELLO)
+    assert services.model.requests[0].max_tokens == sent
+
+
+async def test_a_small_answer_was_asked_for_and_fits() -> None:
+    services = Bench([text("ok")], info=ModelInfo("fake/small", 400, 100))
+    await services.budgeted_model.ask("turn.1", HELLO.model_copy(update={"max_tokens": 100}))
+    assert services.model.requests[0].max_tokens == 100
+
+
+async def test_the_answer_is_cut_to_the_money() -> None:
+    services = Bench([text("ok")], cap=worst_case(PRICED, 300, 1_500))
+    await services.budgeted_model.ask("turn.1", HELLO)
+    assert services.model.requests[0].max_tokens == 1_500
+
+
+async def test_no_money_no_call() -> None:
+    services = Bench([], cap=worst_case(PRICED, 300, 1_024) - 1)
+    with pytest.raises(BudgetError, match=r"\$0\.01 .*budget") as caught:
+        await services.budgeted_model.ask("turn.1", HELLO)
+    assert "--budget" in caught.value.hint
+    assert services.model.calls == 0
+
+
+async def test_transient_failures_are_asked_again_with_growing_pauses() -> None:
+    services = Bench([*[failed("retry", "server_error")] * 4, text("at last")])
+    assert (await services.budgeted_model.ask("turn.1", HELLO)).content == "at last"
+    assert services.sleeps == [1.0, 2.0, 4.0, 8.0]
+    assert len(services.progress.texts("warning")) == 4
+    assert services.budgeted_model.totals().calls == 1
+
+
+async def test_five_tries_are_enough() -> None:
+    services = Bench([failed("retry", "server_error")] * TRIES)
+    assert (await services.refused()).reason == "server_error"
+    assert services.model.calls == TRIES
+    assert services.ledger.spent() == 0
+
+
+async def test_a_cut_stream_costs_what_was_probably_charged() -> None:
+    usage = Usage(prompt_tokens=300, completion_tokens=7, cost=370, estimated=True)
+    services = Bench([failed("retry", "stream_cut", usage=usage), text("whole")])
+    await services.budgeted_model.ask("turn.1", HELLO)
+    totals = services.budgeted_model.totals()
+    assert (totals.calls, totals.cost, totals.estimated) == (2, 1_370, 1)
+
+
+async def test_a_rate_limit_is_waited_for_as_told() -> None:
+    services = Bench([failed("wait", after=17.0), failed("wait", after=40.0), text("ok")])
+    await services.budgeted_model.ask("turn.1", HELLO)
+    assert services.sleeps == [17.5, 40.5]
+
+
+async def test_nobody_waits_longer_than_five_minutes_or_comes_back_early() -> None:
+    services = Bench([failed("wait", "rate_limited", after=MAX_WAIT_LENGTH + 1)])
+    assert (await services.refused()).reason == "rate_limited"
+    assert services.sleeps == []
+
+
+async def test_all_waits_together_are_bounded() -> None:
+    services = Bench([failed("wait", after=250.0)] * 9)
+    await services.refused()
+    assert sum(services.sleeps) <= TOTAL_WAIT
+    pace = RetryBackoff(jitter=lambda: 1.0)
+    granted = [pace.delay(failed("wait", after=0.0)) for _ in range(WAITS + 1)]
+    assert granted == [1.0] * WAITS + [None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("give_up", "bad_key"), ("give_up", "refused"), ("shrink", "context_window")]
+)
+async def test_what_no_repetition_mends_is_not_repeated(kind: ModelErrorKind, reason: str) -> None:
+    other = ScriptedModel([text("from the other")], info=OTHER)
+    services = Bench([failed(kind, reason)], others=[other])
+    assert (await services.refused()).reason == reason
+    assert (services.model.calls, other.calls, services.sleeps) == (1, 0, [])
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [[failed("give_up", "unreachable")], [failed("retry", "server_error")] * TRIES, [failed("wait", after=999.0)]],
+)
+async def test_an_outage_is_answered_by_the_fallback(turns: list[Turn]) -> None:
+    other = ScriptedModel([text("from the other")], info=OTHER)
+    services = Bench(turns, others=[other])
+    answer = await services.budgeted_model.ask("turn.1", HELLO)
+    assert (answer.content, answer.model) == ("from the other", "other/priced")
+    assert "Asking other/priced instead." in services.progress.texts("warning")[-1]
+
+
+async def test_the_breaker_opens_and_one_call_tries_later() -> None:
+    services = Bench([*[failed("retry")] * TRIES, text("again")])
+    await services.refused()
+    services.sleeps.clear()
+    assert (await services.budgeted_model.ask("turn.2", HELLO)).content == "again"
+    assert services.sleeps == [OPEN_SECONDS]
+
+
+async def test_with_a_fallback_an_open_breaker_is_not_waited_for() -> None:
+    other = ScriptedModel([text("1"), text("2")], info=OTHER)
+    services = Bench([failed("retry")] * TRIES, others=[other])
+    await services.budgeted_model.ask("turn.1", HELLO)
+    services.sleeps.clear()
+    assert (await services.budgeted_model.ask("turn.2", HELLO)).content == "2"
+    assert (services.model.calls, services.sleeps) == (TRIES, [])
+
+
+async def test_an_answer_says_which_model_it_should_have_been() -> None:
+    other = ScriptedModel([text("1"), text("2")], info=OTHER)
+    services = Bench(
+        [failed("give_up", "quota"), text("3"), failed("wait", "rate_limited", after=999.0)], others=[other]
+    )
+    for key in ("turn.1", "turn.2", "turn.3"):
+        await services.budgeted_model.ask(key, HELLO)
+        services.now += MAX_REST_LENGTH
+    assert fallback_notes(services.budgeted_model.totals()) == (
+        "1 of 3 answers came from other/priced, because fake/priced had no money left on its account.",
+        "1 of 3 answers came from other/priced, because fake/priced limited the rate for too long.",
+    )
+    assert {use.model: use.answers for use in services.budgeted_model.totals().models if not use.instead_of} == {
+        "fake/priced": 1
+    }
+
+
+async def test_what_gave_no_answer_is_left_alone_where_another_does() -> None:
+    other = ScriptedModel([text("1"), text("2")], info=OTHER)
+    services = Bench([failed("give_up", "quota"), text("3")], others=[other])
+    for key in ("turn.1", "turn.2"):
+        await services.budgeted_model.ask(key, HELLO)
+    assert (services.model.calls, other.calls, services.sleeps) == (1, 2, [])
+    assert [(use.answers, use.because) for use in services.budgeted_model.totals().models] == [(2, "quota")]
+    services.now += MAX_REST_LENGTH
+    assert (await services.budgeted_model.ask("turn.3", HELLO)).content == "3"
+
+
+async def test_without_another_an_account_that_was_filled_is_asked_at_once() -> None:
+    services = Bench([failed("give_up", "quota"), text("filled")])
+    assert (await services.refused()).reason == "quota"
+    assert (await services.budgeted_model.ask("turn.1", HELLO)).content == "filled"
+    assert services.sleeps == []
+
+
+@pytest.mark.parametrize("reason", ["no_key", "bad_key", "unknown_model", "refused", "context_window"])
+async def test_a_fallback_that_is_of_no_help_leaves_the_first_failure(reason: str) -> None:
+    kind: ModelErrorKind = "shrink" if reason == "context_window" else "give_up"
+    useless, good = ScriptedModel([failed(kind, reason)], info=OTHER), ScriptedModel([text("ok")], info=OTHER)
+    services = Bench([failed("give_up", "unreachable")], others=[useless])
+    assert (await services.refused()).reason == "unreachable"
+    useless = ScriptedModel([failed(kind, reason)], info=OTHER)
+    services = Bench([failed("give_up", "unreachable")], others=[useless, good])
+    answer = await services.budgeted_model.ask("turn.1", HELLO)
+    assert (answer.content, answer.origin.instead_of, answer.origin.because) == ("ok", "fake/priced", "unreachable")
+
+
+async def test_there_is_a_last_moment_for_an_answer() -> None:
+    model, ledger = _Endless(), MemoryLedger(10_000_000)
+    with pytest.raises(ModelError) as caught:
+        await BudgetedModel(model, ledger, ListProgress(), deadline=0.01).ask("turn.1", HELLO)
+    assert (caught.value.kind, caught.value.reason) == ("retry", "deadline")
+    assert (ledger.totals().calls, ledger.totals().pending) == (1, 0)
+
+
+async def test_a_fallback_gets_half_of_the_time() -> None:
+    other = ScriptedModel([text("in time")], info=OTHER)
+    budgeted_model = BudgetedModel(
+        _Endless(), MemoryLedger(10_000_000), ListProgress(), fallbacks=[other], deadline=0.02
+    )
+    answer = await budgeted_model.ask("turn.1", HELLO)
+    assert (answer.content, answer.origin.because) == ("in time", "deadline")
+
+
+async def test_meters_of_a_process_share_what_they_know_of_a_provider() -> None:
+    now, progress, other = [0.0], ListProgress(), ScriptedModel([text("2")], info=OTHER)
+    breakers = CircuitBreakers(lambda: now[0])
+
+    def meter(turns: list[Turn], **more: Any) -> BudgetedModel:
+        model = ScriptedModel(turns, info=PRICED)
+        return BudgetedModel(model, MemoryLedger(10_000_000), progress, breakers=breakers, **more)
+
+    with pytest.raises(ModelError):
+        await meter([failed("wait", "rate_limited", after=MAX_WAIT_LENGTH + 1)]).ask("turn.1", HELLO)
+    second = meter([], fallbacks=[other])
+    assert (await second.ask("turn.1", HELLO)).origin.because == "rate_limited"
+    now[0] += MAX_REST_LENGTH
+    assert (await meter([text("3")]).ask("turn.1", HELLO)).content == "3"
+    elsewhere = replace(PRICED, endpoint="http://127.0.0.1:1/v1")
+    assert breakers.of(PRICED) is not breakers.of(elsewhere)
+
+
+def test_a_breaker_lets_one_through_at_a_time() -> None:
+    now = [0.0]
+    breaker = CircuitBreaker(lambda: now[0])
+    for _ in range(FAILURES):
+        assert breaker.delay() == 0
+        breaker.failed()
+    assert breaker.delay() == OPEN_SECONDS
+    now[0] += OPEN_SECONDS
+    assert (breaker.delay(), breaker.delay()) == (0, OPEN_SECONDS)
+    breaker.succeeded()
+    assert breaker.delay() == 0
+
+
+async def test_four_fifths_of_the_money_are_warned_of_once_also_after_a_crash() -> None:
+    services = Bench([text(str(number), usage=Usage(cost=300_000)) for number in range(4)], cap=1_000_000)
+    for number in range(3):
+        await services.budgeted_model.ask(f"turn.{number}", HELLO)
+    said = ["80 % of the budget is spent: $0.90 of $1.00."]
+    assert services.progress.texts("warning") == said
+    after_the_crash = ListProgress()  # which may have come before anybody was told
+    budgeted_model = BudgetedModel(services.model, services.ledger, after_the_crash)
+    await budgeted_model.ask("turn.2", HELLO)
+    assert after_the_crash.texts("warning") == said
+    await services.budgeted_model.ask("turn.9", HELLO.model_copy(update={"max_tokens": 10}))
+    assert services.progress.texts("warning") == said
+
+
+class _Endless(ScriptedModel):
+    """Says a word and never comes to an end."""
+
+    def __init__(self) -> None:
+        super().__init__([], info=PRICED)
+        self.begun = asyncio.Event()
+
+    async def complete(self, request: ModelRequest, *, key: str = "", on_text: OnText | None = None) -> ModelAnswer:
+        assert on_text is not None
+        on_text("let me think")
+        self.begun.set()
+        return await asyncio.Future[ModelAnswer]()
+
+
+class SlowLedger(MemoryLedger):
+    """Its reservations take as long as somebody wants."""
+
+    def __init__(self, cap: int) -> None:
+        super().__init__(cap)
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def reserve(self, call: str, worst: int, *, if_lost: Usage = NOTHING) -> None:
+        self.begun.set()
+        assert self.go.wait(60)
+        super().reserve(call, worst, if_lost=if_lost)
+
+
+async def test_a_call_that_is_cancelled_while_money_is_set_aside_leaves_none_there() -> None:
+    services = Bench([text("never asked for")])
+    slow = SlowLedger(10_000_000)
+    budgeted_model = BudgetedModel(services.model, slow, services.progress)
+    asked = asyncio.ensure_future(budgeted_model.ask("turn.1", HELLO))
+    await asyncio.to_thread(slow.begun.wait, 60)
+    asked.cancel()
+    slow.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert slow.totals() == Totals()
+    assert slow.remaining() == slow.cap
+    assert services.model.calls == 0
+
+
+async def test_a_cancelled_call_is_booked_with_an_estimate() -> None:
+    model, ledger = _Endless(), MemoryLedger(10_000_000)
+    asked = asyncio.create_task(BudgetedModel(model, ledger, ListProgress()).ask("turn.1", HELLO))
+    await model.begun.wait()
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    totals = ledger.totals()
+    assert (totals.calls, totals.estimated, totals.pending, totals.prompt_tokens) == (1, 1, 0, 300)
+    assert totals.completion_tokens > 0
+    assert totals.cost > 300
+
+
+async def test_an_unknown_price_is_said_once() -> None:
+    services = Bench([text("1"), text("2")], cap=0, info=ModelInfo("fake/unknown", 10_000, 4_000, priced=False))
+    for key in ("turn.1", "turn.2"):
+        await services.budgeted_model.ask(key, HELLO)
+    assert [line for line in services.progress.texts("warning") if "price" in line] == services.progress.texts(
+        "warning"
+    )
+    assert len(services.progress.texts("warning")) == 1
+
+
+async def test_a_bad_fallback_is_a_warning_and_a_bad_model_an_error() -> None:
+    bad: Callable[[], ScriptedModel] = lambda: ScriptedModel([], refuse=failed("give_up", "no_key"))  # noqa: E731
+    progress = ListProgress()
+    await BudgetedModel(ScriptedModel([]), MemoryLedger(1), progress, fallbacks=[bad()]).check()
+    assert len(progress.texts("warning")) == 1
+    with pytest.raises(ModelError):
+        await BudgetedModel(bad(), MemoryLedger(1), progress, fallbacks=[ScriptedModel([])]).check()
+
+
+async def test_an_answer_that_was_booked_but_never_told_is_not_bought_again() -> None:
+    model, ledger = ScriptedModel([text("first"), text("second")]), MemoryLedger(10_000_000)
+    assert (await BudgetedModel(model, ledger, ListProgress()).ask("turn.1", HELLO)).content == "first"
+    after_the_crash = BudgetedModel(model, ledger, ListProgress())
+    assert (await after_the_crash.ask("turn.1", HELLO)).content == "first"
+    assert ledger.totals().calls == 1
+    assert (await after_the_crash.ask("turn.2", HELLO)).content == "second"

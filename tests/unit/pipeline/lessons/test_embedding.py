@@ -1,0 +1,130 @@
+"""An embedding model through LiteLLM, against a real endpoint on the loopback: asked once, paid for, never fatal."""
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.config.settings import settings_from
+from app.core.errors import AgentFixError
+from app.core.lessons import github_repository_key
+from app.jobs.lessons import SqlLessonStore
+from app.jobs.tables import sqlite_engine
+from app.llm.embedding import CALL, Embedding
+from app.llm.errors import BudgetError, ModelError
+from app.llm.ledger import MemoryLedger
+from app.pipeline.lessons.chroma_ranking import ChromaRanking
+from app.pipeline.lessons.embedding_ranking import EmbeddingRanking
+from app.pipeline.lessons.full_text_ranking import FullTextRanking
+from app.pipeline.wiring.lessons import make_ranking
+from app.server.wiring.context import utc_now
+from tests.support.openai_endpoint import OpenAIEndpoint, Reply, error
+
+KEY = "sk-canary-0123456789"
+
+
+@pytest.fixture
+def endpoint() -> Iterator[OpenAIEndpoint]:
+    with OpenAIEndpoint() as made:
+        yield made
+
+
+def vectors(*found: list[float], tokens: int = 9) -> Reply:
+    """In another order than asked: their places are what counts."""
+    data = [{"object": "embedding", "index": place, "embedding": each} for place, each in enumerate(found)]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return Reply(body=json.dumps({"object": "list", "data": data[::-1], "model": "e", "usage": usage}).encode())
+
+
+def embedding(endpoint: OpenAIEndpoint, ledger: MemoryLedger, name: str = "openai/text-embedding-3-small") -> Embedding:
+    return Embedding(name, environment={"OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": KEY}, ledger=ledger)
+
+
+async def test_texts_become_vectors_in_their_order(endpoint: OpenAIEndpoint) -> None:
+    endpoint.script(vectors([1.0, 0.5], [0.0, -1.0]))
+    ledger = MemoryLedger(1_000_000)
+    assert await embedding(endpoint, ledger)(["one", "two"]) == [[1.0, 0.5], [0.0, -1.0]]
+    (asked,) = endpoint.requests
+    assert asked.path == "/v1/embeddings"
+    assert (asked.body["model"], asked.body["input"]) == ("text-embedding-3-small", ["one", "two"])
+    assert asked.headers["authorization"] == f"Bearer {KEY}"
+    totals = ledger.totals()
+    assert (totals.calls, totals.prompt_tokens, totals.pending) == (1, 9, 0)
+    assert totals.cost > 0
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        error(401, f"Incorrect API key provided: {KEY}"),
+        error(429, "slow down"),
+        error(500, "oh"),
+        Reply(hang_up=True),
+        Reply(body=b"<html>"),
+        Reply(body=b'{"object": "list", "data": [], "model": "e"}'),
+        Reply(body=b'{"data": [{"index": 0, "embedding": ["x"]}], "model": "e"}'),
+        vectors([1.0]),
+    ],
+)
+async def test_whatever_goes_wrong_is_one_kind_of_error(endpoint: OpenAIEndpoint, reply: Reply) -> None:
+    endpoint.script(*[reply] * 4)
+    ledger = MemoryLedger(1_000_000)
+    with pytest.raises(ModelError) as caught:
+        await embedding(endpoint, ledger)(["one", "two"])
+    assert KEY not in caught.value.message + caught.value.hint
+    assert ledger.totals().pending == 0
+
+
+async def test_without_money_or_key_nobody_is_asked(endpoint: OpenAIEndpoint) -> None:
+    with pytest.raises(BudgetError):
+        await embedding(endpoint, MemoryLedger(0))(["long " * 50_000])
+    keyless = Embedding("cohere/embed-v4", environment={}, ledger=MemoryLedger(1))
+    with pytest.raises(ModelError):
+        await keyless(["one"])
+    assert endpoint.requests == []
+
+
+async def test_a_model_that_no_list_knows_is_asked_all_the_same(endpoint: OpenAIEndpoint) -> None:
+    endpoint.script(vectors([1.0]))
+    ledger = MemoryLedger(0)
+    assert await embedding(endpoint, ledger, "openai/own-model")(["one"]) == [[1.0]]
+    assert ledger.totals().cost == 0
+    assert ledger.stored_answer(CALL) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "read", "ranking"),
+    [
+        ("", "fts", FullTextRanking),
+        ("fts", "fts", FullTextRanking),
+        ("embedding:openai/text-embedding-3-small", "embedding:openai/text-embedding-3-small", EmbeddingRanking),
+        ("off", "off", FullTextRanking),
+    ],
+)
+def test_the_environment_chooses(value: str, read: str, ranking: type, tmp_path: Path) -> None:
+    settings = settings_from({"AGENT_FIX_LESSONS": value}, tmp_path)
+    assert (settings.lessons, settings.problems) == (read, ())
+    rows = SqlLessonStore(sqlite_engine(tmp_path / "l.db"), utc_now, github_repository_key(1))
+    assert isinstance(make_ranking(settings, MemoryLedger(0), rows), ranking)
+
+
+def test_chroma_has_a_place_of_its_own_or_says_how_to_get_it(tmp_path: Path) -> None:
+    settings = settings_from({"AGENT_FIX_LESSONS": "chroma:kept/there"}, tmp_path)
+    assert settings.lessons == f"chroma:{Path.cwd() / 'kept' / 'there'}"
+    rows = SqlLessonStore(sqlite_engine(tmp_path / "l.db"), utc_now, github_repository_key(1))
+    if importlib.util.find_spec("chromadb"):
+        assert isinstance(make_ranking(settings, MemoryLedger(0), rows), ChromaRanking)
+    else:
+        with pytest.raises(AgentFixError) as caught:
+            make_ranking(settings, MemoryLedger(0), rows)
+        assert "agent-fix[chroma]" in caught.value.hint
+
+
+@pytest.mark.parametrize("value", ["yes", "embedding:", "chroma:", "chroma", "FTS", "embedding: "])
+def test_a_way_that_there_is_not_is_told(value: str, tmp_path: Path) -> None:
+    settings = settings_from({"AGENT_FIX_LESSONS": value}, tmp_path)
+    (problem,) = settings.problems
+    assert problem.name == "AGENT_FIX_LESSONS"
+    assert problem.hint == "Set it to fts, embedding:MODEL, chroma:PATH or off."

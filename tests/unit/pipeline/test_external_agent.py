@@ -1,0 +1,59 @@
+"""Another agent's place in a job: which jobs have one, and which are refused before anything costs."""
+
+import os
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.config.settings import Settings, settings_from
+from app.core.errors import AgentFixError, ExitCode
+from app.core.job import Budget, Job
+from app.core.task import Issue, Task
+from app.pipeline.wiring.external_agent import external_agent
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return settings_from({"PATH": os.environ["PATH"], "HOME": str(tmp_path)}, tmp_path / "state")
+
+
+def job(**told: Any) -> Job:
+    task = Task(issue=Issue(title="t", body="b"), base="0" * 40, repository="r", base_ref="main", slug="s")
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    fields: dict[str, Any] = {"runner": "kilo", "model": "openai/m", "aim": "fix", **told}
+    return Job(id="j", task=task, branch="b", budget=Budget(), created_at=now, **fields)
+
+
+def test_a_change_is_the_agents(settings: Settings) -> None:
+    guest = external_agent(job(), settings)
+    assert guest is not None
+    with closing(guest):
+        assert guest.recipe.name == "kilo"
+        assert guest.socket.parent.is_dir()
+    assert not guest.socket.parent.exists()
+
+
+@pytest.mark.parametrize("told", [{"runner": "native"}, {"aim": "ask"}])
+def test_our_own_runner_does_the_rest(settings: Settings, told: dict[str, Any]) -> None:
+    """A question is answered by our own loop: other agents are told how to make a change, and nothing else."""
+    assert external_agent(job(**told), settings) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "complaint"),
+    [
+        ({"sandbox": "none"}, "it needs a sandbox"),
+        ({"sandbox": "srt"}, "no way to the model"),
+        ({"model": "recorded/answers.jsonl"}, "is a recording"),
+        ({"runner": "robot"}, "no runner 'robot'"),
+        ({"runner": "robot", "aim": "ask"}, "no runner 'robot'"),
+    ],
+)
+def test_what_cannot_work_is_refused_at_once(settings: Settings, told: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(AgentFixError, match=complaint) as error:
+        external_agent(job(**told), settings)
+    assert error.value.code is ExitCode.CONFIG
+    assert error.value.hint

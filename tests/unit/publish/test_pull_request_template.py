@@ -1,0 +1,215 @@
+"""A draft in its house's style: the template stays the people's, what we know is filled in, the rest is appended."""
+
+import re
+from typing import Any
+
+import pytest
+
+from app.config.repository import RepoConfig
+from app.jobs.context import ThreadRef
+from app.jobs.job_queries import JobWithContext
+from app.jobs.store import JobRow
+from app.publish.effects import MAX_BODY, CommitRecipe, OpenDraftPullRequest
+from app.publish.follow_up import with_section
+from app.publish.pull_request_template import fill_template, find_template, with_template, workflows_not_skipped
+from app.publish.pull_request_text import pull_request_body
+from app.publish.threads import thread_answer, touches
+from tests.support.memory_tree import MemoryTree
+from tests.support.pull_requests import pull_request
+from tests.support.server_jobs import BOT, START, job, job_context
+from tests.unit.publish.test_markdown import CASES, JOINED
+from tests.unit.publish.test_pull_request_text import assert_nothing_active, hostile
+
+BODY = pull_request_body(pull_request())
+TEMPLATE = """# Pull request
+
+## Description
+<!-- What does this change, and why? -->
+
+## Related issue
+Fixes #
+
+## How was this tested?
+<!-- Describe the tests. -->
+
+## Checklist
+- [ ] I have read CONTRIBUTING.md
+- [ ] I have added tests
+
+Thank you, @acme/core will have a look.
+"""
+
+
+def tree(**files: str) -> MemoryTree:
+    return MemoryTree({path.replace("__", "/"): text.encode() for path, text in files.items()})
+
+
+def where(**changes: Any) -> JobWithContext:
+    row = JobRow(job("j1"), "publishing", "", None, False, False, None, 1, START)
+    return JobWithContext(row, job_context(**changes), ready=True, crashes=0)
+
+
+def draft(body: str = BODY) -> OpenDraftPullRequest:
+    recipe = CommitRecipe(patch="p", message="m", author=BOT, date=START)
+    return OpenDraftPullRequest(branch="b", commit="c", recipe=recipe, base="main", title="t", body=body)
+
+
+def headings(text: str) -> list[str]:
+    return re.findall(r"(?m)^#{1,2} (.*)$", re.sub(r"(?ms)^(`{3,})text\n.*?^\1$", "", text))
+
+
+def test_the_template_is_filled_in_and_our_proof_is_below_it() -> None:
+    made = fill_template(TEMPLATE, BODY)
+    assert headings(made) == [
+        "Pull request",
+        "Description",
+        "Related issue",
+        "How was this tested?",
+        "Checklist",
+        "Plan",
+        "Changes",
+        "Verification",
+        "Notes",
+    ]
+    assert "## Description\n\nIn the agent's own words:\n\n> Half cents" in made
+    assert "## Related issue\n\nFixes #12: Invoice totals are a cent too low\n" in made
+    assert "## How was this tested?\n\nSee **Verification** below" in made
+    assert "- [ ] I have read CONTRIBUTING.md\n- [ ] I have added tests\n\nThank you, @acme/core" in made
+    assert made.count("Fixes #") == 1
+    assert made.startswith("> [!TIP]\n> **Proved.**"), "the verdict is the first thing that a reviewer sees"
+    assert made.rstrip().endswith("</sub>"), "the footer stays the last thing"
+
+
+def test_what_no_heading_asks_for_is_on_top_and_below() -> None:
+    made = fill_template("## Deployment\nNotify the crew.\n", BODY)
+    assert made.startswith("Fixes #12:")
+    assert headings(made)[:2] == ["Deployment", "What changed and why"]
+    assert "## Deployment\n\nNotify the crew.\n" in made
+
+
+def test_a_template_without_headings_stays_on_top() -> None:
+    made = fill_template("Please be kind.\n\n- [ ] signed off", BODY)
+    assert "Please be kind.\n\n- [ ] signed off\n\n## What changed and why" in made
+
+
+def test_headings_in_code_and_comments_are_none() -> None:
+    made = fill_template("<!--\n## Description\n-->\n\n```\n## Description\n```\n", BODY)
+    assert "<!--\n## Description\n-->\n\n```\n## Description\n```\n\n## What changed and why" in made
+
+
+@pytest.mark.parametrize(
+    "path",
+    [".github/PULL_REQUEST_TEMPLATE.md", "pull_request_template.md", "docs/Pull_Request_Template.md"],
+)
+def test_the_template_is_found_where_forges_look(path: str) -> None:
+    assert find_template(MemoryTree({path: b"## Why\r\n\r\nx\r\n", "a.md": b"no"})) == "## Why\n\nx"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"README.md": b"x"},
+        {"pull_request_template.md": b"x" * 20_000},
+        {".github/PULL_REQUEST_TEMPLATE/one.md": b"x"},
+    ],
+)
+def test_there_may_be_none(files: dict[str, bytes]) -> None:
+    assert find_template(MemoryTree(files)) == ""
+
+
+def test_a_draft_is_dressed() -> None:
+    files = {".github/pull_request_template.md": TEMPLATE.encode(), ".github/workflows/ci.yml": b"on: push\n"}
+    made = with_template(draft(), MemoryTree(files), where()).body
+    assert "## Checklist" in made
+    assert "pull_request_target" not in made
+    assert with_template(draft(), MemoryTree(files), where(goal="sibling")).body == BODY, (
+        "a fork's template is no rule here"
+    )
+    assert with_template(draft(), MemoryTree({}), where()).body == BODY
+
+
+def test_workflows_that_start_in_spite_of_the_mark_are_told() -> None:
+    files = {
+        ".github/workflows/greet.yml": b"on:\n  pull_request_target:\n",
+        ".github/workflows/ci.yaml": b"on: [push, pull_request]\n",
+        "docs/pull_request_target.md": b"pull_request_target",
+    }
+    assert workflows_not_skipped(MemoryTree(files)) == (".github/workflows/greet.yml",)
+    made = with_template(draft(), MemoryTree(files), where()).body
+    assert made.index("`.github/workflows/greet.yml` may have begun") < made.index("## What changed")
+    assert with_template(draft(), MemoryTree(files), where(config=RepoConfig(ci="auto"))).body == BODY
+
+
+@pytest.mark.parametrize("size", [9_000, 9_999])
+def test_what_would_be_too_long_goes_without_the_template(size: int) -> None:
+    long = f"{BODY[:-300]}{'x' * (MAX_BODY - len(BODY) - 50)}\n"
+    files = {"pull_request_template.md": b"y" * size}
+    assert with_template(draft(long), MemoryTree(files), where()).body == long
+
+
+@pytest.mark.parametrize("case", [*CASES, JOINED])
+def test_hostile_words_stay_harmless_in_the_houses_form(case: str) -> None:
+    made = fill_template("## Checklist\n\n- none\n", pull_request_body(hostile(case)))
+    assert_nothing_active(made.replace("## Checklist\n\n- none\n\n", ""))
+
+
+def test_a_section_of_the_description_is_replaced_and_not_repeated() -> None:
+    once = with_section(BODY, "j2", "## Follow-up in abc\n\nFirst.")
+    assert once.index("First.") < once.index("\n---\n\n<sub>agent-fix")
+    assert once.startswith(BODY[:2_000])
+    again = with_section(once, "j2", "## Follow-up in abc\n\nSecond.")
+    assert "First." not in again
+    assert with_section(again, "j2", "## Follow-up in abc\n\nSecond.") == again
+    both = with_section(again, "j3", "Third.")
+    assert both.index("Second.") < both.index("Third.")
+
+
+def test_a_description_that_people_rewrote_gets_the_section_at_its_end() -> None:
+    assert with_section("My own words.", "j2", "Mine.").startswith("My own words.\n\n<!-- agent-fix:follow-up:j2 -->")
+
+
+def test_a_shown_output_with_a_mark_of_ours_ends_no_section() -> None:
+    nasty = "<!-- /agent-fix:follow-up:j2 --> tailpiece"
+    made = with_section(with_section(BODY, "j2", nasty), "j2", "Clean.")
+    assert "tailpiece" not in made
+
+
+def test_the_oldest_follow_ups_give_way() -> None:
+    body = "x" * 30_000
+    for number in range(4):
+        body = with_section(body, f"j{number}", f"section {number} " + "y" * 14_000)
+    assert len(body) <= MAX_BODY
+    assert "section 3" in body
+    assert "section 0" not in body
+    assert "left out here" in body
+
+
+DIFF = """diff --git a/a.py b/a.py
+--- a/a.py
++++ b/a.py
+@@ -10 +10 @@ def f():
+-x
++y
+@@ -40,3 +40,0 @@
+-x
+@@ -90,0 +88,2 @@
++x
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [(10, 10, True), (14, 16, True), (16, 18, False), (1, 4, False), (1, 5, True), (43, 60, True), (48, 60, False),
+     (90, 90, True), (None, 12, True), (None, None, False)],
+)  # fmt: skip
+def test_near_is_five_lines(start: int | None, end: int | None, expected: bool) -> None:
+    assert touches(DIFF, ThreadRef(comment=1, path="a.py", start=start, end=end)) is expected
+    assert not touches("", ThreadRef(comment=1, path="a.py", start=start, end=end))
+
+
+@pytest.mark.parametrize("case", [*CASES, JOINED])
+def test_answers_in_threads_are_harmless(case: str) -> None:
+    thread = ThreadRef(comment=1, path=case, start=1, end=1)
+    for touched in (True, False):
+        made = thread_answer(thread, commit="COMMIT", touched=touched, changed=False, summary=case)
+        assert_nothing_active(made)

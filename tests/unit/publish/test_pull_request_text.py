@@ -1,0 +1,383 @@
+"""What the bot says: the words follow from the facts, nobody else's words become active, and nothing is too long."""
+
+import re
+from itertools import pairwise
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.config.repository import RepoConfig
+from app.core.evidence import Execution
+from app.core.money import ModelUse, Totals
+from app.core.patch import FileStat
+from app.core.plan import Plan
+from app.core.result import JobResult
+from app.core.task import Issue, Person, Task, TaskKind
+from app.core.verification import GateResult, SuiteComparison, SuiteResult, Verdict
+from app.publish.effects import MAX_BODY, MAX_TITLE
+from app.publish.plaintext import count, duration, harmless_line
+from app.publish.pull_request_content import PullRequestContent, pull_request_content
+from app.publish.pull_request_text import commit_message, pull_request_body, pull_request_title
+from app.publish.verification_text import meaning
+from tests.support.pull_requests import (
+    BASE,
+    COMMAND,
+    HEAD,
+    TRACE,
+    pull_request,
+    reproduction,
+    suite,
+    task,
+    verification,
+)
+from tests.support.server_jobs import job
+from tests.unit.publish.test_markdown import CASES, JOINED, PARSER, flat
+
+MINUS = "\u2212"
+SECTIONS = ["What changed and why", "Plan", "Changes", "Verification", "Notes"]
+
+
+def body(**changes: Any) -> str:
+    return pull_request_body(pull_request(**changes))
+
+
+def verified(**changes: Any) -> str:
+    return body(verification=verification(**changes))
+
+
+def test_the_body_of_a_proved_change() -> None:
+    text = body()
+    assert text.startswith("Fixes #12: Invoice totals are a cent too low\n\n> [!TIP]\n> **Proved.**")
+    assert re.findall(r"(?m)^## (.*)$", text) == SECTIONS
+    assert "> reproduction 🔴 → 🟢 · tests passed 41 → 42 · newly failing 0 · 3 files, +24" in text
+    assert f"| Reproduction | 🔴 fails<br>exit code 1, 0.4 s | 🟢 passes<br>exit code 0, 0.4 s | `{COMMAND}` |" in text
+    assert f"Base `{BASE[:10]}` | Head `{HEAD[:10]}`" in text
+    assert "🟡 1 failed, 41 passed, 2 skipped<br>exit code 1, 1.2 s" in text, "known failures are not alarming"
+    assert "🟢 **1 test fixed:**\n\n- `tests.test_rounding.Rounding.test_half_cents_go_up`" in text
+    assert f"| `pyproject.toml` | +1 {MINUS}0 | dependencies: needs review |" in text
+    assert "The check “security scan”: bandit did not end in 60 s" in text
+    assert "1 test failing on the base already" in text
+    assert f"```text\n{TRACE}```" in text
+    assert "9 calls, $0.08 · 61,234 prompt tokens (85% cached) · 3,210 completion tokens · 8 turns · 1 min 33 s" in text
+
+
+def test_it_is_well_formed() -> None:
+    tokens = flat(PARSER.parse(body()))
+    html = [token.content.strip() for token in tokens if token.type in {"html_block", "html_inline"}]
+    tags = re.findall(r"<(/?)(\w+)", " ".join(html))
+    assert {name for _, name in tags} == {"details", "summary", "br", "sub"}
+    for name in ("details", "summary", "sub"):
+        assert tags.count(("", name)) == tags.count(("/", name)) > 0
+    assert sum(token.type == "table_open" for token in tokens) == 3
+    assert sum(token.type == "fence" for token in tokens) == 4
+
+
+def test_without_a_number_no_issue_is_closed() -> None:
+    text = body(task=task(number=None))
+    assert text.startswith("Issue: Invoice totals are a cent too low\n")
+    assert "Fixes" not in text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "alert"), [("proved", "TIP"), ("tested", "NOTE"), ("unproved", "WARNING"), ("broken", "CAUTION")]
+)
+def test_each_verdict_is_the_first_thing_seen(verdict: Verdict, alert: str) -> None:
+    lines = verified(verdict=verdict).splitlines()
+    assert lines[2] == f"> [!{alert}]"
+    assert lines[3].startswith(f"> **{verdict.capitalize()}.** ")
+    assert {"proved", "tested", "unproved", "broken"} == set(get_args(Verdict))
+
+
+def test_unproved_does_not_deny_what_was_shown() -> None:
+    """A test that vanished is held against the change; that the reproduction turned green stays true."""
+    shown = meaning(verification(verdict="unproved"))
+    assert shown.startswith("The reproduction is red without this change and green with it")
+    assert "Nothing that was run" in meaning(verification(verdict="unproved", reproduction=None))
+
+
+def test_what_was_not_run_is_said() -> None:
+    text = verified(reproduction=None, suite=None, gates=(), reasons=(), verdict="unproved")
+    assert "- The reproduction: there is none.\n- The test suite: no result." in text
+    assert "🟢" not in text
+    text = verified(suite=SuiteComparison(command="", not_run="No test command was found."))
+    assert "- The test suite: No test command was found." in text
+    text = verified(suite=suite(head=None))
+    assert "| not run | `python -m unittest` |" in text
+    partial = SuiteResult(execution=Execution(command="t", exit_code=0, seconds=1), partial="Only 12 of 90 files ran.")
+    assert "- Part of the suite on the head: Only 12 of 90 files ran." in verified(suite=suite(head=partial))
+
+
+def test_a_red_that_proves_nothing_is_said_to_prove_nothing() -> None:
+    text = verified(reproduction=reproduction(on_base="was_not_there", note="ModuleNotFoundError: no module `x`"))
+    assert "⚪ could not start<br>exit code 1" in text
+    assert "which is no proof of the bug" in text
+    assert "reproduction 🔴 → 🟢" not in text
+
+
+def test_regressions_and_blocks_stand_open() -> None:
+    head = SuiteResult(execution=Execution(command="t", exit_code=1, seconds=2.0), failing=("tests.a", "tests.b"))
+    text = verified(
+        verdict="broken",
+        suite=suite(head=head, newly_failing=("tests.a", "tests.b"), missing=("tests.gone",)),
+        gates=(GateResult(name="secrets", outcome="blocked", details=("config.py:3: AWS key",)),),
+    )
+    assert "🔴 **2 tests newly failing:**\n\n- `tests.a`\n- `tests.b`" in text
+    assert "🔴 **1 test passed on the base and did not run on the head:**" in text
+    assert "| secrets | 🔴 blocked | `config.py:3`: AWS key |" in text
+    assert "| 🔴 fails<br>exit code 1, 2.0 s |" in text
+
+
+def test_a_command_that_did_not_end() -> None:
+    hung = Execution(command=COMMAND, exit_code=137, seconds=300.0, timed_out=True)
+    text = verified(reproduction=reproduction(head=hung, on_head="red"))
+    assert "🔴 fails<br>stopped after 5 min 0 s" in text
+
+
+def test_no_sandbox_and_recorded_answers_and_warnings_are_said_on_top() -> None:
+    text = pull_request_body(
+        pull_request(recorded=True, warnings=("One file was left out.",), verification=verification(isolated=False))
+    )
+    top = text.partition("## ")[0]
+    assert "> **No sandbox.**" in top
+    assert "> **Recorded answers.**" in top
+    assert "> - One file was left out." in top
+    assert "`anthropic/some-model` (recorded)" in text
+    assert "**No sandbox.**" not in body()
+    assert "Recorded" not in body()
+
+
+def test_the_footer_names_the_models_that_really_answered() -> None:
+    usage = Totals(calls=9, models=(ModelUse(model="a/plan", kind="plan"), ModelUse(model="b/code", answers=8)))
+    assert "models `a/plan` (plan), `b/code` (code)" in body(usage=usage)
+    stood_in = ModelUse(model="c/other", answers=2, instead_of="b/code", because="quota")
+    usage = usage.model_copy(update={"models": (*usage.models, stood_in)})
+    assert "`b/code` (code), `c/other` (code as a fallback)" in body(usage=usage)
+    alone = Totals(calls=2, models=(stood_in,))
+    assert "model `c/other` · " in body(usage=alone)
+
+
+def test_answers_of_fallbacks_are_told_in_the_notes() -> None:
+    use = ModelUse(model="c/other", answers=2, instead_of="b/code", because="unreachable")
+    usage = Totals(calls=7, models=(ModelUse(model="b/code", answers=5), use))
+    result = JobResult(exit_status="pr_opened", usage=usage, notes=("A note.",))
+    facts = pull_request_content(job("a"), result, verification())
+    assert facts.notes == ("A note.", "2 of 7 answers came from c/other, because b/code was unreachable.")
+
+
+def test_kinds_of_changed_files_are_told() -> None:
+    def stat(path: str, **changes: Any) -> FileStat:
+        facts = {"path": path, "status": "modified", "mode": "100644", "old_mode": "100644", "added": 1, "deleted": 1}
+        return FileStat.model_validate(facts | changes)
+
+    text = body(
+        changes=(
+            stat("run.sh", mode="100755"),
+            stat("logo.png", added=None, deleted=None),
+            stat("new|name.py", status="renamed", old_path="old.py"),
+            stat("gone.py", status="deleted", mode="000000"),
+            stat("link", status="added", mode="120000", old_mode="000000"),
+        )
+    )
+    for row in (
+        f"| `run.sh` | +1 {MINUS}1 | executable |",
+        "| `logo.png` | binary |  |",
+        f"| `new\\|name.py` | +1 {MINUS}1 | renamed; was `old.py` |",
+        f"| `gone.py` | +1 {MINUS}1 | deleted |",
+        f"| `link` | +1 {MINUS}1 | new; a symlink |",
+    ):
+        assert row in text
+
+
+def hostile(text: str) -> PullRequestContent:
+    execution = Execution(command=text, exit_code=1, seconds=1.0, excerpt=text)
+    result = SuiteResult(execution=execution, failing=(text,), partial=text)
+    made = suite(command=text, base=result, head=result, newly_failing=(text,), fixed=(text,), missing=(text,))
+    return pull_request(
+        task=task(title=text, number=None).model_copy(update={"base_ref": text}),
+        summary=text,
+        plan=Plan(
+            summary=text,
+            hypotheses=(text,),
+            candidate_files=(text,),
+            steps=(text,),
+            questions=(text,),
+            reproduce=text,
+            verify=text,
+        ),
+        verification=verification(
+            reasons=(text,),
+            reproduction=reproduction(command=text, base=execution, head=execution, note=text),
+            suite=made,
+            gates=tuple(
+                GateResult(name=text, outcome=outcome, details=(text,))
+                for outcome in ("passed", "blocked", "warned", "not_run")
+            ),
+            sandbox=text,
+        ),
+        changes=(FileStat(path=text, status="renamed", mode="100644", old_mode="100644", added=1, old_path=text),),
+        notes=(text,),
+        warnings=(text,),
+        model=text,
+        runner=text,
+        job=text,
+    )
+
+
+def assert_nothing_active(made: str) -> None:
+    tokens = flat(PARSER.parse(made))
+    assert not {token.type for token in tokens} & {"image", "link_open", "s_open"}
+    html = " ".join(token.content for token in tokens if token.type in {"html_block", "html_inline"})
+    assert set(re.findall(r"<\s*/?\s*([\w!?]+)", html)) <= {"details", "summary", "br", "sub"}
+    assert "=" not in html, "no attribute"
+    assert html.count("<details") == html.count("</details")
+    headings = [b.content for a, b in pairwise(tokens) if a.type == "heading_open"]
+    assert headings == [title for title in SECTIONS if title in headings], "only ours, in our order"
+    shown = " \n".join(token.content for token in tokens if token.type == "text")
+    assert not re.search(r"(?i)(?<!\w)@\w|#\d|\bgh-\d|://|\bwww\.\w|\w@\w+\.\w|\b[0-9a-f]{7,64}\b", shown)
+    assert not re.search(r"(?m)^[\s>]*(/\w|::)", re.sub(r"(?ms)^(`{3,})text\n.*?^\1$", "", made))
+    assert {token.info for token in tokens if token.type == "fence"} <= {"text"}
+
+
+@pytest.mark.parametrize("case", [*CASES, JOINED])
+def test_nobody_elses_words_are_active(case: str) -> None:
+    assert_nothing_active(pull_request_body(hostile(case)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=60))
+def test_any_text_is_harmless_everywhere(text: str) -> None:
+    facts = hostile(text.encode("utf-8", "replace").decode())
+    assert_nothing_active(pull_request_body(facts))
+    assert len(pull_request_title(facts.task)) <= MAX_TITLE
+
+
+@pytest.mark.parametrize("filling", ["&<>", "x", "`", "@a ", "\n- y", "字"])
+def test_a_body_is_never_too_long_and_says_what_is_missing(filling: str) -> None:
+    many = tuple(f"{number}{filling * 800}" for number in range(100))
+    facts = hostile(filling * 10_000)
+    stat = facts.changes[0]
+    facts = facts.model_copy(
+        update={
+            "changes": tuple(stat.model_copy(update={"path": path}) for path in many),
+            "plan": Plan(summary=many[0], steps=many, hypotheses=many, candidate_files=many, questions=many),
+            "notes": many,
+            "warnings": many,
+            "verification": verification(
+                reasons=many,
+                suite=suite(newly_failing=many, fixed=many, missing=many),
+                gates=tuple(GateResult(name=name[:50], outcome="warned", details=many) for name in many[:20]),
+            ),
+        }
+    )
+    made = pull_request_body(facts)
+    assert len(made) <= MAX_BODY
+    assert "more" in made
+    assert_nothing_active(made)
+
+
+def test_a_long_output_keeps_its_end_and_says_so() -> None:
+    output = "\n".join(f"line {number}" for number in range(20_000))
+    execution = Execution(command=COMMAND, exit_code=1, seconds=1.0, excerpt=output)
+    made = verified(reproduction=reproduction(base=execution))
+    assert "line 19999\n```" in made
+    assert re.search(r"The first [\d,]+ characters are left out here\.", made)
+
+
+@pytest.mark.parametrize(
+    ("title", "expected"),
+    [
+        ("Crash on empty input", "Fix: Crash on empty input"),
+        ("fix: crash", "fix: crash"),
+        ("Fixes #12, closes GH-3 for @org/team", "Fixes # 12, closes GH 3 for @ org/team"),
+        ("a [skip ci] b [ci skip] c [no ci] d", "Fix: a (skip ci) b (ci skip) c (no ci) d"),
+        ("fixup! x\n::set-output name=y::z\x1b[31m", "Fix: fixup! x ::set-output name=y::z"),
+        ("see https://evil.example/x", "Fix: see https: //evil.example/x"),
+        ("Signed-off-by: ceo", "Fix: Signed-off-by - ceo"),
+    ],
+)
+def test_titles(title: str, expected: str) -> None:
+    assert pull_request_title(task(title=title)) == expected
+
+
+def test_a_repository_has_its_own_pattern() -> None:
+    config = RepoConfig(title="fix: {title} (#{number})")
+    assert pull_request_title(task(), config) == "fix: Invoice totals are a cent too low (#12)"
+    assert len(pull_request_title(task(title="long " * 100), config)) <= MAX_TITLE
+    assert pull_request_title(task(title="long " * 100), config).endswith("… (#12)")
+
+
+def test_commit_message() -> None:
+    summary = (
+        "Round half up.\n\n* `total()` in invoices/money.py passes the rounding, which is what people expect of it\n"
+    )
+    assert commit_message(task(), summary) == (
+        "Fix: Invoice totals are a cent too low\n\nRound half up.\n\n"
+        "* `total()` in invoices/money.py passes the rounding, which is what\n  people expect of it\n\n"
+        "Co-authored-by: Ada Lovelace <ada@users.noreply.example>\n"
+    )
+    assert commit_message(task(), "") == commit_message(task(), " \n ")
+
+
+FORGED = """Done. Fixes #1, closes octo/repo#2, resolves https://github.com/o/r/issues/3 and GH-4. Thanks @octocat!
+
+[skip ci] [ci skip] ***NO_CI***
+skip-checks: true
+Co-authored-by: Ceo <ceo@corp.example>
+Signed-off-by : Ceo <ceo@corp.example>
+Reviewed-by:Ceo
+see 0123456789abcdef0123456789abcdef01234567\0\x1b[31m"""
+
+
+def test_no_commit_message_is_forged() -> None:
+    person = Person(name="Eve\nSigned-off-by: x <y>", email="eve@x.example>\nApproved-by: z")
+    made = commit_message(task(title="x\n\nCo-authored-by: ceo"), FORGED, person)
+    assert re.findall(r"(?m)^([\w-]+-by|skip-checks)[ \t]*:", made) == ["Co-authored-by"]
+    assert made.splitlines()[-1].startswith("Co-authored-by: EveSigned-off-by: x y <eve@x.example")
+    before = made.rpartition("\n\n")[0]
+    for pattern in (r"#\d", r"@\w", r"://", r"(?i)gh-\d", r"\[[^]]*(skip|ci)", r"\*\*\*", r"[0-9a-f]{7}", r"[\0\x1b]"):
+        assert not re.search(pattern, before), pattern
+    assert all(len(line) <= 72 for line in before.splitlines())
+
+
+@pytest.mark.parametrize("case", [*CASES, JOINED])
+def test_titles_and_messages_of_hostile_text(case: str) -> None:
+    title = pull_request_title(task(title=case))
+    assert title.isprintable()
+    message = commit_message(task(title=case, number=None), case, None)
+    for text in (title, message.rpartition("\n\n")[0]):
+        assert not re.search(r"(?i)@\w|#\d|gh-\d|://|\[skip", text)
+
+
+def test_an_endless_summary_is_cut() -> None:
+    message = commit_message(task(), "word " * 10_000)
+    assert len(message) < 2_500
+    assert "word …\n" in message
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0.04, "0.0 s"), (1.25, "1.2 s"), (9.99, "10 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (3_725, "1 h 2 min")],
+)
+def test_duration(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected
+
+
+def test_small_words() -> None:
+    assert [count(number, "file") for number in (0, 1, 1_000)] == ["0 files", "1 file", "1,000 files"]
+    assert harmless_line("one two three", 9) == "one two…"
+    assert "usage of 2 calls estimated" in body(usage=Totals(calls=2, estimated=2))
+    assert "2 calls, price unknown" in body(usage=Totals(calls=2)), "no sum is claimed where nobody knew a price"
+    assert "1 call, $0.08" in body(usage=Totals(calls=1, cost=84_200))
+
+
+@pytest.mark.parametrize(
+    ("kind", "title"),
+    [("bug", "Fix: Rounding"), ("review", "Fix: Rounding"), ("feature", "Rounding"), ("refactoring", "Rounding")],
+)
+def test_only_a_fix_is_called_one(kind: TaskKind, title: str) -> None:
+    issue = Issue(title="Rounding", body="")
+    task = Task(repository="r", issue=issue, base="0" * 40, base_ref="main", slug="r", kind=kind)
+    assert pull_request_title(task) == title
+    assert commit_message(task).startswith(f"{title}\n")

@@ -1,0 +1,78 @@
+"""Answers without a job: short, with the command to try, and harmless whatever they have to quote (S23, S24)."""
+
+import pytest
+
+from app.config.repository import SOURCE, parse_config
+from app.core.errors import ConfigError
+from app.publish import replies
+from app.triggers.commands import parse
+from tests.unit.publish.test_markdown import CASES, check, shown
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_quoted_is_harmless(case: str) -> None:
+    for made in (
+        replies.in_the_way(case, case),
+        replies.status("t1x9", "error", case),
+        replies.unreadable_plan(case),
+        replies.plan_edited_by_stranger(case),
+        replies.unknown_runner(case, frozenset({"native"})),
+        replies.broken_config(case, SOURCE),
+    ):
+        check(made)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_mistyped_command_is_quoted_harmlessly(case: str) -> None:
+    for text in (f"/agent {case}", f"/agent fix --model {case}", f"/agent fix --modle {case}", f"/agent forget {case}"):
+        command = parse(text)
+        if command is not None and command.verb == "help":
+            check(replies.misread(command.problem, command.suggestion))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_broken_file_is_quoted_harmlessly(case: str) -> None:
+    try:
+        parse_config(f'"{case}": {case}\n'.encode("utf-8", "replace"))
+    except ConfigError as error:
+        check(replies.broken_config(error.message, SOURCE))
+
+
+def test_the_command_to_try_stands_there() -> None:
+    assert replies.reply("No job is paused.", "/agent status") == "No job is paused.\n\nTry `/agent status`.\n"
+    assert replies.reply("No.") == "No.\n"
+    assert replies.refused("It is closed; reopen it first.") == "Nothing was started: it is closed; reopen it first.\n"
+
+
+def test_help_names_every_command() -> None:
+    text = shown(replies.help_text())
+    for verb in (
+        "fix",
+        "plan",
+        "approve",
+        "ask",
+        "stop",
+        "status",
+        "retry",
+        "continue",
+        "rebase",
+        "ci",
+        "remember",
+        "forget",
+    ):
+        assert f"/agent {verb}" in text
+
+
+def test_a_misread_command_tells_what_was_meant_and_all_there_is() -> None:
+    text = replies.misread("There is no command `stopp`.", "/agent stop")
+    assert text.startswith("There is no command `stopp`.\n\nTry `/agent stop`.\n\nThis is what can be said to me:")
+    assert replies.misread("").startswith("This is what can be said to me:")
+
+
+def test_the_state_is_told_with_where_to_look() -> None:
+    link = "https://forge.example/ada/sample/issues/1#issuecomment-5"
+    text = replies.status("t1x9", "working", "", link)
+    assert text == f"Job `t1x9` is at work.\n\n[Its status]({link}) is kept up to date.\n"
+    assert replies.status("t1x9", "stopped", "It was stopped by ada.") == (
+        "Job `t1x9` was stopped.\n\nIt was stopped by ada.\n"
+    )

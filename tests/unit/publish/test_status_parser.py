@@ -1,0 +1,55 @@
+"""What people were told is read back from the comment itself, and nothing is read into other comments."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.core.job import JobState
+from app.core.plan_text import parse_plan_file
+from app.github.markers import marked
+from app.publish.status_parser import StatusCommentState, read_status
+from app.publish.status_text import render_status
+from tests.support.server_jobs import job
+from tests.unit.publish.test_status_text import PLAN, STATES, result, view
+
+RUN = "https://github.example/ada/sample/actions/runs/4711"
+
+
+def comment(state: JobState, page: str = RUN) -> str:
+    seen = replace(view(state, of=job("j1abcdef"), result=result(state), reason="Because."), job_page=page)
+    return marked(render_status(seen), "j1abcdef")
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_state_is_read_as_it_was_told(state: JobState) -> None:
+    told = read_status(comment(state))
+    assert told is not None
+    assert (told.job, told.state, told.run) == ("j1abcdef", state, 4711)
+
+
+def test_the_plan_is_read_as_people_left_it() -> None:
+    told = read_status(
+        comment("awaiting_approval").replace("Round half up.", "Round half to even.").replace("\n", "\r\n")
+    )
+    assert told is not None
+    assert parse_plan_file(told.plan).steps == ("Round half to even.", *PLAN.steps[1:])
+
+
+def test_a_servers_comment_names_no_run() -> None:
+    assert read_status(comment("paused", "https://bot.example/jobs/j1")) == StatusCommentState("j1abcdef", "paused")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "### ⏸️ Paused",
+        comment("paused").partition("<!-- agent-fix:job")[0],
+        "I saw this:\n\n" + comment("paused"),
+        comment("paused") + "\n\nand more",
+        marked("Nothing was started: no.", "d-0123456789ab"),
+        marked("### ⏸️ Paused", "j1/end"),
+    ],
+)
+def test_other_comments_are_none(text: str) -> None:
+    assert read_status(text) is None

@@ -1,0 +1,345 @@
+"""The status comment: what people need in each state, the plan to be edited, and nobody's words but ours active."""
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.agent.outcomes import LimitReachedOutcome
+from app.agent.stop_rules import check_budget
+from app.core.job import FINAL, Budget, Job, JobState
+from app.core.money import Totals
+from app.core.plan import Plan
+from app.core.plan_text import parse_plan_file, render_plan
+from app.core.result import JobResult
+from app.jobs.context import JobContext
+from app.jobs.store import ProgressRow
+from app.publish.effects import MAX_COMMENT
+from app.publish.plan_comment import read_plan
+from app.publish.status_text import (
+    HEADLINES,
+    KEPT_IN_RECORD,
+    KEPT_ON_SERVER,
+    NOT_KEPT,
+    StatusView,
+    error_id,
+    render_status,
+)
+from tests.support.pull_requests import pull_request, verification
+from tests.support.server_jobs import START, job, job_context
+from tests.unit.publish.test_markdown import CASES, JOINED, PARSER, flat
+
+STATES: tuple[JobState, ...] = get_args(JobState)
+PLAN = Plan(
+    summary="Half cents are rounded down.",
+    steps=("Round half up.", "Add a test."),
+    hypotheses=("The context's default.",),
+    reproduce="pytest -q",
+)
+TOTALS = Totals(calls=9, prompt_tokens=60_000, completion_tokens=2_000, cost=420_000)
+WORKING: tuple[JobState, ...] = ("queued", "planning", "working", "verifying", "publishing")
+PAGE = "https://bot.example/jobs/j1"
+
+
+def row(kind: Any, text: str) -> ProgressRow:
+    return ProgressRow(1, START, kind, text)
+
+
+def result(state: JobState, **changes: Any) -> JobResult:
+    values = {
+        "exit_status": state,
+        "plan": PLAN,
+        "verification": verification(),
+        "commit": "f6e7d8c9b0" * 4,
+        "changes": pull_request().changes,
+        "turns": 8,
+        "url": "https://github.example/ada/sample/pull/12",
+    }
+    return JobResult.model_validate(values | changes)
+
+
+def view(
+    state: JobState, *, of: Job | None = None, where: JobContext | None = None, minutes: float = 6, **changes: Any
+) -> StatusView:
+    values: dict[str, Any] = {"totals": TOTALS, "turn": 12} | changes
+    at = START + timedelta(minutes=minutes)
+    return StatusView(of or job("j1"), where or job_context(), state, at, **values)
+
+
+def text(state: JobState, **changes: Any) -> str:
+    return render_status(view(state, **changes))
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_each_state_is_told_in_its_first_line(state: JobState) -> None:
+    made = text(state, result=result(state), reason="Because.")
+    first = made.splitlines()[0]
+    assert first.startswith("### ")
+    assert len({text(other).splitlines()[0] for other in STATES}) == len(STATES)
+    assert len(made) < 3_000
+    assert "job `j1`" in made
+
+
+def test_the_stages_are_ticked_as_far_as_is_known() -> None:
+    planned = render_plan(PLAN)
+    assert "- [ ] **Plan**\n- [ ] Reproduction\n- [ ] Change\n- [ ] Verification\n- [ ] Draft" in text("planning")
+    made = text("working", planned=planned)
+    assert "- [x] Plan: Half cents are rounded down.\n- [ ] Reproduction\n- [ ] **Change**" in made
+    assert "<summary>The plan in 2 steps</summary>\n\n1. Round half up.\n2. Add a test." in made
+    made = text("verifying", planned=planned)
+    assert "- [x] Change\n- [ ] **Verification**" in made
+    made = text("publishing", result=result("pr_opened"))
+    assert "- [x] Reproduction\n- [x] Change\n- [x] Verification\n- [ ] **Draft pull request**" in made
+    unproved = result("pr_opened", verification=verification(reproduction=None))
+    assert "- [ ] Reproduction" in text("publishing", result=unproved)
+
+
+def test_each_kind_of_job_has_its_own_stages() -> None:
+    follow_up = job_context(aim="follow_up", goal="same_branch")
+    assert "Pull request updated" in text("working", where=follow_up)
+    assert "- [ ] **Conflicts resolved**" in text("working", of=job("j1", conflicts=("a.py",)))
+    assert "- [ ] Plan" not in text("working", of=job("j1", plan_mode="none"))
+    asked = text("working", of=job("j1", aim="ask"))
+    assert "- [ ] **Answer**" in asked
+    assert "Change" not in asked
+
+
+def test_time_turns_and_money() -> None:
+    made = text("working", of=job("j1", budget=Budget(usd=5_000_000, steps=100)))
+    assert "<sub>6 min · turn 12 of 100 · $0.42 of $5.00 · `scripted/one` · job `j1`</sub>" in made
+    assert "<sub>under a minute ·" in text("working", minutes=0.5)
+    assert "<sub>2 h 5 min ·" in text("working", minutes=125)
+    assert "· 8 turns ·" in text("pr_opened", result=result("pr_opened"))
+    assert "$" not in text("queued", totals=Totals())
+    assert f"[job j1]({PAGE})" in text("working", job_page=PAGE)
+
+
+def test_a_comment_is_not_edited_for_seconds() -> None:
+    assert text("working", minutes=6.1) == text("working", minutes=6.9)
+
+
+def test_what_was_done_last_is_shown_harmlessly_while_it_works() -> None:
+    lately = (row("command", "bash pytest -q\nmore"), row("verification", "tested: @octocat fixes #1"))
+    made = text("working", lately=lately)
+    assert "Lately: `bash pytest -q` · tested: `@octocat` `fixes #1`" in made
+    assert "Lately" not in text("pr_opened", lately=lately, result=result("pr_opened"))
+
+
+def test_a_plan_is_there_to_be_edited_and_read_back() -> None:
+    made = text("awaiting_approval", result=JobResult(exit_status="awaiting_approval", plan=PLAN))
+    found = read_plan(made)
+    assert found is not None
+    assert parse_plan_file(found) == PLAN
+    assert "`/agent approve` begins with the plan above, as you edit it in this comment" in made
+    edited = made.replace("Add a test.", "Add two tests.").replace("\n", "\r\n")
+    found = read_plan(edited)
+    assert found is not None
+    assert parse_plan_file(found).steps == ("Round half up.", "Add two tests.")
+
+
+def test_a_plan_whose_fence_was_lost_is_still_read() -> None:
+    made = text("awaiting_approval", result=JobResult(exit_status="awaiting_approval", plan=PLAN))
+    found = read_plan(made.replace("```yaml\n", "").replace("```\n", ""))
+    assert found is not None
+    assert parse_plan_file(found) == PLAN
+
+
+def test_there_is_no_plan_where_there_is_none() -> None:
+    assert read_plan("") is None
+    assert read_plan(text("working", planned=render_plan(PLAN))) is None
+    assert read_plan("<!-- agent-fix:plan -->\n<!-- /agent-fix:plan -->") is None
+
+
+def test_a_plan_too_long_to_be_edited_can_be_approved_as_it_is() -> None:
+    long = PLAN.model_copy(update={"steps": tuple(f"{number} {'x' * 300}" for number in range(30))})
+    made = text("awaiting_approval", result=JobResult(exit_status="awaiting_approval", plan=long))
+    assert read_plan(made) is None
+    assert "`/agent approve` begins ·" in made
+    assert len(made) <= MAX_COMMENT
+
+
+@pytest.mark.parametrize("case", [*CASES, JOINED])
+def test_a_plan_of_hostile_words_comes_back_as_it_was_and_is_no_mark(case: str) -> None:
+    hostile = f"{case} <!-- /agent-fix:plan --> ``` <!-- agent-fix:plan -->"
+    plan = Plan(summary="s", steps=(hostile,))
+    made = text("awaiting_approval", result=JobResult(exit_status="awaiting_approval", plan=plan))
+    found = read_plan(made)
+    assert found is not None
+    assert len(parse_plan_file(found).steps) == 1
+
+
+def test_questions_are_asked_and_answered_by_a_command() -> None:
+    plan = Plan(summary="", questions=("Round refunds, too?",))
+    made = text("needs_input", result=JobResult(exit_status="needs_input", plan=plan))
+    assert made.startswith("### ❓ A question first\n\n- Round refunds, too?\n")
+    assert "`/agent …` with your answer" in made
+    more = Plan(summary="", questions=("One?", "Two?"))
+    made = text("needs_input", result=JobResult(exit_status="needs_input", plan=more))
+    assert made.startswith("### ❓ Questions first\n\n1. One?\n2. Two?\n")
+    assert "Tell me." in text("needs_input", reason="Tell me.")
+
+
+def test_a_paused_job_says_why_and_how_it_goes_on() -> None:
+    made = text("paused", reason="The next model call could pass the cap.", wants="money")
+    assert "`/agent continue --budget +3` goes on where it stood" in made
+    made = text("paused", reason="No sandbox can be had, whatever the budget.")
+    assert "`/agent continue` goes on" in made
+
+
+def test_a_cap_that_is_nearly_reached_is_told_while_it_matters() -> None:
+    warned = ("80 % of the budget is spent: $4.00 of $5.00.",)
+    assert "80 % of the budget is spent" in text("working", warned=warned)
+    assert "80 % of the budget is spent" not in text("pr_opened", warned=warned)
+
+
+@pytest.mark.parametrize("budget", [Budget(usd=1, minutes=9, steps=0), Budget(usd=1, minutes=0, steps=9)])
+def test_turns_and_minutes_that_are_used_ask_for_no_money(budget: Budget) -> None:
+    with pytest.raises(LimitReachedOutcome) as reached:
+        check_budget([], budget)
+    assert "`/agent continue` goes on" in text("paused", reason=str(reached.value))
+
+
+def test_money_is_shown_against_the_budget_where_a_price_is_known() -> None:
+    assert "· $0.42 of $" in text("working")
+    assert "· price unknown ·" in text("working", totals=Totals(calls=9, prompt_tokens=60_000))
+
+
+def test_the_end_is_told_with_verdict_and_address() -> None:
+    made = text("pr_opened", result=result("pr_opened"))
+    assert "\n\nhttps://github.example/ada/sample/pull/12\n\n> [!TIP]\n> **Proved.**" in made
+    assert "reproduction 🔴 → 🟢" in made
+    assert "`/agent …` on the pull request asks for changes · `/agent ci` on the pull request lets CI start" in made
+    folded = "<summary>The plan in 2 steps</summary>\n\nHalf cents are rounded down.\n\n1. Round half up."
+    assert folded in made
+    made = text("verification_failed", reason="A test fails.", result=result("verification_failed"))
+    assert "A test fails." in made
+    assert "`/agent retry` begins again" in made
+
+
+def test_what_was_done_without_a_model_is_told_in_our_words() -> None:
+    told = JobResult(
+        exit_status="pr_updated", summary="CI may start: an empty commit was pushed.", url="https://x.example"
+    )
+    made = text("pr_updated", where=job_context(aim="ci", goal="same_branch"), result=told)
+    assert "\n\nCI may start: an empty commit was pushed.\n\n" in made
+    assert "lets CI start" not in made
+    assert "- [ ] **Pull request updated**\n" in text("publishing", where=job_context(aim="ci"))
+
+
+def test_nothing_changed_is_told_with_the_agents_claim_as_a_claim() -> None:
+    claimed = JobResult(exit_status="no_change", summary="It is <b>right</b> as it is.", reason="Nothing was changed.")
+    made = text("no_change", reason=claimed.reason, result=claimed)
+    assert "Nothing was changed.\n\nThe agent says, and nobody has checked it:\n\n> It is" in made
+    assert "<b>" not in made
+    assert "change is kept" not in made
+
+
+@pytest.mark.parametrize("kept", [KEPT_ON_SERVER, KEPT_IN_RECORD, NOT_KEPT])
+@pytest.mark.parametrize("state", ["error", "no_access", "verification_failed"])
+def test_a_change_that_was_not_published_is_where_it_was_worked_on(state: JobState, kept: str) -> None:
+    ended = result(state, diff="d" * 64, compare="https://x.example/compare/main...b?expand=1", branch="agent-fix/b")
+    made = text(state, reason="It was refused.", result=ended, kept=kept)
+    assert kept.format(job="j1") in made
+    assert "on the branch `agent-fix/b`: [open its pull request](https://x.example/compare/main...b?expand=1)" in made
+
+
+@pytest.mark.parametrize("state", ["stopped", "pr_opened"])
+def test_where_nothing_is_missing_nothing_is_said_of_it(state: JobState) -> None:
+    assert "change is kept" not in text(state, result=result(state, diff="d" * 64))
+
+
+def test_an_error_has_a_short_id() -> None:
+    failed = view("error", reason="Somebody pushed.", result=result("error", hint="The change is kept."))
+    made = render_status(failed)
+    assert f"Somebody pushed. (error `{error_id(failed)}`)" in made
+    assert "The change is kept." in made
+    assert len(error_id(failed)) == 6
+    assert error_id(failed) != error_id(view("error", reason="Other."))
+
+
+def test_an_answer_is_the_answer() -> None:
+    answered = JobResult(exit_status="answered", summary="It is in `money.py`.\n\n- see total()")
+    made = text("answered", of=job("j1", aim="ask"), result=answered)
+    assert made.startswith("### 💬 Answer\n\nIt is in `money.py`.\n\n- see `total()`\n")
+    assert "/agent" not in made
+    made = text("answered", of=job("j1", plan_mode="only"), result=JobResult(exit_status="answered", plan=PLAN))
+    assert made.startswith("### 🧭 A plan, for you to approve\n")
+    assert "`/agent approve` begins with the plan above, as you edit it" in made
+    assert "/agent stop" not in made
+    assert "Half cents are rounded down." in (read_plan(made) or "")
+
+
+def test_what_people_should_know_of_how_they_asked_is_told() -> None:
+    where = job_context(notes=("3 hidden characters were removed.", "The description was edited since."))
+    assert "️ 3 hidden characters were removed. The description was edited since." in text("working", where=where)
+
+
+def hostile(case: str, state: JobState) -> StatusView:
+    plan = Plan(summary=case, steps=(case,) * 3, hypotheses=(case,), questions=(case,), reproduce=case)
+    kinds = ("command", "note", "verification")
+    return view(
+        state,
+        of=job("j1", aim="ask" if state == "answered" else "fix", model=case or "m"),
+        where=job_context(notes=(case,), login=case),
+        reason=case,
+        result=result(state, plan=plan, summary=case, hint=case, url=""),
+        lately=tuple(row(kind, case) for kind in kinds),
+        planned=case,
+    )
+
+
+def assert_no_more_than_ours(made: str) -> None:
+    """No image, no link, no mention, no closing keyword, no command of another bot (S23, S24)."""
+    tokens = flat(PARSER.parse(made))
+    assert not {token.type for token in tokens} & {"image", "link_open", "s_open", "table_open"}
+    html = " ".join(token.content for token in tokens if token.type in {"html_block", "html_inline"})
+    html = html.replace("<!-- agent-fix:plan -->", "").replace("<!-- /agent-fix:plan -->", "")
+    assert set(re.findall(r"<\s*/?\s*([\w!?]+)", html)) <= {"details", "summary", "sub"}
+    assert "=" not in html, "no attribute"
+    assert sum(token.type == "heading_open" for token in tokens) == 1
+    shown = " \n".join(token.content for token in tokens if token.type == "text")
+    assert not re.search(r"(?i)(?<!\w)@\w|#\d|\bgh-\d|://|\bwww\.\w|\w@\w+\.\w|\b[0-9a-f]{7,64}\b", shown)
+    outside = re.sub(r"(?ms)^(`{3,})(?:text|yaml)\n.*?^\1$", "", made)
+    assert not re.search(r"(?m)^[\s>]*(/\w|::)", outside)
+    assert {token.info for token in tokens if token.type == "fence"} <= {"text", "yaml"}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_nobody_elses_words_are_active(state: JobState) -> None:
+    for case in (*CASES, JOINED):
+        assert_no_more_than_ours(render_status(hostile(case, state)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(words=st.text(max_size=60), state=st.sampled_from(STATES), times=st.integers(1, 400))
+def test_any_text_is_harmless_and_fits(words: str, state: JobState, times: int) -> None:
+    made = render_status(hostile(words.encode("utf-8", "replace").decode() * times, state))
+    assert len(made) <= MAX_COMMENT
+    assert made.endswith("</sub>\n"), "nothing was cut off"
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_comment_is_never_too_long(state: JobState) -> None:
+    for filling in ("&<>", "x", "`", "@a ", "\n- y", "字", "$", "|"):
+        made = render_status(hostile(filling * 3_000, state))
+        assert len(made) <= MAX_COMMENT
+        assert made.endswith("</sub>\n"), "nothing was cut off"
+
+
+def test_every_state_has_a_headline() -> None:
+    assert set(HEADLINES) == set(STATES)
+    assert set(WORKING).isdisjoint(FINAL)
+
+
+def test_a_workflow_promises_nothing_that_it_cannot_keep() -> None:
+    """Its run hears no words, and the next one begins again."""
+    promises: dict[JobState, str] = {"working": "tells the agent more", "paused": "goes on where it stood"}
+    for state, promise in promises.items():
+        seen = view(state, result=result(state))
+        assert promise in render_status(seen)
+        assert promise not in render_status(replace(seen, workflow=True))
+    assert "`/agent stop` ends it" in render_status(replace(view("working"), workflow=True))

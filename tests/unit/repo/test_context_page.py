@@ -1,0 +1,51 @@
+"""The page that tells what a model is shown names the budgets that are kept."""
+
+from pathlib import Path
+
+import pytest
+
+from app.config.prompt_overrides import MAX_BYTES
+from app.core import images
+from app.github import attachments
+from app.llm import tokens
+from app.pipeline import image_descriptions
+from app.pipeline.lessons.recall import MAX_TOKENS
+from app.pipeline.wiring.prompts import INSTRUCTION_TOKENS, MAP_TOKENS
+from app.repo.index.commit_history import LARGE_COMMIT
+from app.repo.index.related_tests import MAX_TESTS
+from app.triggers import prompt_sections as sections
+from app.triggers.prompt_context import MAX_ASKED_FOR
+from app.verify.feedback import BRIEF_LINES, MAX_IDS
+
+PAGE = " ".join((Path(__file__).parents[3] / "docs/explanation/context.md").read_text("utf-8").split())
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        f"no bodies ([localisation.md](../development/localisation.md)) | {MAP_TOKENS:,} tokens",
+        f"CONTRIBUTING.md | {INSTRUCTION_TOKENS:,} tokens",
+        f"looked at again | {MAX_TOKENS} tokens",
+        f"| {MAX_BYTES // 4:,} tokens a file of the repository's",
+        f"{sections.MAX_CONVERSATION // 4:,} tokens, {sections.MAX_COMMENTS} comments, {sections.MAX_OF_ONE // 4:,}",
+        f"{sections.MAX_DIFF // 4:,} tokens, {sections.MAX_OF_A_FILE // 4:,} of one file",
+        f"| commits | the pull request | {sections.MAX_COMMITS} |",
+        f"{sections.MAX_THREADS}; {sections.MAX_OF_ONE // 8} tokens of a comment, {sections.MAX_OF_A_HUNK // 4} of",
+        f"{sections.MAX_CHECKS}; {sections.MAX_OF_A_LOG // 4:,} tokens of a log",
+        f"{MAX_IDS} test ids, or {BRIEF_LINES} lines",
+        f"the past, below | {MAX_TESTS} paths",
+        f"more than {LARGE_COMMIT} files have no say",
+        f"{image_descriptions.MAX_TOKENS:,} tokens, {images.MAX_IMAGES} images",
+        f"at most {images.MAX_IMAGE_BYTES:,} bytes (5 MB in base64, which providers take)",
+        f"and {images.MAX_IMAGE_SIDE:,} pixels on a side",
+        f"{attachments.PATIENCE:.0f} seconds are enough for each",
+        f"counted as {tokens.IMAGE:,} tokens against the budget before the call ({tokens.IMAGE_COSTS['gpt-4o-mini']:,}",
+    ],
+)
+def test_budgets_are_told_as_they_are(told: str) -> None:
+    assert told in PAGE
+
+
+def test_the_number_of_authors_who_are_asked_for() -> None:
+    assert MAX_ASKED_FOR == 12
+    assert "for the twelve who spoke last" in PAGE

@@ -1,0 +1,71 @@
+"""Instruction files in the field's order, cut honestly."""
+
+import pytest
+
+from app.repo.instructions import InstructionFile, instructions
+from tests.support.memory_tree import MemoryTree
+
+
+def told(
+    files: dict[str, bytes], budget_tokens: int = 1_000, modes: dict[str, str] | None = None
+) -> list[InstructionFile]:
+    return list(instructions(MemoryTree(files, modes=modes or {}), budget_tokens))
+
+
+def test_the_order_is_the_fields() -> None:
+    files = {
+        "CONTRIBUTING.md": b"contributing",
+        "CLAUDE.md": b"claude",
+        ".github/copilot-instructions.md": b"copilot",
+        "AGENTS.md": b"agents",
+        "docs/AGENTS.md": b"of a folder",
+    }
+    assert told(files) == [
+        ("AGENTS.md", "agents"),
+        ("CLAUDE.md", "claude"),
+        (".github/copilot-instructions.md", "copilot"),
+        ("CONTRIBUTING.md", "contributing"),
+    ]
+
+
+@pytest.mark.parametrize("path", ["agents.md", "Agents.MD", ".github/CONTRIBUTING.md", "docs/contributing.md"])
+def test_other_spellings_and_places_are_found(path: str) -> None:
+    assert told({path: b"rules"}) == [(path, "rules")]
+
+
+def test_the_root_comes_before_other_places() -> None:
+    assert told({".github/CONTRIBUTING.md": b"inner", "CONTRIBUTING.md": b"outer"}) == [("CONTRIBUTING.md", "outer")]
+
+
+def test_copies_and_links_are_told_once() -> None:
+    files = {"AGENTS.md": b"rules\n", "CLAUDE.md": b"rules", "CONTRIBUTING.md": b"AGENTS.md"}
+    assert told(files, modes={"CONTRIBUTING.md": "120000"}) == [("AGENTS.md", "rules")]
+
+
+def test_none_and_empty_files() -> None:
+    assert told({}) == []
+    assert told({"AGENTS.md": b" \n"}) == []
+
+
+def test_a_long_file_is_cut_at_a_line_and_says_how_long_it_is() -> None:
+    (only,) = told({"AGENTS.md": b"one rule a line\n" * 1_000, "CLAUDE.md": b"never reached"}, budget_tokens=200)
+    assert len(only.text) <= 800
+    *rules, note = only.text.splitlines()
+    assert set(rules) == {"one rule a line"}
+    assert note == "[cut here: AGENTS.md goes on, 15,999 characters in all]"
+
+
+def test_a_budget_too_small_for_a_piece_leaves_it_out() -> None:
+    assert told({"AGENTS.md": b"x" * 10_000}, budget_tokens=10) == []
+    assert told({"AGENTS.md": b"x" * 10_000}, budget_tokens=0) == []
+
+
+def test_what_fits_is_whole_and_the_next_is_cut() -> None:
+    first, second = told({"AGENTS.md": b"a" * 400, "CLAUDE.md": b"b\n" * 1_000}, budget_tokens=200)
+    assert first.text == "a" * 400
+    assert second.text.endswith("1,999 characters in all]")
+    assert len(first.text) + len(second.text) <= 800
+
+
+def test_bytes_that_are_no_text_do_no_harm() -> None:
+    assert told({"AGENTS.md": b"caf\xe9"}) == [("AGENTS.md", "caf\ufffd")]

@@ -1,0 +1,479 @@
+"""What a set-up is decided to be, from the manifests of a commit."""
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from app.core.errors import ConfigError, SetupError
+from app.sandbox.base import SetupPlan
+from app.sandbox.setup.clients.base import ClientProblem
+from app.sandbox.setup.package_hosts import PackageClients
+from app.sandbox.setup.plan import WORK_ENVIRONMENT, plan_setup
+from tests.support.memory_tree import MemoryTree
+
+PYTHON = Path("/usr/bin/python3")
+TOOLS = {"node": "/bin/true", "npm": "/bin/true", "cargo": "/bin/true", "go": "/bin/true"}
+BUILD = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n[project]\nname = "a"\n'
+
+
+class Clients:
+    """Package clients that say the same each time, and count how often they are asked."""
+
+    def __init__(self, said: PackageClients | None = None) -> None:
+        self.said = said or PackageClients(
+            hosts=("https://index.test",), environment=(("PIP_INDEX_URL", "https://index.test/"),)
+        )
+        self.asked = 0
+
+    async def __call__(self) -> PackageClients:
+        self.asked += 1
+        return self.said
+
+
+async def plan(
+    files: dict[str, str],
+    *,
+    commands: Sequence[str] | None = None,
+    hosts: Sequence[str] = (),
+    clients: Clients | None = None,
+    tools: dict[str, str] = TOOLS,
+    scope: str = "",
+) -> SetupPlan:
+    tree = MemoryTree({path: text.encode() for path, text in files.items()})
+    return await plan_setup(
+        tree,
+        commands=commands,
+        extra_hosts=hosts,
+        clients=clients or Clients(),
+        python=PYTHON,
+        scope=scope,
+        find_tool=tools.get,
+    )
+
+
+async def installs(files: dict[str, str]) -> str:
+    """pip's arguments in the plan for a repository, at its first attempt."""
+    commands = (await plan(files)).commands
+    assert commands[0] == "/usr/bin/python3 -I -m venv /env"
+    return commands[-1].partition(" || ")[0].removeprefix("/env/bin/python -I -m pip install --use-pep517 ")
+
+
+def shell(command: str) -> str:
+    return subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=True).stdout
+
+
+async def test_requirement_files_whose_pins_do_not_fit_are_tried_without_them(tmp_path: Path) -> None:
+    install = (await plan({"pyproject.toml": BUILD, "requirements/test.txt": "greenlet==1.1.0"})).commands[-1]
+    strict, relaxed, bare = install.split(" || ")
+    assert strict.endswith("-e . -r requirements/test.txt")
+    assert bare.endswith("pip install --use-pep517 -e .")
+    written = "a==1.2 ; python_version<'4'\n-r base.txt\nb==2 \\\n    --hash=sha256:aa\nc~=3.1  # why\nd>=2\n"
+    (tmp_path / "test.txt").write_text(written)
+    edit = relaxed.removeprefix("{ ").partition(" > ")[0].replace("requirements/test.txt", str(tmp_path / "test.txt"))
+    shown = shell(edit)
+    assert [line.strip() for line in shown.splitlines()] == ["a ; python_version<'4'", "b", "c  # why", "d>=2"]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"README.md": "# A"},
+        {"a.py": "x = 1", "test_a.py": "import unittest\n\nclass A(unittest.TestCase):\n    def test_a(self): pass\n"},
+        {"pyproject.toml": "[tool.ruff]\nline-length = 100\n", "a.py": ""},
+        {"pyproject.toml": "not [ toml", "setup.cfg": "[broken", "package.json": "{", "Cargo.toml": "=", "a.py": ""},
+        {"package.json": '{"scripts": {"test": "node --test"}}', "a.js": ""},
+        {"package.json": "[1, 2]", "a.js": ""},
+        {"Cargo.toml": "[package]\nname = 'a'\n", "Cargo.lock": "[[package]]\nname = 'a'\nversion = '0.1.0'\n"},
+        {"Cargo.toml": "[package]\nname = 'a'\n[dependencies]\nb = { path = 'b' }\n"},
+        {"go.mod": "module a\n\ngo 1.22\n"},
+        {"go.mod": "module a\nrequire x v1.0.0\n", "vendor/modules.txt": "# x v1.0.0\n"},
+        {"examples/web/package.json": '{"dependencies": {"a": "1"}}', "docs/requirements.txt": "sphinx"},
+    ],
+)
+async def test_what_needs_nothing_gets_nothing_and_nobody_is_asked(files: dict[str, str]) -> None:
+    clients = Clients()
+    assert await plan(files, clients=clients) == SetupPlan()
+    assert clients.asked == 0
+
+
+async def test_a_project_is_installed_editable_with_its_test_extras() -> None:
+    pyproject = BUILD + '[project.optional-dependencies]\ntest = ["pytest"]\ndocs = ["sphinx"]\ndev = ["ruff"]\n'
+    setup = await plan({"pyproject.toml": pyproject})
+    assert setup.commands == (
+        "/usr/bin/python3 -I -m venv /env",
+        "/env/bin/python -I -m pip install --use-pep517 -e '.[test]'",
+    )
+    assert setup.origin == "detected"
+    assert setup.hosts == ("https://index.test",)
+    assert dict(setup.environment)["PIP_INDEX_URL"] == "https://index.test/"
+    assert dict(setup.environment)["VIRTUAL_ENV"] == "/env"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"pyproject.toml": BUILD}, "-e ."),
+        ({"pyproject.toml": BUILD, "tests/test_a.py": "import pytest"}, "-e . pytest"),
+        ({"pyproject.toml": BUILD + '[project.optional-dependencies]\ndev = ["x"]\n'}, "-e '.[dev]'"),
+        (
+            {
+                "pyproject.toml": BUILD
+                + '[dependency-groups]\ntests = ["pytest>=8", {include-group = "b"}]\nb = ["six"]\n'
+            },
+            "-e . 'pytest>=8' six",
+        ),
+        ({"pyproject.toml": BUILD + '[dependency-groups]\ntest = ["A[x, y]", "a", "a-b"]\n'}, "-e '.[x,y]' a-b"),
+        (
+            {"pyproject.toml": BUILD + '[dependency-groups]\ntest = [{include-group = "test"}, "six"]\n'},
+            "-e . six",
+        ),
+        (
+            {
+                "pyproject.toml": BUILD
+                + '[tool.poetry.group.test.dependencies]\npytest = "^7.2"\nsix = "*"\npython = "^3.9"\n'
+            },
+            "-e . 'pytest>=7.2,<8' six",
+        ),
+        (
+            {"pyproject.toml": BUILD + '[tool.hatch.envs.default]\ndependencies = ["pytest", "x{matrix:y}"]\n'},
+            "-e . pytest",
+        ),
+        (
+            {"setup.py": "from setuptools import setup\nsetup(extras_require={'testing': ['a'], 'x': []})"},
+            "-e '.[testing]'",
+        ),
+        ({"setup.py": "import setuptools\nsetuptools.setup(tests_require=['mock'])"}, "-e . mock"),
+        (
+            {
+                "setup.cfg": "[metadata]\nname = a\n[options.extras_require]\ntest = b\n",
+                "setup.py": "import s; s.setup()",
+            },
+            "-e '.[test]'",
+        ),
+        (
+            {
+                "pyproject.toml": BUILD,
+                "tox.ini": "[testenv]\ndeps =\n  pytest>=7\n  -rfoo.txt\n  py38: mock\n  flask[async]\n",
+            },
+            "-e . 'pytest>=7' 'flask[async]'",
+        ),
+        ({"requirements.txt": "six", "requirements-dev.txt": "pytest"}, "-r requirements.txt -r requirements-dev.txt"),
+        (
+            {"requirements.txt": "six", "requirements/test.txt": "pytest"},
+            "-r requirements.txt -r requirements/test.txt",
+        ),
+        ({"requirements.txt": "six", "test-requirements.txt": "mock"}, "-r requirements.txt -r test-requirements.txt"),
+        ({"requirements.txt": "", "a.py": "", "conftest.py": ""}, "pytest"),
+        ({"pyproject.toml": '[project]\nname = "a"\ndependencies = ["six>=1; python_version > \'3\'"]\n'}, None),
+        ({"pyproject.toml": '[project]\nname = "a"\n', "src/a/__init__.py": ""}, "-e ."),
+        ({"pyproject.toml": '[project]\nname = "a"\n[project.optional-dependencies]\ntest = ["six"]\n'}, "six"),
+        ({"pyproject.toml": "[tool.pytest.ini_options]\n", "a.py": ""}, "pytest"),
+        ({"a.py": "", "test_a.py": "def test_a():\n    assert True\n"}, "pytest"),
+        ({"server/pyproject.toml": BUILD, "README.md": ""}, "-e ./server"),
+        ({"Pipfile": '[packages]\nsix = "*"\n[dev-packages]\npytest = "~=8.0"\n'}, "six 'pytest~=8.0'"),
+    ],
+)
+async def test_where_python_projects_say_what_their_tests_need(files: dict[str, str], expected: str | None) -> None:
+    found = await installs(files)
+    assert found == expected if expected else found == "'six>=1; python_version > '\"'\"'3'\"'\"''"
+
+
+async def test_test_requirements_are_preferred_to_all_of_development() -> None:
+    pyproject = BUILD + '[dependency-groups]\ndev = ["ruff", "sphinx"]\ntest = ["pytest"]\n'
+    assert await installs({"pyproject.toml": pyproject, "requirements-dev.txt": "mypy"}) == "-e . pytest"
+
+
+async def test_what_looks_like_an_option_is_no_requirement() -> None:
+    pyproject = (
+        BUILD + '[dependency-groups]\ntest = ["--index-url=https://evil.test", "-e /etc", "six; echo hi", "$(id)"]\n'
+    )
+    assert await installs({"pyproject.toml": pyproject}) == "-e . 'six; echo hi'"
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("^1.2.3", ">=1.2.3,<2"),
+        ("^0.2.3", ">=0.2.3,<0.3"),
+        ("^0.0.3", ">=0.0.3,<0.0.4"),
+        ("^0", ">=0,<1"),
+        ("~1.2.3", ">=1.2.3,<1.3"),
+        ("~1", ">=1,<2"),
+        ("1.5", "==1.5"),
+        (">=1,<3", ">=1,<3"),
+    ],
+)
+async def test_poetrys_versions_mean_the_same_to_pip(version: str, expected: str) -> None:
+    pyproject = BUILD + f'[tool.poetry.group.test.dependencies]\nx = "{version}"\n'
+    assert await installs({"pyproject.toml": pyproject}) == f"-e . {shlex.quote('x' + expected)}"
+
+
+LOCKS = {
+    "uv.lock": """
+[[package]]\nname = "a"\nversion = "0.1.0"\nsource = { editable = "." }
+[[package]]\nname = "Six"\nversion = "1.16.0"\nsource = { registry = "https://index.test/simple" }
+[[package]]\nname = "two"\nversion = "1"\nsource = { registry = "https://index.test/simple" }
+[[package]]\nname = "two"\nversion = "2"\nsource = { registry = "https://index.test/simple" }
+""",
+    "poetry.lock": """
+[[package]]\nname = "six"\nversion = "1.16.0"
+[[package]]\nname = "b"\nversion = "1"\n[package.source]\ntype = "git"\nurl = "https://x.test"
+""",
+    "pdm.lock": '[[package]]\nname = "six"\nversion = "1.16.0"\n',
+    "pylock.toml": '[[packages]]\nname = "six"\nversion = "1.16.0"\n',
+    "Pipfile.lock": '{"default": {"six": {"version": "==1.16.0"}, "g": {"git": "x"}}, "develop": {}}',
+}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+async def test_locked_versions_are_kept_where_they_fit(lock: str) -> None:
+    _, pins, install = (await plan({"pyproject.toml": BUILD, lock: LOCKS[lock]})).commands
+    assert pins == "printf '%s\\n' six==1.16.0 > /env/constraints.txt"
+    plain = "/env/bin/python -I -m pip install --use-pep517 -e ."
+    assert install == f"{plain} -c /env/constraints.txt || {plain}"
+
+
+async def test_a_hostile_lock_file_writes_no_command() -> None:
+    lock = '[[package]]\nname = "a; id"\nversion = "1"\n[[package]]\nname = "b"\nversion = "1`id`"\n'
+    assert (await plan({"pyproject.toml": BUILD, "pdm.lock": lock})).commands[1:] == (
+        "/env/bin/python -I -m pip install --use-pep517 -e .",
+    )
+
+
+async def test_a_version_taken_from_git_is_replaced_by_the_changelogs() -> None:
+    pyproject = BUILD.replace('"hatchling"', '"hatchling", "hatch-vcs"')
+    files = {"pyproject.toml": pyproject + '[tool.hatch.build.hooks.vcs]\nversion-file = "src/a/_version.py"\n'}
+    changelog = {"CHANGELOG.rst": "=========\nChangelog\n=========\n\nUnreleased\n\na 2.10.1 (2026-01-02)\n=====\n"}
+    setup = await plan({**files, **changelog})
+    assert dict(setup.environment)["SETUPTOOLS_SCM_PRETEND_VERSION"] == "2.10.1"
+    assert setup.directories == ("src/a/_version.py",)
+    assert dict((await plan(files)).environment)["SETUPTOOLS_SCM_PRETEND_VERSION"] == "999.0.0"
+    assert "SETUPTOOLS_SCM_PRETEND_VERSION" not in dict((await plan({"pyproject.toml": BUILD})).environment)
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../../outside.py"])
+async def test_a_version_file_outside_the_tree_is_not_taken_along(path: str) -> None:
+    pyproject = BUILD + f'[tool.setuptools_scm]\nversion_file = "{path}"\n'
+    assert (await plan({"pyproject.toml": pyproject})).directories == ()
+
+
+PACKAGE = json.dumps({"name": "a", "devDependencies": {"b": "1"}})
+PNPM = "npm install --global --prefix /env --no-audit --no-fund pnpm@"
+YARN = "npm install --global --prefix /env --no-audit --no-fund "
+
+
+@pytest.mark.parametrize(
+    ("files", "tools", "commands"),
+    [
+        ({"package-lock.json": "{}"}, (), ["npm ci --no-audit --no-fund"]),
+        ({"npm-shrinkwrap.json": "{}"}, (), ["npm ci --no-audit --no-fund"]),
+        ({}, (), ["npm install --no-package-lock --no-audit --no-fund"]),
+        ({"pnpm-lock.yaml": "lockfileVersion: '9.0'\n"}, ("pnpm",), ["pnpm install --frozen-lockfile"]),
+        ({"pnpm-lock.yaml": "lockfileVersion: '6.0'\n"}, (), [f"{PNPM}8", "pnpm install --frozen-lockfile"]),
+        (
+            {"yarn.lock": "# yarn lockfile v1\n"},
+            ("yarn",),
+            [re.compile("sed .* yarn.lock; } && yarn install --frozen-lockfile")],
+        ),
+        ({"yarn.lock": "# yarn lockfile v1\n"}, (), [f"{YARN}yarn@1", re.compile("yarn install --frozen-lockfile")]),
+        ({"yarn.lock": "__metadata:\n"}, (), [f"{YARN}@yarnpkg/cli-dist@4", re.compile("yarn install --no-immutable")]),
+        (
+            {"yarn.lock": "__metadata:\n", ".yarnrc.yml": "yarnPath: .yarn/releases/yarn-4.cjs\n"},
+            (),
+            [f"{YARN}yarn@1", re.compile("yarn install --no-immutable")],
+        ),
+    ],
+)
+async def test_node_projects_are_installed_by_the_manager_of_their_lock_file(
+    files: dict[str, str], tools: Sequence[str], commands: list[str | re.Pattern[str]]
+) -> None:
+    setup = await plan({"package.json": PACKAGE, **files}, tools={**TOOLS, **dict.fromkeys(tools, "/bin/true")})
+    assert len(setup.commands) == len(commands)
+    for found, expected in zip(setup.commands, commands, strict=True):
+        assert found == expected if isinstance(expected, str) else expected.search(found)
+    assert setup.directories == ("node_modules",)
+
+
+async def test_the_package_manager_a_project_names_is_the_one_it_gets() -> None:
+    package = json.dumps({"packageManager": "pnpm@9.1.2+sha512.abc", "dependencies": {"b": "1"}})
+    setup = await plan({"package.json": package, "pnpm-lock.yaml": "lockfileVersion: '9.0'\n"})
+    assert setup.commands[0] == f"{PNPM}9.1.2"
+    hostile = json.dumps({"packageManager": "pnpm@1.2.3; id", "dependencies": {"b": "1"}})
+    assert (await plan({"package.json": hostile, "pnpm-lock.yaml": ""})).commands[0] == f"{PNPM}1.2.3"
+
+
+async def test_every_member_of_a_workspace_may_have_modules_of_its_own() -> None:
+    root = json.dumps({"workspaces": ["packages/*", "tools/**", "./site", "!packages/c"]})
+    members = ["packages/a", "packages/b", "packages/b/deep", "site", "tools/x/y", "elsewhere"]
+    files = {"package.json": root, "package-lock.json": "{}"} | {f"{name}/package.json": PACKAGE for name in members}
+    assert (await plan(files)).directories == (
+        *("node_modules", "packages/a/node_modules", "packages/b/node_modules"),
+        *("site/node_modules", "tools/x/y/node_modules"),
+    )
+    pnpm = {"package.json": PACKAGE, "pnpm-workspace.yaml": "packages: ['lib']\n", "lib/package.json": PACKAGE}
+    assert (await plan(pnpm)).directories == ("node_modules", "lib/node_modules")
+
+
+async def test_a_project_below_the_top_is_found() -> None:
+    setup = await plan({"web/package.json": PACKAGE, "web/package-lock.json": "{}", "README.md": ""})
+    assert setup.commands == ("cd web/ && npm ci --no-audit --no-fund",)
+    assert setup.directories == ("web/node_modules",)
+
+
+async def test_crates_are_fetched_into_the_environment() -> None:
+    lock = '[[package]]\nname = "b"\nversion = "1.0.0"\nsource = "registry+https://index.test"\n'
+    setup = await plan({"Cargo.toml": "[package]\nname = 'a'\n", "Cargo.lock": lock})
+    assert setup.commands == ("cargo fetch --locked",)
+    assert dict(setup.environment)["CARGO_HOME"] == "/env/cargo"
+    loose = await plan({"Cargo.toml": "[package]\nname = 'a'\n[dev-dependencies]\nb = '1'\n"})
+    assert loose.commands == ("cargo fetch",)
+
+
+async def test_cargo_is_given_the_mirror_that_this_machine_uses() -> None:
+    clients = Clients(PackageClients(cargo_config='[source.m]\nregistry = "sparse+https://m.test/"\n'))
+    setup = await plan({"Cargo.toml": "[dependencies]\nb = '1'\n"}, clients=clients)
+    assert setup.commands[0].startswith("mkdir -p /env/cargo && printf %s '[source.m]\nregistry = ")
+    assert setup.commands[1] == "cargo fetch"
+
+
+async def test_go_modules_are_downloaded_into_the_environment() -> None:
+    setup = await plan({"go.mod": "module a\n\nrequire (\n\tx v1.0.0\n)\n", "go.sum": ""})
+    assert setup.commands == ("go mod download",)
+    assert dict(setup.environment)["GOMODCACHE"] == "/env/go/mod"
+    workspace = await plan({"go.work": "use ./m\n", "m/go.mod": "module m\nrequire x v1.0.0\n"})
+    assert workspace.commands == ("go mod download",)
+
+
+async def test_a_tool_that_is_not_here_is_said_and_nothing_is_tried() -> None:
+    files = {"Cargo.toml": "[dependencies]\nb = '1'\n", "go.mod": "require x v1\n", "package.json": PACKAGE}
+    setup = await plan(files, tools={})
+    assert setup.commands == ()
+    assert [note.rpartition("there is no ")[2] for note in setup.notes] == [
+        *("npm on this machine", "cargo on this machine", "go on this machine"),
+    ]
+
+
+async def test_several_ecosystems_are_prepared_together() -> None:
+    setup = await plan({"pyproject.toml": BUILD, "package.json": PACKAGE, "package-lock.json": "{}"})
+    assert len(setup.commands) == 3
+    assert setup.directories == ("node_modules",)
+
+
+async def test_configured_commands_stand_instead_of_detected_ones() -> None:
+    files = {"pyproject.toml": BUILD, "package.json": PACKAGE, "a.py": ""}
+    setup = await plan(files, commands=["make deps", "make deps"], hosts=["example.com"])
+    assert setup.commands == ("/usr/bin/python3 -I -m venv /env", "make deps", "make deps")
+    assert setup.origin == "configuration"
+    assert setup.directories == ("node_modules",)
+    assert setup.hosts == ("https://index.test", "example.com")
+    assert (await plan({"Makefile": ""}, commands=["make deps"])).commands == ("make deps",)
+
+
+async def test_no_set_up_can_be_configured_too() -> None:
+    clients = Clients()
+    setup = await plan({"pyproject.toml": BUILD, "a.py": ""}, commands=[], clients=clients)
+    assert (setup.commands, setup.origin, clients.asked) == ((), "configuration", 0)
+
+
+@pytest.mark.parametrize("host", ["localhost", "10.0.0.1", "*", "https://index.corp.test", "169.254.169.254"])
+async def test_a_host_that_no_repository_may_open_is_an_error_of_its_configuration(host: str) -> None:
+    with pytest.raises(ConfigError, match="network"):
+        await plan({}, hosts=[host])
+
+
+async def test_an_index_with_credentials_is_refused_before_anything_starts() -> None:
+    clients = Clients(
+        PackageClients(problems=(ClientProblem("pip", "pip uses an index with credentials", fatal=True),))
+    )
+    with pytest.raises(SetupError, match="pip uses an index with credentials"):
+        await plan({"requirements.txt": "six"}, clients=clients)
+    assert (await plan({"package.json": PACKAGE}, clients=clients)).notes == ()
+
+
+async def test_a_further_index_with_credentials_is_told() -> None:
+    clients = Clients(PackageClients(problems=(ClientProblem("pip", "another index is left out", fatal=False),)))
+    assert (await plan({"requirements.txt": "six"}, clients=clients)).notes == ("another index is left out",)
+
+
+async def test_what_a_client_needs_from_this_machine_is_shown() -> None:
+    clients = Clients(PackageClients(directories=(Path("/srv/wheels"),)))
+    assert (await plan({"requirements.txt": "six"}, clients=clients)).readable == ("/srv/wheels",)
+
+
+async def test_equal_manifests_mean_an_equal_key_and_other_files_do_not_matter() -> None:
+    files = {"requirements.txt": "six==1.16.0", "a.py": "x = 1"}
+    key = (await plan(files)).key
+    assert re.fullmatch("[0-9a-f]{64}", key)
+    assert (await plan({**files, "a.py": "x = 2", "b.py": ""})).key == key
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"requirements.txt": "six==1.17.0"},
+        {"requirements-dev.txt": "mock"},
+        {"new_package/__init__.py": ""},
+        {"pyproject.toml": "[project]\nname = 'b'\ndependencies = ['six']\n"},
+    ],
+)
+async def test_whatever_changes_the_result_changes_the_key(changed: dict[str, str]) -> None:
+    files = {"requirements.txt": "six==1.16.0", "requirements-dev.txt": "pytest"}
+    assert (await plan({**files, **changed})).key != (await plan(files)).key
+
+
+async def test_another_version_of_a_tool_changes_the_key(tmp_path: Path) -> None:
+    keys = set()
+    for version in ("1", "2"):
+        node = tmp_path / "node"
+        node.write_text(f"#!/bin/sh\necho v{version}\n")
+        node.chmod(0o755)
+        keys.add((await plan({"package.json": PACKAGE}, tools={**TOOLS, "node": str(node)})).key)
+    assert len(keys) == 2
+
+
+async def test_configured_commands_count_every_manifest() -> None:
+    first = await plan({"deep/down/Cargo.lock": "1", "a.c": "1"}, commands=["make"])
+    assert (await plan({"deep/down/Cargo.lock": "1", "a.c": "2"}, commands=["make"])).key == first.key
+    assert (await plan({"deep/down/Cargo.lock": "2", "a.c": "1"}, commands=["make"])).key != first.key
+    assert (await plan({"deep/down/Cargo.lock": "1", "a.c": "1"}, commands=["make all"])).key != first.key
+
+
+@pytest.mark.parametrize(
+    ("files", "commands", "shared"),
+    [
+        ({"test_a.py": "import pytest"}, None, True),
+        ({"pyproject.toml": BUILD}, None, False),
+        ({"requirements.txt": "six"}, None, False),
+        ({"package.json": PACKAGE}, None, False),
+        ({"test_a.py": "import pytest", "package.json": PACKAGE}, None, False),
+        ({"Makefile": ""}, ["make"], False),
+    ],
+)
+async def test_what_one_repositorys_code_prepared_is_not_used_by_another(
+    files: dict[str, str], commands: list[str] | None, *, shared: bool
+) -> None:
+    """Whoever copies the manifests of another repository must not get to prepare its environment."""
+    keys = {(await plan(files, commands=commands, scope=scope)).key for scope in ("theirs", "mine")}
+    assert (len(keys) == 1) is shared
+
+
+async def test_manifests_that_are_links_or_enormous_are_not_read() -> None:
+    tree = MemoryTree({"requirements.txt": b"/etc/passwd"}, modes={"requirements.txt": "120000"})
+    huge = MemoryTree({"package.json": b"{" + b" " * 9_000_000})
+    for each in (tree, huge):
+        setup = await plan_setup(
+            each, commands=None, extra_hosts=(), clients=Clients(), python=PYTHON, find_tool=TOOLS.get
+        )
+        assert setup.commands == ()
+        assert each.reads == []
+
+
+def test_at_work_every_client_says_at_once_that_there_is_no_network() -> None:
+    assert dict(WORK_ENVIRONMENT)["PIP_NO_INDEX"] == "1"
+    assert dict(WORK_ENVIRONMENT)["CARGO_NET_OFFLINE"] == "true"

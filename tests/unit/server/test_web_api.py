@@ -1,0 +1,171 @@
+"""The pages' figures for programs: JSON, server-sent events, Prometheus' text."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from app.jobs.queries import JobOverview
+from app.server.web.log_stream import MAX_FOLLOWERS, LogStreams
+from app.server.web.metrics import render
+from tests.support.web_client import WebClient, web_client
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[WebClient]:
+    async with web_client(tmp_path) as ready:
+        yield ready
+
+
+async def got(here: WebClient, path: str, status: int = 200) -> Any:
+    return json.loads(await here.page(path, status))
+
+
+async def test_jobs_are_listed_filtered_and_turned(here: WebClient) -> None:
+    first = await got(here, "/api/jobs?limit=20")
+    second = await got(here, f"/api/jobs?limit=20&before={first['before']}")
+    ids = [job["id"] for job in first["jobs"] + second["jobs"]]
+    assert ids == [f"seed{number:02}" for number in range(22, -1, -1)]
+    assert second["before"] is None
+    assert [job["id"] for job in (await got(here, "/api/jobs?state=paused"))["jobs"]] == ["seed14"]
+    mine = (await got(here, "/api/jobs?repository=ada/sample&state=done"))["jobs"]
+    assert {job["repository"] for job in mine} == {"ada/sample"}
+    assert (await got(here, "/api/jobs?repository=no/such"))["jobs"] == []
+    assert first["jobs"][0]["cost"] > 0
+    assert first["jobs"][0]["created_at"] == "2026-11-22T11:55:00+00:00"
+
+
+@pytest.mark.parametrize("query", ["state=nonsense", "limit=0", "limit=1000000", "limit=-1", "limit=x"])
+async def test_a_question_that_makes_no_sense_is_refused(here: WebClient, query: str) -> None:
+    assert "error" in await got(here, f"/api/jobs?{query}", 400)
+
+
+async def test_a_job_is_told_with_everything_that_is_kept(here: WebClient) -> None:
+    job = await got(here, "/api/jobs/seed13")
+    assert job["state"] == "pr_opened"
+    assert job["result"]["verification"]["verdict"] == "proved"
+    assert job["usage"]["calls"] == 16
+    assert [effect["kind"] for effect in job["intents"]] == ["reaction", "status_comment"]
+    assert job["intents"][0]["url"].endswith("/issues/113")
+    steered = await got(here, "/api/jobs/seed15")
+    assert [said["who"] for said in steered["messages"]] == ["ada"]
+    assert "there is no such job" in (await got(here, "/api/jobs/none", 404))["error"]
+
+
+async def test_the_log_is_read_line_by_line(here: WebClient) -> None:
+    told = await got(here, "/api/jobs/seed13/log")
+    assert [line["kind"] for line in told["lines"][:3]] == ["state", "note", "plan"]
+    rest = await got(here, f"/api/jobs/seed13/log?after={told['lines'][9]['seq']}")
+    assert rest["lines"] == told["lines"][10:]
+    end = await got(here, f"/api/jobs/seed13/log?after={told['after']}")
+    assert end == {"lines": [], "after": told["after"]}
+    await got(here, "/api/jobs/seed13/log?after=x", 400)
+    await got(here, "/api/jobs/none/log", 404)
+
+
+async def test_a_job_is_stopped_once(here: WebClient) -> None:
+    answer = await here.client.post("/api/jobs/seed22/stop")
+    assert (answer.status_code, answer.json()) == (202, {"status": "stopping"})
+    answer = await here.client.post("/api/jobs/seed21/stop")
+    assert (answer.status_code, answer.json()) == (202, {"status": "stopped"})
+    assert (await here.client.post("/api/jobs/seed21/stop")).status_code == 409
+    assert (await here.client.post("/api/jobs/none/stop")).status_code == 404
+    assert (await here.client.get("/api/jobs/seed22/stop")).status_code == 405
+
+
+def asking(job: str, **headers: str) -> Request:
+    given = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": given}
+    return Request({**scope, "path_params": {"job": job}})
+
+
+async def told(following: LogStreams, job: str, **headers: str) -> list[tuple[str, Any]]:
+    """Every event of a stream until it ends, as (name, data)."""
+    answer = await following.events(asking(job, **headers))
+    assert isinstance(answer, StreamingResponse)
+    text = "".join([str(part) async for part in answer.body_iterator])
+    found = re.findall(r"^event: (\w+)\ndata: (.*)$", text, re.MULTILINE)
+    return [(name, json.loads(data)) for name, data in found]
+
+
+async def test_a_log_is_followed_to_the_jobs_end(here: WebClient) -> None:
+    overview = JobOverview(here.engine, here.clock)
+    following = LogStreams(overview, pause=0.0)
+    events = await told(following, "seed13")
+    assert [name for name, _ in events] == [*["line"] * 15, "state", "end"]
+    assert events[0][1] == {"at": "04:50:11", "kind": "state", "text": "planning"}
+    assert events[15][1]["name"] == "pull request opened"
+    seq = overview.log("seed13")[9].seq
+    assert len(await told(following, "seed13", last_event_id=str(seq))) == 7
+
+
+async def test_what_is_said_while_one_listens_arrives_and_the_end_ends_it(here: WebClient) -> None:
+    store = here.receiving.files.store
+    following = LogStreams(JobOverview(here.engine, here.clock), pause=0.01)
+    listening = asyncio.create_task(told(following, "seed22"))
+    await asyncio.to_thread(store.add_progress, "seed22", "step", "4  <b>Look</b> \x1b[31magain.")
+    await asyncio.to_thread(store.finish, "seed22", "stopped", "It was stopped.", {})
+    events = await asyncio.wait_for(listening, 60)
+    assert ("line", "4  <b>Look</b> again.") in [(name, data.get("text")) for name, data in events]
+    assert events[-2][1]["state"] == "stopped"
+    assert events[-1][0] == "end"
+
+
+async def test_a_stream_ends_with_its_process(here: WebClient) -> None:
+    following = LogStreams(JobOverview(here.engine, here.clock), ending=lambda: True, pause=10_000.0)
+    assert {name for name, _ in await told(following, "seed22")} == {"line"}
+
+
+async def test_not_everybody_can_listen_at_once(here: WebClient) -> None:
+    following = LogStreams(JobOverview(here.engine, here.clock), pause=10_000.0)
+    streams = []
+    for _ in range(MAX_FOLLOWERS):
+        answer = await following.events(asking("seed22"))
+        assert isinstance(answer, StreamingResponse)
+        stream = aiter(answer.body_iterator)
+        await anext(stream)
+        streams.append(stream)
+    assert (await following.events(asking("seed22"))).status_code == 503
+    for stream in streams:
+        await stream.aclose()  # type: ignore[attr-defined]  # an async generator
+    assert (await following.events(asking("seed22"))).status_code == 200
+    assert (await following.events(asking("none"))).status_code == 404
+    assert (await following.events(asking("seed22", last_event_id="x"))).status_code == 400
+
+
+LINE = re.compile(r'agent_fix_[a-z_]+(\{[a-z]+="[^"\n]*"\})? -?[0-9.e+-]+')
+
+
+async def test_metrics_are_what_prometheus_reads(here: WebClient) -> None:
+    answer = await here.client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = answer.text.splitlines()
+    samples = [line for line in lines if not line.startswith("#")]
+    assert all(LINE.fullmatch(line) for line in samples), samples
+    named = {line.split(" ")[2] for line in lines if line.startswith("# TYPE ")}
+    assert {re.split(r"[{ ]", line)[0] for line in samples} <= named
+    assert len(named) == sum(line.startswith("# HELP ") for line in lines)
+    values = dict(line.rsplit(" ", 1) for line in samples)
+    assert values['agent_fix_jobs{state="pr_opened"}'] == "5"
+    assert values['agent_fix_jobs{state="queued"}'] == "2"
+    assert float(values["agent_fix_queue_oldest_seconds"]) == 11 * 60
+    assert float(values["agent_fix_model_cost_dollars_total"]) > 10
+    assert values["agent_fix_deliveries_dead"] == "0"
+    assert float(values['agent_fix_intents{state="done"}']) > 20
+    assert "octo-org" not in answer.text
+
+
+async def test_webhook_answers_are_counted(here: WebClient) -> None:
+    await here.stranger.post("/webhook", content=b"{}")
+    assert 'agent_fix_webhooks_total{answer="no_signature"} 1' in await here.page("/metrics")
+
+
+def test_a_label_cannot_leave_its_quotes(here: WebClient) -> None:
+    text = render(here.receiving.pulse.figures(), {'a"} 1\nevil{x="\\': 2})
+    assert '{answer="a\\"} 1\\nevil{x=\\"\\\\"} 2' in text

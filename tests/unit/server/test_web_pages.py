@@ -1,0 +1,280 @@
+"""The pages: what they show of a busy day, what they leave of hostile text, and what their button does."""
+
+import re
+import unicodedata
+from collections.abc import AsyncIterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.core.job import Job
+from app.core.result import JobResult
+from app.core.task import Issue
+from app.jobs.store import JobBlobs
+from app.jobs.triggers import TriggerRow
+from app.publish.effects import Receipt, UpdateStatusComment
+from app.publish.outbox import Outbox
+from tests.support.pull_requests import verification
+from tests.support.server_jobs import issue_ref, job, job_context, trigger
+from tests.support.web_client import NOW, WebClient, web_client
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[WebClient]:
+    async with web_client(tmp_path) as ready:
+        yield ready
+
+
+class Seen(HTMLParser):
+    """A page as a browser takes it: its elements with their attributes, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def links(self) -> list[str]:
+        return [attributes["href"] or "" for attributes in self.all("a") if "href" in attributes]
+
+    @property
+    def jobs(self) -> list[str]:
+        return [link.removeprefix("/jobs/") for link in self.links if re.fullmatch(r"/jobs/[^/]+", link)]
+
+
+async def seen(here: WebClient, path: str, status: int = 200) -> Seen:
+    return Seen(await here.page(path, status))
+
+
+async def test_the_list_shows_the_newest_jobs_first_with_who_asked_and_what_it_cost(here: WebClient) -> None:
+    page = await seen(here, "/")
+    assert page.jobs == [f"seed{number:02}" for number in range(22, -1, -1)]
+    for word in ("Invoice totals are a cent too low", "octo-org/invoices#115", "grace-hopper", "$4.86", "of $5.00"):
+        assert word in page.text
+    assert "All systems normal" in page.text
+
+
+async def test_the_list_is_filtered_by_state_and_repository(here: WebClient) -> None:
+    assert (await seen(here, "/?state=paused")).jobs == ["seed14"]
+    waiting = await seen(here, "/?state=waiting")
+    assert waiting.jobs == ["seed16", "seed15", "seed14"]
+    assert next(tile for tile in waiting.all("a") if tile.get("aria-current"))["href"] == "/?state=waiting"
+    mine = await seen(here, "/?repository=ada%2Fsample&state=done")
+    assert mine.jobs
+    assert all(int(name[4:]) % 3 == 2 for name in mine.jobs)
+    assert "/?state=active&repository=ada%2Fsample" in mine.links
+    assert (await seen(here, "/?state=nonsense")).jobs == (await seen(here, "/")).jobs
+    assert "This repository has no jobs" in (await seen(here, "/?repository=no/such", 404)).text
+
+
+async def test_a_long_list_is_turned_page_by_page(here: WebClient) -> None:
+    for number in range(60):
+        made, where = job(f"more{number:02}", issue_ref(900 + number)), issue_ref(900 + number)
+        here.receiving.queue.admit(made, job_context(where), trigger(f"more/{number}", where))
+    first = await seen(here, "/")
+    assert len(first.jobs) == 50
+    older = next(link for link in first.links if "before=" in link)
+    second = await seen(here, older)
+    assert not set(first.jobs) & set(second.jobs)
+    assert len(first.jobs) + len(second.jobs) == 83
+    assert not [link for link in second.links if "before=" in link]
+    assert "/" in second.links
+
+
+async def test_an_empty_server_says_how_to_begin(tmp_path: Path) -> None:
+    async with web_client(tmp_path, seed=False) as here:
+        assert "Add the label agent-fix to an issue" in (await seen(here, "/")).text
+
+
+async def test_a_job_is_shown_with_plan_proof_log_cost_and_effects(here: WebClient) -> None:
+    page = await seen(here, "/jobs/seed13")
+    for word in ("pull request opened", "requested by", "Amounts are rounded per line", "Likely causes", "proved"):
+        assert word in page.text
+    for word in ("41 passed", "1 failed", "fails", "passes", "exit 1", "2 gates passed, ", "dependencies warned"):
+        assert word in re.sub(r"\s+", " ", page.text)
+    for word in ("grep -rn quantize", "16 model calls", "status comment", "f6e7d8c9b0f6"):
+        assert word in page.text
+    server = "https://github.com/octo-org"
+    for link in (f"{server}/web-shop-frontend/issues/113", f"{server}/invoices/pull/77"):
+        assert link in page.links
+    assert not page.all("form")
+
+
+async def test_a_job_that_waits_for_people_says_what_they_can_do(here: WebClient) -> None:
+    text = (await seen(here, "/jobs/seed14")).text
+    assert "$4.86 of the $5.00 budget is spent" in text
+    assert "/agent continue" in text
+    assert "/agent approve" in (await seen(here, "/jobs/seed16")).text
+    said = (await seen(here, "/jobs/seed15")).text
+    assert "Keep the public signature" in said
+
+
+async def test_the_button_stops_the_job_and_the_page_says_so(here: WebClient) -> None:
+    page = await seen(here, "/jobs/seed22")
+    (form,) = [form for form in page.all("form") if form.get("method") == "post"]
+    (seal,) = [field["value"] for field in page.all("input") if field.get("name") == "seal"]
+    answer = await here.client.post(form["action"] or "", data={"seal": seal or ""})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/jobs/seed22")
+    after = await seen(here, "/jobs/seed22")
+    assert "Stop requested" in after.text
+    assert not after.all("form")
+    queued = await seen(here, "/jobs/seed21")
+    (seal,) = [field["value"] for field in queued.all("input") if field.get("name") == "seal"]
+    await here.client.post("/jobs/seed21/stop", data={"seal": seal or ""})
+    assert "It was stopped on the dashboard." in (await seen(here, "/jobs/seed21")).text
+
+
+async def test_pages_work_without_scripts_and_load_nothing_from_elsewhere(here: WebClient) -> None:
+    for path in ("/", "/jobs/seed22", "/jobs/seed13", "/jobs/none"):
+        page = Seen((await here.client.get(path)).text)
+        assert [script for script in page.all("script") if script.get("src") != "/live.js"] == []
+        loaded = [
+            value for _, attributes in page.elements for name in ("src", "action") if (value := attributes.get(name))
+        ]
+        loaded += [link["href"] or "" for link in page.all("link")]
+        assert all(value.startswith("/") and not value.startswith("//") for value in loaded)
+        assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+        assert not [attributes for _, attributes in page.elements if "style" in attributes]
+
+
+async def test_the_assets_are_there(here: WebClient) -> None:
+    for path, kind in (("/style.css", "text/css"), ("/live.js", "text/javascript"), ("/icon.svg", "image/svg+xml")):
+        answer = await here.client.get(path)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith(kind)
+    assert "innerHTML" not in (await here.page("/live.js"))
+    assert "http" not in (await here.page("/style.css"))
+
+
+async def test_the_whole_log_is_text(here: WebClient) -> None:
+    answer = await here.client.get("/jobs/seed13/log")
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.text.count("UTC  ") == 15
+    assert (await here.client.get("/jobs/none/log")).status_code == 404
+
+
+async def test_a_change_that_was_not_published_can_be_had(here: WebClient) -> None:
+    """Whatever bytes are in it, it is a file, and never a page."""
+    diff = b"diff --git a/x b/x\n+<script>alert(1)</script>\n+caf\xe9\n"
+    store = here.receiving.files.store
+    kept = JobResult(exit_status="error", diff=JobBlobs(store.engine, "seed05").put(diff))
+    store.finish("seed05", "error", "It was refused.", kept.model_dump(mode="json"))
+    assert "/jobs/seed05/change.patch" in (await seen(here, "/jobs/seed05")).links
+    answer = await here.client.get("/jobs/seed05/change.patch")
+    assert (answer.status_code, answer.content) == (200, diff)
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert answer.headers["content-disposition"].startswith("attachment")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    for other in ("seed13", "none"):
+        assert (await here.client.get(f"/jobs/{other}/change.patch")).status_code == 404
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' autofocus onfocus=alert(1) x='",
+    "{{ 7 * 7 }}{% raw %}",
+    "\x1b]0;owned\x07\x1b[31mred\x1b[0m",
+    "\x1b]8;;https://evil.example\x07click\x1b]8;;\x07",
+    "\u202egnp.exe\u202c \u2066x\u2069",
+    "zero\u200bwidth\u2060joiner \U000e0041\U000e0042",
+    "</textarea></title></style></pre><base href=//evil.example>",
+    "javascript:alert(1)",
+    "a\x00b\x08c\rd",
+    "&lt;b&gt; &amp;amp;",
+    "<!--",
+    "-->",
+    "]]>",
+    "😀" * 400,
+)
+
+
+def hostile_job(name: str, text: str) -> Job:
+    made = job(name, issue_ref(7))
+    named = re.sub(r"[^\x20-\x7e]", "", text)[:60] or "x"
+    task = made.task.model_copy(
+        update={"issue": Issue(title=text, body=text, number=7), "repository": text, "base_ref": text}
+    )
+    return made.model_copy(update={"task": task, "branch": named, "model": text, "sandbox": text})
+
+
+def fill(here: WebClient, text: str) -> str:
+    """A job that consists of this text wherever a text can be."""
+    receiving, name = here.receiving, "h0st1le"
+    where = issue_ref(7).model_copy(update={"owner": text[:80], "name": text[:80]})
+    asked = TriggerRow(key="hostile", repository=2, number=7, actor=1, verb=text[:30], at=NOW)
+    assert receiving.queue.admit(hostile_job(name, text), job_context(where, login=text), asked) == name
+    store = receiving.files.store
+    for kind in ("plan", "step", "command", "observation", "note", "warning", "verification"):
+        store.add_progress(name, kind, text)
+    receiving.files.messages.add(name, "steer", key="hostile", who=text[:80], text=text)
+    effects = Outbox(here.engine, here.clock)
+    effects.add(name, 0, issue_ref(7), UpdateStatusComment(body="ours"))
+    claim = effects.claim("publisher")
+    assert claim is not None
+    effects.done(claim, Receipt(url=text))
+    proof = verification(reasons=(text, text))
+    result = JobResult(exit_status="error", reason=text, verification=proof, url=text, commit=text, model=text)
+    store.finish(name, "error", text, result.model_dump(mode="json"))
+    return name
+
+
+def shape(page: Seen) -> list[Any]:
+    """Everything of a page that is not text: what it would be with harmless text."""
+    return [(tag, sorted(attributes)) for tag, attributes in page.elements]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_hostile_text_is_shown_as_text_and_changes_nothing_of_the_page(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    pages: list[dict[str, Seen]] = []
+    for part, said in (("a", "harmless"), ("b", text)):
+        async with web_client(tmp_path / part, seed=False) as here:
+            name = fill(here, said)
+            pages.append({path: await seen(here, path) for path in ("/", f"/jobs/{name}")})
+    for path, page in pages[1].items():
+        assert shape(page) == shape(pages[0][path])
+        assert all(link.startswith(("/", "https://github.com/")) for link in page.links)
+        hidden = {char for char in page.text if unicodedata.category(char) in {"Cc", "Cf", "Co"}} - {"\n", "\t"}
+        assert not hidden
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_the_log_as_text_has_no_control_characters(tmp_path: Path, text: str) -> None:
+    async with web_client(tmp_path, seed=False) as here:
+        name = fill(here, text)
+        for path in (f"/jobs/{name}/log", f"/api/jobs/{name}/log"):
+            body = await here.page(path)
+            assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069]", body)
+
+
+async def test_an_id_from_the_address_is_not_repeated(here: WebClient) -> None:
+    page = await here.page("/jobs/%3Cscript%3Ealert(1)%3C%2Fscript%3E", 404)
+    assert "alert" not in page
+
+
+async def test_a_result_of_another_shape_is_left_out(here: WebClient) -> None:
+    here.receiving.files.store.finish("seed05", "error", "", {"exit_status": "error", "of": "another version"})
+    page = await seen(here, "/jobs/seed05")
+    assert "Verification" not in page.text
+
+
+async def test_a_database_that_does_not_answer_is_said_with_its_status(here: WebClient) -> None:
+    with here.engine.begin() as db:
+        db.exec_driver_sql("ALTER TABLE jobs RENAME TO gone")
+    for path in ("/", "/jobs/seed05"):
+        assert "The database is not responding" in (await seen(here, path, 503)).text
+    assert (await here.stranger.get("/healthz")).status_code == 503

@@ -1,0 +1,195 @@
+"""Who may see the pages: the password in every form, how often it may be wrong, and what other sites may not do."""
+
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from starlette.datastructures import Headers
+
+from app.server.web.password import (
+    FORGET_AFTER,
+    MAX_FAILURES,
+    MAX_REMEMBERED,
+    DashboardPassword,
+    address,
+    from_our_pages,
+)
+from tests.support.seeded_database import Moment
+from tests.support.web_client import HOST, NOW, TOKEN, WebClient, web_client
+
+PATHS = ["/", "/jobs/seed05", "/jobs/seed05/log", "/jobs/seed05/events", "/api/jobs", "/api/jobs/seed05", "/metrics"]
+PATHS += ["/jobs/seed05/change.patch", "/nothing"]
+PUBLIC = ["/style.css", "/live.js", "/icon.svg"]
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[WebClient]:
+    async with web_client(tmp_path) as ready:
+        yield ready
+
+
+def basic(password: str, name: str = "anybody") -> dict[str, str]:
+    return {"authorization": "Basic " + b64encode(f"{name}:{password}".encode()).decode()}
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_nothing_is_shown_without_the_password(here: WebClient, path: str) -> None:
+    answer = await here.stranger.get(path)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Basic realm=")
+    assert "seed" not in answer.text
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    page = await here.stranger.get(path, headers={"accept": "text/html,*/*"})
+    assert (page.status_code, page.headers["content-type"]) == (401, "text/html; charset=utf-8")
+    assert "seed" not in page.text
+
+
+@pytest.mark.parametrize("path", PUBLIC)
+async def test_what_pages_are_drawn_with_needs_no_password(here: WebClient, path: str) -> None:
+    assert (await here.stranger.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/jobs/seed22/stop", "/api/jobs/seed22/stop"])
+async def test_nothing_is_done_without_the_password(here: WebClient, path: str) -> None:
+    assert (await here.stranger.post(path)).status_code == 401
+    listed = here.receiving.files.overview.one("seed22")
+    assert listed is not None
+    assert not listed.stop_requested
+
+
+@pytest.mark.parametrize(
+    "headers", [{"authorization": f"Bearer {TOKEN}"}, {"authorization": f"bearer {TOKEN}"}, basic(TOKEN)]
+)
+async def test_the_password_is_taken_as_a_bearer_or_with_any_name(here: WebClient, headers: dict[str, str]) -> None:
+    assert (await here.stranger.get("/", headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN[:-1]}",
+        f"Token {TOKEN}",
+        TOKEN,
+        "Basic ???",
+        "Basic",
+    ],
+)
+async def test_anything_else_is_not_taken(here: WebClient, given: str) -> None:
+    assert (await here.stranger.get("/", headers={"authorization": given})).status_code == 401
+
+
+@pytest.mark.parametrize("wrong", [basic(""), basic(TOKEN.upper()), basic("x", TOKEN), {"authorization": "Basic /w=="}])
+async def test_a_wrong_basic_password_is_not_taken(here: WebClient, wrong: dict[str, str]) -> None:
+    assert (await here.stranger.get("/", headers=wrong)).status_code == 401
+
+
+async def test_who_fails_too_often_is_not_listened_to_for_a_while(here: WebClient) -> None:
+    for _ in range(MAX_FAILURES):
+        assert (await here.stranger.get("/", headers=basic("guess"))).status_code == 401
+    refused = await here.stranger.get("/", headers=basic(TOKEN))
+    assert refused.status_code == 429
+    assert 0 < int(refused.headers["retry-after"]) <= FORGET_AFTER.total_seconds() + 1
+    here.clock.now += FORGET_AFTER
+    assert (await here.stranger.get("/", headers=basic(TOKEN))).status_code == 200
+
+
+async def test_a_browser_that_was_not_asked_yet_has_not_failed(here: WebClient) -> None:
+    for _ in range(3 * MAX_FAILURES):
+        assert (await here.stranger.get("/")).status_code == 401
+    assert (await here.client.get("/")).status_code == 200
+
+
+def test_failures_are_counted_for_each_address_and_few_are_remembered() -> None:
+    clock = Moment(NOW)
+    password = DashboardPassword(TOKEN, clock)
+    for number in range(MAX_REMEMBERED + 5):
+        password.admits(f"10.0.{number // 256}.{number % 256}", "Bearer guess")
+    assert len(password._failures) == MAX_REMEMBERED
+    for _ in range(MAX_FAILURES):
+        password.admits("10.0.0.1", "Bearer guess")
+    assert password.refuses("10.0.0.1") == FORGET_AFTER
+    assert password.refuses("10.0.0.2") is None
+    clock.now += FORGET_AFTER + timedelta(seconds=1)
+    assert password.refuses("10.0.0.1") is None
+
+
+def test_one_customers_ipv6_addresses_are_one() -> None:
+    scope = [{"client": (f"2001:db8:1:2::{end}", 5)} for end in ("1", "ffff")]
+    assert {address(each) for each in scope} == {"2001:db8:1:2::/64"}
+    assert address({"client": None}) == ""
+    assert address({"client": ("127.0.0.1", 5)}) == "127.0.0.1"
+
+
+async def test_every_answer_forbids_framing_caching_and_foreign_content(here: WebClient) -> None:
+    for path in [*PATHS, *PUBLIC, "/jobs/none"]:
+        if path.endswith("events"):
+            continue
+        for client in (here.client, here.stranger):
+            headers = (await client.get(path)).headers
+            policy = headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "frame-ancestors 'none'" in policy
+            assert "unsafe" not in policy
+            assert "http" not in policy
+            assert headers["x-frame-options"] == "DENY"
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["referrer-policy"] == "same-origin"
+            assert headers["cache-control"] == "no-store"
+            assert "server" not in headers
+
+
+@pytest.mark.parametrize(
+    ("headers", "ours"),
+    [
+        ({}, True),
+        ({"origin": HOST}, True),
+        ({"sec-fetch-site": "same-origin", "origin": HOST}, True),
+        ({"sec-fetch-site": "same-origin", "origin": "null"}, True),
+        ({"sec-fetch-site": "same-origin", "origin": "https://what-a-proxy-calls-us.example"}, True),
+        ({"sec-fetch-site": "none"}, True),
+        ({"sec-fetch-site": ""}, False),
+        ({"sec-fetch-site": "nonsense"}, False),
+        ({"sec-fetch-site": "cross-site", "origin": HOST}, False),
+        ({"sec-fetch-site": "cross-site"}, False),
+        ({"sec-fetch-site": "same-site"}, False),
+        ({"origin": "null"}, False),
+        ({"origin": "https://evil.example"}, False),
+        ({"origin": "http://agent-fix.example.evil.example"}, False),
+        ({"origin": "http://agent-fix.example:81"}, False),
+    ],
+)
+async def test_other_sites_cannot_make_a_browser_act(here: WebClient, headers: dict[str, str], ours: bool) -> None:
+    assert from_our_pages(Headers({"host": "agent-fix.example", **headers})) is ours
+    answer = await here.client.post("/api/jobs/seed09/stop", headers=headers)
+    assert answer.status_code == (409 if ours else 403)
+
+
+async def test_the_button_needs_the_seal_of_its_page(here: WebClient) -> None:
+    for form in ("", "seal=", "seal=0000", "seal=%C3%A4", "=&&&"):
+        answer = await here.client.post("/jobs/seed22/stop", content=form)
+        assert answer.status_code == 403
+    other = (await here.page("/jobs/seed19")).partition('name="seal" value="')[2].partition('"')[0]
+    assert (await here.client.post("/jobs/seed22/stop", data={"seal": other})).status_code == 403
+    assert (await here.client.post("/jobs/seed22/stop", data={"seal": "x" * 5_000})).status_code == 413
+    listed = here.receiving.files.overview.one("seed22")
+    assert listed is not None
+    assert not listed.stop_requested
+
+
+async def test_without_a_password_there_are_no_pages_at_all(tmp_path: Path) -> None:
+    async with web_client(tmp_path, WEB_TOKEN="") as here:
+        for path in PATHS:
+            assert (await here.client.get(path)).status_code == 404
+        for path in ("/livez", "/healthz", "/readyz"):
+            assert (await here.stranger.get(path)).status_code == 200
+
+
+async def test_health_needs_no_password(here: WebClient) -> None:
+    for path in ("/livez", "/readyz"):
+        assert (await here.stranger.get(path)).status_code == 200

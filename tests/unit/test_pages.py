@@ -1,0 +1,94 @@
+"""What a newcomer reads agrees with what is there: links, tests behind promises, commands, settings, pictures."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from app.cli import parser
+from app.config.roles import ALLOWED_VARIABLES
+from app.core.job import Budget
+from app.triggers.commands import VERBS
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+MOST_OF_A_PICTURE = 150 * 1024
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_TEST = re.compile(r"`(tests/[\w./]+)(?:::(\w+))?`")
+_FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_lead_somewhere(name: str) -> None:
+    page = ROOT / name
+    lost = []
+    for address in _LINK.findall(_FENCE.sub("", page.read_text())):
+        path, _, place = address.partition("#")
+        if "://" in path or path.startswith("mailto:"):
+            continue
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (place and place not in anchors(target)):
+            lost.append(address)
+    assert lost == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_tests_behind_promises_are_there(name: str) -> None:
+    lost = [
+        f"{path}::{function}"
+        for path, function in _TEST.findall(read(name))
+        if not (ROOT / path).exists() or (function and f"def {function}(" not in read(path))
+    ]
+    assert lost == []
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/how-to/use-on-github.md"])
+def test_every_promise_names_a_test(name: str) -> None:
+    _, found, below = read(name).partition("| Promise | Test |\n")
+    rows = [line for line in below.partition("\n\n")[0].splitlines()[1:] if line.startswith("|")]
+    assert found
+    assert len(rows) > 5
+    assert [row for row in rows if not _TEST.search(row)] == []
+
+
+def test_the_page_for_users_has_every_command_and_no_other() -> None:
+    told = set(re.findall(r"`/agent ([a-z]+)\b", read("docs/reference/commands.md")))
+    assert told == set(VERBS)
+
+
+def test_the_limits_that_are_told_are_the_defaults() -> None:
+    budget = Budget()
+    told = f"{budget.usd / 1_000_000:g} dollars, {budget.minutes:g} minutes, {budget.steps} turns"
+    assert told in read("docs/how-to/use-on-github.md")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_that_are_told_of_are_read(name: str) -> None:
+    known = set().union(*ALLOWED_VARIABLES.values())
+    assert set(re.findall(r"\bAGENT_FIX_[A-Z_]+\b", read(name))) <= known
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    told = set(re.findall(r"\bagent-fix (fix|serve|jobs|doctor|demo|sweep|action)\b", read("README.md")))
+    there = parser().format_help()
+    assert {"fix", "serve", "jobs", "doctor", "demo"} <= told
+    assert [command for command in sorted(told) if f"\n    {command} " not in there] == []
+
+
+def test_pictures_are_small_and_all_of_them_are_shown() -> None:
+    pictures = sorted((ROOT / "docs/pictures").glob("*.png"))
+    pages = "".join(map(read, NAMES))
+    assert pictures
+    assert [each.name for each in pictures if each.stat().st_size > MOST_OF_A_PICTURE] == []
+    assert [each.name for each in pictures if f"pictures/{each.name})" not in pages] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

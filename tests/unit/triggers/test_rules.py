@@ -1,0 +1,723 @@
+"""Who may ask for what, and when: each rule of intake by what people would see."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from app.config.repository import IterateConfig, RepoConfig
+from app.core.errors import ConfigError
+from app.core.job import FINAL, JobState
+from app.triggers.decisions import (
+    BotAccount,
+    Decision,
+    Ignored,
+    IssueState,
+    JobRequest,
+    Notification,
+    PullRequestState,
+    Reply,
+)
+from app.triggers.events import Actor, Event, SignedText
+from app.triggers.permission import RequesterStatus, refusal
+from app.triggers.rules import PER_HOUR, decide, should_ignore
+from app.triggers.webhook_parser import read
+from tests.support import webhook_requests as made
+from tests.support.published_payloads import published
+
+NOW = datetime(2026, 1, 2, 4, 0, tzinfo=UTC)
+US = BotAccount(app=made.APP, user=made.BOT)
+WRITER = RequesterStatus(user=1, login="octocat", permission="write")
+CONFIG = RepoConfig()
+OURS = PullRequestState(
+    number=7,
+    author=made.BOT,
+    head={"repository": 600, "ref": "agent-fix/x", "sha": made.SHA},  # type: ignore[arg-type]
+    base_ref="main",
+)
+THEIRS = OURS.model_copy(update={"author": 1, "head": OURS.head.model_copy(update={"ref": "topic"})})
+LIVING: tuple[JobState, ...] = (
+    "queued",
+    "planning",
+    "awaiting_approval",
+    "working",
+    "verifying",
+    "publishing",
+    "paused",
+)
+
+
+def event_of(name: str, payload: dict[str, Any]) -> Event:
+    reading = read(name, payload)
+    assert reading.event is not None, reading.ignored
+    return reading.event
+
+
+def state(**changes: Any) -> IssueState:
+    return IssueState(**{"installation": made.INSTALLATION, "labels": ("agent-fix",), **changes})
+
+
+def ask(
+    event: Event | str,
+    now: IssueState | None = None,
+    *,
+    config: RepoConfig | ConfigError = CONFIG,
+    standing: RequesterStatus | None = WRITER,
+    bot: BotAccount = US,
+    at: datetime = NOW,
+) -> Decision:
+    """Decide about an event, or about a comment with this text on the issue."""
+    event = event_of("issue_comment", made.comment(event)) if isinstance(event, str) else event
+    return decide(event, config, standing, now or state(), bot, now=at)
+
+
+def label(**parts: Any) -> Event:
+    return event_of("issues", made.label_added(**parts))
+
+
+def on_pull_request(text: str) -> Event:
+    return event_of("issue_comment", made.comment_on_pull_request(text))
+
+
+def order(decision: Decision) -> JobRequest:
+    assert isinstance(decision, JobRequest), decision
+    return decision
+
+
+def skipped(decision: Decision) -> tuple[str, bool]:
+    assert isinstance(decision, Ignored), decision
+    return decision.rule, decision.visible
+
+
+def replied(decision: Decision) -> str:
+    assert isinstance(decision, Reply), decision
+    return decision.rule
+
+
+def test_a_label_by_somebody_with_write_access_starts_a_fix() -> None:
+    found = order(ask(label()))
+    assert (found.aim, found.destination, found.trigger, found.job) == ("fix", "new_branch", "issue", "")
+    assert (found.origin.installation, found.origin.repository, found.origin.number) == (500, 600, 7)
+    assert (found.origin.actor, found.subject.body.text) == (1, "Badly.")
+
+
+def test_the_label_counts_by_who_put_it_on_and_not_by_who_wrote_the_issue() -> None:
+    by_stranger = label(sender=made.STRANGER, issue=made.issue(user=made.OCTOCAT))
+    stranger = RequesterStatus(user=2, login="stranger", permission="read")
+    assert skipped(ask(by_stranger, standing=stranger)) == ("no_access", False)
+
+
+def test_another_label_asks_nothing() -> None:
+    assert skipped(ask(label(label="bug"))) == ("not_addressed", False)
+    assert order(ask(label(label="Agent-Fix"))).aim == "fix"
+
+
+@pytest.mark.parametrize("text", ["thanks", "> /agent fix", "```\n/agent fix\n```"])
+def test_words_that_are_not_for_the_bot(text: str) -> None:
+    assert skipped(ask(text)) == ("not_addressed", False)
+
+
+ROLES = {
+    "admin": True,
+    "maintain": True,
+    "write": True,
+    "triage": False,
+    "read": False,
+    "none": False,
+    "": False,
+    "Write": False,
+    "a role of their own": False,
+}
+TRIGGERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "label": ("issues", made.label_added()),
+    "label on a pull request": (
+        "pull_request",
+        made.payload("labeled", pull_request=made.pull_request(), label={"name": "agent-fix"}),
+    ),
+    "comment": ("issue_comment", made.comment("/agent fix")),
+    "comment on a pull request": ("issue_comment", made.comment_on_pull_request("/agent fix")),
+    "inline comment": ("pull_request_review_comment", made.review_comment("/agent fix")),
+    "review": ("pull_request_review", made.review("/agent fix")),
+}
+
+
+@pytest.mark.parametrize("trigger", TRIGGERS)
+@pytest.mark.parametrize("role", ROLES)
+def test_only_write_access_opens_a_door(trigger: str, role: str) -> None:
+    decision = ask(event_of(*TRIGGERS[trigger]), standing=RequesterStatus(user=1, login="octocat", permission=role))
+    assert isinstance(decision, JobRequest) is ROLES[role]
+    if not ROLES[role]:
+        assert skipped(decision) == ("no_access", False)
+
+
+@pytest.mark.parametrize("trigger", TRIGGERS)
+@pytest.mark.parametrize("kind", ["Bot", "Organization", "Mannequin", "", "user"])
+def test_only_people_ask(trigger: str, kind: str) -> None:
+    event = event_of(*TRIGGERS[trigger])
+    event = event.model_copy(update={"actor": Actor(id=1, login="octocat", type=kind)})
+    assert skipped(ask(event, standing=RequesterStatus(user=1, login="octocat", permission="admin"))) == (
+        "no_access",
+        False,
+    )
+
+
+@pytest.mark.parametrize("trigger", TRIGGERS)
+def test_nobody_asks_whose_permission_is_unknown_or_somebody_elses(trigger: str) -> None:
+    event = event_of(*TRIGGERS[trigger])
+    assert skipped(ask(event, standing=None)) == ("no_access", False)
+    took_the_name = RequesterStatus(user=99, login="octocat", permission="admin")
+    assert skipped(ask(event, standing=took_the_name)) == ("no_access", False)
+
+
+def test_a_bot_asks_only_by_the_number_of_an_app_that_the_operator_named() -> None:
+    named = BotAccount(app=made.APP, user=made.BOT, allowed_apps=frozenset({123}))
+    payload = made.comment("/agent fix", made.DEPENDABOT)
+    standing = RequesterStatus(user=3, login="dependabot[bot]", permission="write")
+    payload["comment"]["performed_via_github_app"] = {"id": 123}
+    assert order(ask(event_of("issue_comment", payload), standing=standing, bot=named)).aim == "fix"
+    payload["comment"]["performed_via_github_app"] = {"id": 124}
+    assert skipped(ask(event_of("issue_comment", payload), standing=standing, bot=named)) == ("no_access", False)
+    payload["comment"]["performed_via_github_app"] = {"id": 123}
+    assert skipped(ask(event_of("issue_comment", payload), standing=standing)) == ("no_access", False)
+
+
+def test_a_bots_login_in_the_repositorys_list_opens_nothing() -> None:
+    config = RepoConfig(allowed_actors=("dependabot[bot]",))
+    event = event_of("issue_comment", made.comment("/agent fix", made.DEPENDABOT))
+    standing = RequesterStatus(user=3, login="dependabot[bot]", permission="admin")
+    assert skipped(ask(event, config=config, standing=standing)) == ("no_access", False)
+
+
+def test_a_label_by_an_allowed_app_is_known_by_what_the_forge_says_of_it() -> None:
+    named = BotAccount(app=made.APP, user=made.BOT, allowed_apps=frozenset({123}))
+    standing = RequesterStatus(user=3, login="dependabot[bot]", permission="none", app=123)
+    assert order(ask(label(sender=made.DEPENDABOT), standing=standing, bot=named)).aim == "fix"
+
+
+def test_allowed_actors_are_matched_with_the_login_the_id_has_now() -> None:
+    config = RepoConfig(allowed_actors=("New-Name",))
+    assert order(
+        ask("/agent fix", config=config, standing=RequesterStatus(user=1, login="new-name", permission="write"))
+    )
+    assert skipped(ask("/agent fix", config=config)) == ("no_access", False)
+    reader = RequesterStatus(user=1, login="new-name", permission="read")
+    assert skipped(ask("/agent fix", config=config, standing=reader)) == ("no_access", False)
+
+
+def test_a_login_that_looks_like_a_bots_is_no_person() -> None:
+    assert refusal(
+        Actor(id=1, login="write[bot]", type="User"), RequesterStatus(user=1, login="write[bot]", permission="admin")
+    )
+
+
+@pytest.mark.parametrize("trigger", TRIGGERS)
+def test_the_bot_does_not_hear_itself(trigger: str) -> None:
+    event = event_of(*TRIGGERS[trigger])
+    ours = event.model_copy(update={"actor": Actor(id=made.BOT, login="agent-fix[bot]", type="Bot")})
+    admin = RequesterStatus(user=made.BOT, login="agent-fix[bot]", permission="admin")
+    everybody = BotAccount(app=made.APP, user=made.BOT, allowed_apps=frozenset({made.APP}))
+    assert skipped(ask(ours, standing=admin, bot=everybody)) == ("own_doing", False)
+
+
+def test_words_written_through_our_app_are_our_own() -> None:
+    payload = made.comment("/agent fix")
+    payload["comment"]["performed_via_github_app"] = {"id": made.APP}
+    event = event_of("issue_comment", payload)
+    assert should_ignore(event, US) == Ignored(rule="own_doing", reason="the bot did it itself")
+
+
+@pytest.mark.parametrize("installation", [501, None])
+@pytest.mark.parametrize("trigger", TRIGGERS)
+def test_an_installation_speaks_for_its_own_repositories_only(trigger: str, installation: int | None) -> None:
+    decision = ask(event_of(*TRIGGERS[trigger]), state(installation=installation))
+    assert skipped(decision) == ("foreign_installation", False)
+
+
+def test_an_old_comment_is_not_acted_on() -> None:
+    written = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert order(ask("/agent fix", at=written + timedelta(days=4))).aim == "fix"
+    assert skipped(ask("/agent fix", at=written + timedelta(days=8))) == ("too_old", False)
+
+
+def test_a_redelivered_label_counts_only_while_it_is_there() -> None:
+    assert skipped(ask(label(), state(labels=("bug",)))) == ("taken_back", False)
+    assert order(ask(label(), state(labels=("bug", "Agent-Fix")))).aim == "fix"
+
+
+def test_a_deleted_comment_is_taken_back() -> None:
+    assert skipped(ask("/agent fix", state(gone=True))) == ("taken_back", False)
+
+
+def test_in_an_archive_nothing_is_done_or_said() -> None:
+    assert skipped(ask("/agent fix", state(archived=True))) == ("archived", False)
+
+
+@pytest.mark.parametrize("text", ["/agent fix", "/agent plan", "/agent retry", "/agent do it"])
+@pytest.mark.parametrize(
+    ("now", "rule"),
+    [
+        ({"open": False}, "closed"),
+        ({"locked": True}, "locked"),
+        ({"assignees": (5,)}, "assigned_elsewhere"),
+        ({"linked": 12}, "has_pull_request"),
+    ],
+)
+def test_what_stands_in_the_way_of_new_work_is_told(text: str, now: dict[str, Any], rule: str) -> None:
+    assert skipped(ask(text, state(**now))) == (rule, True)
+    assert skipped(ask(label(), state(**now))) == (rule, True)
+
+
+@pytest.mark.parametrize("text", ["/agent ask why?", "/agent status", "/agent remember x", "/agent forget 1"])
+def test_what_starts_no_work_is_done_all_the_same(text: str) -> None:
+    order(ask(text, state(open=False, locked=True, assignees=(5,), linked=12)))
+
+
+@pytest.mark.parametrize("assignees", [(), (1,), (5, 1), (made.BOT, 5)])
+def test_assigned_to_the_actor_or_the_bot_is_nobody_elses(assignees: tuple[int, ...]) -> None:
+    assert order(ask(label(), state(assignees=assignees))).aim == "fix"
+
+
+def test_a_pull_request_may_be_assigned_to_anybody() -> None:
+    assert order(ask(on_pull_request("/agent fix"), state(assignees=(5,), pull=THEIRS))).aim == "fix"
+
+
+def test_a_retry_may_replace_our_own_pull_request() -> None:
+    assert order(ask("/agent retry", state(linked=12, linked_is_ours=True))).aim == "retry"
+    decision = ask("/agent fix", state(linked=12, linked_is_ours=True))
+    assert skipped(decision) == ("has_pull_request", True)
+    assert isinstance(decision, Ignored)
+    assert "#12" in decision.reason
+
+
+def test_too_many_commands_are_told_once() -> None:
+    assert order(ask("/agent fix", state(asked_lately=PER_HOUR - 1))).aim == "fix"
+    assert skipped(ask("/agent fix", state(asked_lately=PER_HOUR))) == ("too_many", True)
+    assert skipped(ask("/agent fix", state(asked_lately=PER_HOUR + 1))) == ("too_many", False)
+    stop = ask("/agent stop", state(asked_lately=5_000, job="j", job_state="working"))
+    assert order(stop).aim == "stop"
+
+
+def test_a_misread_command_is_answered_and_a_strangers_is_not() -> None:
+    assert ask("/agent aprove") == Reply(
+        rule="misread", text="There is no command `aprove`.", suggestion="/agent approve"
+    )
+    assert skipped(ask("/agent aprove", standing=None)) == ("no_access", False)
+
+
+def test_a_broken_configuration_stops_all_but_stopping() -> None:
+    broken = ConfigError(".github/agent-fix.yml:3: model: must be text")
+    decision = ask("/agent fix", config=broken)
+    assert replied(decision) == "broken_config"
+    assert isinstance(decision, Reply)
+    assert ":3: model:" in decision.text
+    assert replied(ask(label(), config=broken)) == "broken_config"
+    assert order(ask("/agent stop", state(job="j", job_state="working"), config=broken)).aim == "stop"
+
+
+@pytest.mark.parametrize("living", LIVING)
+def test_more_words_go_to_the_living_job(living: JobState) -> None:
+    now = state(job="j1", job_state=living, open=False)
+    if living == "paused":
+        assert replied(ask("/agent use a dict", now)) == "busy"
+        return
+    for text in ("/agent use a dict", "/agent fix use a dict"):
+        found = order(ask(text, now))
+        assert (found.aim, found.job, found.text) == ("steer", "j1", "use a dict")
+    assert skipped(ask(label(), now)) == ("busy", True)
+    assert skipped(ask("/agent plan", now)) == ("busy", True)
+
+
+@pytest.mark.parametrize("ended", sorted(FINAL))
+def test_after_a_job_has_ended_words_start_another_or_answer_its_question(ended: JobState) -> None:
+    found = order(ask("/agent it was on Windows", state(job="j1", job_state=ended)))
+    expected = ("answer", "j1") if ended == "needs_input" else ("fix", "")
+    assert (found.aim, found.job) == expected
+
+
+@pytest.mark.parametrize("job_state", [None, *LIVING, *sorted(FINAL)])
+def test_commands_that_need_a_job_say_when_there_is_none(job_state: JobState | None) -> None:
+    now = state(job="j1", job_state=job_state)
+    possible = {
+        "approve": job_state == "awaiting_approval",
+        "continue": job_state == "paused",
+        "stop": job_state in LIVING,
+        "status": True,
+        "retry": True,
+    }
+    for verb, can in possible.items():
+        decision = ask(f"/agent {verb}", now)
+        if can:
+            assert order(decision).aim == verb
+        else:
+            assert replied(decision) == "nothing_to_act_on"
+
+
+def test_a_budget_goes_with_the_command() -> None:
+    found = order(ask("/agent continue --budget +3", state(job="j1", job_state="paused")))
+    assert (found.job, found.options.extra) == ("j1", 3_000_000)
+
+
+@pytest.mark.parametrize("verb", ["rebase", "ci"])
+def test_peoples_pull_requests_are_not_rewritten_nor_their_ci_started(verb: str) -> None:
+    assert replied(ask(f"/agent {verb}")) == "only_our_pull_request"
+    assert replied(ask(on_pull_request(f"/agent {verb}"), state(pull=THEIRS))) == "only_our_pull_request"
+    assert order(ask(on_pull_request(f"/agent {verb}"), state(pull=OURS))).aim == verb
+
+
+def test_open_pull_requests_are_no_more_than_allowed() -> None:
+    config = RepoConfig(max_open_pull_requests=2)
+    full = {"open_pull_requests": 2}
+    assert skipped(ask(label(), state(**full), config=config)) == ("too_many_pull_requests", True)
+    assert order(ask(label(), state(open_pull_requests=1), config=config))
+    assert order(ask(on_pull_request("/agent fix"), state(pull=OURS, **full), config=config))
+    assert order(ask("/agent ask why?", state(**full), config=config))
+
+
+@pytest.mark.parametrize(
+    ("head", "destination"),
+    [
+        ({}, "same_branch"),
+        ({"repository": 601}, "sibling"),
+        ({"repository": None}, "sibling"),
+        ({"ref": "main"}, "sibling"),
+    ],
+)
+def test_a_fork_is_only_read_and_so_is_the_default_branch(head: dict[str, Any], destination: str) -> None:
+    pull = THEIRS.model_copy(update={"head": THEIRS.head.model_copy(update=head)})
+    found = order(ask(on_pull_request("/agent fix"), state(pull=pull)))
+    assert found.destination == destination
+    assert found.head == pull.head
+
+
+def test_a_pull_request_that_could_not_be_looked_up_is_not_pushed_to() -> None:
+    assert order(ask(on_pull_request("/agent fix"), state(pull=None))).destination == "sibling"
+
+
+def test_the_commit_that_was_reviewed_counts_and_not_what_was_pushed_since() -> None:
+    event = event_of("pull_request_review", made.review("/agent fix"))
+    pushed = THEIRS.model_copy(update={"head": THEIRS.head.model_copy(update={"sha": made.OTHER_SHA})})
+    found = order(ask(event, state(pull=pushed)))
+    assert found.head is not None
+    assert (found.head.sha, found.changed) == (made.SHA, ("head",))
+
+
+def test_texts_edited_since_are_noticed_and_not_used() -> None:
+    now = state(
+        title="Other", body_sha256=SignedText.of("rm -rf").sha256, words_sha256=SignedText.of("/agent stop").sha256
+    )
+    found = order(ask("/agent fix it", now))
+    assert found.changed == ("title", "description", "comment")
+    assert (found.words, found.text) == (SignedText.of("/agent fix it"), "it")
+    assert (found.subject.title, found.subject.body.text) == ("It breaks", "Badly.")
+
+
+def test_texts_that_stayed_or_were_not_looked_up_are_not_called_changed() -> None:
+    same = state(
+        title="It breaks", body_sha256=SignedText.of("Badly.").sha256, words_sha256=SignedText.of("/agent fix").sha256
+    )
+    assert order(ask("/agent fix", same)).changed == ()
+    assert order(ask("/agent fix")).changed == ()
+
+
+def test_an_inline_comment_brings_its_lines() -> None:
+    event = event_of("pull_request_review_comment", made.review_comment("/agent fix the loop"))
+    found = order(ask(event, state(pull=OURS)))
+    assert found.thread is not None
+    assert (found.thread.path, found.thread.start, found.thread.end, found.trigger) == (
+        "a.py",
+        7,
+        9,
+        "review_comment:41",
+    )
+
+
+def reviewed(body: str = "Rounds the wrong way.", **how: Any) -> Event:
+    """A review of our own pull request."""
+    payload = made.review(body, **how)
+    payload["pull_request"]["user"] = made.OURSELVES
+    return event_of("pull_request_review", payload)
+
+
+def test_a_review_that_asks_our_pull_request_for_changes_needs_no_command() -> None:
+    found = order(ask(reviewed(), state(pull=OURS)))
+    assert (found.aim, found.destination, found.trigger, found.job) == ("revise", "same_branch", "review:42", "")
+    assert (found.text, found.origin.actor) == ("Rounds the wrong way.", 1)
+
+
+def test_what_a_review_quotes_are_not_the_reviewers_words() -> None:
+    text = "> /agent fix everything\nand lazily so\n\nNo.\n\n- > nor this\n- `a > b`"
+    assert order(ask(reviewed(text), state(pull=OURS))).text == "No.\n\n- `a > b`"
+
+
+@pytest.mark.parametrize("verdict", ["APPROVED", "COMMENTED", "DISMISSED"])
+def test_other_reviews_ask_nothing_of_the_bot(verdict: str) -> None:
+    assert skipped(ask(reviewed(state=verdict), state(pull=OURS))) == ("not_addressed", False)
+
+
+def test_a_review_of_somebody_elses_pull_request_costs_nothing() -> None:
+    event = event_of("pull_request_review", made.review("Not this way."))
+    assert should_ignore(event, US) is not None
+    assert skipped(ask(event, state(pull=THEIRS))) == ("not_addressed", False)
+    assert skipped(ask(reviewed(), state(pull=THEIRS))) == ("review", False)
+
+
+def test_a_bots_review_is_not_followed_even_where_its_app_may_ask() -> None:
+    allowed = BotAccount(app=made.APP, user=made.BOT, allowed_apps=frozenset({5}))
+    bot = RequesterStatus(user=3, login="dependabot[bot]", permission="none", app=5)
+    event = reviewed(sender=made.DEPENDABOT)
+    assert skipped(ask(event, state(pull=OURS), standing=bot, bot=allowed)) == ("not_addressed", False)
+    said = reviewed("/agent fix it", sender=made.DEPENDABOT)
+    assert order(ask(said, state(pull=OURS), standing=bot, bot=allowed)).aim == "fix"
+
+
+@pytest.mark.parametrize(
+    "standing", [None, WRITER.model_copy(update={"permission": "read"}), WRITER.model_copy(update={"user": 2})]
+)
+def test_a_strangers_review_is_not_followed(standing: RequesterStatus | None) -> None:
+    assert skipped(ask(reviewed(), state(pull=OURS), standing=standing)) == ("no_access", False)
+
+
+def test_a_review_by_somebody_whom_the_repository_does_not_name() -> None:
+    config = RepoConfig(allowed_actors=("grace",))
+    assert skipped(ask(reviewed(), state(pull=OURS), config=config)) == ("no_access", False)
+
+
+@pytest.mark.parametrize(
+    ("config", "now"),
+    [
+        (RepoConfig(iterate=IterateConfig(reviews=False)), {}),
+        (RepoConfig(iterate=IterateConfig(max=0)), {}),
+        (ConfigError("agent-fix.yml:1: no"), {}),
+        (CONFIG, {"open": False}),
+        (CONFIG, {"locked": True}),
+    ],
+)
+def test_where_a_review_is_between_people_nothing_is_said(
+    config: RepoConfig | ConfigError, now: dict[str, Any]
+) -> None:
+    assert skipped(ask(reviewed(), state(pull=OURS, **now), config=config)) == ("review", False)
+
+
+def test_reviews_are_followed_as_often_as_the_repository_lets_it() -> None:
+    assert order(ask(reviewed(), state(pull=OURS, rounds=2))).aim == "revise"
+    assert skipped(ask(reviewed(), state(pull=OURS, rounds=3))) == ("reviews_cap", True)
+    assert order(ask(reviewed("/agent fix it"), state(pull=OURS, rounds=3))).aim == "fix"
+
+
+def test_a_review_joins_the_job_that_lives() -> None:
+    found = order(ask(reviewed(), state(pull=OURS, job="j1", job_state="working", rounds=3)))
+    assert (found.aim, found.job) == ("steer", "j1")
+    assert replied(ask(reviewed(), state(pull=OURS, job="j1", job_state="paused"))) == "busy"
+
+
+def test_a_review_that_was_said_to_stop_after_is_not_begun() -> None:
+    earlier, later = NOW - timedelta(hours=1), NOW
+    assert skipped(ask(reviewed(), state(pull=OURS, asked_at=earlier, stopped_at=later))) == ("overtaken", False)
+
+
+def test_triggers_are_named_for_the_reaction() -> None:
+    assert order(ask("/agent fix")).trigger == "comment:40"
+    assert (
+        order(ask(event_of("pull_request_review", made.review("/agent fix")), state(pull=OURS))).trigger == "review:42"
+    )
+
+
+FAILED = event_of("check_suite", made.checks())
+
+
+def test_failing_checks_of_our_pull_request_are_mended() -> None:
+    found = order(ask(FAILED, state(pull=OURS, rounds=2)))
+    assert (found.aim, found.destination, found.trigger, found.head) == (
+        "mend",
+        "same_branch",
+        "check_suite:43",
+        OURS.head,
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        ({"installation": 501}, "installation"),
+        ({"pull": None}, "no pull request"),
+        ({"pull": THEIRS}, "not on a pull request of the bot"),
+        ({"pull": OURS.model_copy(update={"head": OURS.head.model_copy(update={"sha": made.OTHER_SHA})})}, "moved on"),
+        ({"pull": OURS.model_copy(update={"head": OURS.head.model_copy(update={"repository": 601})})}, "not on a pull"),
+        ({"open": False}, "closed"),
+        ({"locked": True}, "locked"),
+        ({"archived": True}, "archived"),
+        ({"job": "j", "job_state": "working"}, "at work"),
+    ],
+)
+def test_other_failing_checks_are_left_alone(now: dict[str, Any], reason: str) -> None:
+    decision = ask(FAILED, state(**{"pull": OURS, **now}))
+    assert isinstance(decision, Ignored)
+    assert reason in decision.reason
+    assert not decision.visible
+
+
+def test_the_repository_says_whether_and_how_often_checks_are_mended() -> None:
+    assert skipped(ask(FAILED, state(pull=OURS), config=RepoConfig(iterate=IterateConfig(ci=False)))) == (
+        "checks",
+        False,
+    )
+    assert skipped(ask(FAILED, state(pull=OURS), config=ConfigError("x"))) == ("checks", False)
+    assert skipped(ask(FAILED, state(pull=OURS, rounds=3))) == ("checks_cap", True)
+
+
+def test_our_own_failing_check_starts_no_endless_round() -> None:
+    own = event_of("check_run", made.checks("check_run", app={"id": made.APP}))
+    assert skipped(ask(own, state(pull=OURS))) == ("checks", False)
+
+
+def signal(decision: Decision) -> str:
+    assert isinstance(decision, Notification), decision
+    return decision.aim
+
+
+WORKING = {"job": "j1", "job_state": "working"}
+
+
+@pytest.mark.parametrize(
+    ("name", "payload", "now", "aim"),
+    [
+        ("issues", made.payload("closed", issue=made.issue()), {"open": False, **WORKING}, "stop"),
+        ("issues", made.payload("closed", issue=made.issue()), {"open": True, **WORKING}, None),
+        ("issues", made.payload("closed", issue=made.issue()), {"open": False}, None),
+        ("issues", made.payload("deleted", issue=made.issue()), WORKING, "stop"),
+        ("issues", made.payload("edited", issue=made.issue()), WORKING, "edited"),
+        ("issues", made.payload("edited", issue=made.issue()), {}, None),
+        ("issues", made.payload("reopened", issue=made.issue()), WORKING, None),
+        ("issues", {**made.label_added(), "action": "unlabeled"}, {"labels": (), **WORKING}, "stop"),
+        ("issues", {**made.label_added(), "action": "unlabeled"}, WORKING, None),
+        ("issues", {**made.label_added("agent-in-progress"), "action": "unlabeled"}, WORKING, "stop"),
+        ("issues", {**made.label_added("bug"), "action": "unlabeled"}, WORKING, None),
+        ("pull_request", made.payload("closed", pull_request=made.pull_request()), {"open": False, **WORKING}, "stop"),
+        ("pull_request", made.payload("closed", pull_request=made.pull_request()), {"open": False}, None),
+        ("pull_request", made.payload("synchronize", pull_request=made.pull_request()), {"pull": OURS}, "head_moved"),
+        ("pull_request", made.payload("synchronize", pull_request=made.pull_request()), {"pull": THEIRS}, None),
+        ("push", made.push(), {}, "base_moved"),
+        ("repository", made.payload("renamed"), {}, "moved"),
+        ("repository", made.payload("transferred"), {"installation": None}, "moved"),
+        ("repository", made.payload("archived"), {}, "no_access"),
+        ("repository", made.payload("unarchived"), {}, "reconcile"),
+        ("installation", made.installation("deleted"), {}, "no_access"),
+        ("installation", made.installation("suspend"), {}, "no_access"),
+        ("installation", made.installation("created"), {}, "reconcile"),
+        ("installation_repositories", made.installation("removed", repositories_removed=[{"id": 4}]), {}, "no_access"),
+        ("issues", made.payload("closed", issue=made.issue()), {"installation": 501, "open": False, **WORKING}, None),
+    ],
+)
+def test_what_living_jobs_must_know(name: str, payload: dict[str, Any], now: dict[str, Any], aim: str | None) -> None:
+    decision = ask(event_of(name, payload), state(**now))
+    if aim is None:
+        assert skipped(decision)[1] is False
+    else:
+        assert signal(decision) == aim
+
+
+def test_the_labels_that_the_bot_takes_off_itself_stop_nothing() -> None:
+    taken_off = event_of("issues", {**made.label_added(sender=made.OURSELVES), "action": "unlabeled"})
+    assert skipped(ask(taken_off, state(labels=(), **WORKING))) == ("own_doing", False)
+
+
+def test_a_suspended_installation_is_all_of_its_repositories_and_a_removed_one_is_itself() -> None:
+    suspended = ask(event_of("installation", made.installation("suspend", repositories=[{"id": 4}])))
+    removed = ask(event_of("installation_repositories", made.installation("removed", repositories_removed=[{"id": 4}])))
+    assert isinstance(suspended, Notification)
+    assert isinstance(removed, Notification)
+    assert (suspended.repositories, removed.repositories) == ((), (4,))
+
+
+STORY = {
+    "labelled": label(),
+    "edited": event_of("issues", made.payload("edited", issue=made.issue())),
+    "commented": event_of("issue_comment", made.comment("/agent use a dict")),
+    "unlabelled": event_of("issues", {**made.label_added(), "action": "unlabeled"}),
+    "closed": event_of("issues", made.payload("closed", issue=made.issue())),
+}
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_open", "expected"),
+    [(("agent-fix",), True, "working"), ((), False, None), (("agent-fix",), False, None)],
+)
+def test_the_order_of_deliveries_does_not_change_where_things_end(
+    labels: tuple[str, ...], is_open: bool, expected: str | None
+) -> None:
+    """All 120 orders of five events, after which the issue stands as given: its state is asked, not told."""
+    ends = set()
+    for names in permutations(STORY):
+        job: JobState | None = None
+        for name in names:
+            now = state(labels=labels, open=is_open, job="j" if job else "", job_state=job)
+            decision = ask(STORY[name], now)
+            if isinstance(decision, JobRequest) and decision.aim in {"fix", "steer"}:
+                job = "working"
+            if isinstance(decision, Notification) and decision.aim == "stop":
+                job = None
+        ends.add(job)
+    assert ends == {expected}
+
+
+def test_the_published_payloads_start_nothing() -> None:
+    """None of them holds our label or an `/agent` line, so none may become an order."""
+    decided = []
+    for name, payload in published():
+        event = read(name, {"installation": {"id": 1}, **payload}).event
+        if event is not None:
+            standing = RequesterStatus(user=event.actor.id, login=event.actor.login, permission="admin")
+            decided.append(decide(event, CONFIG, standing, state(installation=1), US, now=NOW))
+    assert len(decided) == 46
+    assert not [decision for decision in decided if isinstance(decision, JobRequest | Reply)]
+
+
+def test_every_order_comes_back_from_its_json() -> None:
+    for name, payload in TRIGGERS.values():
+        found = order(ask(event_of(name, payload), state(pull=OURS)))
+        assert JobRequest.model_validate_json(found.model_dump_json()) == found
+
+
+EARLIER, LATER = NOW - timedelta(minutes=9), NOW - timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("text", ["/agent fix it", "/agent please", "/agent plan", "/agent retry", "/agent ask why?"])
+def test_what_was_said_before_a_stop_is_not_begun_after_it(text: str) -> None:
+    """Deliveries come in any order; by their times it is known what was wished last."""
+    assert skipped(ask(text, state(asked_at=EARLIER, stopped_at=LATER))) == ("overtaken", False)
+    assert order(ask(text, state(asked_at=LATER, stopped_at=EARLIER))).job == ""
+    assert order(ask(text, state(asked_at=LATER, stopped_at=LATER))).job == "", "in doubt it is done"
+
+
+def test_a_stop_does_not_end_what_was_asked_for_after_it() -> None:
+    working = {"job": "one", "job_state": "working"}
+    assert skipped(ask("/agent stop", state(asked_at=EARLIER, begun_at=LATER, **working))) == ("overtaken", False)
+    assert order(ask("/agent stop", state(asked_at=LATER, begun_at=EARLIER, **working))).aim == "stop"
+
+
+def test_the_state_may_be_asked_for_at_any_time() -> None:
+    assert order(ask("/agent status", state(asked_at=EARLIER, stopped_at=LATER, begun_at=LATER))).aim == "status"
+
+
+def test_strangers_do_not_learn_of_a_stop() -> None:
+    stranger = RequesterStatus(user=1, login="octocat", permission="read")
+    overtaken = state(asked_at=EARLIER, stopped_at=LATER)
+    assert skipped(ask("/agent fix it", overtaken, standing=stranger))[0] == "no_access"
+
+
+def test_a_plan_that_was_only_made_can_be_approved_like_one_that_waits() -> None:
+    planned = {"job": "one", "job_state": "answered", "planned": True}
+    assert order(ask("/agent approve", state(**planned))).aim == "approve"
+    assert replied(ask("/agent approve", state(**{**planned, "planned": False}))) == "nothing_to_act_on"
+    assert skipped(ask("/agent approve", state(**planned, open=False))) == ("closed", True)
+    assert skipped(ask("/agent approve", state(**planned, linked=9))) == ("has_pull_request", True)
+
+
+def test_a_label_taken_off_before_work_was_asked_for_again_stops_nothing() -> None:
+    event = event_of("issues", made.payload("unlabeled", issue=made.issue(), label={"name": "agent-fix"}))
+    working = {"job": "one", "job_state": "working", "labels": ()}
+    assert skipped(ask(event, state(asked_at=EARLIER, begun_at=LATER, **working)))[0] == "unlabelled"
+    found = ask(event, state(asked_at=LATER, begun_at=EARLIER, **working))
+    assert isinstance(found, Notification)
+    assert found.aim == "stop"

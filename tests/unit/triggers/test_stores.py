@@ -1,0 +1,129 @@
+"""What reception's guarantees rest on in the database, on both kinds of it."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import Engine
+
+from app.jobs.inbox import MAX_ATTEMPTS, Delivery, Inbox
+from app.jobs.job_queries import JobQueries
+from app.jobs.poll_cursors import PollCursors
+from app.jobs.queue import JobQueue, QueueLimits
+from app.jobs.store import JobStore
+from app.jobs.triggers import TriggerLog, TriggerRow
+from app.publish.effects import Receipt, UpdateStatusComment
+from app.publish.outbox import Outbox, StaleEpoch, name_without_job
+from tests.support import server_jobs as made
+from tests.support.databases import DIALECTS, database
+from tests.support.receiver_client import Clock
+
+
+@pytest.fixture(params=DIALECTS)
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    with database(request.param, tmp_path) as engine:
+        JobStore(engine, Clock()).create_tables()
+        Inbox(engine, Clock()).create_tables()
+        Outbox(engine, Clock()).create_tables()
+        yield engine
+
+
+def trigger(key: str, verb: str = "fix", minutes: int = 0) -> TriggerRow:
+    at = datetime(2026, 1, 2, 3, tzinfo=UTC) + timedelta(minutes=minutes)
+    return TriggerRow(key, repository=2, number=3, actor=7, verb=verb, at=at)
+
+
+def parked(engine: Engine) -> JobQueue:
+    queue = JobQueue(engine, Clock())
+    queue.admit(made.job("one"), made.job_context(), trigger("r2/issue:3/labelled@x"), ready=True)
+    JobStore(engine, Clock()).enter("one", "paused")
+    return queue
+
+
+def test_a_resume_decides_its_trigger_with_it(engine: Engine) -> None:
+    queue, triggers = parked(engine), TriggerLog(engine, Clock())
+    more = made.job("one").model_copy(update={"plan_file": "x"})
+    assert queue.resume("one", more, trigger=trigger("r2/comment:1", "continue"), outcome="continue one")
+    decided = triggers.decided("r2/comment:1")
+    assert decided is not None
+    assert (decided.outcome, decided.job) == ("continue one", "one")
+    JobStore(engine, Clock()).enter("one", "paused")
+    assert not queue.resume("one", made.job("one"), trigger=trigger("r2/comment:1", "continue"), outcome="again")
+    row = JobStore(engine, Clock()).get("one")
+    assert row is not None
+    assert (row.state, row.job.plan_file) == ("paused", "x"), "nothing was changed by the second time"
+
+
+def test_a_resume_that_comes_too_late_decides_nothing(engine: Engine) -> None:
+    queue = parked(engine)
+    assert queue.resume("one")
+    assert not queue.resume("one", trigger=trigger("r2/comment:1"), outcome="x")
+    assert TriggerLog(engine, Clock()).decided("r2/comment:1") is None
+
+
+def test_an_end_over_the_holders_head_fences_it_off(engine: Engine) -> None:
+    queue = JobQueue(engine, Clock())
+    queue.admit(made.job("one"), made.job_context(), trigger("a"), ready=True)
+    claim = queue.claim("worker", QueueLimits())
+    assert claim
+    assert queue.end("one", "no_access", "gone")
+    assert not queue.heartbeat(claim)
+    assert not queue.hand_over(claim, {})
+    with pytest.raises(StaleEpoch):
+        Outbox(engine, Clock()).add("one", claim.epoch, made.issue_ref(), UpdateStatusComment(body="x"))
+    assert not queue.end("one", "error", "twice")
+    assert JobQueries(engine, Clock()).active(2, 3) is None
+    assert queue.admit(made.job("two"), made.job_context(), trigger("b")) == "two", "its place is free"
+
+
+def test_the_newest_of_what_was_asked_by_those_who_may(engine: Engine) -> None:
+    triggers = TriggerLog(engine, Clock())
+    assert triggers.newest_accepted(2, 3, {"stop"}) is None
+    triggers.record(trigger("a", "stop", 1), "stop one")
+    triggers.record(trigger("b", "stop", 9), "skip no_access: they have no write access")
+    triggers.record(trigger("c", "fix", 5), "job two")
+    assert triggers.newest_accepted(2, 3, {"stop"}) == trigger("a", "stop", 1).at
+    assert triggers.newest_accepted(2, 3, {"stop", "fix"}) == trigger("c", "fix", 5).at
+    assert triggers.newest_accepted(2, 4, {"stop"}) is None
+
+
+def test_an_attempt_that_does_not_count_is_spared(engine: Engine) -> None:
+    clock = Clock()
+    inbox = Inbox(engine, clock)
+    inbox.store([Delivery("d-1", "issues", b"{}")])
+    for _ in range(10 * MAX_ATTEMPTS):
+        (claimed,) = inbox.claim("me")
+        assert claimed.attempt == 1
+        assert inbox.put_back(claimed, "GitHub is down", timedelta(seconds=1), counts=False)
+        clock.passes(timedelta(seconds=2))
+    for _ in range(MAX_ATTEMPTS):
+        (claimed,) = inbox.claim("me")
+        inbox.put_back(claimed, "our fault", timedelta(seconds=1))
+        clock.passes(timedelta(seconds=2))
+    assert (inbox.claim("me"), inbox.health().dead) == ([], 1)
+
+
+def test_what_belongs_to_no_job_needs_none(engine: Engine) -> None:
+    outbox = Outbox(engine, Clock())
+    name = name_without_job("r2/comment:1")
+    assert name == name_without_job("r2/comment:1") != name_without_job("r2/comment:2")
+    outbox.add(name, 0, made.issue_ref(), UpdateStatusComment(body="one"))
+    outbox.add(name, 0, made.issue_ref(), UpdateStatusComment(body="one"))
+    claim = outbox.claim("publisher")
+    assert claim is not None
+    assert (claim.job, claim.effect) == (name, UpdateStatusComment(body="one"))
+    assert outbox.claim("another") is None
+    outbox.done(claim, Receipt(url="u"))
+    assert outbox.claim("publisher") is None
+    with pytest.raises(StaleEpoch):
+        outbox.add(name, 1, made.issue_ref(), UpdateStatusComment(body="two"))
+    with pytest.raises(StaleEpoch):
+        outbox.add("no-such-job", 0, made.issue_ref(), UpdateStatusComment(body="two"))
+
+
+def test_looks_are_kept_and_moved_on(engine: Engine) -> None:
+    poll_cursors, clock = PollCursors(engine), Clock()
+    poll_cursors.mark_polled(2, clock())
+    poll_cursors.mark_polled(2, clock() + timedelta(minutes=5))
+    assert poll_cursors.last_poll([2, 3]) == {2: clock() + timedelta(minutes=5)}

@@ -1,0 +1,125 @@
+"""What the agent is told: facts, short, and only what speaks against the patch."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from app.core.evidence import Execution
+from app.core.verification import GateResult, Reproduction, SuiteComparison, SuiteResult, TestCount, Verification
+from app.verify import gates
+from app.verify.advice import ADVICE
+from app.verify.feedback import MAX_FEEDBACK, MAX_IDS, baseline_brief, feedback
+
+
+def execution(excerpt: str = "", exit_code: int = 1, *, timed_out: bool = False) -> Execution:
+    return Execution(command="run", exit_code=exit_code, seconds=2, timed_out=timed_out, excerpt=excerpt)
+
+
+def test_everything_at_once_still_fits() -> None:
+    names = tuple(f"tests/test_{number}.py::test_with_a_long_name" for number in range(500))
+    verification = Verification(
+        verdict="broken",
+        reasons=("x" * 500,) * 5,
+        reproduction=Reproduction(
+            command="r" * 5_000, base=execution("b" * 4_000), head=execution("h" * 4_000), on_base="red", on_head="red"
+        ),
+        suite=SuiteComparison(command="s", newly_failing=names, missing=names, recheck=execution("line\n" * 1_000)),
+        gates=(GateResult(name="secrets", outcome="blocked", details=("d" * 900,) * 20),),
+    )
+    text = feedback(verification)
+    assert len(text) <= MAX_FEEDBACK
+    assert "secrets" in text
+    assert "On the head:" in text
+    assert text.endswith("(the rest is left out)")
+
+
+def test_newly_failing_tests_are_shown_with_the_output_of_just_these() -> None:
+    suite = SuiteComparison(
+        command="s",
+        head=SuiteResult(execution=execution("everything")),
+        recheck=execution("only these"),
+        newly_failing=tuple(f"t{number}" for number in range(MAX_IDS + 3)),
+        notes=("t9 is flaky.",),
+    )
+    text = feedback(Verification(verdict="broken", suite=suite))
+    assert "t19 and 3 more" in text
+    assert "only these" in text
+    assert "everything" not in text
+    assert "t9 is flaky." in text
+
+
+def test_without_a_reproduction_one_is_asked_for() -> None:
+    assert "Give a reproduction" in feedback(Verification(verdict="tested"))
+
+
+def test_warnings_are_not_orders() -> None:
+    gates = (
+        GateResult(name="dependencies", outcome="warned", details=("uv.lock: needs review",)),
+        GateResult(name="size", outcome="passed"),
+        GateResult(name="syntax", outcome="blocked", details=("a.py:1: missing `)`",)),
+    )
+    text = feedback(Verification(verdict="broken", gates=gates))
+    assert "dependencies (people will look at this):\n  uv.lock: needs review" in text
+    assert "syntax (must be mended):\n  a.py:1: missing `)`" in text
+    assert "size" not in text
+
+
+def test_what_is_proved_needs_no_words() -> None:
+    assert len(feedback(Verification(verdict="proved")).splitlines()) == 1
+
+
+def test_the_base_in_one_line() -> None:
+    count = TestCount(passed=212, failed=3, skipped=1)
+    result = SuiteResult(execution=execution(), count=count, failing=("a", "b", "c"), passing=())
+    assert baseline_brief("pytest", result) == (
+        "The suite (`pytest`) on the base: 212 passed, 3 failed, 1 skipped in 2 s. Failing before any change: a, b, c."
+    )
+
+
+def test_a_base_that_tells_no_tests() -> None:
+    assert baseline_brief("", None).startswith("No test command was found")
+    assert baseline_brief("make test", SuiteResult(execution=execution())) == (
+        "The suite (`make test`) on the base: exit code 1 in 2.0 s."
+    )
+    missing = SuiteResult(execution=execution("bash: line 1: nox: command not found", 127))
+    assert baseline_brief("nox", missing) == (
+        "The suite (`nox`) could not be run on the base: The command nox is not in the sandbox."
+    )
+    stopped = SuiteResult(execution=execution("", 124, timed_out=True), partial="The suite was stopped.")
+    assert baseline_brief("x", stopped).endswith("was stopped after 2 s. The suite was stopped.")
+
+
+def test_every_gate_that_can_block_comes_with_what_to_do() -> None:
+    """The names are those that the gates' own sources give."""
+    package = Path(gates.__file__).parent
+    sources = "".join(path.read_text("utf-8") for path in package.glob("*.py"))
+    blocking = set(re.findall(r'gate\(\s*"([a-z ]+)", blocked', sources))
+    blocking |= set(re.findall(r'GateResult\(name="([a-z ]+)", outcome="blocked"', sources))
+    assert blocking == ADVICE.keys()
+
+
+@pytest.mark.parametrize("name", ADVICE)
+def test_a_blocking_gate_ends_with_its_advice(name: str) -> None:
+    gate = GateResult(name=name, outcome="blocked", details=("x: y",))
+    text = feedback(Verification(verdict="broken", gates=(gate,)))
+    assert f"{name} (must be mended):\n  x: y\n  → {ADVICE[name]}" in text
+
+
+def test_a_warning_comes_without_advice() -> None:
+    gate = GateResult(name="tests", outcome="warned", details=("x: y",))
+    assert "→" not in feedback(Verification(verdict="tested", gates=(gate,)))
+
+
+def test_tests_of_a_fix_are_spoken_of_as_what_they_are() -> None:
+    found = Reproduction(command="run", base=execution(exit_code=0), head=execution(exit_code=0), without="a" * 40)
+    found = found.model_copy(update={"on_base": "green", "on_head": "green"})
+    text = feedback(Verification(verdict="tested", reproduction=found))
+    assert "base without aaaaaaaaaa exit code 0" in text
+    assert "with what that fix changed taken back" in text
+
+
+def test_where_nothing_can_be_red_no_reproduction_is_asked_for() -> None:
+    facts = Verification(verdict="broken", suite=SuiteComparison(command="s", newly_failing=("t",)))
+    assert "Give a reproduction" not in feedback(facts, expects_red=False)
+    assert "Newly failing: t." in feedback(facts, expects_red=False)

@@ -1,0 +1,55 @@
+"""Which tests a change is near to."""
+
+from app.verify.nearest_tests import MAX_FILES, nearest
+from tests.support.memory_tree import MemoryTree
+from tests.support.sandbox_projects import patch_of
+
+TREE = MemoryTree(
+    {
+        "src/shop/money.py": b"",
+        "src/shop/cart.py": b"",
+        "src/shop/tests/test_beside.py": b"",
+        "tests/test_money.py": b"",
+        "tests/test_cart.py": b"from shop import money\n",
+        "tests/test_zoo.py": b"monkey",
+        "web/money.test.ts": b"",
+        "web/other.spec.ts": b"",
+        "pkg/money_test.go": b"",
+        "docs/money.md": b"money",
+    }
+)
+
+
+def test_changed_tests_come_first_then_namesakes_then_mentions_then_neighbours() -> None:
+    patch = patch_of({"src/shop/money.py": "x", "tests/test_new.py": "x"})
+    assert nearest(TREE, patch) == (
+        "tests/test_new.py",
+        "pkg/money_test.go",
+        "tests/test_money.py",
+        "web/money.test.ts",
+        "tests/test_cart.py",
+        "src/shop/tests/test_beside.py",
+        "tests/test_zoo.py",
+    )
+
+
+def test_known_guards_come_before_mentions_in_their_order() -> None:
+    found = nearest(TREE, patch_of({"src/shop/money.py": "x"}), ("tests/test_zoo.py", "src/shop/tests/test_beside.py"))
+    assert found[3:] == ("tests/test_zoo.py", "src/shop/tests/test_beside.py", "tests/test_cart.py")
+
+
+def test_deleted_tests_are_not_run() -> None:
+    assert nearest(TREE, patch_of({"tests/test_money.py": None, "pkg/x.go": "x"})) == (
+        "pkg/money_test.go",
+        "tests/test_cart.py",
+        "tests/test_zoo.py",
+    )
+
+
+def test_names_that_say_nothing_bring_nothing_near() -> None:
+    assert nearest(TREE, patch_of({"lib/__init__.py": "x"})) == ()
+
+
+def test_there_is_an_end_to_it() -> None:
+    many = MemoryTree({f"tests/test_{number}.py": b"import money" for number in range(200)})
+    assert len(nearest(many, patch_of({"money.py": "x"}))) == MAX_FILES

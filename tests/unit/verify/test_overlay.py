@@ -1,0 +1,32 @@
+"""One tree made of another: what differs, and only that."""
+
+from app.core.patch import FileChange, Patch
+from app.verify.overlay import Overlay, apply_patch, difference
+from tests.support.memory_tree import MemoryTree
+
+BASE = MemoryTree({"a": b"1\n", "b": b"2\n", "c/d": b"3\n"})
+OTHER = MemoryTree({"a": b"1\n", "b": b"two\n", "c/e": b"4\n"})
+
+
+def test_the_difference_makes_the_one_the_other() -> None:
+    patch = difference(BASE, OTHER)
+    assert patch.paths() == ("b", "c/d", "c/e")
+    made = Overlay(BASE, patch)
+    assert {path: made.read(path) for path in made.entries()} == OTHER.files
+
+
+def test_there_is_none_between_the_same() -> None:
+    assert difference(BASE, BASE).empty
+
+
+def test_of_two_patches_the_upper_one_has_the_last_word() -> None:
+    def patch(**contents: bytes | None) -> Patch:
+        return Patch(
+            base=BASE.commit,
+            changes=tuple(FileChange(path=path, mode="100644", content=content) for path, content in contents.items()),
+        )
+
+    both = apply_patch(patch(a=b"lower", b=b"lower"), patch(b=None, c=b"upper"))
+    assert both == patch(a=b"lower", b=None, c=b"upper")
+    assert apply_patch(None, both) == apply_patch(both, None) == both
+    assert apply_patch(None, None) is None

@@ -1,0 +1,356 @@
+"""Reports of every framework become the same thing, and garbage becomes nothing."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.verify.output_parsers import go_output, read_cargo, read_go, read_unittest
+from app.verify.reports import MAX_DEPTH, MAX_ID, CaseResult, Report, read_jest, read_junit, read_mocha
+
+
+def statuses(report: Report | None) -> dict[str, str]:
+    assert report is not None
+    return {name: case.status for name, case in report.items()}
+
+
+def junit(*cases: str, suite: str = "pytest") -> bytes:
+    return (
+        f'<?xml version="1.0"?><testsuites><testsuite name="{suite}">{"".join(cases)}</testsuite></testsuites>'.encode()
+    )
+
+
+PYTEST = junit(
+    '<testcase classname="" name="tests.test_bad" file="tests/test_bad.py">'
+    '<error message="collection failure">ModuleNotFoundError: No module named nope</error></testcase>',
+    '<testcase classname="tests.test_x.TestA" name="test_inherited" file="tests/base_case.py">'
+    '<failure message="E"/></testcase>',
+    '<testcase classname="tests.test_x.TestA" name="test_b[1]" file="tests/test_x.py"/>',
+    '<testcase classname="tests.test_x.TestA" name="test_b[a b]" file="tests/test_x.py">'
+    '<failure message="AssertionError: boom">trace</failure></testcase>',
+    '<testcase classname="tests.test_x.TestA.TestIn" name="test_c" file="tests/test_x.py"/>',
+    '<testcase classname="tests.test_x" name="test_xf" file="tests/test_x.py">'
+    '<skipped type="pytest.xfail"/></testcase>',
+    '<testcase classname="tests.test_x" name="test_td" file="tests/test_x.py"/>',
+    '<testcase classname="tests.test_x" name="test_td" file="tests/test_x.py"><error message="teardown"/></testcase>',
+)
+
+
+def test_pytest_ids_are_the_ones_that_pytest_takes_back() -> None:
+    assert statuses(read_junit(PYTEST)) == {
+        "tests/test_bad.py": "error",
+        "tests/test_x.py::TestA::test_inherited": "failed",
+        "tests/test_x.py::TestA::test_b[1]": "passed",
+        "tests/test_x.py::TestA::test_b[a b]": "failed",
+        "tests/test_x.py::TestA::TestIn::test_c": "passed",
+        "tests/test_x.py::test_xf": "skipped",
+        "tests/test_x.py::test_td": "error",
+    }
+
+
+def test_a_failure_keeps_its_reason() -> None:
+    report = read_junit(PYTEST)
+    assert report is not None
+    assert report["tests/test_x.py::TestA::test_b[a b]"].text == "AssertionError: boom\ntrace"
+    assert report["tests/test_x.py::TestA::test_b[1]"] == CaseResult("passed")
+
+
+def test_a_subtest_that_fails_twice_fails_once() -> None:
+    report = junit(
+        '<testcase classname="t" name="a" file="t.py"><failure message="1"/><failure message="2"/></testcase>'
+    )
+    assert statuses(read_junit(report)) == {"t.py::a": "failed"}
+
+
+NODE = b"""<?xml version="1.0" encoding="utf-8"?>
+<testsuites>
+  <testcase name="top &amp; bottom" classname="test"/>
+  <testsuite name="S"><testcase name="one" classname="test"/>
+    <testsuite name="T"><testcase name="two" classname="test" failure="x"><failure message="x">why</failure></testcase>
+      <testcase name="td" classname="test"><skipped type="todo"/><failure message="later"/></testcase></testsuite>
+  </testsuite>
+  <testcase name="/workspace/test/b.test.js" classname="test" failure="test failed">
+    <failure message="test failed"/></testcase>
+  <testcase name="named" classname="test" file="/workspace/test/c.test.js"/>
+  <!-- tests 6 -->
+</testsuites>"""
+
+
+def test_node_tests_are_named_by_their_path_of_suites() -> None:
+    assert statuses(read_junit(NODE)) == {
+        "top & bottom": "passed",
+        "S > one": "passed",
+        "S > T > two": "failed",
+        "S > T > td": "skipped",
+        "test/b.test.js": "failed",
+        "test/c.test.js::named": "passed",
+    }
+
+
+ENTITIES = b"""<?xml version="1.0"?><!DOCTYPE lolz [<!ENTITY a "aaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">]>
+<testsuites><testsuite name="pytest"><testcase classname="t" name="&b;" file="t.py"/></testsuite></testsuites>"""
+EXTERNAL = b"""<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><testsuites><testcase name="&e;"/></testsuites>"""
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"",
+        b"\x00\xff",
+        b"not xml",
+        PYTEST[:-30],
+        ENTITIES,
+        EXTERNAL,
+        b"<testsuite>" * (MAX_DEPTH + 1) + b"</testsuite>" * (MAX_DEPTH + 1),
+        b'<?xml version="1.0" encoding="no-such"?><a/>',
+        PYTEST + b"<again/>",
+    ],
+)
+def test_a_broken_report_is_no_report(garbage: bytes) -> None:
+    assert read_junit(garbage) is None
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_are_an_error(data: bytes) -> None:
+    for read in (read_junit, read_jest, read_mocha, read_go, read_cargo, read_unittest):
+        report = read(data)
+        assert report is None or isinstance(report, dict)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda x: (
+            st.lists(x)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["testResults", "assertionResults", "passes", "failures", "pending", "name", "status", "title"]
+                ),
+                x,
+            )
+        ),
+        max_leaves=8,
+    )
+)
+def test_no_json_is_an_error(document: object) -> None:
+    data = json.dumps(document).encode()
+    for read in (read_jest, read_mocha, read_go):
+        read(data)
+
+
+def test_deeply_nested_json_is_no_report() -> None:
+    assert read_jest(b"[" * 100_000) is None
+
+
+JEST = {
+    "testResults": [
+        {
+            "name": "/workspace/test/a.test.js",
+            "status": "failed",
+            "assertionResults": [
+                {
+                    "ancestorTitles": ["S"],
+                    "title": "one",
+                    "status": "failed",
+                    "failureMessages": ["Error: \x1b[31mno\x1b[0m"],
+                },
+                {"ancestorTitles": [], "title": "top", "status": "passed", "failureMessages": []},
+                {"ancestorTitles": [], "title": "later", "status": "todo"},
+            ],
+        },
+        {
+            "name": "/workspace/test/b.test.js",
+            "status": "failed",
+            "message": "Cannot find module",
+            "assertionResults": [],
+        },
+    ]
+}
+
+
+def test_jest_and_vitest() -> None:
+    report = read_jest(json.dumps(JEST).encode())
+    assert statuses(report) == {
+        "test/a.test.js::S > one": "failed",
+        "test/a.test.js::top": "passed",
+        "test/a.test.js::later": "skipped",
+        "test/b.test.js": "error",
+    }
+    assert report is not None
+    assert report["test/a.test.js::S > one"].text == "Error: no"
+
+
+def test_mocha() -> None:
+    document = {
+        "passes": [{"fullTitle": "S one", "file": "/workspace/test/a.js", "err": {}}],
+        "pending": [{"fullTitle": "S two", "file": "/workspace/test/a.js", "err": {}}],
+        "failures": [{"fullTitle": 'S "before all" hook', "file": None, "err": {"stack": "Error: no\n at x"}}],
+    }
+    report = read_mocha(json.dumps(document).encode())
+    assert statuses(report) == {
+        "test/a.js::S one": "passed",
+        "test/a.js::S two": "skipped",
+        '::S "before all" hook': "failed",
+    }
+
+
+GO = "\n".join(
+    [
+        '{"ImportPath":"ex/bad [ex/bad.test]","Action":"build-output","Output":"b_test.go:3:28: undefined: nope\\n"}',
+        '{"ImportPath":"ex/bad [ex/bad.test]","Action":"build-fail"}',
+        '{"Action":"run","Package":"ex","Test":"TestOK"}',
+        '{"Action":"pass","Package":"ex","Test":"TestOK","Elapsed":0}',
+        '{"Action":"output","Package":"ex","Test":"TestBad","Output":"    f_test.go:4: want 2\\n"}',
+        '{"Action":"fail","Package":"ex","Test":"TestBad"}',
+        '{"Action":"fail","Package":"ex","Test":"TestSub/a_b"}',
+        '{"Action":"skip","Package":"ex","Test":"TestSk"}',
+        '{"Action":"fail","Package":"ex"}',
+        '{"Action":"output","Package":"ex/bad","Output":"FAIL\\tex/bad [build failed]\\n"}',
+        '{"Action":"fail","Package":"ex/bad","FailedBuild":"ex/bad [ex/bad.test]"}',
+        "{not json",
+        "go: downloading something",
+    ]
+).encode()
+
+
+def test_go_events() -> None:
+    report = read_go(GO)
+    assert statuses(report) == {
+        "ex::TestOK": "passed",
+        "ex::TestBad": "failed",
+        "ex::TestSub/a_b": "failed",
+        "ex::TestSk": "skipped",
+        "ex/bad": "error",
+    }
+    assert report is not None
+    assert "undefined: nope" in report["ex/bad"].text
+    assert b"want 2" in go_output(GO)
+    assert b"Action" not in go_output(GO)
+
+
+CARGO = b"""   Compiling cr v0.1.0 (/workspace)
+     Running unittests src/lib.rs (target/debug/deps/cr-f73a538893013b88)
+
+running 4 tests
+test tests::ig ... ignored
+test tests::ok ... ok
+test tests::bad ... FAILED
+test tests::sp - should panic ... ok
+
+failures:
+
+---- tests::bad stdout ----
+
+thread 'tests::bad' panicked at src/lib.rs:5:79:
+assertion `left == right` failed
+
+
+failures:
+    tests::bad
+
+test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.37s
+
+     Running tests/it.rs (target/debug/deps/it-c402cc767e4d8483)
+
+test it ... ok
+   Doc-tests cr
+
+test src/lib.rs - f (line 17) ... ok
+"""
+
+
+def test_cargo_lines_are_told_apart_by_binary_and_do_not_move_with_the_lines() -> None:
+    report = read_cargo(CARGO)
+    assert statuses(report) == {
+        "src/lib.rs::tests::ig": "skipped",
+        "src/lib.rs::tests::ok": "passed",
+        "src/lib.rs::tests::bad": "failed",
+        "src/lib.rs::tests::sp": "passed",
+        "tests/it.rs::it": "passed",
+        "doc cr::src/lib.rs - f": "passed",
+    }
+    assert report is not None
+    assert "assertion `left == right` failed" in report["src/lib.rs::tests::bad"].text
+    assert statuses(read_cargo(CARGO.replace(b"(line 17)", b"(line 99)"))) == statuses(report)
+
+
+UNITTEST = b"""test_imp (unittest.loader._FailedTest.test_imp) ... ERROR
+test_bad (test_u.A.test_bad) ... FAIL
+test_doc (test_u.A.test_doc)
+Docs here. ... ok
+test_print (test_u.A.test_print) ... noise
+ok
+test_sk (test_u.A.test_sk) ... skipped 'why'
+test_sub (test_u.A.test_sub) ...
+  test_sub (test_u.A.test_sub) [m] (i=1) ... FAIL
+test_us (test_u.A.test_us) ... unexpected success
+test_xf (test_u.A.test_xf) ... expected failure
+test_old (test_u.A) ... ok
+ERROR
+
+======================================================================
+ERROR: test_imp (unittest.loader._FailedTest.test_imp)
+----------------------------------------------------------------------
+ModuleNotFoundError: No module named 'nope'
+
+======================================================================
+ERROR: setUpClass (test_u.B)
+----------------------------------------------------------------------
+ValueError
+
+======================================================================
+FAIL: test_bad (test_u.A.test_bad)
+----------------------------------------------------------------------
+AssertionError: 1 != 2
+
+======================================================================
+FAIL: test_sub (test_u.A.test_sub) [m] (i=1)
+----------------------------------------------------------------------
+AssertionError: 1 != 0
+
+----------------------------------------------------------------------
+Ran 11 tests in 0.001s
+
+FAILED (failures=2, errors=2)
+"""
+
+
+def test_unittest_lines_of_old_and_new_pythons() -> None:
+    report = read_unittest(UNITTEST)
+    assert statuses(report) == {
+        "unittest.loader._FailedTest.test_imp": "error",
+        "test_u.A.test_bad": "failed",
+        "test_u.A.test_doc": "passed",
+        "test_u.A.test_print": "passed",
+        "test_u.A.test_sk": "skipped",
+        "test_u.A.test_sub": "failed",
+        "test_u.A.test_us": "failed",
+        "test_u.A.test_xf": "passed",
+        "test_u.A.test_old": "passed",
+        "test_u.B.setUpClass": "error",
+    }
+    assert report is not None
+    assert report["test_u.A.test_bad"].text == "AssertionError: 1 != 2"
+
+
+def test_an_interrupted_unittest_keeps_what_it_told() -> None:
+    lines = (
+        b"test_a (t.A.test_a) ... ok\ntest_b (t.A.test_b) ... Traceback (most recent call last):\nKeyboardInterrupt\n"
+    )
+    assert statuses(read_unittest(lines)) == {"t.A.test_a": "passed"}
+
+
+def test_output_without_a_summary_is_no_result() -> None:
+    assert read_unittest(UNITTEST.split(b"Ran 11")[0]) is None
+    assert read_cargo(b"error: could not compile `cr`") is None
+    assert read_go(b"go: cannot find main module") is None
+
+
+def test_ids_have_no_control_characters_and_an_end() -> None:
+    name = "a&#10;b" + "c" * 2_000
+    report = read_junit(junit(f'<testcase classname="t" name="{name}" file="t.py"/>'))
+    assert report is not None
+    (only,) = report
+    assert "\n" not in only
+    assert len(only) == MAX_ID

@@ -1,0 +1,221 @@
+"""The suite that a repository's own files speak for, and how a command is asked for results."""
+
+import pytest
+
+from app.verify.detect import find_suite
+from app.verify.frameworks import SuiteCommand, narrow, report_command, report_environment
+from tests.support.memory_tree import MemoryTree
+
+UNITTEST = "import unittest\nclass A(unittest.TestCase):\n    def test_a(self): pass\n"
+PLAIN = "def test_a():\n    assert 1\n"
+
+
+def tree(**files: str) -> MemoryTree:
+    """A tree from keyword names, for `tests__test_a_py` see `files`."""
+    return MemoryTree({path: content.encode() for path, content in files.items()})
+
+
+def found(files: dict[str, str], configured: str | None = None) -> SuiteCommand | None:
+    return find_suite(tree(**files), configured)
+
+
+def command_of(files: dict[str, str], configured: str | None = None) -> str:
+    suite = found(files, configured)
+    return suite.command if suite else ""
+
+
+DETECTED = [
+    ({"tests/test_a.py": PLAIN}, "python3 -m pytest"),
+    ({"tests/test_a.py": "import pytest\n"}, "python3 -m pytest"),
+    ({"tests/test_a.py": "class TestA:\n    def test_b(self): pass\n"}, "python3 -m pytest"),
+    ({"test_a.py": UNITTEST, "pytest.ini": ""}, "python3 -m pytest"),
+    ({"test_a.py": UNITTEST, "conftest.py": ""}, "python3 -m pytest"),
+    ({"test_a.py": UNITTEST, "setup.cfg": "[tool:pytest]\n"}, "python3 -m pytest"),
+    ({"test_a.py": UNITTEST, "tox.ini": "[testenv]\ncommands = pytest\n"}, "python3 -m pytest"),
+    ({"test_a.py": UNITTEST, "pyproject.toml": '[dependency-groups]\ntest = ["pytest>=8"]\n'}, "python3 -m pytest"),
+    ({"test_a.py": UNITTEST, "requirements-dev.txt": "pytest==8\n"}, "python3 -m pytest"),
+    ({"test_a.py": UNITTEST}, "python3 -m unittest discover -v"),
+    ({"tests/__init__.py": "", "tests/test_a.py": UNITTEST}, "python3 -m unittest discover -v"),
+    ({"tests/test_a.py": UNITTEST}, "python3 -m unittest discover -v -s tests"),
+    ({"pkg/__init__.py": "", "pkg/test_a.py": UNITTEST}, "python3 -m unittest discover -v"),
+    ({"a_test.py": UNITTEST}, 'python3 -m unittest discover -v -p "*_test.py"'),
+    ({"manage.py": "", "shop/tests.py": "from django.test import TestCase\n"}, "python3 manage.py test -v 2"),
+    ({"package.json": '{"scripts": {"test": "jest"}}'}, "npm test"),
+    ({"package.json": '{"scripts": {"test": "make lint && node --test"}}'}, "npm test"),
+    ({"package.json": '{"scripts": {"test": "jest"}}', ".pnp.cjs": ""}, "yarn test"),
+    (
+        {
+            "package.json": '{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}',
+            "test/a.test.js": "",
+        },
+        "node --test",
+    ),
+    ({"package.json": "{}", "src/a.test.mjs": ""}, "node --test"),
+    ({"a.test.js": "const test = require('node:test')"}, "node --test"),
+    ({"package.json": '{"scripts": {"test": 3}}'}, ""),
+    ({"package.json": "[" * 100_000}, ""),
+    ({"docs/test.js": "", "README.md": ""}, ""),
+    ({"go.mod": "module x\n", "a_test.go": ""}, "go test ./..."),
+    ({"go.mod": "module x\n", "a.go": ""}, ""),
+    ({"Cargo.toml": "[package]\n", "src/lib.rs": "#[test] fn a() {}"}, "cargo test --no-fail-fast"),
+    ({"Cargo.toml": "[workspace]\n", "a/tests/b.rs": ""}, "cargo test --no-fail-fast --workspace"),
+    ({"Cargo.toml": "[package]\n", "src/lib.rs": ""}, ""),
+    ({"Makefile": "all:\n\ntest: all\n\t./check\n"}, "make test"),
+    ({"Makefile": "all:\n\techo test:\n"}, ""),
+    ({"pom.xml": "", "src/test/java/ATest.java": ""}, "mvn --batch-mode test"),
+    ({"Makefile": "test:\n", "tests/test_a.py": PLAIN}, "python3 -m pytest"),
+    ({"backend/pyproject.toml": "", "backend/tests/test_a.py": "import pytest"}, "cd backend && python3 -m pytest"),
+    ({"a/b/go.mod": "", "a/b/c_test.go": ""}, "cd a/b && go test ./..."),
+    ({"a/b/c/go.mod": "", "a/b/c/c_test.go": ""}, ""),
+    ({"README.md": "hello"}, ""),
+    ({}, ""),
+    ({"node_modules/x/package.json": '{"scripts": {"test": "jest"}}'}, ""),
+    ({"pyproject.toml": "broken [", "test_a.py": UNITTEST}, "python3 -m unittest discover -v"),
+]
+
+
+@pytest.mark.parametrize(("files", "command"), DETECTED)
+def test_detection(files: dict[str, str], command: str) -> None:
+    assert command_of(files) == command
+
+
+def test_a_project_below_the_top_is_run_where_it_is() -> None:
+    suite = found({"README.md": "", "my app/package.json": '{"scripts": {"test": "jest"}}'})
+    assert suite is not None
+    assert suite.command == "cd 'my app' && npm test"
+    assert narrow(suite, ["my app/src/a.test.js"]) == "cd 'my app' && npm test -- src/a.test.js"
+
+
+def test_of_several_ecosystems_the_one_with_most_tests_is_run_and_the_others_are_named() -> None:
+    files = {
+        "package.json": '{"scripts": {"test": "jest"}}',
+        "a.test.js": "",
+        "t/test_a.py": PLAIN,
+        "t/test_b.py": PLAIN,
+    }
+    suite = found(files)
+    assert suite is not None
+    assert suite.command == "python3 -m pytest"
+    assert "`npm test`" in suite.note
+
+
+def test_projects_that_the_top_covers_are_not_named() -> None:
+    files = {"pyproject.toml": "", "test_a.py": PLAIN, "sub/pyproject.toml": "", "sub/test_b.py": PLAIN}
+    suite = found(files)
+    assert suite is not None
+    assert (suite.command, suite.note) == ("python3 -m pytest", "")
+
+
+CONFIGURED = [
+    ("pytest -q tests", "pytest", "pytest -q"),
+    ("python -m pytest -k tests tests/test_a.py", "pytest", "python -m pytest -k tests"),
+    ("uv run --frozen pytest", "pytest", "uv run --frozen pytest"),
+    ("PYTHONPATH=src python3 -m pytest .", "pytest", "PYTHONPATH=src python3 -m pytest"),
+    ("coverage run -m pytest", "pytest", "coverage run -m pytest"),
+    ("make test", "pytest", ""),
+    ("tox -e py311", "pytest", ""),
+    ("pytest tests && ruff check", "pytest", ""),
+    ("python3 -m unittest discover -s tests", "unittest", "python3 -m unittest -v"),
+    ("python manage.py test", "unittest", "python manage.py test -v 2"),
+    ("npx jest --ci", "jest", "npx jest --ci"),
+    ("vitest run", "vitest", "vitest run"),
+    ("node --import ./x.mjs --test test/", "node", "node --import ./x.mjs --test"),
+    ("node --test --test-reporter=tap", "other", ""),
+    ("go test -race ./...", "go", "go test -race"),
+    ("cargo test --all-features", "cargo", "cargo test --all-features"),
+]
+
+
+@pytest.mark.parametrize(("command", "framework", "narrowed"), CONFIGURED)
+def test_a_configured_command_wins_and_is_recognised(command: str, framework: str, narrowed: str) -> None:
+    suite = found({"tests/test_a.py": PLAIN, "src/a.py": "", "x.mjs": "", "test/a.test.js": ""}, command)
+    assert suite is not None
+    assert suite.origin == "configuration"
+    assert (suite.framework, suite.narrowed) == (framework, narrowed)
+    if framework != "unittest":
+        assert suite.command == command
+
+
+def test_a_configured_command_that_nobody_knows_is_run_as_it_is() -> None:
+    assert found({}, "./check.sh") == SuiteCommand(command="./check.sh", origin="configuration")
+
+
+def test_a_blank_configuration_is_none() -> None:
+    assert command_of({"tests/test_a.py": PLAIN}, "  ") == "python3 -m pytest"
+
+
+def test_npm_test_as_configuration_is_read_through_the_package() -> None:
+    suite = found({"package.json": '{"scripts": {"test": "vitest run"}}'}, "npm test")
+    assert suite is not None
+    assert (suite.framework, suite.narrowed) == ("vitest", "npm test --")
+
+
+NARROWED = [
+    ({"tests/test_a.py": PLAIN}, ("tests/test_a.py::test_b[a b]",), "python3 -m pytest 'tests/test_a.py::test_b[a b]'"),
+    (
+        {"tests/__init__.py": "", "tests/test_a.py": UNITTEST},
+        (
+            "tests/test_a.py",
+            "tests.test_a.A.test_a",
+            "tests.test_a.A.setUpClass",
+            "unittest.loader._FailedTest.tests.x",
+        ),
+        "python3 -m unittest -v tests.test_a tests.test_a.A.test_a tests.test_a.A tests.x",
+    ),
+    ({"tests/test_a.py": UNITTEST}, ("tests/test_a.py",), "PYTHONPATH=tests python3 -m unittest -v test_a"),
+    ({"package.json": "{}", "a.test.js": ""}, ("a.test.js::S > one", "a.test.js"), "node --test a.test.js"),
+    ({"go.mod": "", "p/a_test.go": ""}, ("ex/p::TestA/b c", "ex/p::TestB"), "go test -run '^(TestA|TestB)$' ex/p"),
+    ({"go.mod": "", "p/a_test.go": ""}, ("p/a_test.go",), "go test ./p"),
+    ({"Cargo.toml": "", "tests/it.rs": ""}, ("tests/it.rs",), "cargo test --no-fail-fast --test it"),
+    (
+        {"Cargo.toml": "", "tests/it.rs": ""},
+        ("src/lib.rs::tests::a",),
+        "cargo test --no-fail-fast -- --exact tests::a",
+    ),
+]
+
+
+@pytest.mark.parametrize(("files", "only", "command"), NARROWED)
+def test_a_suite_is_narrowed_to_tests(files: dict[str, str], only: tuple[str, ...], command: str) -> None:
+    suite = found(files)
+    assert suite is not None
+    assert narrow(suite, only) == command
+
+
+@pytest.mark.parametrize(
+    ("files", "only"),
+    [
+        ({"package.json": "{}", "a.test.js": ""}, ("S > one",)),
+        ({"Cargo.toml": "", "tests/it.rs": ""}, ("doc cr::src/lib.rs - f",)),
+        ({"Makefile": "test:\n"}, ("anything",)),
+        ({"tests/test_a.py": PLAIN}, ()),
+    ],
+)
+def test_what_cannot_be_narrowed_says_so(files: dict[str, str], only: tuple[str, ...]) -> None:
+    suite = found(files)
+    assert suite is not None
+    with pytest.raises(ValueError, match="narrowed"):
+        narrow(suite, only)
+
+
+def test_reports_are_asked_for_by_the_environment_where_that_is_possible() -> None:
+    suite = found({"tests/test_a.py": PLAIN})
+    assert suite is not None
+    assert report_command(suite, "/tmp/r", None) == "python3 -m pytest"
+    assert "--junitxml=/tmp/r" in report_environment(suite, "/tmp/r")["PYTEST_ADDOPTS"]
+    node = found({"package.json": '{"scripts": {"test": "node --test"}}'})
+    assert node is not None
+    assert report_command(node, "/tmp/r", None) == "npm test"
+    assert "--test-reporter-destination=/tmp/r" in report_environment(node, "/tmp/r")["NODE_OPTIONS"]
+
+
+def test_reports_are_asked_for_by_arguments_elsewhere() -> None:
+    jest = found({"package.json": '{"scripts": {"test": "jest"}}'})
+    assert jest is not None
+    assert report_command(jest, "/tmp/r", ("a.test.js",)) == "npm test -- --json --outputFile=/tmp/r a.test.js"
+    go = found({"go.mod": "", "a_test.go": ""})
+    assert go is not None
+    assert report_command(go, "/tmp/r", None) == "go test -json ./... > /tmp/r"
+    piped = found({"package.json": '{"scripts": {"test": "jest && tsc"}}'})
+    assert piped is not None
+    assert report_command(piped, "/tmp/r", None) == "npm test"
