@@ -3,6 +3,7 @@
 Everything is parsed in a process of its own, so these functions block: call them through `asyncio.to_thread`.
 """
 
+import atexit
 import json
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -21,6 +22,7 @@ from app.verify.sources.project_versions import bumped, has_version
 from app.verify.test_paths import is_test_path
 
 _PROCESS = SyntaxProcess("app.verify.sources.process", patience=120.0)
+atexit.register(_PROCESS.close)
 _OTHERS = 6
 _MAX_OTHER = 200_000
 _MAX_SEARCHED = 3_000
