@@ -1,11 +1,11 @@
-"""The errors of the house: each a sentence a person can act on, with the exit code the shell sees."""
+"""Every error that agent-fix shows to a person, with the exit code that the shell receives."""
 
 from enum import IntEnum
 from typing import Any, ClassVar
 
 
 class ExitCode(IntEnum):
-    """What `agent-fix` tells the shell. 0 only where the verdict is `proved` or `tested`."""
+    """The exit codes of `agent-fix`: 0 only if the verdict is `proved` or `tested`."""
 
     OK = 0
     INTERNAL = 1
@@ -41,7 +41,10 @@ class ExitCode(IntEnum):
 
 
 class AgentFixError(Exception):
-    """An error that is the user's to mend: `message` says what, `hint` what to do; shown without a traceback."""
+    """An error that the user can fix, shown without a traceback.
+
+    `message` says what is wrong, `hint` what to do about it.
+    """
 
     _kinds: ClassVar[dict[str, type["AgentFixError"]]] = {}
 
@@ -56,7 +59,7 @@ class AgentFixError(Exception):
 
     @property
     def final(self) -> bool:
-        """Whether a step that ended so has ended for good; False where the same step may succeed later."""
+        """True if repeating the failed step cannot help; False if the same step may succeed later."""
         return True
 
     def to_json(self) -> dict[str, Any]:
@@ -64,7 +67,7 @@ class AgentFixError(Exception):
 
     @staticmethod
     def from_json(kept: dict[str, Any]) -> "AgentFixError":
-        """The error that a stored step ended with, of the same class and with the same attributes."""
+        """Rebuild the error that a stored step ended with: same class, same attributes."""
         cls = AgentFixError._kinds.get(kept["type"], AgentFixError)
         error = cls.__new__(cls)
         Exception.__init__(error, kept["message"])
@@ -74,7 +77,7 @@ class AgentFixError(Exception):
 
 
 class RepositoryError(AgentFixError):
-    """The repository cannot be worked on; `code` names which of the reasons."""
+    """The repository cannot be worked on; `code` says which reason applies."""
 
 
 class IssueError(AgentFixError):
@@ -89,7 +92,7 @@ class ConfigError(AgentFixError):
 
 
 class SandboxError(AgentFixError):
-    """No sandbox with every promised property can be had, or it was lost for good."""
+    """No sandbox with every promised property is available, or the sandbox was lost for good."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, code=ExitCode.SANDBOX, hint=hint)
@@ -100,7 +103,7 @@ class SandboxError(AgentFixError):
 
 
 class LostSandboxError(SandboxError):
-    """It is not there any more, or does not answer: the same job goes on from its last checkpoint in another."""
+    """The sandbox is gone or does not answer. The job continues from its last checkpoint in a new one."""
 
 
 class SetupError(AgentFixError):

@@ -1,4 +1,4 @@
-"""What an execution of chosen tests showed, and the controls that say whether it may be believed."""
+"""The result of running selected tests, and the controls that say whether it can be trusted."""
 
 from typing import ClassVar, Literal
 
@@ -20,7 +20,7 @@ ControlName = Literal[
 
 
 class Execution(Record):
-    """One command, really run. `excerpt` is the end of its output, cleaned of control characters."""
+    """One command that was really executed. `excerpt` is the end of its output, without control characters."""
 
     command: str
     exit_code: int
@@ -30,7 +30,10 @@ class Execution(Record):
 
 
 class Control(Record):
-    """One check of the evidence itself. `not_run` needs a reason in `detail`; `failed` says what was seen."""
+    """One check of the evidence itself.
+
+    `not_run` needs a reason in `detail`; for `failed`, `detail` says what was seen.
+    """
 
     name: ControlName
     outcome: Literal["held", "failed", "not_applicable", "not_run"]
@@ -38,13 +41,14 @@ class Control(Record):
 
 
 class TestSelection(Record):
-    """Chosen tests. `files` are laid over base or head and replace what stands there.
+    """Selected tests: the files to add to the tree and the ids to run.
 
-    `ids` are the runner's, as its report has them: pytest node ids, dotted names for unittest, `file::name` for node,
-    vitest, jest and mocha, `package::Test` for go, cargo's test names.
+    `files` are written over base or head and replace existing files. `ids` are written as the runner reports them:
+    pytest node ids, dotted names for unittest, `file::name` for node, vitest, jest and mocha, `package::Test` for go,
+    cargo's test names.
     """
 
-    __test__: ClassVar[bool] = False  # not a test class, whatever pytest makes of its name
+    __test__: ClassVar[bool] = False  # pytest must not collect this class because of its name
 
     files: tuple[FileChange, ...] = ()
     ids: tuple[str, ...]
@@ -57,12 +61,12 @@ class TestRun(Record):
 
     execution: Execution
     results: tuple[tuple[str, Status | Literal["not_run"]], ...]
-    """One for each id, in the order of the ids."""
+    """One result per id, in the order of the ids."""
     texts: tuple[tuple[str, str], ...] = ()
-    """The failure's text of each failing id."""
+    """The failure message of each failing id."""
     untrusted: str = ""
-    """Not empty: why these results must not be believed, in a sentence."""
+    """If not empty, a sentence that says why these results cannot be trusted."""
     executed: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    """For each path that was asked for, the lines that were executed; empty where this was not measured."""
+    """The executed lines of each requested path; empty if they were not measured."""
     measured: bool = False
     """Whether executed lines could be measured."""

@@ -1,4 +1,4 @@
-"""Named places where a test kills the process, to prove that a job survives it; a no-op unless armed."""
+"""Named places where a test can kill the process, to prove that jobs survive it; a no-op unless armed."""
 
 import os
 import signal
@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class _ArmedFailpoint:
-    """Goes off at the `left`-th passing from now; with a `fuse`, a file, once for all processes together."""
+    """Fires when it is reached for the `left`-th time.
+
+    With the file `fuse`, it fires once for all processes together.
+    """
 
     left: int
     fuse: str
@@ -17,8 +20,10 @@ _armed: dict[str, _ArmedFailpoint] = {}
 
 
 def arm(spec: str) -> None:
-    """Arm from `NAME`, `NAME:N` (die at the N-th passing) or `NAME:N@FILE` (while FILE exists, which dying removes);
-    several are comma-separated."""
+    """Arm failpoints from a comma-separated list.
+
+    `NAME` dies at the first pass, `NAME:N` at the N-th. `NAME:N@FILE` works only while FILE exists; dying removes it.
+    """
     for item in filter(None, (part.strip() for part in spec.split(","))):
         place, _, fuse = item.partition("@")
         name, _, count = place.partition(":")
@@ -26,7 +31,7 @@ def arm(spec: str) -> None:
 
 
 def failpoint(name: str) -> None:
-    """Die by SIGKILL here, as in a power cut, where a test armed this name."""
+    """Kill this process with SIGKILL, as a power cut would, if a test armed this name."""
     charge = _armed.get(name)
     if charge is None:
         return
@@ -36,7 +41,7 @@ def failpoint(name: str) -> None:
 
 
 def _already_fired(fuse: str) -> bool:
-    """Whether it is this process that is to die."""
+    """True if this process must die: there is no fuse file, or it was the one that removed it."""
     if not fuse:
         return True
     try:

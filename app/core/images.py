@@ -1,6 +1,6 @@
-"""The images of an issue: where its text has them, which bytes may be shown to a model, and what is told of the others.
+"""An issue's images: which of them may be shown to a model, and the notes about the others.
 
-Nothing here decodes an image: its kind and its size are read from its first bytes, and what is not known is refused.
+No image is decoded here. Kind and size are read from the first bytes, and unknown formats are refused.
 """
 
 import hashlib
@@ -25,11 +25,14 @@ _ALONE: Final = frozenset({0x01, *range(0xD0, 0xD9)})
 
 
 class ImageRejected(Exception):  # noqa: N818  # the reason, for people
-    """An image that no model is shown; the message ends a sentence that begins with which one it is."""
+    """An image that may not be shown to a model.
+
+    The message completes a sentence that begins by naming the image.
+    """
 
 
 class ImageSize(NamedTuple):
-    """What an image says of itself."""
+    """An image's media type and its size in pixels, as stated in its own header."""
 
     media_type: str
     width: int
@@ -38,14 +41,14 @@ class ImageSize(NamedTuple):
 
 @dataclass(slots=True)
 class ImageCollection:
-    """Collects a job's images, by their numbers in the text, and why the others are not among them."""
+    """Collects a job's images by their number in the text, and the reasons why others were left out."""
 
     images: list[TaskImage] = field(default_factory=list)
     contents: list[bytes] = field(default_factory=list)
     _left_out: dict[str, list[int]] = field(default_factory=dict)
 
     def add(self, number: int, content: bytes) -> None:
-        """NotShown where it is no image that a model may be shown."""
+        """Add an image. Raises ImageRejected if a model may not be shown it."""
         shape = image_size(content)
         self.images.append(
             TaskImage(
@@ -63,12 +66,15 @@ class ImageCollection:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """By number only: an address of somebody's making has no place in what we say."""
+        """One sentence per reason, naming images by number only.
+
+        Image addresses are written by strangers, so we never repeat them.
+        """
         return tuple(f"{_which(numbers)} shown to no model: {why}." for why, numbers in self._left_out.items())
 
 
 def image_size(content: bytes) -> ImageSize:
-    """Kind and size of an image by its own bytes, whatever its name says. NotShown with the reason where it is none."""
+    """Read kind and size from the image's own bytes, whatever its name says. Raises ImageRejected with the reason."""
     if len(content) > MAX_IMAGE_BYTES:
         raise too_large()
     kinds: tuple[tuple[str, bool, Callable[[bytes], tuple[int, int]]], ...] = (
@@ -124,7 +130,7 @@ def _webp(content: bytes) -> tuple[int, int]:
 
 
 def _jpeg(content: bytes) -> tuple[int, int]:
-    """From marker to marker, to the frame's."""
+    """Read the size from a JPEG by walking its markers to the frame header."""
     place = 2
     while content[place] == 0xFF:
         marker = content[place + 1]

@@ -30,7 +30,7 @@ _SHORT = re.compile(r"()(\w[\w-]*)/([\w.-]+)#([0-9]{1,10})")
 
 
 class IssueAddress(NamedTuple):
-    """An issue on GitHub. `server` is empty where it was written as OWNER/NAME#N."""
+    """An issue on GitHub. `server` is empty if it was written as OWNER/NAME#N."""
 
     server: str
     owner: str
@@ -42,7 +42,7 @@ class IssueAddress(NamedTuple):
 
 
 def where_issue(text: str) -> Path | IssueAddress:
-    """What `--issue` names: the address of a page, OWNER/NAME#N, or else a file (`-` for standard input)."""
+    """Parse the value of `--issue`: a page's URL, OWNER/NAME#N, or else a file (`-` is standard input)."""
     found = _PAGE.fullmatch(text) or _SHORT.fullmatch(text)
     if found and not Path(text).exists():
         return IssueAddress(found[1], found[2], found[3], int(found[4]))
@@ -56,7 +56,7 @@ def where_issue(text: str) -> Path | IssueAddress:
 
 
 def issue_of(title: str, body: str, *, number: int, labels: Iterable[str]) -> Issue:
-    """An issue as a forge keeps it, without its hidden characters."""
+    """Build an Issue from GitHub's title and body, without hidden characters."""
     shown, text = visible(title), visible(body)
     return Issue(
         title=one_line(shown.text) or f"#{number}",
@@ -68,7 +68,10 @@ def issue_of(title: str, body: str, *, number: int, labels: Iterable[str]) -> Is
 
 
 def read_issue(path: Path, *, stdin: BinaryIO | None = None) -> Issue:
-    """The issue in a file, or on standard input where the path is `-`; raises IssueError with a code per reason."""
+    """Read the issue from a file, or from standard input if the path is `-`.
+
+    Raises IssueError with a code per reason.
+    """
     if str(path) == "-":
         name = "standard input"
         content = (stdin or sys.stdin.buffer).read(MAX_BYTES + 1)
@@ -103,9 +106,10 @@ def parse_issue(content: bytes, name: str = "the issue") -> Issue:
 
 
 def _front_matter(text: str) -> tuple[tuple[str, ...], str]:
-    """The labels above the title, and the issue without them; other keys, as forges export them, are passed over.
+    """Split off the front matter: return its labels and the text below it.
 
-    What does not look like front matter is the issue's own text.
+    Other keys, which exports contain, are ignored. Anything that does not look like front matter belongs to the issue's
+    text.
     """
     lines = text.replace("\r\n", "\n").split("\n")
     end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
@@ -118,7 +122,7 @@ def _front_matter(text: str) -> tuple[tuple[str, ...], str]:
 
 
 def _labels(value: Value) -> tuple[str, ...]:
-    """A list of them, or one text with commas between them."""
+    """Labels from a YAML list or from one comma-separated string."""
     names = value.split(",") if isinstance(value, str) else value if isinstance(value, tuple) else ()
     return tuple(filter(None, (one_line(str(name))[:100] for name in names)))[:MAX_LABELS]
 
@@ -136,7 +140,7 @@ def _read(path: Path) -> bytes:
         raise IssueError(
             f"{path} is a directory", code=ExitCode.ISSUE_UNREADABLE, hint="name the Markdown file that holds the issue"
         ) from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+    except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
         reason = getattr(error, "strerror", None) or str(error)
         raise IssueError(f"{path} cannot be read: {reason}", code=ExitCode.ISSUE_UNREADABLE) from error
 

@@ -1,10 +1,10 @@
-"""Which issue or pull request of which repository is meant."""
+"""Identifies one issue or pull request of one repository."""
 
 from app.core.record import Record
 
 
 class IssueRef(Record):
-    """The issue or pull request that a job belongs to. The repository's number decides, not its name."""
+    """The issue or pull request that a job belongs to. The repository is identified by its number, not its name."""
 
     installation: int
     repository: int

@@ -1,4 +1,4 @@
-"""One durable attempt at a task, and the ports through which it is kept, watched and spoken to."""
+"""A job, and the interfaces through which it is stored, observed and guided."""
 
 import secrets
 from collections.abc import Awaitable, Callable
@@ -48,7 +48,7 @@ FINAL: frozenset[JobState] = frozenset(
 
 
 class WaitingForUser(AgentFixError):  # noqa: N818  # a wait, not a fault
-    """The job cannot go on without a person: an approval, an answer, a higher limit. It stays as it stands."""
+    """The job needs a person: an approval, an answer or a higher limit. It stays in its current state until then."""
 
     def __init__(self, state: JobState, reason: str, *, code: ExitCode, hint: str = "") -> None:
         super().__init__(reason, code=code, hint=hint)
@@ -60,19 +60,19 @@ class WaitingForUser(AgentFixError):  # noqa: N818  # a wait, not a fault
 
 
 class Budget(Record):
-    """Caps of one job: money (micro-dollars), working minutes (waiting for people not counted), model turns."""
+    """A job's limits: money (micro-dollars), working minutes (waiting for people is not counted), model turns."""
 
     usd: MicroUSD = 5_000_000
     minutes: float = 60.0
     steps: int = 100
 
     def for_a_question(self) -> "Budget":
-        """A fifth of everything: an answer is looked up, not worked out."""
+        """A fifth of every limit: a question only needs to be looked up."""
         return Budget(usd=self.usd // 5, minutes=self.minutes / 5, steps=max(self.steps // 5, 1))
 
 
 class Job(Record):
-    """Everything that is decided before the first step and never changes afterwards.
+    """All that is decided about a job before its first step; it never changes afterwards.
 
     `created_at` is also the commit's date, so that a job resumed after a crash makes the same commit.
     """
@@ -82,20 +82,20 @@ class Job(Record):
     branch: str
     budget: Budget
     model: str
-    """For the code, and for everything that `models` names no other for."""
+    """The model that writes code, and does every kind of work for which `models` names no other."""
     models: ModelNames = ModelNames()
     reasoning: Reasoning = ""
     runner: str = "native"
     sandbox: str = "bubblewrap"
     plan_mode: Literal["auto", "approve", "only", "none"] = "auto"
     plan_file: str = ""
-    """An edited plan's text; empty where the model makes one."""
+    """The text of an edited plan; empty if the model makes the plan."""
     aim: Literal["fix", "ask"] = "fix"
-    """`ask`: the request is a question, and nothing is ever published (`app.pipeline.answer`)."""
+    """`ask`: the request is a question, so nothing is ever published (`app.pipeline.answer`)."""
     conflicts: tuple[str, ...] = ()
-    """Paths of the base that have conflict markers in them: to resolve these is what the job is about."""
+    """Paths with conflict markers in the base; the job is to resolve them."""
     attempts: int = 1
-    """How many are made at most, independently, until one is proved (`app.pipeline.attempts`)."""
+    """Maximum number of independent attempts until one is proved (`app.pipeline.attempts`)."""
     created_at: datetime
 
     @property
@@ -108,17 +108,17 @@ class Job(Record):
 
     @property
     def chosen(self) -> ModelNames:
-        """The models by the kind of work, with the code model in its place."""
+        """The model for each kind of work, with the code model filled in for empty names."""
         return self.models.model_copy(update={"code": self.model})
 
     @property
     def main_model(self) -> str:
-        """The one that does what the job is about."""
+        """The model for the job's main kind of work."""
         return self.chosen.of("answer" if self.aim == "ask" else "code")
 
 
 def new_job_id() -> str:
-    """Sorts by time, easy to type: seconds in base 36 and four random characters."""
+    """A new id that sorts by time and is easy to type: seconds in base 36 and four random characters."""
     digits = "0123456789abcdefghijklmnopqrstuvwxyz"
     seconds, text = int(datetime.now(UTC).timestamp()), ""
     while seconds:
@@ -131,25 +131,26 @@ N = TypeVar("N", bound=Record)
 
 
 class Journal(Protocol):
-    """Durable memory of a job's steps. A step that once finished is never executed again, after any crash.
+    """Durable memory of a job's steps; a finished step is never executed again, even after a crash.
 
-    Steps are at-least-once: one that was interrupted is executed again, so its work looks before it acts.
+    Steps are at-least-once: an interrupted step is executed again, so its work must check before it acts.
     """
 
     @property
     def recovering(self) -> bool:
-        """True while the step at hand may have been begun by a process that died."""
+        """True if a process that died may already have started the current step."""
         ...
 
     def on_resume(self, restore: Callable[[], Awaitable[None]]) -> None:
-        """Before the first step that is executed while recovering, have this done, as the steps before it left things.
+        """Register `restore` to run before the first step that is executed during recovery.
 
-        Whatever outside the journal a step relies on may be gone: the process may be on another machine by now.
+        It recreates the state that earlier steps left outside the journal, which may be gone: the process may now run
+        on another machine.
         """
         ...
 
     async def step(self, name: str, kind: type[N], work: Callable[[], Awaitable[N]]) -> N:
-        """Execute `work` once and keep its result, or return the kept result. Names are unique in a job."""
+        """Execute `work` once and store its result, or return the stored result. Names are unique within a job."""
         ...
 
 
@@ -169,27 +170,27 @@ ProgressKind = Literal[
 
 
 class Progress(Protocol):
-    """Where a job tells what it does: the terminal, the log that `jobs logs -f` follows, a status comment."""
+    """Receives a job's progress: the terminal, the log behind `jobs logs -f`, or a status comment."""
 
     def report(self, kind: ProgressKind, text: str) -> None:
-        """One line or block of plain text; `text` and `output` are streamed fragments and may be dropped."""
+        """Report one line or block of plain text. `text` and `output` are streamed fragments and may be dropped."""
         ...
 
 
 class Blobs(Protocol):
-    """Content-addressed bytes of a job, kept as long as its journal."""
+    """Content-addressed storage for a job's bytes, kept as long as its journal."""
 
     def put(self, content: bytes) -> str:
-        """Keep bytes; returns their SHA-256 in hex. Safe to say twice."""
+        """Store bytes and return their SHA-256 in hex. Idempotent."""
         ...
 
     def get(self, digest: str) -> bytes:
-        """Bytes by digest; KeyError where there are none."""
+        """Bytes by digest. Raises KeyError if there are none."""
         ...
 
 
 class UserMessage(Record):
-    """Words of a person who may ask, said to a living job. Later words have higher numbers."""
+    """A message from an authorised person to a running job. Later messages have higher numbers."""
 
     seq: int
     who: str
@@ -197,22 +198,25 @@ class UserMessage(Record):
 
 
 class QuestionAnswers(Record):
-    """What people said when they were asked the questions of a plan."""
+    """People's answers to the questions of a plan."""
 
     questions: tuple[str, ...]
     last_message_seq: tuple[UserMessage, ...]
 
 
 class UserMessages(Protocol):
-    """Where people speak to the agent while it works. Nothing is ever marked as read: the job keeps what it heard."""
+    """Messages that people send to the agent while it works.
+
+    Nothing is marked as read: the job itself stores which messages it has received.
+    """
 
     async def since(self, seq: int) -> tuple[UserMessage, ...]:
-        """All words with a higher number, in order."""
+        """All messages with a higher number, in order."""
         ...
 
 
 class NoUserMessages:
-    """Nobody speaks."""
+    """An empty UserMessages, for jobs without a channel for messages."""
 
     async def since(self, seq: int) -> tuple[UserMessage, ...]:
         return ()

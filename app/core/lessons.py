@@ -1,4 +1,4 @@
-"""What earlier jobs in a repository found out: a fact each, with the line that bears it out, for a limited time.
+"""Lessons that earlier jobs learned about a repository: facts with a supporting line of code and an expiry date.
 
 facts of a job ─► learning ─► admitting ─► Lessons ─► recalling (ranked, re-checked) ─► the next job's brief
 """
@@ -34,7 +34,7 @@ AGENT: Final = "agent"
 
 
 class Citation(Record):
-    """The line of a file that bears a lesson out: by its digest, so that no text of a repository is kept here."""
+    """The line of a file that supports a lesson, stored as a digest so that no repository text is kept here."""
 
     path: str
     commit: str
@@ -42,7 +42,10 @@ class Citation(Record):
 
 
 class LessonDraft(Record):
-    """A lesson about to be kept. A repository has one of a topic, the newest; the text is it without a name."""
+    """A lesson before it is stored.
+
+    A repository has one lesson per topic, the newest. The topic is the text if no topic is named.
+    """
 
     text: str
     kind: LessonKind
@@ -57,83 +60,86 @@ class LessonDraft(Record):
 
 
 class Lesson(Record):
-    """A lesson by its number, which no other lesson of the repository ever gets."""
+    """A stored lesson. Its number is never used for another lesson of the repository."""
 
     number: int
     text: str
     kind: LessonKind
     citation: Citation | None = None
     job: str = ""
-    """The job that learned it; empty for what people told."""
+    """The job that learned it; empty for lessons written by people."""
     author: str
-    """`harness`, `agent`, or who told it."""
+    """`harness`, `agent`, or the login of the person who wrote it."""
     created: datetime
     expires: datetime
     uses: int = 0
-    """Jobs that were shown it."""
+    """How many jobs were shown it."""
 
 
 class LessonStore(Protocol):
-    """The lessons of one repository; through it no other can be asked. Blocking, each call one short transaction."""
+    """The lessons of one repository, with no access to any other. Calls block; each is one short transaction."""
 
     def all(self) -> tuple[Lesson, ...]:
-        """Those that hold now, by number."""
+        """The currently valid lessons, by number."""
         ...
 
     def learn(self, drafts: Sequence[LessonDraft]) -> tuple[Lesson, ...]:
-        """Keep what a job found out; returns what is new by it, also when said again.
+        """Store what a job learned and return the new lessons. Idempotent.
 
-        What people told or made us forget stands: a draft of the same topic changes nothing.
+        A draft never replaces a lesson that a person wrote, nor a topic that a person told us to forget.
         """
         ...
 
     def remember(self, draft: LessonDraft, key: str) -> Lesson | None:
-        """Keep what a person said; None where there is no room for it. `key` is the same when said again."""
+        """Store a lesson that a person wrote; None if the repository has no room for it.
+
+        `key` makes the call idempotent.
+        """
         ...
 
     def forget(self, number: int, key: str) -> bool:
-        """Whether there was such a lesson. The same key is told the same again."""
+        """Delete a lesson; False if there was none. A repeated call with the same key returns the same answer."""
         ...
 
     def remove_outdated(self, numbers: Sequence[int]) -> None:
-        """Drop lessons that are not borne out any more; they may be learned anew."""
+        """Delete lessons whose citations no longer match; they may be learned again."""
         ...
 
     def source_jobs(self) -> tuple[str, ...]:
-        """The jobs that taught what is known."""
+        """The jobs that the current lessons came from."""
         ...
 
     def forget_job(self, job: str) -> int:
-        """Drop what a job taught, because its change was not wanted after all; returns how many lessons."""
+        """Delete a job's lessons because its change was rejected; return how many."""
         ...
 
     def recovered_jobs(self, job: str) -> tuple[Lesson, ...] | None:
-        """What a job was shown; None where it was not asked yet."""
+        """The lessons that a job was shown; None if it has not asked yet."""
         ...
 
     def recall(self, job: str, shown: Sequence[Lesson]) -> tuple[Lesson, ...]:
-        """Write down what a job is shown, once for all: whoever says it later gets what stands there."""
+        """Record which lessons a job is shown. Later calls return the first record unchanged."""
         ...
 
 
 class LessonRanking(Protocol):
-    """Tells which lessons are like a question."""
+    """Ranks lessons by similarity to a question."""
 
     async def rank(self, lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
-        """Those that have anything to do with it, the most similar first. Never raises for want of a similarity."""
+        """The related lessons, most similar first. Never raises, even if similarity cannot be computed."""
         ...
 
 
 def github_repository_key(repository: int) -> str:
-    """The key of a forge's repository: its number, because a name may become another's."""
+    """The key of a GitHub repository: its number, because names can be reused."""
     return f"r{int(repository)}"
 
 
 def local_repository_key(repository: Path) -> str:
-    """The key of a repository of this machine."""
+    """The key of a repository on this machine."""
     return f"p{hashlib.sha256(str(repository).encode('utf-8', 'surrogateescape')).hexdigest()[:40]}"
 
 
 def with_age(draft: LessonDraft, now: datetime) -> datetime:
-    """When a lesson that is learned now ends."""
+    """The expiry time of a lesson that is learned at `now`."""
     return now + LIVES[draft.kind]

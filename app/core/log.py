@@ -1,4 +1,4 @@
-"""The log of a process: one line a record, escaped, without secrets, for people or as JSON."""
+"""The process's log: one escaped line per record, without secrets, readable or as JSON."""
 
 import json
 import logging
@@ -33,9 +33,9 @@ _CHATTY = (
 def configure(
     *, level: int = logging.INFO, form: Format = "human", redactor: Redactor, stream: TextIO | None = None
 ) -> None:
-    """Send every logger of the process to one stream (standard error) through the redactor. Safe to say twice.
+    """Send every logger of the process to one stream (default: standard error) through the redactor. Idempotent.
 
-    Other people's libraries are heard from WARNING on: below it they tell requests with their headers and bodies.
+    Third-party libraries are logged from WARNING up, because below it they log requests with headers and bodies.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines(redactor) if form == "json" else HumanLines(redactor))
@@ -62,7 +62,10 @@ class _LineFormatter(logging.Formatter):
         return self._safe("\n".join(parts))
 
     def _fields(self, record: logging.LogRecord) -> dict[str, str | int | float | bool | None]:
-        """What was given as `extra`; of bodies only their length, since prompts hold other people's text."""
+        """The record's `extra` fields.
+
+        Bodies are reduced to their length, because prompts contain other people's text.
+        """
         fields: dict[str, str | int | float | bool | None] = {}
         for name, value in vars(record).items():
             if name in _STANDARD or name.startswith("_"):
@@ -80,7 +83,7 @@ class _LineFormatter(logging.Formatter):
 
 
 class JsonLines(_LineFormatter):
-    """One JSON object a line: time, level, logger, message, the fields, and a trace where there is one."""
+    """Formats a record as one JSON object per line: time, level, logger, message, fields, and any traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         shown: dict[str, object] = {
@@ -96,7 +99,10 @@ class JsonLines(_LineFormatter):
 
 
 class HumanLines(_LineFormatter):
-    """`12:34:56 warning jobs: message key=value`; line ends inside are shown as `\\n`, a trace is indented below."""
+    """Formats a record as `12:34:56 warning jobs: message key=value`.
+
+    Line ends inside are shown as `\\n`; a traceback is indented below.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")

@@ -1,7 +1,7 @@
-"""Markdown that a rendered page does not show: comments, attributes, link definitions, invisible entities.
+"""Finds and removes Markdown that a rendered page does not show: comments, attributes, link definitions, entities.
 
-Code is shown as it is written, so it stays as it is. What is code is asked of a CommonMark parser, because a
-fence inside a list or an HTML block ends elsewhere than its look suggests, and a guess there would let text hide.
+Code is displayed as written, so it is left alone. A CommonMark parser decides what is code, because a fence inside a
+list or an HTML block may end elsewhere than it appears to, and a guess would let text hide.
 """
 
 import html
@@ -30,7 +30,7 @@ _HTML = (
 _IN_HTML = re.compile(_HTML)
 _IN_PROSE = re.compile(
     r"(?P<keep>\\[!-/:-@\[-`{-~]"  # an escape
-    r"|(?P<ticks>(?<!`)`{1,8}(?!`))[^\n|]{1,2000}?(?<!`)(?P=ticks)(?!`)"  # a code span; not across cells or lines
+    r"|(?P<ticks>(?<!`)`{1,8}(?!`))[^\n|]{1,2000}?(?<!`)(?P=ticks)(?!`)"  # a code span within one cell and line
     r"|<[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]*>)"  # an autolink
     rf"|{_HTML}"
     r"|(?P<image>!\[)[^\[\]\n]*(?=\])"
@@ -41,7 +41,7 @@ _INFO = re.compile(r"^(?P<fence>[\s>*+\-0-9.)]*(?:`{3,}|~{3,})[ \t]*[\w+#.-]{0,3
 
 
 def strip_hidden(markdown: str, is_hidden: IsHidden) -> tuple[str, int]:
-    """The Markdown without what its rendering hides, and how many characters that was."""
+    """Remove what the rendered page hides; return the Markdown and the number of characters removed."""
     if not _SUSPECT.search(markdown):
         return markdown, 0
     shown = "".join(_shown(kind, text, is_hidden) for kind, text in _segments(markdown))
@@ -49,20 +49,20 @@ def strip_hidden(markdown: str, is_hidden: IsHidden) -> tuple[str, int]:
 
 
 def prose_lines(markdown: str, opening: re.Pattern[str]) -> list[int]:
-    """The lines, from 0, that begin with `opening` and are shown as such: not in code, quotes, lists, HTML or links."""
+    """Line numbers, from 0, of prose lines that begin with `opening`: not in code, quotes, lists, HTML or links."""
     lines = markdown.split("\n")
     candidates = {number: match for number, line in enumerate(lines) if (match := opening.match(line))}
     if not candidates:
         return []
     mark = next(sign for sign in map(chr, range(0xE000, 0xF8FF)) if sign not in markdown)
-    for number, match in candidates.items():  # what becomes of each is seen by a mark in its place
+    for number, match in candidates.items():  # a marker in each candidate's place shows how the parser classifies it
         indent = len(match[0]) - len(match[0].lstrip(" "))
         lines[number] = f"{' ' * indent}{mark}{number}{mark}{lines[number][match.end() :]}"
     return [int(text.split(mark)[1]) for text in _line_beginnings("\n".join(lines)) if text.startswith(mark)]
 
 
 def without_quotes(markdown: str) -> str:
-    """The Markdown without its quotes, which are somebody else's words."""
+    """The Markdown without quotes, which somebody else wrote."""
     if ">" not in markdown:
         return markdown
     quotes = (token.map for token in _parser().parse(markdown) if token.type == "blockquote_open" and token.map)
@@ -71,7 +71,7 @@ def without_quotes(markdown: str) -> str:
 
 
 def image_addresses(markdown: str) -> tuple[str, ...]:
-    """Where the images are that its rendering shows, in order, each once; those in code are none."""
+    """The addresses of the images that the rendered page shows, in order, without duplicates or images in code."""
     if "![" not in markdown and "<" not in markdown:
         return ()
     found: dict[str, None] = {}
@@ -85,14 +85,14 @@ def image_addresses(markdown: str) -> tuple[str, ...]:
 
 
 def html_images(page: str) -> tuple[str, ...]:
-    """The addresses of the images of a piece of HTML, in order."""
+    """The addresses of all images in a piece of HTML, in order."""
     reader = _Images()
     reader.feed(page)
     return tuple(reader.found)
 
 
 class _Images(HTMLParser):
-    """What `<img src>` says; the parser undoes entities and passes over comments."""
+    """Collects the `src` of `<img>` tags; the parser decodes entities and skips comments."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,12 +103,12 @@ class _Images(HTMLParser):
             self.found.append(address.strip())
 
     def parse_html_declaration(self, i: int) -> int:
-        """Whatever begins so is skipped, as browsers do: the parser's own way with it fails for some nonsense."""
+        """Skip the declaration as browsers do; the base class raises on some malformed ones."""
         return self.parse_bogus_comment(i)
 
 
 def _line_beginnings(markdown: str) -> Iterator[str]:
-    """The plain text with which each line of the paragraphs and headings that stand in nothing else begins."""
+    """The plain text at the start of each line of top-level paragraphs and headings."""
     tokens = _inline_parser().parse(markdown)
     for block, inline in pairwise(tokens):
         if inline.type == "inline" and block.level == 0 and block.type in {"paragraph_open", "heading_open"}:
@@ -134,7 +134,7 @@ def _parser() -> "MarkdownIt":
 
 
 def _segments(markdown: str) -> Iterator[tuple[MarkupKind, str]]:
-    """Runs of lines of one kind (each block of code its own), in order; together they are the whole text."""
+    """Split the text into runs of lines of the same kind, in order; each code block is a run of its own."""
     lines = markdown.split("\n")
     kinds, starts = _line_kinds(markdown, len(lines))
     start = 0
@@ -146,7 +146,7 @@ def _segments(markdown: str) -> Iterator[tuple[MarkupKind, str]]:
 
 
 def _line_kinds(markdown: str, count: int) -> tuple[list[MarkupKind], set[int]]:
-    """Each line's kind, and the lines where a block of code begins."""
+    """Each line's kind, and the line numbers at which a code block begins."""
     kinds: list[MarkupKind] = ["prose"] * count
     starts: set[int] = set()
     env: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The names of models by kind of work."""
+"""Model names for each kind of work."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ Reasoning = Literal["", "low", "medium", "high"]
 
 
 class ModelNames(Record):
-    """Names of models by the kind of work; where a name is empty, the code model does that work too."""
+    """The model for each kind of work; an empty name means the code model."""
 
     code: str = ""
     plan: str = ""

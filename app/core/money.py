@@ -1,4 +1,4 @@
-"""Amounts of money, and what a job's model calls cost."""
+"""Amounts of money and the cost of a job's model calls."""
 
 from app.core.model_names import WorkKind
 from app.core.record import Record
@@ -8,7 +8,7 @@ MicroUSD = int
 
 
 class ModelUse(Record):
-    """How many of a job's answers came from one model for one kind of work, or in place of another model."""
+    """How many of a job's answers came from one model, either for one kind of work or as a fallback."""
 
     model: str
     kind: WorkKind = "code"
@@ -18,11 +18,11 @@ class ModelUse(Record):
 
 
 class Totals(Record):
-    """What a job's model calls came to so far.
+    """The sum of a job's model calls so far.
 
-    `lost` calls were sent by a process that died before the answer was kept: they count with what the provider may
-    have charged, the whole prompt, uncached. `pending` ones are in flight right now (or died with their process and
-    were not repeated) and count the same way. `estimated` is how many calls have no usage from the provider itself.
+    `lost` calls were sent by a process that died before it stored the answer. They count at what the provider may have
+    charged: the whole prompt, uncached. `pending` calls are in flight (or died with their process and were not
+    repeated) and count the same way. `estimated` is the number of calls without usage from the provider.
     """
 
     calls: int = 0
@@ -34,9 +34,9 @@ class Totals(Record):
     pending: int = 0
     estimated: int = 0
     models: tuple[ModelUse, ...] = ()
-    """Which models really answered: for plans, code, questions and the rest, those that stood in for others last."""
+    """The models that really answered, ordered by kind of work (plans, code, questions, the rest), fallbacks last."""
 
     @property
     def cached_share(self) -> float:
-        """The part of the prompt tokens that came out of the provider's cache, between 0 and 1."""
+        """The share of prompt tokens that came from the provider's cache, between 0 and 1."""
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0

@@ -8,7 +8,10 @@ Mode = Literal["100644", "100755", "120000"]
 
 
 class FileChange(Record):
-    """One path's new state. `content` is None where the file is deleted; for 120000 it is the link's target."""
+    """The new state of one path.
+
+    `content` is None if the file is deleted; for mode 120000 it is the link's target.
+    """
 
     path: str
     mode: Mode
@@ -20,14 +23,14 @@ class FileChange(Record):
 
 
 class RefusedFile(Record):
-    """Something in the work tree that never becomes part of a patch, and why (a device, 10 GB, an odd name)."""
+    """A path in the work tree that cannot be part of a patch, and why (a device, 10 GB, an odd name)."""
 
     path: str
     reason: str
 
 
 class Patch(Record):
-    """All changes of a work tree against commit `base`, sorted by path, and what was refused on the way out."""
+    """All changes of a work tree against commit `base`, sorted by path, and the files that were refused."""
 
     base: str
     changes: tuple[FileChange, ...] = ()

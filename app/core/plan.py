@@ -1,4 +1,4 @@
-"""The plan: what people can see, approve and edit before work begins."""
+"""The plan, which people can see, approve and edit before work begins."""
 
 from pydantic import Field
 

@@ -1,4 +1,4 @@
-"""Plans as texts that people read and edit: YAML or Markdown in; YAML, Markdown or terminal text out."""
+"""Reads and writes plans for people: YAML or Markdown in; YAML, Markdown or terminal text out."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ Fields = dict[str, str | list[str]]
 
 
 class PlanError(AgentFixError):
-    """The plan cannot be used; where it came from a file the message names the line."""
+    """The plan cannot be used; if it came from a file, the message names the line."""
 
     def __init__(self, message: str, *, line: int | None = None) -> None:
         where = f"line {line}: " if line else ""
@@ -38,7 +38,7 @@ class PlanError(AgentFixError):
 
 
 def render_plan(plan: Plan) -> str:
-    """A plan as a terminal shows it, and as the agent reads it."""
+    """A plan as plain text for the terminal and for the agent."""
     parts = [plan.summary]
     parts += [f"{title}:\n{_bullets(items)}" for title, items in _lists(plan)]
     parts += [f"{title}: {command}" for title, command in _commands(plan)]
@@ -46,7 +46,7 @@ def render_plan(plan: Plan) -> str:
 
 
 def render_plan_markdown(plan: Plan) -> str:
-    """A plan to be shown on a page and edited there; `parse_plan_file` reads it back."""
+    """A plan as Markdown that people can edit on a web page; `parse_plan_file` reads it back."""
     parts = ["# Plan", plan.summary]
     for title, items in _lists(plan):
         parts += [f"## {title}", _bullets(items)]
@@ -56,7 +56,7 @@ def render_plan_markdown(plan: Plan) -> str:
 
 
 def render_plan_file(plan: Plan) -> str:
-    """A plan to be edited and handed back by `--plan FILE`, in YAML."""
+    """A plan as YAML, to be edited and passed back with `--plan FILE`."""
     head = "# Edit what you like, then pass it with --plan FILE. Only the summary is required.\n"
     return head + yaml.dump(
         plan.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110
@@ -64,7 +64,7 @@ def render_plan_file(plan: Plan) -> str:
 
 
 def parse_plan_file(text: str) -> Plan:
-    """The plan in an edited file, YAML (or JSON) or Markdown; raises PlanError naming the line."""
+    """Parse an edited plan in YAML (or JSON) or Markdown. Raises PlanError, which names the line."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     if len(text) > _LARGEST:
         raise PlanError(f"The plan has {len(text):,} characters; at most {_LARGEST:,} are read.")
@@ -74,7 +74,7 @@ def parse_plan_file(text: str) -> Plan:
 
 
 def plan_from_fields(fields: Fields) -> Plan:
-    """A plan of a size that people can read; raises PlanError where a part is missing or too long."""
+    """Build a Plan. Raises PlanError if a part is missing or too long for people to read."""
     if not str(fields.get("summary", "")).strip():
         raise PlanError("The plan has no summary.")
     for name, value in fields.items():
@@ -100,12 +100,12 @@ def _bullets(items: Sequence[str]) -> str:
 
 
 def _fence(command: str) -> str:
-    """Longer than any run of backticks in the command."""
+    """A code fence longer than any run of backticks in the command."""
     return "`" * max([3, *(len(run) + 1 for run in re.findall("`+", command))])
 
 
 class _Dumper(yaml.SafeDumper):
-    """Several lines as a block, which people can edit."""
+    """Writes multi-line strings as YAML blocks, which people can edit."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -118,14 +118,17 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def _looks_like_yaml(text: str) -> bool:
-    """A known key at a line's begin, a JSON object, or `word:` with no sign of Markdown."""
+    """True if a line starts with a known key, for a JSON object, or for `word:` without any Markdown."""
     if text.lstrip().startswith("{") or re.search(rf"^({'|'.join(FIELDS)})\s*:", text, re.MULTILINE):
         return True
     return re.match(r"\w+:(\s|$)", text) is not None and not re.search(r"^#{1,6} ", text, re.MULTILINE)
 
 
 def _from_yaml(text: str) -> Fields:
-    """Texts by key, taken from the syntax tree: nothing is constructed, so no alias can grow and `no` stays a word."""
+    """Text by key, read from the syntax tree.
+
+    Nothing is constructed, so aliases cannot expand and `no` stays a string.
+    """
     try:
         _refuse_oddities(text)
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -146,7 +149,7 @@ def _from_yaml(text: str) -> Fields:
 
 
 def _refuse_oddities(text: str) -> None:
-    """Aliases, and a depth no plan has: the scanner's work grows with the square of it."""
+    """Refuse aliases and deep nesting: the scanner's work grows with the square of the depth."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -166,7 +169,7 @@ def _yaml_list(node: yaml.Node, text: str) -> list[str]:
         return [] if node.tag.endswith(":null") else [str(node.value)]
     if not isinstance(node, yaml.SequenceNode):
         raise PlanError("must be a list of texts.", line=_line(node.start_mark))
-    # `- first: look` is a mapping to YAML and a sentence to whoever wrote it
+    # YAML reads `- first: look` as a mapping, but its author meant a sentence
     return [
         str(item.value)
         if isinstance(item, yaml.ScalarNode)
@@ -180,7 +183,7 @@ def _line(mark: "yaml.error.Mark | yaml._yaml.Mark | None") -> int:
 
 
 def _from_markdown(text: str) -> Fields:
-    """Sections by heading; what stands before the first one, or under `Plan`, is the summary."""
+    """Sections by heading. Text before the first heading, or under `Plan`, is the summary."""
     sections: dict[str, list[str]] = {"summary": []}
     name, fence = "summary", ""
     for number, line in enumerate(text.split("\n"), start=1):
@@ -213,7 +216,7 @@ def _markdown_field(name: str, lines: Sequence[str]) -> str | list[str]:
 
 
 def _items(lines: Sequence[str]) -> list[str]:
-    """Bullets, numbers or plain lines; an indented line goes on with the item before."""
+    """The items of a list: bullets, numbers or plain lines. An indented line continues the previous item."""
     items: list[str] = []
     for line in filter(str.strip, lines):
         bullet = re.match(r"(?:[-*+]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?(.*)", line)
@@ -225,7 +228,7 @@ def _items(lines: Sequence[str]) -> list[str]:
 
 
 def _command(text: str) -> str:
-    """The content of a code block or of a code span, or the text itself."""
+    """The content of a code block or code span, or the text itself."""
     block = re.fullmatch(r"(`{3,})[^\n`]*\n(.*?)\n?\1", text, re.DOTALL)
     if block:
         return block.group(2)

@@ -1,4 +1,4 @@
-"""Secrets are found before anything leaves: other people's by their looks, our own by their value."""
+"""Finds secrets before text leaves the process: other people's by their format, our own by their value."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -11,14 +11,14 @@ _CREDENTIALS = {"JSON web token", "credentials in a URL", "authorization header"
 
 
 class SecretMatch(NamedTuple):
-    """A likely secret by kind and 1-based line; its value is never kept."""
+    """A likely secret, by kind and 1-based line; its value is never stored."""
 
     kind: str
     line: int
 
 
 def find_secrets(text: str) -> tuple[SecretMatch, ...]:
-    """Likely secrets in text such as the added lines of a diff, in order, each kind once a line."""
+    """Likely secrets in text such as the added lines of a diff, in order, each kind once per line."""
     found = {SecretMatch(kind, text.count("\n", 0, start) + 1) for kind, start in _candidates(text)}
     return tuple(sorted(found, key=lambda finding: (finding.line, finding.kind)))
 
@@ -39,7 +39,7 @@ def _candidates(text: str) -> Iterator[tuple[str, int]]:
 
 
 def mask_tokens(text: str) -> str:
-    """The text with everything that looks like a credential of a forge masked: for words that came from outside."""
+    """Mask everything that looks like a GitHub credential, for text that came from outside."""
     for kind, _, pattern in FORMATS:
         if kind.startswith("GitHub") or kind in _CREDENTIALS:
             text = pattern.sub(MASK, text)
@@ -47,9 +47,10 @@ def mask_tokens(text: str) -> str:
 
 
 class Redactor:
-    """Knows our own secrets by value. `found` decides about posting (a hit is quarantined); `redact` is for logs.
+    """Knows our own secrets by value and finds or masks them in text.
 
-    Of a URL only the password is guarded. Not guarded: fewer than eight characters, or one short lower-case word.
+    `found` decides whether text may be posted (a match is quarantined); `redact` is for logs. Of a URL only the
+    password is secret. Not covered: values of fewer than eight characters, or of one short lower-case word.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
@@ -65,11 +66,11 @@ class Redactor:
         raise TypeError("secrets are not stored")
 
     def found(self, text: str | bytes) -> bool:
-        """True where one of our secrets, or a telling part of one, is in the text in any of the known disguises."""
+        """True if the text contains one of our secrets, or a revealing part of one, in any known encoding."""
         return contains_secret(self._sought, text)
 
     def redact(self, text: str) -> str:
-        """The text with every direct spelling masked; masked as a whole where a secret hides in it otherwise."""
+        """Mask every direct spelling of a secret; mask the whole text if a secret is encoded in another way."""
         for form in self._spellings:
             text = text.replace(form, MASK)
         return f"{MASK}: this text held a secret in disguise" if self.found(text) else text

@@ -1,4 +1,4 @@
-"""What a job came to: everything the pull request, `job.json` and the exit code are made of."""
+"""A job's result, from which the pull request, `job.json` and the exit code are made."""
 
 from app.core.errors import ExitCode
 from app.core.job import JobState
@@ -10,7 +10,7 @@ from app.core.verification import Verdict, Verification
 
 
 class AttemptSummary(Record):
-    """One of several attempts, as people are told of it."""
+    """The summary of one of several attempts, for people."""
 
     number: int
     exit_status: JobState
@@ -23,41 +23,41 @@ class AttemptSummary(Record):
 
 
 class JobResult(Record):
-    """Kept with the job, so that it can be told again after a crash."""
+    """The outcome of a job, stored with it so that it can be reported again after a crash."""
 
     exit_status: JobState
     reason: str = ""
     hint: str = ""
-    """What a person can do about the reason, where there is something."""
+    """What a person can do about the reason, if anything."""
     plan: Plan | None = None
     verification: Verification | None = None
     summary: str = ""
     branch: str = ""
     commit: str = ""
     url: str = ""
-    """Of the pull request."""
+    """The URL of the pull request."""
     changes: tuple[FileStat, ...] = ()
     patch: str = ""
-    """Digest of the patch among the job's blobs."""
+    """Digest of the patch; its bytes are in the job's blobs."""
     diff: str = ""
-    """Digest of the change as `git apply` takes it, among the job's blobs, whatever became of it."""
+    """Digest of the change as a diff for `git apply`, in the job's blobs; set whatever the outcome."""
     compare: str = ""
-    """Where a person opens the pull request of the branch that was pushed, where we could not."""
+    """Where a person can open a pull request from the pushed branch, if we could not."""
     usage: Totals = Totals()
     model: str = ""
     turns: int = 0
     seconds: float = 0.0
     error_code: ExitCode | None = None
     trajectory: str = ""
-    """Digest of the trajectory among the job's blobs."""
+    """Digest of the trajectory, in the job's blobs."""
     attempts: tuple[AttemptSummary, ...] = ()
-    """All that were made, where more than one was asked for."""
+    """All attempts, if more than one was requested."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 only where the verdict is `proved` or `tested` (or a plan was all that was asked for)."""
+        """0 only if the verdict is `proved` or `tested`, or if only a plan was requested."""
         match self.exit_status:
             case "pr_opened" | "pr_updated":
                 proved = self.verification is not None and self.verification.verdict in {"proved", "tested"}

@@ -1,4 +1,4 @@
-"""The kinds of sandbox by the names that people choose them by, with a few words on each."""
+"""The kinds of sandbox by the names users choose, each with a short description."""
 
 SANDBOXES = {
     "bubblewrap": "on this machine, Linux",

@@ -1,4 +1,4 @@
-"""Directories for a moment's work, which the next process removes where this one is killed in the middle."""
+"""Temporary directories that a later process removes if their owner is killed."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ SETTLED_SECONDS = 60.0
 
 @contextmanager
 def scratch(purpose: str) -> Iterator[Path]:
-    """A new directory for this process alone; while it is open, its lock says that somebody lives who needs it."""
+    """Yield a new directory for this process alone. Its lock, held while it is open, shows that the owner is alive."""
     directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{purpose}-"))
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -29,13 +29,16 @@ def scratch(purpose: str) -> Iterator[Path]:
 
 
 def sweep_scratch(now: float | None = None) -> int:
-    """Remove what processes left that were killed; returns how many. The kernel let go of their locks."""
+    """Remove the directories of killed processes, whose locks the kernel released; return how many."""
     before = (time.time() if now is None else now) - SETTLED_SECONDS
     return sum(_swept(found, before) for found in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
 
 
 def _swept(directory: Path, before: float) -> bool:
-    """Never through a link, and only what is ours: the place is everybody's."""
+    """Remove one directory if it is old and unlocked.
+
+    Never follows a link and removes only our own files, because the parent is shared with other users.
+    """
     with suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

@@ -1,8 +1,8 @@
-"""How one of our secrets would look if somebody wanted to carry it out: encoded, cut, split, reversed, compressed.
+"""Finds our secrets in text even if they are encoded, cut, split, reversed or compressed.
 
-A secret is spelled in every known encoding, and each spelling cut into all its parts of twelve characters, so that
-any part gives it away; a text is searched as it stands and with its wrappings taken off. Not covered: a cipher, and
-an encoding made up for the occasion.
+Each secret is written in every known encoding and cut into all its parts of twelve characters, so that any part is
+found. The text is searched as it is and after decoding. Not covered: encryption, and encodings made up for the
+occasion.
 """
 
 import base64
@@ -51,7 +51,10 @@ _UNPACKERS = (
 
 
 class SecretPatterns(NamedTuple):
-    """`grams` are parts of random values, all of the same length; `wholes` stand for values made of words."""
+    """Search patterns of secrets.
+
+    `grams` are parts of random values, all of the same length; `wholes` are complete values that consist of words.
+    """
 
     grams: frozenset[str]
     wholes: frozenset[str]
@@ -65,7 +68,7 @@ class SecretPatterns(NamedTuple):
 
 
 class SearchForms(NamedTuple):
-    """What to look for in a text as it stands, in its lower case, and among its letters and digits alone."""
+    """What to search for in a text as it is, in its lower case, and among its letters and digits only."""
 
     exact: SecretPatterns
     folded: SecretPatterns
@@ -73,7 +76,7 @@ class SearchForms(NamedTuple):
 
 
 def secret_part(value: str) -> str:
-    """The part of a setting that is secret: of a URL its password, of anything else all of it."""
+    """The secret part of a setting: a URL's password, or the whole value of anything else."""
     password = _URL_PASSWORD.match(value)
     if password:
         return unquote(password[1])
@@ -81,7 +84,7 @@ def secret_part(value: str) -> str:
 
 
 def search_forms(values: Iterable[str]) -> SearchForms:
-    """The needles for these values."""
+    """The search patterns for these values."""
     grams: tuple[set[str], set[str], set[str]] = (set(), set(), set())
     wholes: tuple[set[str], set[str], set[str]] = (set(), set(), set())
     for value in values:
@@ -120,7 +123,7 @@ def _words(value: str) -> set[str]:
 
 
 def contains_secret(secrets: SearchForms, text: str | bytes, layers: int = MAX_LAYERS) -> bool:
-    """True where a needle is in the text, in one of its views, or in something packed inside it."""
+    """True if the text contains a secret directly, in one of its views, or inside decoded content."""
     shown = text if isinstance(text, str) else text.decode("latin-1")
     if any(_in_view(secrets, view) for view in _views(shown)):
         return True
@@ -129,7 +132,7 @@ def contains_secret(secrets: SearchForms, text: str | bytes, layers: int = MAX_L
 
 
 def encodings(value: str) -> set[str]:
-    """The whole value in each spelling that text can carry as it stands, for masking."""
+    """Every spelling of the whole value that can appear directly in text, for masking."""
     raw = value.encode()
     forms = {value, value[::-1], codecs.encode(value, "rot13"), quote(value, safe=""), quote(value)}
     forms |= {value.replace("\n", "\\n"), value.replace("\n", "\\r\\n"), html.escape(value)}
@@ -138,7 +141,7 @@ def encodings(value: str) -> set[str]:
 
 
 def _base64_spellings(raw: bytes) -> set[str]:
-    """The characters that stand for these bytes alone, wherever among others they begin."""
+    """The base64 characters that depend on these bytes alone, for each position at which they may start."""
     forms = set()
     for offset in range(3):
         padded = b"\0" * offset + raw
@@ -164,7 +167,7 @@ def _in_view(secrets: SearchForms, view: str) -> bool:
 
 
 def _views(text: str) -> set[str]:
-    """The text as it stands and with one wrapping taken off at a time; equal ones once."""
+    """The text as it is and with one layer of encoding removed at a time, without duplicates."""
     views = {text, text.replace("\0", ""), _JOINTS.sub("", text), html.unescape(text), _ESCAPED.sub(_character, text)}
     views |= {unquote(text), unquote(unquote(text)), _DECIMALS.sub(_characters, text), _BITS.sub(_characters, text)}
     if not text.isascii():
@@ -183,7 +186,7 @@ def _characters(match: re.Match[str]) -> str:
 
 
 def _unpacked(text: str) -> Iterator[bytes]:
-    """What encoded runs of the text hold, where that is compressed, or again text."""
+    """Decode the encoded parts of the text that contain compressed data or more text."""
     for match in _HEXADECIMAL.finditer(text):
         yield from _opened(bytes.fromhex(re.sub(r"[\s:,]", "", match[0])))
     for match in _PACKED.finditer(text):

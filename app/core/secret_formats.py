@@ -1,4 +1,4 @@
-"""What secrets of well-known providers look like, and what only looks like one."""
+"""The formats of well-known providers' secrets, and of values that only look like secrets."""
 
 import math
 import re
@@ -10,7 +10,10 @@ _END = r"(?![A-Za-z0-9_-])"
 
 
 class SecretFormat(NamedTuple):
-    """`head` is a literal that every match contains, so that most text is passed over without a regular expression."""
+    """One provider's format.
+
+    Every match contains the literal `head`, so most text is skipped without running a regular expression.
+    """
 
     kind: str
     head: str
@@ -22,7 +25,7 @@ def _token(kind: str, head: str, rest: str, *, end: str = _END) -> SecretFormat:
 
 
 FORMATS = (
-    _token("GitHub installation token", "ghs_", r"[A-Za-z0-9_.-]{36,}"),  # since 2026 ghs_APPID_JWT, some 520 long
+    _token("GitHub installation token", "ghs_", r"[A-Za-z0-9_.-]{36,}"),  # since 2026 ghs_APPID_JWT, about 520 long
     _token("GitHub token", "ghp_", r"[A-Za-z0-9]{36,255}"),
     _token("GitHub token", "gho_", r"[A-Za-z0-9]{36,255}"),
     _token("GitHub token", "ghu_", r"[A-Za-z0-9_.-]{36,}"),
@@ -94,8 +97,8 @@ _PLACEHOLDER = re.compile(
     r"token|foobar|lorem|xxxx|\*\*\*|\.\.\.|0123456789|1234567890|abcdefgh|<|>|\$\{|\{\{|%\(|\{\w*\}|^\$|^%|^/|^\.|://"
 )
 _PUBLIC_SHAPE = re.compile(
-    r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"  # a UUID names things
-    r"|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+"  # an attribute
+    r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"  # a UUID is an identifier
+    r"|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+"  # attribute access
 )
 _MIXED = re.compile(r"[0-9][A-Za-z]|[a-z][A-Z][a-z]*[0-9]|[A-Za-z][0-9]{1,3}[A-Za-z]|[a-z]{1,3}[A-Z]{2,}[a-z]")
 _WORDS = re.compile(r"[A-Za-z]{1,20}[0-9]{0,2}(?:[-_./:, @+=]+[A-Za-z0-9]{1,20})*")
@@ -104,12 +107,12 @@ MIN_ENTROPY = {True: 2.7, False: 3.0}
 
 
 def is_placeholder(value: str) -> bool:
-    """Obviously not a secret: says so, or hardly varies."""
+    """True for values that are obviously not secret: they say so, or hardly vary."""
     return bool(_PLACEHOLDER.search(value)) or len(set(value)) < 6
 
 
 def looks_random(value: str) -> bool:
-    """Letters and digits mixed as a generator mixes them, not words, identifiers, paths, or versions."""
+    """True for letters and digits that look generated: not words, identifiers, paths or versions."""
     digits = sum(character.isdigit() for character in value)
     letters = sum(character.isalpha() for character in value)
     mixed_case = len(re.findall(r"[a-z][A-Z]", value)) >= 2
@@ -124,6 +127,6 @@ def _reads_as_words(value: str) -> bool:
 
 
 def entropy(value: str) -> float:
-    """Shannon entropy in bits a character."""
+    """Shannon entropy in bits per character."""
     total = len(value)
     return -sum(count / total * math.log2(count / total) for count in Counter(value).values())

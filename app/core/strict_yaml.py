@@ -1,7 +1,7 @@
-"""YAML as people write settings: plain values with their lines, and none of the parts that surprise or attack.
+"""Parses YAML settings files strictly: plain values with line numbers, without YAML's surprising or unsafe features.
 
-No anchors, aliases, merge keys, tags, duplicate keys, or second documents; `yes`, `on` and `12:30` are text, as
-in YAML 1.2. Everything wrong is collected, so that one look at the file is enough to mend it.
+No anchors, aliases, merge keys, tags, duplicate keys or second documents; `yes`, `on` and `12:30` are text, as in YAML
+1.2. All problems are collected, so that the file can be fixed in one go.
 """
 
 import re
@@ -21,7 +21,7 @@ Value = None | bool | int | float | str | tuple["Value", ...] | dict[str, "Value
 
 
 class YamlProblem(NamedTuple):
-    """What is wrong at a 1-based line; `key` is dotted, such as `budget.usd` or `network[0]`."""
+    """A problem at a 1-based line; `key` is dotted, such as `budget.usd` or `network[0]`."""
 
     line: int
     key: str
@@ -29,7 +29,7 @@ class YamlProblem(NamedTuple):
 
 
 class YamlDocument(NamedTuple):
-    """A file's value with the line of each path in it; parts with a problem are left out of the value."""
+    """A file's value with the line number of each path in it; parts with a problem are missing from the value."""
 
     value: Value
     lines: dict[Path, int]
@@ -37,7 +37,7 @@ class YamlDocument(NamedTuple):
 
 
 class _Stop(Exception):  # noqa: N818  control flow, not an error
-    """Nothing after this point can be read."""
+    """Parsing cannot continue after this point."""
 
 
 _BROKEN = object()
@@ -59,7 +59,7 @@ def dotted(path: Path) -> str:
 
 
 def read_yaml(content: bytes) -> YamlDocument:
-    """The value of a file; never raises for what a file may hold."""
+    """Parse a file. Never raises because of the file's content: problems are returned."""
     if len(content) > MAX_BYTES:
         return _refused(1, f"is {len(content):,} bytes; at most {MAX_BYTES:,} are read")
     try:
@@ -76,7 +76,7 @@ def _refused(line: int, message: str) -> YamlDocument:
 
 
 class _YamlReader:
-    """One pass over the parser's events; recursion is bounded by MAX_DEPTH."""
+    """Reads the parser's events in one pass; recursion is bounded by MAX_DEPTH."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -115,7 +115,7 @@ class _YamlReader:
         return value
 
     def _key_above(self, line: int) -> str:
-        """The top-level key whose text holds the line; the parser looks ahead, so its own place is not exact."""
+        """The top-level key whose text contains the line. The parser looks ahead, so its own position is not exact."""
         keys = _TOP_LEVEL_KEY.findall("\n".join(self._text.split("\n")[:line]))
         return keys[-1] if keys else WHOLE_FILE
 
@@ -198,7 +198,7 @@ def _line(event: yaml.Event) -> int:
 
 
 def _resolved(text: str) -> object:
-    """A plain scalar by the core schema of YAML 1.2."""
+    """Resolve a plain scalar by the core schema of YAML 1.2."""
     if text in _NULLS:
         return None
     if text in _BOOLEANS:
@@ -213,7 +213,7 @@ def _resolved(text: str) -> object:
 
 
 def _error_line(error: yaml.MarkedYAMLError) -> int:
-    """Where something was opened, if it is never closed; otherwise where the parser gave up."""
+    """The line of an unclosed construct, or else the line at which the parser gave up."""
     unclosed = "end of stream" in (error.problem or "") or "<stream end>" in (error.problem or "")
     mark = (error.context_mark if unclosed else None) or error.problem_mark or error.context_mark
     return mark.line + 1 if mark else 1

@@ -1,4 +1,4 @@
-"""What was asked, where, by whom, at which base commit."""
+"""What was requested, where, by whom, and at which base commit."""
 
 from typing import Literal
 
@@ -11,14 +11,14 @@ STRUCTURAL: frozenset[TaskKind] = frozenset({"refactoring", "dependencies"})
 
 
 class Person(Record):
-    """Who asked, as a commit trailer names them."""
+    """The person named in a commit trailer."""
 
     name: str
     email: str
 
 
 class Issue(Record):
-    """An issue's text as people wrote it, hidden characters removed and counted (`app.core.text`)."""
+    """An issue's text as people wrote it; hidden characters are removed and counted (`app.core.text`)."""
 
     title: str
     body: str
@@ -32,9 +32,9 @@ MAX_ISSUE_BODY = 65_536
 
 
 class TaskSection(Record):
-    """A text that the model is shown as data, beside the issue: the branch's diff, a review thread, the end of a log.
+    """Text shown to the model as data beside the issue: the branch's diff, a review thread, the end of a log.
 
-    The title is the harness's; the text is whoever wrote it, bounded before it came here.
+    The harness writes the title; other people wrote the text. Its length was limited before it came here.
     """
 
     title: str
@@ -42,9 +42,9 @@ class TaskSection(Record):
 
 
 class TaskImage(Record):
-    """An image of the issue that may be described to the agent; its bytes are among the job's blobs, by `digest`.
+    """An image of the issue that may be described to the agent; its bytes are in the job's blobs under `digest`.
 
-    `number` is its place among all the images of the text, from 1.
+    `number` is its position among all images of the text, from 1.
     """
 
     number: int
@@ -55,22 +55,22 @@ class TaskImage(Record):
 
 
 class TaskOrigin(Record):
-    """Where on a forge a task was asked for, by numeric ids, which outlive renames and transfers."""
+    """Where on GitHub a task was requested, by numeric ids, which survive renames and transfers."""
 
     installation: int
     repository: int
     number: int
     is_pull_request: bool
     actor: int
-    """Who asked; their permission is asked of the forge again before anything is published."""
+    """The person who asked; their permission is checked again before anything is published."""
 
 
 class Task(Record):
     """One thing to do in one repository.
 
-    `base` is the full commit id the work starts from, `base_ref` the name it was resolved from (a full ref
-    or what the user typed). `slug` is derived from the title and is safe in a branch name. On a pull request the
-    issue is the pull request's own text.
+    `base` is the full id of the commit the work starts from, `base_ref` the name it was resolved from (a full ref or
+    what the user typed). `slug` is derived from the title and safe in a branch name. For a pull request, `issue` is the
+    pull request's own text.
     """
 
     repository: str
@@ -80,26 +80,26 @@ class Task(Record):
     slug: str
     requester: Person | None = None
     origin: TaskOrigin | None = None
-    """None on the command line."""
+    """None for tasks from the command line."""
     request: str = ""
-    """The words of the person who asked, who may: what is wanted now, beside the issue."""
+    """What the authorised person who asked wants now, in their words, in addition to the issue."""
     sections: tuple[TaskSection, ...] = ()
     kind: TaskKind = "bug"
     kind_reason: str = ""
-    """Why it is of that kind, as the end of a sentence; empty where nothing spoke for any."""
+    """Why the task is of that kind, as the end of a sentence; empty if no rule applied."""
     images: tuple[TaskImage, ...] = ()
-    """Where the repository, or the command, has them described (`app.pipeline.image_descriptions`)."""
+    """Images to describe, if the repository or the command enabled that (`app.pipeline.image_descriptions`)."""
     images_left_out: tuple[str, ...] = ()
-    """What people are told of the others."""
+    """Notes for people about the images that were left out."""
     fixed_by: str = ""
-    """Of `tests`: the commit of the base's history that is the fix, in full; what they test is its absence."""
+    """For `tests`: the full id of the fix, a commit in the base's history. The tests must fail without it."""
 
     @property
     def expects_red(self) -> bool:
-        """Whether something is to fail before and to pass after."""
+        """True if some test must fail before the change and pass after it."""
         return not (self.kind in STRUCTURAL or self.kind == "conflict" or (self.kind == "tests" and not self.fixed_by))
 
     @property
     def follows_up(self) -> bool:
-        """Whether it is about a pull request that is there already."""
+        """True if the task is about an existing pull request."""
         return self.origin is not None and self.origin.is_pull_request

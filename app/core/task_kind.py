@@ -1,4 +1,4 @@
-"""What kind of task it is, decided from what was said about it: named rules in order, each with its reason."""
+"""Decides what kind of task was requested, by named rules in order, each with its reason."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ WorkType = Literal["issue", "pull request", "checks", "merge"]
 
 @dataclass(frozen=True, slots=True)
 class TaskSignals:
-    """All that the rules may look at. `request` are the words of the person who asked, who may."""
+    """Everything that the rules may use. `request` is what the authorised person who asked wrote."""
 
     title: str
     request: str = ""
@@ -27,14 +27,14 @@ ASKABLE: Final[tuple[TaskKind, ...]] = ("bug", "feature", "tests", "refactoring"
 
 
 class KindDecision(NamedTuple):
-    """A kind and why, as the end of a sentence that begins with "because"."""
+    """A kind and its reason, as the end of a sentence that begins with "because"."""
 
     kind: TaskKind
     reason: str = ""
 
 
 def kind_of(signals: TaskSignals) -> KindDecision:
-    """The first rule that speaks decides; `bug` where none does."""
+    """The kind from the first rule that applies, or `bug`."""
     return next((found for rule in RULES if (found := rule(signals))), None) or KindDecision("bug")
 
 
@@ -54,7 +54,7 @@ _THAT_WAS_ASKED = "that was asked for"
 
 
 def asked_before(task: Task) -> TaskKind | None:
-    """The kind that people said a task is of; None where it was decided by other signs."""
+    """The kind that people explicitly requested; None if it was inferred in another way."""
     return task.kind if task.kind_reason.startswith(_THAT_WAS_ASKED) else None
 
 
@@ -69,7 +69,7 @@ def _place(signals: TaskSignals) -> KindDecision | None:
 
 
 def _labels(signals: TaskSignals) -> KindDecision | None:
-    """Labels as projects name them: with or without an area before them, in any case."""
+    """By labels as projects name them, with or without an area prefix, in any case."""
     words = {label: _LABEL_AREA.sub("", label.casefold()).replace("-", " ").strip() for label in signals.labels}
     for kind, names in _LABELS.items():
         for label, word in words.items():
@@ -79,7 +79,7 @@ def _labels(signals: TaskSignals) -> KindDecision | None:
 
 
 def _prefix(signals: TaskSignals) -> KindDecision | None:
-    """As commits are named by convention (`feat(shop): …`), or as forms begin titles (`[Bug] …`)."""
+    """By the title's prefix, as in commit conventions (`feat(shop): …`) or issue forms (`[Bug] …`)."""
     found = _CONVENTION.match(signals.title) or _BRACKETS.match(signals.title)
     if found is None:
         return None
@@ -89,7 +89,7 @@ def _prefix(signals: TaskSignals) -> KindDecision | None:
 
 
 def _words(signals: TaskSignals) -> KindDecision | None:
-    """What is wanted now says more than the title; a complaint is a bug, unless it is tests that are asked for."""
+    """By the wording. The request counts more than the title; a complaint is a bug unless tests are requested."""
     for where, text in (("what was asked", signals.request), ("its title", signals.title)):
         for kind, pattern in _WORDS:
             if found := pattern.search(text):
@@ -112,7 +112,7 @@ def _names(*words: str) -> frozenset[str]:
 
 
 _LABEL_AREA = re.compile(r"^[^:/]{1,20}[:/]\s*")
-# A label such as `tests` or `ci` often names the place of a bug, so these count only where they name the work.
+# A label such as `tests` or `ci` often names the area of a bug, so these count only if they name the work.
 _LABELS: Final[dict[TaskKind, frozenset[str]]] = {
     "bug": _names("bug", "bugs", "defect", "regression", "crash", "confirmed bug"),
     "dependencies": _names("dependencies", "dependency", "deps", "dependency update", "dependency upgrade"),
@@ -143,7 +143,7 @@ _PREFIXES: Final[dict[str, TaskKind]] = {
 
 
 def _verbs(words: Iterable[str], rest: str = "") -> re.Pattern[str]:
-    """One of these at the beginning of a sentence: what is to be done."""
+    """A pattern for one of these verbs at the beginning of a sentence."""
     return re.compile(rf"^\s*(?:please\s+)?(?:{'|'.join(words)})\b{rest}", re.IGNORECASE)
 
 
@@ -152,7 +152,7 @@ _COMPLAINT = re.compile(
     r"regression(?! tests?\b)|doesn't|does not|cannot|can't|fails?|failed|not work(?:ing)?|unexpected(?:ly)?)\b",
     re.IGNORECASE,
 )
-# Each takes a sentence that leaves little doubt: a kind that is not the right one misleads, and `tests` even binds.
+# Each pattern needs an unambiguous sentence: a wrong kind misleads, and `tests` even restricts the change.
 _TESTS = (
     r"\s+(?:(?:a|an|the|some|more|missing|unit|regression|integration)\s+){0,3}tests?(?:\s+(?:cases?|coverage))?"
     r"(?=\s*(?:$|[.,:;!?(]|(?:for|of|that|which|to\s+cover|covering|around|about|against)\b))(?!.*\b(?:and|then)\s+fix)"
@@ -178,7 +178,7 @@ _NAMES: Final[dict[TaskKind, str]] = {
 
 
 def note_of(task: Task) -> str:
-    """What people are told of it: nothing of the ordinary kinds, and of those that their place makes plain."""
+    """A note for people about the task's kind; empty for ordinary kinds and for kinds that are obvious."""
     if task.kind not in _NAMES or not task.kind_reason:
         return ""
     note = f"Worked on as {_NAMES[task.kind]}, because {task.kind_reason}."

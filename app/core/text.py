@@ -1,4 +1,4 @@
-"""What people see is what the model sees: hidden characters and markup are taken out of text, and counted."""
+"""Removes hidden characters and markup from text, so that the model sees exactly what people see."""
 
 import re
 import unicodedata
@@ -8,7 +8,7 @@ from app.core.markup import strip_hidden
 
 _DROPPED_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs"})
 _KEPT_CONTROLS = frozenset("\n\t")
-_BLANK = (  # drawn as nothing although their category says letter, mark or symbol
+_BLANK = (  # these draw nothing although their category says letter, mark or symbol
     (0x034F, 0x034F),  # combining grapheme joiner
     (0x115F, 0x1160),  # Hangul Jamo fillers
     (0x17B4, 0x17B5),  # Khmer inherent vowels
@@ -38,9 +38,10 @@ class VisibleText(NamedTuple):
 
 
 def is_hidden(character: str) -> bool:
-    """True for a character that draws nothing (and is not a plain line end or tab).
+    """True for a character that draws nothing, other than a line end or tab.
 
-    Emoji lose their joiners and colour selectors by this, some Indic and Persian words theirs; the letters stay.
+    As a result, emoji lose their joiners and colour selectors, and some Indic and Persian words lose joiners; letters
+    stay.
     """
     if character in _KEPT_CONTROLS:
         return False
@@ -49,22 +50,22 @@ def is_hidden(character: str) -> bool:
 
 
 def visible(text: str) -> VisibleText:
-    """Markdown with everything removed that the rendered page would not show, in NFC, with `\\n` line ends."""
+    """Remove from Markdown everything that the rendered page would not show; normalise to NFC and `\\n` line ends."""
     text, characters = _without_hidden(_LINE_ENDS.sub("\n", text))
     text, markup = strip_hidden(text, is_hidden)
     return VisibleText(unicodedata.normalize("NFC", text), characters + markup)
 
 
 def one_line(text: str) -> str:
-    """Text for a title or a log line: nothing hidden, every run of white space one space."""
+    """Text for a title or a log line: nothing hidden, every run of white space replaced by one space."""
     cleaned, _ = _without_hidden(_LINE_ENDS.sub("\n", text))
     return unicodedata.normalize("NFC", " ".join(cleaned.split()))
 
 
 def plain(output: str) -> str:
-    """A command's output as a terminal would leave it: no escape sequences, no control or invisible characters.
+    """A command's output as a terminal would show it: no escape sequences, control or invisible characters.
 
-    Of a line that was rewritten with carriage returns (a progress bar), the last writing stays.
+    If a line was rewritten with carriage returns (a progress bar), its last version is kept.
     """
     text = _ESCAPES.sub("", _RARE_LINE_ENDS.sub("\n", output))
     text = "\n".join(_last_writing(line) if "\r" in line else line for line in text.split("\n"))
@@ -74,7 +75,7 @@ def plain(output: str) -> str:
 
 
 def head_and_tail(text: str, most: int) -> str:
-    """The text, or about `most` characters of it: whole lines of both ends, and how much is left out between them."""
+    """The text, or about `most` characters from both ends in whole lines, with a note of how much was left out."""
     if len(text) <= most:
         return text
     head, tail = text[: most * 3 // 4], text[len(text) - most // 4 :]

@@ -1,4 +1,4 @@
-"""A read-only view of one commit's files, for everything that reads the repository without a sandbox."""
+"""A read-only view of one commit's files, for code that reads the repository without a sandbox."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
@@ -26,9 +26,9 @@ class Tree(Protocol):
         ...
 
     def read(self, path: str) -> bytes:
-        """A file's bytes; KeyError where there is no such file."""
+        """A file's bytes. Raises KeyError if there is no such file."""
         ...
 
     def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """Several files in one go; paths that do not exist are left out."""
+        """The bytes of several files; missing paths are left out."""
         ...

@@ -1,4 +1,4 @@
-"""What the harness itself ran and saw; the pull request's table and the verdict are made from these facts alone."""
+"""What the harness itself ran and observed, from which the verdict and the pull request's table are made."""
 
 from typing import ClassVar, Literal
 
@@ -22,20 +22,20 @@ class Reproduction(Record):
     on_head: FailureReason = "not_run"
     note: str = ""
     unanswered: str = ""
-    """Not empty: this is an earlier one of the agent's that its last one, which shows nothing, does not replace."""
+    """If not empty, this is the agent's earlier reproduction, kept because its last one shows nothing."""
     without: str = ""
-    """The commit that was taken back on the base: the fix that new tests are to guard."""
+    """The commit that was reverted on the base: the fix that new tests must guard."""
 
     @property
     def reference(self) -> str:
-        """What the head is compared with, in words."""
+        """A phrase that names what the head is compared with."""
         return f"the base without {self.without[:10]}" if self.without else "the base"
 
 
 class TestCount(Record):
-    """How many tests had which status."""
+    """The number of tests with each status."""
 
-    __test__: ClassVar[bool] = False  # not a test class, whatever pytest makes of its name
+    __test__: ClassVar[bool] = False  # pytest must not collect this class because of its name
 
     passed: int = 0
     failed: int = 0
@@ -43,18 +43,21 @@ class TestCount(Record):
 
 
 class SuiteResult(Record):
-    """One execution of the suite. `failing` are test ids (failed or error); None where the runner names no tests."""
+    """One execution of the suite.
+
+    `failing` are the ids of tests that failed or had an error; None if the runner does not name tests.
+    """
 
     execution: Execution
     count: TestCount | None = None
     failing: tuple[str, ...] | None = None
     passing: tuple[str, ...] | None = None
     partial: str = ""
-    """Not empty: what was left out and why, in a sentence."""
+    """If not empty, a sentence that says what was left out and why."""
 
 
 class SuiteComparison(Record):
-    """The suite on base and on head."""
+    """The suite's results on base and on head."""
 
     command: str
     base: SuiteResult | None = None
@@ -62,13 +65,13 @@ class SuiteComparison(Record):
     newly_failing: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    """Tests that passed on base and are gone, or skipped, on head."""
+    """Tests that passed on base and are missing or skipped on head."""
     recheck: Execution | None = None
-    """The tests that newly failed, once more and alone on the head."""
+    """The newly failing tests, run once more alone on the head."""
     notes: tuple[str, ...] = ()
-    """What has to be known to read the numbers: flaky tests, other suites that were found, narrowed runs."""
+    """What readers must know about the numbers: flaky tests, other suites that were found, partial runs."""
     not_run: str = ""
-    """Not empty: why there is no suite result, in a sentence (for example that no test command was found)."""
+    """If not empty, a sentence that says why there is no suite result (for example that no test command was found)."""
 
 
 class GateResult(Record):
@@ -80,7 +83,7 @@ class GateResult(Record):
 
 
 class Verification(Record):
-    """All the facts and the verdict that follows from them (`app.verify.verdict`)."""
+    """All facts and the verdict that follows from them (`app.verify.verdict`)."""
 
     verdict: Verdict
     reasons: tuple[str, ...] = ()
@@ -92,16 +95,16 @@ class Verification(Record):
 
 
 class BaselineResult(Record):
-    """What is known of the base before the first step: its suite, or why there is no result."""
+    """The suite's result on the base before the first step, or why there is none."""
 
     suite: SuiteResult | None = None
     brief: str = ""
 
 
 class UnchangedSubmission(Record):
-    """An agent's reproduction that failed on base and head, and the patch with the tests that it ran.
+    """An agent's reproduction that failed on both base and head, and the patch with the tests that it ran.
 
-    A later one that shows nothing does not take its place.
+    A later reproduction that shows nothing does not replace it.
     """
 
     command: str
@@ -109,7 +112,7 @@ class UnchangedSubmission(Record):
 
 
 class VerifiedPatch(Record):
-    """A patch with what the harness found out about it; `feedback` is told to the agent."""
+    """A patch with the harness's findings; `feedback` is sent to the agent."""
 
     patch: Patch
     verification: Verification
