@@ -195,7 +195,7 @@ def _from_markdown(text: str) -> Fields:
             continue
         name = _section(heading.group(1), number)
         if name in sections and name != "summary":
-            raise PlanError(f"the section {heading.group(1)!r} is there twice.", line=number)
+            raise PlanError(f"the section {heading.group(1)!r} appears twice.", line=number)
         sections.setdefault(name, [])
     return {name: _markdown_field(name, lines) for name, lines in sections.items()}
 

@@ -73,7 +73,7 @@ class Redactor:
         """Mask every direct spelling of a secret; mask the whole text if a secret is encoded in another way."""
         for form in self._spellings:
             text = text.replace(form, MASK)
-        return f"{MASK}: this text held a secret in disguise" if self.found(text) else text
+        return f"{MASK}: this text contained an encoded secret" if self.found(text) else text
 
 
 def _is_guarded(value: str) -> bool:

@@ -1,4 +1,4 @@
-"""Deliveries that arrive together are stored together: one commit for all that came while the last one was made."""
+"""Stores deliveries that arrive together in one commit: while one commit runs, the next batch collects."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ _Waiting = tuple[Delivery, "asyncio.Future[StoreOutcome]"]
 
 
 class BatchWriter:
-    """The async front of an inbox: `put` returns after the commit that holds the delivery, or raises its InboxError."""
+    """The async interface of an inbox: `put` returns after the commit with the delivery, or raises its InboxError."""
 
     def __init__(self, store: Callable[[Sequence[Delivery]], list[StoreOutcome]]) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class BatchWriter:
             storing = asyncio.to_thread(self._store, [delivery for delivery, _ in batch])
             (outcome,) = await asyncio.gather(storing, return_exceptions=True)
             for number, (_, future) in enumerate(batch):
-                if future.done():  # its sender has gone
+                if future.done():  # the sender may have disconnected
                     continue
                 if isinstance(outcome, BaseException):
                     future.set_exception(outcome)

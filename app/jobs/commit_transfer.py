@@ -1,11 +1,11 @@
-"""Parcels: how a base commit reaches a worker on another machine, packed by the publisher, through the database.
+"""Sends a base commit from the publisher to a worker on another machine, as packed chunks in the database.
 
-    worker ─want─► wanted ─fill (publisher)─► there ─unpack_into─► the worker's own store
-                      ▲                         │ damaged: asked for again, three times
-                      └─────────────────────────┘         too large: refused, with the reason
+    worker ─request─► wanted ─fill (publisher)─► there ─unpack_into─► the worker's own store
+                        ▲                         │ damaged: requested again, three times
+                        └─────────────────────────┘ too large: refused, with the reason
 
-A parcel's chunks are written one by one, so that nobody waits for two gigabytes to be committed; they count from the
-moment at which its row says so. What a killed publisher leaves behind counts for nothing, and is pruned.
+Chunks are written one by one, so that nobody waits for two gigabytes to be committed. They become valid when the
+commit's row refers to them. Chunks left behind by a killed publisher are never valid and are pruned.
 """
 
 import hashlib
@@ -34,19 +34,19 @@ ABANDONED: Final = timedelta(minutes=15)
 
 
 class CommitTransferError(AgentFixError):
-    """A commit that cannot be brought to this machine, and why."""
+    """A commit cannot be brought to this machine; the message says why."""
 
     def __init__(self, message: str, *, code: ExitCode = ExitCode.UNSUPPORTED_REPOSITORY, hint: str = "") -> None:
         super().__init__(message, code=code, hint=hint)
 
 
 class _DamagedError(Exception):
-    """The chunks are not what was written; never seen outside."""
+    """The chunks differ from what was written; handled within this module."""
 
 
 @dataclass(frozen=True, slots=True)
 class WantedCommit:
-    """A commit that a worker waits for."""
+    """A commit that a worker is waiting for."""
 
     repository: int
     commit: str
@@ -54,7 +54,10 @@ class WantedCommit:
 
 
 class CommitTransfer:
-    """Short transactions on SQLite or Postgres, from any number of processes. Repositories are the forge's ids."""
+    """Requests for packed commits, in short transactions on SQLite or Postgres, from any number of processes.
+
+    Repositories are identified by GitHub's ids.
+    """
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime], *, largest: int = LARGEST) -> None:
         self.engine = engine
@@ -65,7 +68,7 @@ class CommitTransfer:
         metadata.create_all(self.engine)
 
     def request(self, repository: int, commit: str) -> None:
-        """Ask for a commit, or say that it is still needed; one that was refused is tried again."""
+        """Request a commit, or renew the request; a refused commit is tried again."""
         now, this = self._now(), _is(repository, commit)
         with writing(self.engine) as db:
             _insert(db, repository, commit, now)
@@ -74,7 +77,7 @@ class CommitTransfer:
             db.execute(again.values(state="wanted", reason="", failures=0, asked_at=now))
 
     def requested(self, limit: int = 100) -> list[WantedCommit]:
-        """What nobody has filled yet, the oldest wish first."""
+        """Requests that nobody has filled yet, oldest first."""
         query = parcels.select().where(parcels.c.state == "wanted").order_by(parcels.c.asked_at).limit(limit)
         with self.engine.connect() as db:
             rows = db.execute(query).mappings().all()
@@ -84,9 +87,10 @@ class CommitTransfer:
         ]
 
     def fill(self, repository: int, commit: str, chunks: Iterable[bytes], *, log: bytes = b"") -> None:
-        """Keep what `GitStore.pack` gave, whole or not at all. ParcelError, and refused, where it is too large.
+        """Store the output of `GitStore.pack` completely or not at all.
 
-        `log` goes with it where the publisher has the commit's history (`GitStore.log`).
+        Raises CommitTransferError and marks the request refused if the pack is too large. `log` is stored with it if
+        the publisher has the commit's history (`GitStore.log`).
         """
         filling, whole = uuid4().hex, False
         try:
@@ -103,7 +107,7 @@ class CommitTransfer:
                 self._forget(filling)
 
     def refuse(self, repository: int, commit: str, reason: str, hint: str = "") -> None:
-        """Tell who waits for it that it cannot be had."""
+        """Refuse a request, with a reason for whoever waits for the commit."""
         text = f"{reason}\n{hint}" if hint else reason
         with writing(self.engine) as db:
             _insert(db, repository, commit, self._now())
@@ -111,9 +115,9 @@ class CommitTransfer:
             db.execute(waiting.values(state="refused", reason=text))
 
     def unpack_into(self, store: GitStore, repository: int, commit: str) -> bool:
-        """Have the commit in the store if its parcel is there; False where it is still to come, and to be wanted.
+        """Unpack a transferred commit into the store; False if it has not arrived and must be requested.
 
-        ParcelError where it was refused.
+        Raises CommitTransferError if the request was refused.
         """
         store.ensure()
         if store.keeps(commit):
@@ -136,7 +140,7 @@ class CommitTransfer:
         return True
 
     def prune(self, older_than: timedelta) -> int:
-        """Forget parcels that nobody asked for so long, and chunks that count for nothing; returns how many parcels."""
+        """Delete commits that nobody requested for that long, and invalid chunks; return the number of commits."""
         now = self._now()
         with writing(self.engine) as db:
             old = parcels.c.used_at < now - older_than.total_seconds()
@@ -152,7 +156,7 @@ class CommitTransfer:
         return self._clock().timestamp()
 
     def _write(self, filling: str, commit: str, chunks: Iterable[bytes]) -> tuple[int, str]:
-        """Returns how many chunks there are, and the digest of them all."""
+        """Write the chunks; return how many there are and their common digest."""
         digest, size, count = hashlib.sha256(), 0, 0
         for chunk in _cut(chunks):
             size += len(chunk)
@@ -167,7 +171,7 @@ class CommitTransfer:
         return count, digest.hexdigest()
 
     def _close(self, repository: int, commit: str, values: dict[str, object]) -> bool:
-        """From now on these chunks count; False where another's do already."""
+        """Make these chunks the valid ones; False if another process's chunks already are."""
         with writing(self.engine) as db:
             _insert(db, repository, commit, self._now())
             waiting = parcels.update().where(_is(repository, commit), parcels.c.state != "there")
@@ -191,7 +195,7 @@ class CommitTransfer:
             raise _DamagedError("it is not what was written")
 
     def _ask_again(self, row: sa.RowMapping, error: str) -> None:
-        """Somebody else may have done so by now, or pruned it."""
+        """Request a damaged commit again; another process may have done so, or pruned the row."""
         failures = row["failures"] + 1
         again: dict[str, object] = {"state": "wanted", "filling": "", "failures": failures, "asked_at": self._now()}
         if failures >= MAX_FAILURES:
@@ -207,14 +211,14 @@ def _is(repository: int, commit: str) -> sa.ColumnElement[bool]:
 
 
 def _insert(db: Connection, repository: int, commit: str, now: float) -> None:
-    """A wish, where there is no row yet."""
+    """Insert a request unless there is a row."""
     row = {"repository": repository, "commit_id": commit, "state": "wanted", "asked_at": now, "used_at": now}
     insert = sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert
     db.execute(insert(parcels).values(row).on_conflict_do_nothing())
 
 
 def _cut(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces of at most a megabyte."""
+    """Split the same bytes into pieces of at most a megabyte."""
     for chunk in chunks:
         for start in range(0, len(chunk), CHUNK):
             yield chunk[start : start + CHUNK]

@@ -1,5 +1,4 @@
-"""The tables of parcels: what is asked for and packed, and the chunks of what was packed
-(`app.jobs.commit_transfer`)."""
+"""The tables of commit transfers: requested and packed commits, and their chunks (`app.jobs.commit_transfer`)."""
 
 import sqlalchemy as sa
 

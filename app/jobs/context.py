@@ -1,4 +1,4 @@
-"""What a server's job was admitted with: where it belongs, by which configuration, and where its work goes."""
+"""What was decided when a server's job was admitted: its place on GitHub, its configuration and its target."""
 
 from typing import Literal
 
@@ -19,7 +19,10 @@ PublishTarget = Literal["new_branch", "same_branch", "sibling", "nowhere"]
 
 
 class ThreadRef(Record):
-    """An inline review thread that the job is to answer. `thread` is its node id, `comment` the one replies go to."""
+    """An inline review thread that the job must answer.
+
+    `thread` is its node id, `comment` the comment that replies go to.
+    """
 
     comment: int
     thread: str = ""
@@ -29,47 +32,50 @@ class ThreadRef(Record):
 
 
 class JobContext(Record):
-    """Decided at admission, and only given the threads that join; the configuration is the default branch's then."""
+    """Everything decided at admission. Only review threads are added later.
+
+    The configuration is the default branch's at that time.
+    """
 
     place: IssueRef
     aim: JobAim
     trigger: str
-    """`issue`, `comment:ID`, `review_comment:ID`, `review:ID`, `check_run:ID` and kin."""
+    """`issue`, `comment:ID`, `review_comment:ID`, `review:ID`, `check_run:ID` and so on."""
     login: str = ""
-    """Who asked, as people know them; empty where the bot began by itself."""
+    """The login of the person who asked; empty if the bot started the job by itself."""
     author: Person
-    """Whose name stands on the commits: the App's own account."""
+    """The author of the commits: the App's own account."""
     config: RepoConfig
     goal: PublishTarget
     base_ref: str
-    """The branch that the pull request is against."""
+    """The base branch of the pull request."""
     pull: int | None = None
-    """The pull request that is followed up."""
+    """The number of the pull request that the job follows up."""
     fork: bool = False
-    """Commits of a fork come along: CI is held back, whatever the repository's configuration says."""
+    """The commits include a fork's: CI is held back, whatever the repository's configuration says."""
     expected: str = ""
-    """Where our branch stands: the head commit that a follow-up moves on from."""
+    """The head commit of our branch that a follow-up expects to build on."""
     parents: tuple[str, ...] = ()
-    """Of the commit to be made, where these are not just the task's base (a merge)."""
+    """The parents of the new commit, if they are not just the task's base (a merge)."""
     threads: tuple[ThreadRef, ...] = ()
     overrides: Overrides | None = None
-    """The default branch's prompts, where the work begins from another branch."""
+    """The default branch's prompts, if the work starts from another branch."""
     notes: tuple[str, ...] = ()
-    """What people are told: hidden characters removed, a description edited since, how much context was left out."""
+    """Notes for people: hidden characters removed, a description edited since, how much context was left out."""
 
     @property
     def is_round(self) -> bool:
-        """Nobody said a word to the bot: it followed up on its pull request, as often as the repository lets it."""
+        """True for a follow-up that the bot started by itself, within the repository's limit."""
         return self.aim == "revise" or (self.aim in NO_REQUESTER and not self.login)
 
     @property
     def opens_early(self) -> bool:
-        """Whether its draft is opened once the plan stands, with an empty commit in the place of the change."""
+        """True if the draft is opened as soon as the plan is ready, with an empty commit in place of the change."""
         return self.config.pull_request == "early" and self.goal == "new_branch" and self.aim == "fix"
 
     @property
     def target(self) -> ReactionTarget | None:
-        """What the reactions are put on; None where nothing that was written asked for the job."""
+        """What the reactions are added to; None if no comment or issue text asked for the job."""
         kind, _, number = self.trigger.partition(":")
         match kind:
             case "issue":

@@ -1,7 +1,7 @@
-"""What jobs have cost within a day: of a repository, of a person, of the whole server; and the caps on that.
+"""Limits what jobs may cost within 24 hours: per repository, per person, and for the whole server.
 
-A purse is looked at where its jobs are claimed, and again before each of their model calls (`app.llm.sql_ledger`), in
-the transaction that sets the money aside: jobs that work side by side cannot spend the same dollar.
+A budget is checked when its jobs are claimed and again before each of their model calls (`app.llm.sql_ledger`), in the
+transaction that reserves the money: parallel jobs cannot spend the same dollar twice.
 """
 
 from collections.abc import Callable
@@ -25,17 +25,17 @@ _OF_JOBS = calls.join(commissions, commissions.c.job == calls.c.job_id)
 
 @dataclass(frozen=True, slots=True)
 class DailyBudget:
-    """Money that jobs share for a day. Of one repository, of one person, of one person in one repository, or of all."""
+    """A daily budget that jobs share: of a repository, of a person, of a person in a repository, or of the server."""
 
     label: str
     cap: MicroUSD
     repository: int | None = None
     actor: int | None = None
     clock: Callable[[], float] | None = None
-    """Seconds since 1970."""
+    """Returns seconds since 1970."""
 
     def spent(self, db: Connection, job: str = "", call: str = "") -> tuple[MicroUSD, MicroUSD]:
-        """What its calls of the last 24 hours cost, and that with what is set aside for others than this call."""
+        """The cost of the last 24 hours, and that cost plus what is reserved for calls other than this one."""
         since = (self.clock() if self.clock else 0.0) - A_DAY
         pending = calls.c.state == "reserved"
         this = sa.and_(calls.c.job_id == job, calls.c.call == call)
@@ -47,7 +47,7 @@ class DailyBudget:
         return int(booked or 0), int(held or 0)
 
     def lock(self, db: Connection) -> None:
-        """On Postgres, until the transaction ends; SQLite has one writer anyway."""
+        """Lock the budget on Postgres until the transaction ends; SQLite has only one writer anyway."""
         if db.dialect.name == "postgresql":
             name = f"purse {self.repository} {self.actor}"
             db.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext(:name))"), {"name": name})
@@ -56,7 +56,7 @@ class DailyBudget:
         return DayBudgetError(
             f"{WAITS_FOR_MONEY}{self.label} ({usd(self.cap)}) leaves no room for a model call of up to {usd(worst)}: "
             f"{usd(spent)} is spent.",
-            hint="The job goes on by itself as soon as 24 hours have passed over enough of it.",
+            hint="The job continues automatically once enough of that spending is more than 24 hours old.",
         )
 
     @property
@@ -70,13 +70,13 @@ class DailyBudget:
 
 @dataclass(frozen=True, slots=True)
 class DayCaps:
-    """The server's own caps for a day, in micro-dollars; 0 for none. A repository's stand in its configuration."""
+    """The server's own daily caps in micro-dollars; 0 means no cap. A repository's caps are in its configuration."""
 
     server: MicroUSD = 0
     actor: MicroUSD = 0
 
     def purses(self, job_context: JobContext, actor: int, clock: Callable[[], float]) -> tuple[DailyBudget, ...]:
-        """Those that a job lives off. Nobody's own where the bot began by itself."""
+        """The budgets that a job draws on. There is no personal one if the bot started the job by itself."""
         budget, repository, who = job_context.config.budget, job_context.place.repository, job_context.login
         here, one_here = _micro(budget.usd_per_day), _micro(budget.usd_per_day_actor)
         common = (
@@ -91,13 +91,13 @@ class DayCaps:
 
 
 def spent(db: Connection, repository: int, since: float) -> MicroUSD:
-    """What a repository's model calls since then (seconds since 1970) cost, lost and pending ones included."""
+    """The cost of a repository's model calls since then (seconds since 1970), including lost and pending calls."""
     query = sa.select(sa.func.coalesce(sa.func.sum(calls.c.cost), 0)).select_from(_OF_JOBS)
     return int(db.execute(query.where(_lately(since), commissions.c.repository == repository)).scalar_one())
 
 
 def _lately(since: float) -> sa.ColumnElement[bool]:
-    """Calls of before their time was kept count from when their job was admitted."""
+    """Selects recent calls. Calls stored without a time use the time at which their job was admitted."""
     return sa.or_(calls.c.at > since, sa.and_(calls.c.at == 0.0, commissions.c.created_at > since))
 
 

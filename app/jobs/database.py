@@ -1,4 +1,4 @@
-"""The database of a server: SQLite in its state directory, or the Postgres that its operator names."""
+"""Opens a server's database: SQLite in its state directory, or the configured Postgres."""
 
 from pathlib import Path
 
@@ -14,12 +14,15 @@ DatabaseError = SQLAlchemyError
 
 
 def open_database(url: str, state: Path) -> Engine:
-    """An engine for `AGENT_FIX_DATABASE_URL`, or for a file in `state` where it is empty; nothing is connected yet."""
+    """Create an engine for `AGENT_FIX_DATABASE_URL`, or for a file in `state` if that is empty.
+
+    Does not connect yet.
+    """
     if not url:
         return sqlite_engine(state / "agent-fix.db")
     try:
         parsed = sa.make_url(url)
-    except ArgumentError:  # its text would show the password
+    except ArgumentError:  # the error's text would show the password
         raise _wrong() from None
     if parsed.get_backend_name() == "sqlite" and parsed.database:
         return sqlite_engine(Path(parsed.database))
@@ -30,6 +33,6 @@ def open_database(url: str, state: Path) -> Engine:
 
 def _wrong() -> AgentFixError:
     return AgentFixError(
-        "AGENT_FIX_DATABASE_URL is no address of a database that agent-fix knows.",
+        "AGENT_FIX_DATABASE_URL is not a database URL that agent-fix supports.",
         hint="Use postgresql://user:password@host/name, or sqlite:////path/to/file.db, or leave it empty.",
     )

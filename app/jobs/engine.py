@@ -1,10 +1,10 @@
-"""The durable engine: a job is a DBOS workflow, each of its steps is stored once; DBOS is known here only.
+"""The durable engine: a job is a DBOS workflow whose steps are each stored once. Only this module uses DBOS.
 
-    carry_out(job) ─► workflow ─► solve(job, journal) ─► returned | Parked | crashed
-                                       └► journal.step(name) … stored before the next begins
+    carry_out(job) ─► workflow ─► solve(job, journal) ─► returned | WaitingForUser | crashed
+                                      └► journal.step(name) … stored before the next begins
 
-The workflow ends only when `solve` returns. Where it is parked (waiting for people or money) or where anything
-unforeseen is raised, the workflow stays as it stands and the process goes; the next one goes on from there.
+The workflow ends only when `solve` returns. If the job pauses (waiting for people or money) or an unexpected error is
+raised, the workflow keeps its state and the process exits; the next process continues from there.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from app.core.failpoints import failpoint
 from app.core.job import Journal, N
 from app.jobs.process_owner import this_process
 
-# Raised only when the order of steps changes in a way that stored jobs cannot follow: DBOS's own default hashes the
-# source, so that every deploy would strand the jobs in flight.
+# Change this only if the order of steps changes in a way that stored jobs cannot follow. DBOS's own default hashes the
+# source, so every deployment would strand the jobs in flight.
 WORKFLOW_VERSION = "1"
 
 POOL = 3
@@ -36,7 +36,7 @@ Solve = Callable[[str, Journal], Awaitable[N]]
 
 
 class JsonSerializer(Serializer):
-    """Plain JSON in DBOS's tables, never pickle: what is stored can be read, and reading it executes nothing."""
+    """Writes plain JSON to DBOS's tables, never pickle: it is readable, and reading it executes nothing."""
 
     def serialize(self, data: Any) -> str:
         return json.dumps(data, default=str)
@@ -49,10 +49,11 @@ class JsonSerializer(Serializer):
 
 
 class DurableJournal:
-    """The Journal over DBOS. What a step returns is kept, and so is an error that ends it for good.
+    """The Journal on top of DBOS.
 
-    Any other error (no budget, a provider that is down, a full disk, a bug) goes to `fail`, and the step neither
-    returns nor is recorded: the process that goes on with the job begins with this step.
+    A step's result is stored, and so is an error that ends it for good. Any other error (no budget, a provider that is
+    down, a full disk, a bug) goes to `fail`, and the step neither returns nor is recorded: the process that continues
+    the job starts with this step.
     """
 
     def __init__(self, *, resumed: bool, fail: Callable[[BaseException], None]) -> None:
@@ -76,7 +77,7 @@ class DurableJournal:
             elif value is not None:
                 kept = {"result": value.model_dump(mode="json")}
             else:
-                self._fail(error or RuntimeError(f"step {name} brought nothing"))
+                self._fail(error or RuntimeError(f"step {name} returned nothing"))
                 await _until_the_process_ends()
             failpoint(f"{name}.done")
             self._recovering = False
@@ -95,13 +96,13 @@ class DurableJournal:
 
 
 async def _until_the_process_ends() -> NoReturn:
-    """Neither return nor raise, so that DBOS records nothing and the next process begins here again."""
+    """Neither return nor raise, so that DBOS records nothing and the next process repeats this step."""
     await asyncio.get_running_loop().create_future()
-    raise AssertionError("nobody completes that future")
+    raise AssertionError("that future is never completed")
 
 
 async def _settle(work: Awaitable[N]) -> tuple[N | None, BaseException | None]:
-    """The result or the error of `work`, as a value: no broad `except` is needed to keep an error from DBOS."""
+    """Return the result or the error of `work` as a value: hides an error from DBOS without a broad `except`."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait({task})
@@ -113,11 +114,11 @@ async def _settle(work: Awaitable[N]) -> tuple[N | None, BaseException | None]:
 
 
 class DurableEngine(Generic[N]):
-    """One process's DBOS. Made once; `launch` before the first job. `kind` is what `solve` returns.
+    """One process's DBOS instance; call `launch` before the first job. `kind` is the type that `solve` returns.
 
-    Engines of one `scope` share their jobs: one that is taken up again may be begun in any of their processes. A
-    process that works on certain jobs only has to have a scope of its own. The journal is in the Postgres at
-    `database_url`, or in a file in `directory` where that is empty.
+    Engines with the same `scope` share their jobs: a resumed job may start in any of their processes. A process that
+    works only on certain jobs needs its own scope. The journal is in the Postgres at `database_url`, or in a file in
+    `directory` if that is empty.
     """
 
     def __init__(
@@ -152,24 +153,25 @@ class DurableEngine(Generic[N]):
         async def solve_workflow(job_id: str) -> dict[str, Any]:
             if asyncio.get_running_loop() is self._loop:
                 return await self._follow(job_id)
-            # A resumed workflow is begun on a loop of DBOS's own; a job's rooms belong to the loop they were made in.
+            # DBOS starts a resumed workflow on its own event loop, but a job's resources belong to the loop that
+            # created them.
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._follow(job_id), self._loop))
 
         self._workflow = DBOS.workflow(name="solve", max_recovery_attempts=3)(solve_workflow)
 
     def launch(self) -> None:
-        """Open the journal; blocking, some 30 ms."""
+        """Open the journal; blocks for about 30 ms."""
         DBOS.launch()
 
     async def carry_out(self, job_id: str, *, resumed: bool) -> N:
-        """Work on a job until it ends, parks (raises Parked) or fails (raises what was raised)."""
+        """Work on a job until it ends, pauses (raises WaitingForUser) or fails (raises the original error)."""
         status = await DBOS.get_workflow_status_async(job_id) if resumed else None
         if status is not None and status.status == "SUCCESS":
             return self._kind.model_validate(status.output)
         if status is not None and status.status == "ERROR":
             raise _cannot_go_on(job_id, "its journal ended with an error")
-        if status is not None and status.app_version != self._version:  # DBOS would never begin it here, and not say so
-            raise _cannot_go_on(job_id, "it was begun by a version of agent-fix that works in other steps")
+        if status is not None and status.app_version != self._version:  # DBOS would silently never start it here
+            raise _cannot_go_on(job_id, "it was started by an incompatible version of agent-fix")
         self._loop = asyncio.get_running_loop()
         outcome: Future[N] = Future()
         self._outcomes[job_id] = outcome
@@ -185,25 +187,28 @@ class DurableEngine(Generic[N]):
         outcome = self._outcomes[job_id]
         result, error = await _settle(self._solve(job_id, self._journals[job_id]))
         if result is None or outcome.done():
-            _fail(outcome, error or RuntimeError("the job brought nothing"))
+            _fail(outcome, error or RuntimeError("the job returned nothing"))
             await _until_the_process_ends()
         outcome.set_result(result)
         return result.model_dump(mode="json")
 
 
 def _fail(outcome: "Future[N]", error: BaseException) -> None:
-    """The first failure ends the process. Of steps side by side another may follow, and is nothing to be recorded."""
+    """The first failure ends the process. Later failures of parallel steps are ignored and not recorded."""
     if not outcome.done():
         outcome.set_exception(error)
 
 
 def _cannot_go_on(job_id: str, why: str) -> AgentFixError:
-    hint = "Begin anew: `/agent retry`, or --restart on the command line."
-    return AgentFixError(f"Job {job_id} cannot go on: {why}.", code=ExitCode.INTERNAL, hint=hint)
+    hint = "Start over with `/agent retry`, or with --restart on the command line."
+    return AgentFixError(f"Job {job_id} cannot continue: {why}.", code=ExitCode.INTERNAL, hint=hint)
 
 
 def _journal_file(directory: Path) -> str:
-    """Its address, in write-ahead mode before DBOS opens it: SQLite's default takes 25 times as long."""
+    """The journal's URL.
+
+    Switches the file to write-ahead mode before DBOS opens it: SQLite's default is 25 times slower.
+    """
     database = directory / "journal.db"
     try:
         connection = sqlite3.connect(database)

@@ -1,4 +1,4 @@
-"""Whether a server makes progress: the figures that alarms look at, and the job that has waited in vain the longest."""
+"""Shows whether a server makes progress: figures for alarms, and the job that has been stalled the longest."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -24,7 +24,7 @@ TOO_LONG = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
-    """What of a living job tells whether somebody ought to work on it. `held`: a worker's lease is alive."""
+    """What decides whether an active job should be in progress. `held`: a worker has a valid lease on it."""
 
     job: str
     repository: int
@@ -33,12 +33,12 @@ class WaitingJob:
     held: bool
     ready: bool
     since: datetime
-    """When it last changed hands or state, or became due."""
+    """When its state or owner last changed, or when it became due."""
 
 
 @dataclass(frozen=True, slots=True)
 class StalledJob:
-    """A job that nobody works on although it is somebody's turn."""
+    """A job that should be making progress but that nobody works on."""
 
     job: str
     seconds: float
@@ -46,7 +46,7 @@ class StalledJob:
 
 @dataclass(frozen=True, slots=True)
 class HealthFigures:
-    """What a server is busy with. Ages in seconds, 0.0 where there is nothing of that age."""
+    """A server's current load. Ages are in seconds, 0.0 if there is nothing of that kind."""
 
     jobs: dict[str, int]
     oldest_queued: float
@@ -61,7 +61,7 @@ class HealthFigures:
 
 
 class HealthMetrics:
-    """Reads only, each in one short transaction."""
+    """Reads the health figures; each call is one short read transaction."""
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime], limits: QueueLimits) -> None:
         self._engine = engine
@@ -69,7 +69,7 @@ class HealthMetrics:
         self._limits = limits
 
     def stalled(self) -> StalledJob | None:
-        """The job that has waited in vain the longest; None where every job is where it ought to be."""
+        """The job that has been stalled the longest; None if there is none."""
         now = self._clock()
         with self._engine.connect() as db:
             standings = _standings(db, now)
@@ -101,7 +101,10 @@ class HealthMetrics:
 def longest_stalled(
     standings: list[WaitingJob], limits: QueueLimits, last_release: datetime | None, now: datetime
 ) -> StalledJob | None:
-    """A job that waits for its turn behind others, for a day's money or for people is not stalled."""
+    """The longest-stalled job.
+
+    A job that waits for its turn behind others, for the daily budget or for people is not stalled.
+    """
     busy = Counter(standing.repository for standing in standings if standing.held)
     full = busy.total() >= limits.jobs
     found = []
@@ -112,7 +115,7 @@ def longest_stalled(
             if standing.held or standing.reason.startswith(WAITS_FOR_MONEY) or (standing.ready and waits_its_turn):
                 continue
             if standing.ready and last_release is not None:
-                begins = max(begins, last_release)  # until then it may have waited for its turn
+                begins = max(begins, last_release)  # before that it may have been waiting for its turn
         if begins <= now:
             found.append(StalledJob(standing.job, (now - begins).total_seconds()))
     return max(found, key=lambda stalled: stalled.seconds, default=None)
@@ -140,7 +143,7 @@ def _standing(row: sa.RowMapping, now: datetime) -> WaitingJob:
 
 
 def _last_release(db: Connection, standings: list[WaitingJob]) -> datetime | None:
-    """When a worker last let go of a job; not looked for where no job waits for its turn."""
+    """When a worker last released a job; None, without a query, if no job is waiting for its turn."""
     if not any(standing.ready and not standing.held for standing in standings):
         return None
     query = sa.select(sa.func.max(jobs.c.updated_at)).select_from(BOTH).where(jobs.c.owner.is_(None), jobs.c.epoch > 0)

@@ -1,8 +1,8 @@
-"""The deliveries table: what the receiver accepted, each once, until a worker has dealt with it.
+"""The deliveries table: each accepted webhook once, until a worker has processed it.
 
-A delivery is known by its id and by its signed content (the id stands outside the signature). It counts as seen when
-it is committed, never before, so a delivery whose storing failed is welcome again. Rows outlive the work for a while:
-the content hashes for longer than intake would act on an old comment, the bodies only as long as they are useful.
+A delivery is identified by its id and by its signed content, because the id is not signed. It counts as received only
+once it is committed, so GitHub can redeliver one that could not be stored. Rows outlive the work for a while: content
+hashes for longer than a trigger would act on an old comment, bodies only as long as they are useful.
 """
 
 import hashlib
@@ -64,7 +64,7 @@ _UNDONE: Final = ("waiting", "claimed")
 
 
 class InboxError(AgentFixError):
-    """A delivery could not be stored; the sender is to try again later."""
+    """A delivery could not be stored; the sender should try again later."""
 
     def __init__(self, message: str, *, code: ExitCode = ExitCode.OUTPUT, hint: str = "") -> None:
         super().__init__(message, code=code, hint=hint)
@@ -76,7 +76,7 @@ class InboxError(AgentFixError):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A delivery whose signature was right. `body` is the signed JSON."""
+    """A delivery with a valid signature. `body` is the signed JSON."""
 
     id: str
     event: str
@@ -89,7 +89,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedDelivery:
-    """A delivery that is ours until the lease ends; `attempt` fences it against who had it before."""
+    """A delivery that this process holds until the lease ends; `attempt` fences off earlier holders."""
 
     seq: int
     attempt: int
@@ -100,7 +100,7 @@ class ClaimedDelivery:
 
 @dataclass(frozen=True, slots=True)
 class InboxHealth:
-    """What waits or is being worked on, and since when; and how many deliveries were given up."""
+    """How many deliveries are unfinished and since when, and how many were given up."""
 
     undone: int
     oldest: datetime | None
@@ -108,7 +108,10 @@ class InboxHealth:
 
 
 class Inbox:
-    """Short transactions on SQLite or Postgres, from any number of processes. Raises InboxError where they fail."""
+    """The deliveries table, in short transactions on SQLite or Postgres, from any number of processes.
+
+    Raises InboxError if a transaction fails.
+    """
 
     def __init__(self, engine: Engine, clock: Clock, *, most_undone: int = MAX_UNDONE) -> None:
         self.engine = engine
@@ -119,7 +122,7 @@ class Inbox:
         metadata.create_all(self.engine)
 
     def store(self, arrived: Sequence[Delivery]) -> list[StoreOutcome]:
-        """Store all of them in one transaction; when this returns they are committed."""
+        """Store all of them in one transaction; they are committed when this returns."""
         with self._transaction() as db:
             undone = db.scalar(sa.select(sa.func.count()).where(deliveries.c.state.in_(_UNDONE))) or 0
             if undone + len(arrived) > self._most:
@@ -130,7 +133,7 @@ class Inbox:
         return stored
 
     def claim(self, owner: str, limit: int = 10, lease: timedelta = LEASE) -> list[ClaimedDelivery]:
-        """The oldest deliveries that nobody works on, or whose worker let the lease end."""
+        """Claim the oldest deliveries that nobody works on, or whose worker's lease has expired."""
         now = self._clock()
         lapsed = (deliveries.c.state == "claimed") & (deliveries.c.due_at <= now)
         due = (deliveries.c.state.in_(_UNDONE)) & (deliveries.c.due_at <= now)
@@ -151,20 +154,21 @@ class Inbox:
         return found
 
     def renew(self, claimed: ClaimedDelivery, lease: timedelta = LEASE) -> bool:
-        """Keep it for longer; False where somebody else has it by now."""
+        """Extend the lease; False if another process has claimed the delivery."""
         return self._change(claimed, due_at=self._clock() + lease)
 
     def finish(self, claimed: ClaimedDelivery, outcome: str) -> bool:
-        """It is dealt with; False where somebody else has it by now."""
+        """Mark the delivery as processed; False if another process has claimed it."""
         failpoint("delivery.dealt_with")
         finished = self._change(claimed, state="done", outcome=outcome, owner=None, done_at=self._clock())
         failpoint("delivery.finished")
         return finished
 
     def put_back(self, claimed: ClaimedDelivery, reason: str, after: timedelta, *, counts: bool = True) -> bool:
-        """Try again later, or give it up after the last attempt; False where somebody else has it by now.
+        """Schedule a retry, or give up after the last attempt; False if another process has claimed the delivery.
 
-        An attempt does not count where the delivery is not to blame: the forge is down, or something is to end first.
+        With `counts` False the attempt does not count, because the delivery is not at fault: GitHub is down, or other
+        work must finish first.
         """
         now = self._clock()
         if not counts:
@@ -175,12 +179,12 @@ class Inbox:
         return self._change(claimed, state="waiting", outcome=reason, owner=None, due_at=now + after)
 
     def has_any(self) -> bool:
-        """Whether any webhook has arrived in the last thirty days."""
+        """True if any webhook has arrived in the last thirty days."""
         with self._transaction() as db:
             return db.scalar(sa.select(sa.exists(sa.select(deliveries.c.seq)))) is True
 
     def health(self) -> InboxHealth:
-        """Asked by a transaction that also writes, so that a full or read-only disk is noticed."""
+        """The inbox's figures, from a transaction that also writes, so that a full or read-only disk is noticed."""
         with self._transaction() as db:
             beat = _insert(db, pulse).values(id=1, at=self._clock())
             db.execute(beat.on_conflict_do_update(index_elements=["id"], set_={"at": self._clock()}))
@@ -191,7 +195,7 @@ class Inbox:
             return InboxHealth(undone=count, oldest=_aware(oldest) if oldest else None, dead=dead or 0)
 
     def prune(self) -> int:
-        """Forget bodies, then whole rows, of what was dealt with long enough ago; returns the rows that went."""
+        """Delete the bodies, and later the rows, of old processed deliveries; return the number of rows."""
         now = self._clock()
         over = deliveries.c.state.not_in(_UNDONE) & deliveries.c.done_at.is_not(None)
         with self._transaction() as db:
@@ -202,7 +206,7 @@ class Inbox:
             return db.execute(deliveries.delete().where(over, deliveries.c.done_at < now - KEEP_ROWS)).rowcount
 
     def _end_leases_of_the_dead(self, db: Connection, now: datetime) -> None:
-        """Who has ended on this very machine is not waited for."""
+        """Release the leases of processes on this machine that have ended."""
         held = (deliveries.c.state == "claimed") & (deliveries.c.due_at > now)
         owners = db.execute(sa.select(deliveries.c.owner).where(held).distinct()).scalars().all()
         gone = [owner for owner in owners if owner and is_gone(owner)]
@@ -221,7 +225,7 @@ class Inbox:
         return "stored" if self._revive(db, delivery) else "duplicate"
 
     def _revive(self, db: Connection, delivery: Delivery) -> bool:
-        """One that was given up and is delivered again gets new attempts: that is what redelivering is for."""
+        """Give a delivery that was given up new attempts when it is redelivered: that is what redelivering is for."""
         dead = (deliveries.c.content == delivery.content) & (deliveries.c.state == "dead")
         fresh = {"state": "waiting", "attempts": 0, "due_at": self._clock(), "done_at": None, "body": delivery.body}
         return db.execute(deliveries.update().where(dead).values(**fresh)).rowcount == 1
@@ -236,14 +240,14 @@ class Inbox:
     def _transaction(self) -> Iterator[Connection]:
         try:
             with self.engine.begin() as db:
-                if db.dialect.name == "sqlite":  # as a writer from the start: a reader that turns writer may be refused
+                if db.dialect.name == "sqlite":  # start as a writer: SQLite may refuse a reader that starts to write
                     db.exec_driver_sql("BEGIN IMMEDIATE")
                 yield db
         except SQLAlchemyError as error:
             raise InboxError(f"The database refused a transaction: {type(error).__name__}.") from error
 
 
-# Written once, because SQLAlchemy takes longer to write a statement than SQLite to execute it.
+# Built once, because SQLAlchemy takes longer to build a statement than SQLite to execute it.
 _NEW: Final = {
     "sqlite": sqlite.insert(deliveries).on_conflict_do_nothing().returning(deliveries.c.seq),
     "postgresql": postgresql.insert(deliveries).on_conflict_do_nothing().returning(deliveries.c.seq),
@@ -261,5 +265,5 @@ def _claimed(row: sa.RowMapping) -> ClaimedDelivery:
 
 
 def _aware(moment: datetime) -> datetime:
-    """SQLite keeps no zone; ours are all in UTC."""
+    """Add UTC: SQLite stores no time zone, and all our times are in UTC."""
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""One job with everything that is kept of it, as its page and the API show it."""
+"""One job with everything stored about it, for its page and the API."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ LINES_SHOWN = 300
 
 @dataclass(frozen=True, slots=True)
 class VerificationRow:
-    """One command on base and head, with the numbers of tests where there are any."""
+    """One command on base and head, with test counts if there are any."""
 
     name: str
     command: str
@@ -34,7 +34,10 @@ class VerificationRow:
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """Everything about one job. `commission` is None for a job of the command line; `log` holds the last lines."""
+    """Everything about one job.
+
+    `job_context` is None for a job from the command line; `log` holds the last lines.
+    """
 
     listed: JobSummary
     job: Job
@@ -62,7 +65,7 @@ class JobPage:
 
     @property
     def checks(self) -> tuple[VerificationRow, ...]:
-        """What was executed on base and head."""
+        """The commands that were executed on base and head."""
         found = self.result.verification if self.result else None
         red, suite = (found.reproduction, found.suite) if found else (None, None)
         rows = []
@@ -78,14 +81,14 @@ class JobPage:
 
 @dataclass(frozen=True, slots=True)
 class JobPages:
-    """Where the pages look things up."""
+    """Loads the data of job pages."""
 
     overview: JobOverview
     store: JobStore
     job_queries: JobQueries
     messages: JobMessages
     totals: Callable[[str], Totals]
-    """What the model calls of a job came to."""
+    """Returns the totals of a job's model calls."""
 
     def job_file(self, job_id: str, *, lines: int = LINES_SHOWN) -> JobPage | None:
         listed, row = self.overview.one(job_id), self.store.get(job_id)
@@ -107,14 +110,14 @@ class JobPages:
         )
 
     def change(self, job_id: str) -> bytes | None:
-        """What the job changed, as `git apply` takes it; None where nothing is kept."""
+        """The job's change as a diff for `git apply`; None if none is stored."""
         row = self.store.get(job_id)
         result = _result(row.result) if row else None
         return JobBlobs(self.store.engine, job_id).get(result.diff) if result and result.diff else None
 
 
 def _result(kept: dict[str, Any] | None) -> JobResult | None:
-    """What an older version kept in another shape is not shown."""
+    """The stored result; None if an older version stored it in another shape."""
     try:
         return JobResult.model_validate(kept) if kept else None
     except ValidationError:

@@ -1,4 +1,4 @@
-"""The roster of a server: which jobs live where, which of them wait for what, and how they stood when last told."""
+"""Queries for a server's jobs by issue, repository and state, and for those whose status must be posted."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ BOTH = jobs.join(commissions, commissions.c.job == jobs.c.id)
 
 @dataclass(frozen=True, slots=True)
 class JobWithContext:
-    """A job with its commission."""
+    """A job together with its JobContext."""
 
     row: JobRow
     job_context: JobContext
@@ -33,10 +33,10 @@ class JobWithContext:
     crashes: int
     handed_over: bool = False
     posted_state: str = ""
-    """The state that people were told of last."""
+    """The state that was last posted to GitHub."""
     posted_at: float = 0.0
     waiting_for: Wants = ""
-    """What it cannot go on without, where it is paused."""
+    """What a paused job is waiting for."""
 
     @property
     def job(self) -> Job:
@@ -44,7 +44,7 @@ class JobWithContext:
 
 
 class JobQueries:
-    """Reads of jobs with their commissions, and the few marks that are made on them."""
+    """Queries for jobs with their contexts, and the few updates that belong to them."""
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
         self._engine = engine
@@ -55,21 +55,21 @@ class JobQueries:
         return self._first(jobs.c.id == job_id)
 
     def active(self, repository: int, number: int) -> JobWithContext | None:
-        """The one job that is not final at this place; questions asked beside it are not meant."""
+        """The one unfinished job of this issue or pull request, not counting questions."""
         return self._first(commissions.c.living == f"{repository}#{number}")
 
     def newest(self, repository: int, number: int) -> JobWithContext | None:
-        """The last job of a place, questions left out."""
+        """The newest job of an issue or pull request, not counting questions."""
         place = (commissions.c.repository == repository, commissions.c.number == number)
         return self._first(*place, sa.not_(jobs.c.key.like("%/ask:%")))
 
     def of_issue(self, repository: int, number: int, most: int) -> tuple[JobWithContext, ...]:
-        """The last jobs of a place, the newest first, questions left out."""
+        """The newest jobs of an issue or pull request, newest first, not counting questions."""
         place = (commissions.c.repository == repository, commissions.c.number == number)
         return self._all(*place, sa.not_(jobs.c.key.like("%/ask:%")))[::-1][:most]
 
     def active_jobs(self, installation: int | None = None, repository: int | None = None) -> tuple[JobWithContext, ...]:
-        """The living jobs of a repository or an installation, or all."""
+        """The unfinished jobs of a repository or an installation, or of the whole server."""
         found = self._all(ACTIVE)
         places = ((each, each.job_context.place) for each in found)
         return tuple(
@@ -79,26 +79,26 @@ class JobQueries:
         )
 
     def follow_up_count(self, repository: int, number: int) -> int:
-        """How often the bot followed up on this pull request without a word to it."""
+        """How often the bot has followed up on this pull request without being asked."""
         place = (commissions.c.repository == repository, commissions.c.number == number)
         return sum(each.job_context.is_round for each in self._all(*place))
 
     def has_jobs_in(self, repository: int) -> bool:
-        """Whether anything was ever done there."""
+        """True if the repository has ever had a job."""
         with self._engine.connect() as db:
             query = sa.select(commissions.c.job).where(commissions.c.repository == repository).limit(1)
             return db.execute(query).first() is not None
 
     def without_base_commit(self) -> tuple[JobWithContext, ...]:
-        """Jobs whose base commit is still to be brought."""
+        """Jobs whose base commit has not been fetched yet."""
         return self._all(commissions.c.ready.is_(False), jobs.c.state.in_(WORKED_ON))
 
     def publisher_context(self) -> tuple[JobWithContext, ...]:
-        """Jobs whose work is done and whose effects are under way."""
+        """Jobs whose work is done and whose effects are being published."""
         return self._all(jobs.c.state == "publishing", commissions.c.handed_over.is_(True))
 
     def not_posted(self, at_least_every: timedelta) -> tuple[JobWithContext, ...]:
-        """Jobs that changed since people were told of them, and living ones that were not told of for so long."""
+        """Jobs whose change was not posted yet, and unfinished ones that were not posted for that long."""
         now = self._clock()
         long_ago = (now - at_least_every).timestamp()
         living = self._all(ACTIVE)
@@ -111,7 +111,7 @@ class JobQueries:
         )
 
     def _lately(self, now: datetime) -> tuple[sa.ColumnElement[bool], ...]:
-        """What changed lately, so that a look costs as much as there is news; all jobs, however old, now and then."""
+        """Limit a query to recent changes, so that its cost depends on their number; now and then, include all jobs."""
         if self._looked_at_all is None or now - self._looked_at_all >= POSTED_STATES:
             self._looked_at_all = now
             return ()
@@ -123,7 +123,7 @@ class JobQueries:
         failpoint("stock.ready")
 
     def join_threads(self, job_id: str, threads: Sequence[ThreadRef]) -> None:
-        """A review joined a job that is there, which will answer in its threads too. Said again, it changes nothing."""
+        """Add a review's threads to an existing job, which will reply in them too. Idempotent."""
         here = commissions.c.job == job_id
         with writing(self._engine) as db:
             kept = db.execute(sa.select(commissions.c.commission).where(here).with_for_update()).scalar_one()
@@ -135,7 +135,7 @@ class JobQueries:
         failpoint("review.joined")
 
     def mark_posted(self, job_id: str, state: JobState) -> None:
-        """People will be told that it is in this state."""
+        """Record that this state is being posted."""
         with writing(self._engine) as db:
             values = {"told": state, "told_at": self._clock().timestamp()}
             db.execute(commissions.update().where(commissions.c.job == job_id).values(values))
@@ -151,7 +151,7 @@ class JobQueries:
         with self._engine.connect() as db:
             query = sa.select(jobs, commissions).select_from(BOTH).where(*where)
             found = [_commissioned(row) for row in db.execute(query).mappings()]
-        return tuple(sorted(found, key=lambda each: each.job.id))  # to sort in the database is to read all jobs
+        return tuple(sorted(found, key=lambda each: each.job.id))  # sorting in the database would read all jobs
 
 
 def _commissioned(row: Mapping[Any, Any]) -> JobWithContext:

@@ -1,4 +1,4 @@
-"""The tables of lessons: what is known of a repository, the numbers it has given out, and what each job was shown."""
+"""The tables of lessons: a repository's lessons, the numbers it has used, and what each job was shown."""
 
 import sqlalchemy as sa
 

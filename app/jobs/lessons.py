@@ -1,4 +1,4 @@
-"""The lessons of one repository in the database: every statement is bound to it when this is made."""
+"""The lessons of one repository in the database; every statement is restricted to that repository."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,7 +18,10 @@ RECALLED_LIVES = 90 * 24 * 3600.0
 
 
 class SqlLessonStore:
-    """`Lessons` over SQLAlchemy. With `fence` (a job's epoch) nothing is learned from a job that somebody else has."""
+    """LessonStore on SQLAlchemy.
+
+    With `fence` (a job's epoch), nothing is learned from a job that another process has taken over.
+    """
 
     def __init__(
         self, engine: Engine, clock: Callable[[], datetime], repository: str, *, fence: int | None = None
@@ -102,7 +105,7 @@ class SqlLessonStore:
         return tuple(shown)
 
     def vectors(self, model: str) -> dict[int, bytes]:
-        """Of the lessons that this model was asked about, by number."""
+        """Vectors by lesson number, for the lessons that this model has embedded."""
         query = sa.select(lessons.c.number, lessons.c.vector).where(self._own, lessons.c.vector_of == model)
         with self._engine.connect() as db:
             return {row.number: bytes(row.vector) for row in db.execute(query) if row.vector is not None}
@@ -119,7 +122,7 @@ class SqlLessonStore:
         return self._clock().timestamp()
 
     def _begin(self, db: Connection) -> None:
-        """One writer for a repository at a time, and nothing in the way that has expired."""
+        """Lock the repository's lessons against other writers and delete expired ones."""
         db.execute(_insert(db)(lesson_numbers).values(repository=self.repository, last=0).on_conflict_do_nothing())
         db.execute(lesson_numbers.select().where(lesson_numbers.c.repository == self.repository).with_for_update())
         db.execute(lessons.delete().where(self._own, lessons.c.expires_at <= self._now()))
@@ -169,13 +172,16 @@ class SqlLessonStore:
         }
 
     def _next_number(self, db: Connection) -> int:
-        """Never one that was given before: people name lessons by it in texts that stay."""
+        """A number that was never used before: people refer to lessons by number in texts that remain."""
         this = lesson_numbers.update().where(lesson_numbers.c.repository == self.repository)
         raised = this.values(last=lesson_numbers.c.last + 1).returning(lesson_numbers.c.last)
         return int(db.execute(raised).scalar_one())
 
     def _make_room(self, db: Connection, new: set[str]) -> None:
-        """Of what was learned by other jobs the least used goes, the oldest first; of forgotten topics the oldest."""
+        """Delete lessons if there are too many.
+
+        Of the lessons from other jobs, the least used and then the oldest goes first; of forgotten topics, the oldest.
+        """
         others = sa.case((lessons.c.job.in_(new), 0), else_=1)
         for kept, order in (
             (
@@ -191,12 +197,12 @@ class SqlLessonStore:
 
 
 def _insert(db: Connection) -> Any:
-    """The dialect's own, which knows what to do about a row that is there."""
+    """The dialect's own INSERT, which supports conflict handling."""
     return sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert
 
 
 def prune_lessons(engine: Engine, now: datetime) -> int:
-    """Forget, in all repositories, what has expired and what was shown long ago; returns how many rows."""
+    """Delete expired lessons and old records of what was shown, in all repositories; return the number of rows."""
     with writing(engine) as db:
         at = now.timestamp()
         expired = db.execute(lessons.delete().where(lessons.c.expires_at <= at)).rowcount

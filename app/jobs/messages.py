@@ -1,4 +1,4 @@
-"""What people say to a living job: an approval, an answer, more money, or words for the agent; in order, for ever."""
+"""Messages from people to a running job, kept in order: approvals, answers, higher limits, guidance for the agent."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ MessageKind = Literal["approve", "answer", "continue", "steer"]
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """One message. Of `approve` the text is the edited plan, or empty where it was left as it was."""
+    """One message. For `approve`, the text is the edited plan, or empty if the plan was not edited."""
 
     seq: int
     kind: MessageKind
@@ -34,7 +34,7 @@ class JobMessages:
         self._clock = clock
 
     def add(self, job: str, kind: MessageKind, *, key: str, who: str, text: str = "") -> bool:
-        """Say something to a job once; `key` is its trigger's. False where it was said before."""
+        """Add a message once; `key` is its trigger's key. False if the message was added before."""
         values = {"key": key, "job": job, "kind": kind, "who": who, "text": text, "at": self._clock().timestamp()}
         with writing(self._engine) as db:
             insert = sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert
@@ -44,7 +44,7 @@ class JobMessages:
         return added
 
     def since(self, job: str, seq: int, *kinds: MessageKind) -> tuple[StoredMessage, ...]:
-        """What was said after a sequence number, of some kinds or of all."""
+        """The messages after a sequence number, of the given kinds or of all."""
         query = messages.select().where(messages.c.job == job, messages.c.seq > seq).order_by(messages.c.seq)
         if kinds:
             query = query.where(messages.c.kind.in_(kinds))

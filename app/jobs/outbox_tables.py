@@ -1,4 +1,4 @@
-"""The tables of the outbox: effects that a worker wants, and receipts of what happened."""
+"""The tables of the outbox: effects that a worker requested, and receipts of what happened."""
 
 import sqlalchemy as sa
 

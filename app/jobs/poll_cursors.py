@@ -1,4 +1,4 @@
-"""When each repository was last looked at for what no webhook told."""
+"""When each repository was last polled for events that no webhook delivered."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -13,13 +13,13 @@ OWN_DELIVERIES = 0
 
 
 class PollCursors:
-    """The looks table, in short transactions."""
+    """The poll cursors table, in short transactions."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def last_poll(self, repositories: Collection[int]) -> dict[int, datetime]:
-        """Until when each is known; one that was never looked at is left out."""
+        """The time up to which each repository was polled; repositories that were never polled are left out."""
         query = looks.select().where(looks.c.repository.in_(list(repositories)))
         with self._engine.connect() as db:
             return {row.repository: datetime.fromtimestamp(row.at, UTC) for row in db.execute(query)}

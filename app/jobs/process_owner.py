@@ -1,4 +1,4 @@
-"""Who works on a job: a process named so that another can tell whether it still lives."""
+"""Names a process so that other processes can tell whether it is still alive."""
 
 import hashlib
 import os
@@ -11,29 +11,32 @@ _MAX_HOST_LENGTH = 32
 
 
 def this_process() -> str:
-    """`HOST:PID:START-WORLD`: START is the kernel's start time of the process, so that a reused pid is no match; WORLD
-    names the running kernel and its numbering of processes, so that a host of the same name is none either."""
+    """This process as `HOST:PID:START-WORLD`.
+
+    START is the kernel's start time of the process, so that a reused pid does not match. WORLD identifies the running
+    kernel and its pid namespace, so that another host of the same name does not match.
+    """
     pid = os.getpid()
     return f"{_host()}:{pid}:{_start_time(pid)}-{_world()}"
 
 
 def is_alive(owner: str) -> bool:
-    """Whether that process still lives. A process of another host is taken for living."""
+    """True if that process is alive. A process on another host is assumed to be alive."""
     host, pid, start = _parts(owner)
     return host != _host() or _lives(pid, start)
 
 
 def is_gone(owner: str) -> bool:
-    """Whether that process has certainly ended: it was one of this kernel, among the processes that we can see.
+    """True if that process has certainly ended, so its leases need not expire first.
 
-    Then its leases need not be waited for.
+    Only known for processes of this kernel that are visible from here.
     """
     host, pid, start = _parts(owner)
     return host == _host() and start.endswith(f"-{_world()}") and not _lives(pid, start)
 
 
 def _parts(owner: str) -> tuple[str, int, str]:
-    """What was added after them is a part of that process. A name of another form is nobody's here."""
+    """Host, pid and start of an owner. A suffix names a part of the same process; an unknown format matches nothing."""
     host, pid, start = [*owner.split(":"), "", "", ""][:3]
     return (host, int(pid), start) if pid.isdecimal() else ("", 0, "")
 
@@ -50,7 +53,7 @@ def _host() -> str:
 
 @cache
 def _world() -> str:
-    """Boot and process namespace; two machines may have one name, and two containers one kernel."""
+    """Boot id and pid namespace: two machines may share a name, and two containers a kernel."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         numbering = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  # its text is no path
@@ -60,7 +63,7 @@ def _world() -> str:
 
 
 def _start_time(pid: int) -> str:
-    """Field 22 of `/proc/PID/stat`, in clock ticks since boot; empty where there is no such process."""
+    """The start time from `/proc/PID/stat`, field 22, in clock ticks since boot; empty if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

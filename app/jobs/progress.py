@@ -1,4 +1,4 @@
-"""Progress that is kept, so that `jobs logs -f` can follow a job from another terminal."""
+"""Stores a job's progress, so that `jobs logs -f` can follow it from another terminal."""
 
 from typing import cast, get_args
 
@@ -12,9 +12,9 @@ STREAMED: frozenset[ProgressKind] = frozenset({"text", "output"})
 
 
 class StoredProgress:
-    """Says everything twice: to the log of the job, fragments left out, and to whoever watches now.
+    """Passes progress on to another Progress and stores it in the job's log, without fragments.
 
-    A state that is said is the job's state from then on.
+    A reported state becomes the job's state.
     """
 
     def __init__(self, store: JobStore, job_id: str, watcher: Progress) -> None:

@@ -1,4 +1,4 @@
-"""What people and alarms are shown of a server: jobs a page at a time, one job in full, and the figures of all."""
+"""Queries behind the dashboard, the API and the alarms: lists of jobs, one job's details, and counts."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ _LISTED: tuple[sa.ColumnElement[Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """One job in a list. `number` is None for a job of the command line; `url` is that of its pull request."""
+    """One job in a list. `number` is None for a job from the command line; `url` is its pull request's."""
 
     id: str
     state: JobState
@@ -72,7 +72,7 @@ class JobSummary:
 
 @dataclass(frozen=True, slots=True)
 class JobListPage:
-    """Jobs, the newest first. `before` asks for the next page; empty on the last."""
+    """One page of jobs, newest first. `before` requests the next page; empty on the last."""
 
     jobs: tuple[JobSummary, ...]
     before: str
@@ -80,7 +80,7 @@ class JobListPage:
 
 @dataclass(frozen=True, slots=True)
 class EffectSummary:
-    """An intent with what came of it."""
+    """An effect and its outcome."""
 
     key: str
     kind: str
@@ -92,7 +92,7 @@ class EffectSummary:
 
 
 class JobOverview:
-    """Reads only, each in one short transaction."""
+    """Queries for lists and details of jobs; each call is one short read transaction."""
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
         self.engine = engine
@@ -106,7 +106,7 @@ class JobOverview:
         before: str = "",
         limit: int = 50,
     ) -> JobListPage:
-        """Jobs in these states (all where none are named), of one repository or of all, older than `before`."""
+        """Jobs in these states (all if none are given), of one repository or of all, older than `before`."""
         query = sa.select(*_LISTED).select_from(_EVERYTHING).order_by(jobs.c.id.desc())
         if states:
             query = query.where(jobs.c.state.in_(states))
@@ -126,7 +126,7 @@ class JobOverview:
         return _listed(row) if row else None
 
     def counts(self, repository: int | None = None) -> dict[str, int]:
-        """How many jobs are in each state."""
+        """The number of jobs in each state."""
         query = sa.select(jobs.c.state, sa.func.count()).select_from(_EVERYTHING).group_by(jobs.c.state)
         if repository is not None:
             query = query.where(commissions.c.repository == repository)
@@ -134,7 +134,7 @@ class JobOverview:
             return {row[0]: row[1] for row in db.execute(query)}
 
     def repositories(self) -> dict[int, str]:
-        """The repositories that jobs were admitted for, by number, each with the name that it had last."""
+        """The repositories that have had jobs: their latest name by number."""
         newest = sa.select(sa.func.max(commissions.c.job)).group_by(commissions.c.repository).limit(MAX_REPOSITORIES)
         name = jobs.c.job[("task", "repository")].as_string()
         query = sa.select(commissions.c.repository, name).select_from(_EVERYTHING).where(jobs.c.id.in_(newest))
@@ -155,14 +155,14 @@ class JobOverview:
             return tuple(_said(row) for row in db.execute(query).mappings())[::-1]
 
     def plan(self, job_id: str) -> str:
-        """The plan as the job told it last; empty before there is one."""
+        """The plan that the job reported last; empty if there is none yet."""
         told = progress.select().where(progress.c.job == job_id, progress.c.kind == "plan")
         with self.engine.connect() as db:
             row = db.execute(told.order_by(progress.c.seq.desc()).limit(1)).mappings().first()
         return row["text"] if row else ""
 
     def effects(self, job_id: str) -> tuple[EffectSummary, ...]:
-        """The job's intents in the order in which they were wished for."""
+        """The job's effects in the order in which they were requested."""
         with self.engine.connect() as db:
             return tuple(_wishes(db, job_id))
 
@@ -215,5 +215,5 @@ def _wishes(db: Connection, job_id: str) -> list[EffectSummary]:
 
 
 def in_utc(moment: datetime) -> datetime:
-    """SQLite keeps no zone; ours are all in UTC."""
+    """Add UTC: SQLite stores no time zone, and all our times are in UTC."""
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)

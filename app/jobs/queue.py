@@ -1,10 +1,10 @@
-"""The queue of a server: jobs are admitted once per place, claimed under a lease, taken over from the dead, resumed.
+"""A server's job queue: one active job per issue, claimed under a lease, taken over from dead workers, resumable.
 
-    admit ─► queued ─claim─► worked on ─release─► parked ─resume─► queued …
-                      ▲          │ lease lapsed or process died (three times without a finished step: dead letter)
-                      └──────────┘
+    admit ─► queued ─claim─► in progress ─release─► paused ─resume─► queued …
+               ▲                │ lease expired or process died (three times without a finished step: given up)
+               └────────────────┘
 
-A claim raises the job's epoch; whoever held it before can neither keep it nor have anything published (`app.publish`).
+A claim raises the job's epoch; earlier holders can neither keep the job nor have anything published (`app.publish`).
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ _ONE_CLAIM_AT_A_TIME = 0x61676E74
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """How many jobs are worked on at once, by all workers together and in one repository."""
+    """How many jobs are in progress at once, in total and per repository."""
 
     jobs: int = 4
     per_repository: int = 2
@@ -43,7 +43,7 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True)
 class JobClaim:
-    """A job in one worker's hands until its lease ends. `resumed`: somebody worked on it before."""
+    """A job that one worker holds until its lease ends. `resumed`: another process worked on it before."""
 
     job: str
     epoch: int
@@ -52,7 +52,7 @@ class JobClaim:
 
 
 class JobQueue:
-    """Short transactions over jobs and commissions, from any number of processes, on SQLite or Postgres."""
+    """The queue, in short transactions over jobs and their contexts, from any number of processes."""
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime], *, caps: DayCaps | None = None) -> None:
         self.engine = engine
@@ -62,15 +62,15 @@ class JobQueue:
     def admit(
         self, job: Job, job_context: JobContext, trigger: TriggerRow, *, priority: int = 1, ready: bool = False
     ) -> str:
-        """Keep a new job together with what asked for it; returns its id.
+        """Store a new job together with its trigger and return its id.
 
-        Empty where the trigger was decided before. The id of the job that lives at this place already where one does:
-        then nothing was written, and the trigger still has to be decided.
+        Returns an empty text if the trigger was already decided. If the issue already has an active job, returns that
+        job's id: nothing was written, and the trigger still has to be decided.
         """
         for _ in range(8):
             try:
                 return self._admit(job, job_context, trigger, priority=priority, ready=ready)
-            except IntegrityError:  # another was admitted at this very moment: now it is there to be seen
+            except IntegrityError:  # another job was admitted at the same moment; the next try sees it
                 continue
         raise RuntimeError(f"job {job.id} could be admitted neither as the first nor as a second")
 
@@ -94,7 +94,7 @@ class JobQueue:
         return job.id
 
     def claim(self, owner: str, limits: QueueLimits, lease: timedelta = LEASE) -> JobClaim | None:
-        """The job that is next for this worker, or None. One whose processes died too often is ended on the way."""
+        """Claim the next job for this worker; None if there is none. Jobs whose processes died too often end here."""
         now = self._clock()
         with writing(self.engine) as db:
             if db.dialect.name == "postgresql":
@@ -117,7 +117,7 @@ class JobQueue:
         return None
 
     def heartbeat(self, claim: JobClaim, lease: timedelta = LEASE) -> bool:
-        """Keep it for longer; False where another worker has it by now."""
+        """Extend the lease; False if another worker has claimed the job."""
         until = (self._clock() + lease).timestamp()
         with writing(self.engine) as db:
             held = sa.exists().where(jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.owner == claim.owner)
@@ -125,7 +125,7 @@ class JobQueue:
             return db.execute(mine.values(lease_until=until)).rowcount == 1
 
     def release(self, claim: JobClaim, *, crashed: bool = False) -> None:
-        """Give it back, as it stands; with `crashed` its process died on it, which is counted."""
+        """Give the job back in its current state; `crashed` counts that its process died."""
         with writing(self.engine) as db:
             mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.owner == claim.owner)
             if db.execute(jobs.update().where(*mine).values(owner=None, updated_at=self._clock())).rowcount != 1:
@@ -136,7 +136,7 @@ class JobQueue:
                 self._end_dead_letter(db, claim.job, self._clock())
 
     def postpone(self, claim: JobClaim, reason: str, pause: timedelta) -> None:
-        """Give it back to be taken up again later, by anybody: what was in the way may have gone by itself."""
+        """Give the job back to be retried later by any worker, because the obstacle may be gone by then."""
         now = self._clock()
         with writing(self.engine) as db:
             mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.state.not_in(FINAL))
@@ -146,7 +146,7 @@ class JobQueue:
                 db.execute(waits.values(due=(now + pause).timestamp()))
 
     def hand_over(self, claim: JobClaim, result: dict[str, Any]) -> bool:
-        """The work is done and everything is wished for: from here on it is the publisher's. False for a lost claim."""
+        """Pass the finished job to the publisher, with all its effects requested. False if the claim was lost."""
         with writing(self.engine) as db:
             mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.state.not_in(FINAL))
             values = {"state": "publishing", "result": result, "reason": "", "updated_at": self._clock()}
@@ -157,7 +157,7 @@ class JobQueue:
         return True
 
     def made_progress(self, job_id: str) -> None:
-        """A step was finished: what died before does not count any more."""
+        """Record that a step finished: earlier crashes no longer count."""
         with writing(self.engine) as db:
             mine = commissions.update().where(commissions.c.job == job_id, commissions.c.crashes > 0)
             db.execute(mine.values(crashes=0))
@@ -165,10 +165,10 @@ class JobQueue:
     def resume(
         self, job_id: str, job: Job | None = None, *, trigger: TriggerRow | None = None, outcome: str = ""
     ) -> bool:
-        """Set a parked job on its way again, with other limits where `job` is given.
+        """Queue a paused job again, with new limits if `job` is given, and decide the trigger with it.
 
-        False where it is not parked, where another job lives at its place by now, or where the trigger was decided
-        before; else the trigger is decided with it.
+        False if the job is not paused, if its issue has another active job by now, or if the trigger was already
+        decided.
         """
         now = self._clock()
         try:
@@ -192,7 +192,10 @@ class JobQueue:
         return True
 
     def end(self, job_id: str, state: JobState, reason: str) -> bool:
-        """End it over the head of whoever works on it, who is fenced off from here on; False where it has ended."""
+        """Force a final state and raise the epoch, so that the worker's later writes fail.
+
+        False if it is already final.
+        """
         ended = {"state": state, "reason": reason, "stop_requested": True, "owner": None, "epoch": jobs.c.epoch + 1}
         with writing(self.engine) as db:
             mine = jobs.update().where(jobs.c.id == job_id, jobs.c.state.not_in(FINAL))
@@ -202,9 +205,9 @@ class JobQueue:
         return True
 
     def stop(self, job_id: str, reason: str, *, trigger: TriggerRow | None = None) -> bool:
-        """Ask for its end; True where it is ended by that, False where a process has to be ended first.
+        """Request that a job stops: True if that ended it, False if a process must end first.
 
-        The trigger, where one asked for it, is decided with it.
+        A trigger that asked for it is decided with it.
         """
         with writing(self.engine) as db:
             if trigger is not None:
@@ -216,7 +219,7 @@ class JobQueue:
             return job_id in self._end_stopped(db, self._clock())
 
     def stop_reason(self, job_id: str) -> str:
-        """Why it is to be stopped."""
+        """Why the job was asked to stop; empty if it was not."""
         with self.engine.connect() as db:
             said = db.execute(sa.select(commissions.c.stop_reason).where(commissions.c.job == job_id)).scalar()
         return said or STOPPED
@@ -225,13 +228,13 @@ class JobQueue:
         return db.execute(sa.select(commissions.c.job).where(commissions.c.living == key)).scalar()
 
     def _busy(self, db: Connection, now: datetime) -> dict[int, int]:
-        """How many jobs are being worked on in each repository."""
+        """The number of jobs in progress in each repository."""
         held = (jobs.c.owner.is_not(None), commissions.c.lease_until > now.timestamp())
         query = sa.select(commissions.c.repository, sa.func.count()).select_from(BOTH).where(*held)
         return {row[0]: row[1] for row in db.execute(query.group_by(commissions.c.repository))}
 
     def _end_leases_of_the_dead(self, db: Connection, now: datetime) -> None:
-        """A worker that has ended on this very machine is not waited for."""
+        """Release the leases of workers on this machine that have ended."""
         held = (jobs.c.owner.is_not(None), commissions.c.lease_until > now.timestamp())
         owners = db.execute(sa.select(jobs.c.owner).select_from(BOTH).where(*held).distinct()).scalars().all()
         gone = [owner for owner in owners if owner and is_gone(owner)]
@@ -240,7 +243,7 @@ class JobQueue:
             db.execute(commissions.update().where(theirs).values(lease_until=0.0))
 
     def _waiting(self, db: Connection, now: datetime) -> list[sa.RowMapping]:
-        """Jobs that want a worker: nobody's, or whose worker let the lease end. Most urgent first."""
+        """Jobs that need a worker: unclaimed ones and those with an expired lease. Most urgent first."""
         free = sa.or_(jobs.c.owner.is_(None), commissions.c.lease_until <= now.timestamp())
         due = (commissions.c.ready.is_(True), commissions.c.due <= now.timestamp())
         unfinished = sa.and_(jobs.c.state.in_(WORKED_ON), commissions.c.handed_over.is_(False))
@@ -249,7 +252,7 @@ class JobQueue:
         return list(db.execute(query.order_by(commissions.c.priority, jobs.c.id).limit(100)).mappings())
 
     def _may_spend(self, db: Connection, row: sa.RowMapping, now: datetime) -> bool:
-        """Whether there is anything left of what it lives off today; a purse that is empty becomes its reason."""
+        """True if the job's daily budgets have money left; otherwise the empty budget becomes its reason."""
         purses = self._caps.purses(JobContext.model_validate(row["commission"]), row["actor"], now.timestamp)
         empty = next((daily_budget for daily_budget in purses if daily_budget.spent(db)[1] >= daily_budget.cap), None)
         if empty is not None and row["reason"] != empty.is_spent:
@@ -258,7 +261,7 @@ class JobQueue:
         return empty is None
 
     def _end_stopped(self, db: Connection, now: datetime) -> list[str]:
-        """End the jobs that are to be stopped and that no living process works on, unless they were handed over."""
+        """End jobs that were asked to stop and that no live process works on, unless the publisher has them."""
         unheld = sa.or_(jobs.c.owner.is_(None), _lapsed(now))
         stoppable = (jobs.c.stop_requested.is_(True), unheld, jobs.c.state.not_in(FINAL))
         still_here = sa.exists().where(commissions.c.job == jobs.c.id, commissions.c.handed_over.is_(False))
@@ -288,17 +291,17 @@ class JobQueue:
 
 
 def _lapsed(now: datetime) -> sa.ColumnElement[bool]:
-    """Of a job in an outer statement: its worker let the lease end."""
+    """True, for a job in an outer statement, if its worker's lease has expired."""
     return sa.exists().where(commissions.c.job == jobs.c.id, commissions.c.lease_until <= now.timestamp())
 
 
 def paid_by(job: Job, job_context: JobContext) -> int:
-    """Whose money a job spends: the person's who asked for it, by number; 0 where the bot began by itself."""
+    """The id of the person whose budget a job uses; 0 if the bot started it by itself."""
     origin = job.task.origin
     return origin.actor if origin is not None and job_context.login else 0
 
 
 def active_key(job_context: JobContext) -> str:
-    """One job lives at a place; a question is asked beside it."""
+    """The key that makes an active job unique for its issue; questions have keys of their own."""
     place = f"{job_context.place.repository}#{job_context.place.number}"
     return f"{place}/ask:{job_context.trigger}" if job_context.aim == "ask" else place

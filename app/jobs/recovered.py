@@ -1,4 +1,4 @@
-"""A job of which only the forge remembers: its row and commission are written down as people were told of it."""
+"""Restores a job that only GitHub remembers: writes its row and context from the status comment."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -14,7 +14,7 @@ from app.jobs.tables import commissions, jobs, writing
 
 
 class RecoveredJobQueries(JobQueries):
-    """A roster without rows of the past. `mended` says how often pull requests were followed up, as they tell."""
+    """JobQueries for a server that lost its rows. `mended` holds the follow-up counts that the pull requests state."""
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
         super().__init__(engine, clock)
@@ -28,7 +28,7 @@ class RecoveredJobQueries(JobQueries):
 
 
 class RecoveredJobs:
-    """Writes rows of the past."""
+    """Writes the rows of recovered jobs."""
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
         self._engine = engine
@@ -44,7 +44,7 @@ class RecoveredJobs:
         reason: str = "",
         told: bool,
     ) -> None:
-        """`told`: people know of this state, so nothing is said of it again."""
+        """Write a recovered job. `told` means that people already know its state, so it is not posted again."""
         now, key, place = self._clock(), active_key(job_context), job_context.place
         row = {"id": job.id, "key": key, "state": state, "job": job.model_dump(mode="json")}
         came_to = {"result": result, "reason": reason}
@@ -57,7 +57,7 @@ class RecoveredJobs:
             db.execute(commissions.insert().values(job=job.id, **there, **known, **values))
 
     def forget(self, job_id: str) -> None:
-        """As if it had not been written down."""
+        """Delete a recovered job's rows."""
         with writing(self._engine) as db:
             db.execute(jobs.delete().where(jobs.c.id == job_id))
             db.execute(commissions.delete().where(commissions.c.job == job_id))

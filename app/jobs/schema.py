@@ -1,7 +1,7 @@
-"""The tables of a server, made and brought up to date in one place, by whoever comes first.
+"""Creates and migrates a server's tables, in whichever process starts first.
 
-Only additions are ever made: a table, a column with a default, an index. So an older program goes on working beside
-a newer one while the roles are exchanged one after the other; what neither can do is refused with a sentence.
+Only additions are made: a table, a column with a default, an index. So an older program keeps working beside a newer
+one while the roles are replaced one after the other. Changes that neither can handle are refused with a message.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ _ONE_AT_A_TIME = 0x61676673
 
 
 def prepare_tables(engine: Engine) -> None:
-    """Make what is missing. OutputError where the database cannot be used, AgentFixError where its shape is unknown."""
+    """Create missing tables. Raises OutputError if the database is unusable, AgentFixError for an unknown schema."""
     try:
         with writing(engine) as db:
             if db.dialect.name == "postgresql":
@@ -37,11 +37,13 @@ def prepare_tables(engine: Engine) -> None:
                     _bring_up_to_date(db, table)
     except SQLAlchemyError as error:
         message = f"The database cannot be used: {_reason(engine, error)}."
-        raise OutputError(message, hint="Is AGENT_FIX_DATABASE_URL right, and is the server there?") from None
+        raise OutputError(
+            message, hint="Check AGENT_FIX_DATABASE_URL and that the database server is running."
+        ) from None
 
 
 def complete(engine: Engine, table: sa.Table) -> None:
-    """Give one table the columns that it lacks; for databases of one person, which nobody prepares."""
+    """Add missing columns to one table, for a local database that no server prepared."""
     there = {column["name"] for column in sa.inspect(engine).get_columns(table.name)}
     if not {column.name for column in table.columns} <= there:
         with writing(engine) as db:
@@ -49,7 +51,7 @@ def complete(engine: Engine, table: sa.Table) -> None:
 
 
 def _reason(engine: Engine, error: SQLAlchemyError) -> str:
-    """What the driver said, in one line and without the password."""
+    """The driver's message on one line, without the password."""
     cause = error.orig if isinstance(error, DBAPIError) else None
     said = str(cause or "").partition("\n")[0].strip().rstrip(".")
     secret = engine.url.password
@@ -80,7 +82,7 @@ def _bring_up_to_date(db: Connection, table: sa.Table) -> None:
 
 
 def _addition(db: Connection, table: sa.Table, column: sa.Column[object]) -> str:
-    """`ALTER TABLE … ADD COLUMN …`; what must not be empty gets its default in the rows that are there."""
+    """An `ALTER TABLE … ADD COLUMN …` statement; a NOT NULL column gets its default in the existing rows."""
     made = str(CreateColumn(column).compile(dialect=db.dialect))
     if not column.nullable:
         made += f" DEFAULT {_literal(db, column)}"
@@ -91,6 +93,6 @@ def _literal(db: Connection, column: sa.Column[object]) -> str:
     default = column.default
     if not isinstance(default, sa.ColumnDefault) or not default.is_scalar:
         message = f"The table {column.table.name} cannot be given its column {column.name}."
-        raise AgentFixError(message, hint="Begin with an empty database.")
+        raise AgentFixError(message, hint="Start with an empty database.")
     value = sa.literal(default.arg, column.type)
     return str(value.compile(dialect=db.dialect, compile_kwargs={"literal_binds": True}))

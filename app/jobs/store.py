@@ -1,4 +1,4 @@
-"""The job table: created once per trigger, owned by one process at a time, always with a state people can see."""
+"""The jobs table: each job is created once per trigger, has one owner at a time, and always has a visible state."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ Wants = Literal["", "money"]
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job with its changing side: where it stands, who works on it, how often that changed hands."""
+    """A job with what changes about it: its state, its owner, and how often the owner changed."""
 
     job: Job
     state: JobState
@@ -42,7 +42,7 @@ class JobRow:
 
     @property
     def unattended(self) -> bool:
-        """No living process works on it, other than perhaps this one."""
+        """True if no live process other than perhaps this one works on it."""
         return self.living_owner in {None, process_owner.this_process()}
 
 
@@ -57,10 +57,10 @@ class ProgressRow:
 
 
 class JobStore:
-    """Reads and writes of our own tables, each in one short transaction.
+    """Reads and writes our own tables; each call is one short transaction.
 
-    `log` is another engine on the same database, for what people read along and a power cut may take. With `fence`
-    jobs of another epoch are not changed: somebody else has taken them over.
+    `log` is another engine on the same database, for logs that may be lost in a power cut. With `fence`, jobs of
+    another epoch are not changed: another process has taken them over.
     """
 
     def __init__(self, engine: Engine, clock: Clock, *, log: Engine | None = None, fence: int | None = None) -> None:
@@ -70,7 +70,7 @@ class JobStore:
         self._fence = sa.true() if fence is None else jobs.c.epoch == fence
 
     def create_tables(self) -> None:
-        """Raises OutputError where the database cannot be used: damaged, read-only, no place left."""
+        """Create the tables. Raises OutputError if the database is damaged, read-only or out of space."""
         try:
             metadata.create_all(self.engine)
         except sa.exc.DatabaseError as error:
@@ -95,7 +95,7 @@ class JobStore:
             db.execute(jobs.insert().values(row))
 
     def forget(self, job_id: str) -> None:
-        """Take a job back that was refused before it began."""
+        """Delete a job that was refused before it began."""
         with self.engine.begin() as db:
             for table in (progress, blobs):
                 db.execute(table.delete().where(table.c.job == job_id))
@@ -107,7 +107,7 @@ class JobStore:
         return job_row(row) if row else None
 
     def find(self, prefix: str) -> JobRow:
-        """A job by the beginning of its id; an error that says so where none or several match."""
+        """Find a job by a prefix of its id. Raises an error if none or several match."""
         with self.engine.connect() as db:
             query = jobs.select().where(jobs.c.id.startswith(prefix, autoescape=True)).limit(2)
             rows = db.execute(query).mappings().all()
@@ -117,7 +117,7 @@ class JobStore:
         return job_row(rows[0])
 
     def unfinished(self, key: str) -> JobRow | None:
-        """The newest job of this key that has no final state yet, or one whose result nobody was told."""
+        """The newest job of this key that is not final yet, or whose result nobody was shown."""
         with self.engine.connect() as db:
             query = jobs.select().where(jobs.c.key == key).order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(1)
             found = db.execute(query).mappings().first()
@@ -132,7 +132,7 @@ class JobStore:
         return tuple(job_row(row) for row in rows)
 
     def acquire(self, job_id: str) -> int:
-        """Make this process the job's owner and return the new epoch; an error where a living process has it."""
+        """Make this process the job's owner and return the new epoch. Raises an error if a live process owns it."""
         with self.engine.begin() as db:
             row = job_row(db.execute(jobs.select().where(jobs.c.id == job_id).with_for_update()).mappings().one())
             if row.living_owner and row.living_owner != process_owner.this_process():
@@ -154,25 +154,25 @@ class JobStore:
         self._update(job_id, owner=None)
 
     def enter(self, job_id: str, state: JobState, reason: str = "", *, wants: Wants = "") -> None:
-        """`wants`: what it cannot go on without, where a command can give it."""
+        """Set the job's state. `wants` says what it is waiting for, if a command can provide that."""
         self._update(job_id, wants, state=state, reason=reason)
 
     def finish(self, job_id: str, state: JobState, reason: str, result: dict[str, Any]) -> None:
         self._update(job_id, state=state, reason=reason, result=result)
 
     def store_result(self, job_id: str, result: dict[str, Any]) -> None:
-        """What the job has come to so far, for people who look at it while it waits for them."""
+        """Store the job's result so far, for people who look at it while it waits for them."""
         self._update(job_id, result=result)
 
     def mark_reported(self, job_id: str) -> None:
-        """The result was shown and written out: from now on the same command is a new job."""
+        """Record that the result was shown and written out: from now on the same command starts a new job."""
         self._update(job_id, reported=True, owner=None)
 
     def request_stop(self, job_id: str) -> None:
         self._update(job_id, stop_requested=True)
 
     def stop(self, job_id: str, reason: str) -> bool:
-        """Make `stopped` the final state, unless the job has another one or its branch is being made."""
+        """Make `stopped` the final state. False if the job is already final or its branch is being created."""
         kept = (*FINAL, "publishing")
         with self.engine.begin() as db:
             stopped = db.execute(
@@ -184,7 +184,7 @@ class JobStore:
         return stopped.rowcount == 1
 
     def replace(self, job: Job) -> None:
-        """Keep a job with other limits."""
+        """Store a job with new limits."""
         self._update(job.id, job=job.model_dump(mode="json"))
 
     def stop_requested(self, job_id: str) -> bool:
@@ -212,7 +212,7 @@ class JobStore:
                 yield ProgressRow(row.seq, row.at, cast("ProgressKind", row.kind), row.text)
 
     def recent_progress(self, job_id: str, limit: int, *kinds: ProgressKind) -> tuple[ProgressRow, ...]:
-        """The last lines of these kinds, in order."""
+        """The last log lines of these kinds, in order."""
         query = progress.select().where(progress.c.job == job_id, progress.c.kind.in_(kinds))
         with self.engine.connect() as db:
             rows = db.execute(query.order_by(progress.c.seq.desc()).limit(limit)).all()
@@ -220,7 +220,7 @@ class JobStore:
 
 
 class JobBlobs:
-    """Blobs of one job, in the same database as everything else that must survive."""
+    """A job's blobs, in the same database as its other durable data."""
 
     def __init__(self, engine: Engine, job_id: str) -> None:
         self._engine = engine
@@ -244,7 +244,7 @@ class JobBlobs:
 
 
 def _vacate(db: sa.Connection, job_id: str) -> None:
-    """Another job may live at its place from now on, once it is final."""
+    """Allow another job for the same issue once this one is final."""
     ended = sa.exists().where(jobs.c.id == job_id, jobs.c.state.in_(FINAL))
     db.execute(commissions.update().where(commissions.c.job == job_id, ended).values(living=None))
 

@@ -1,4 +1,4 @@
-"""Our own tables: jobs, what they say, and the bytes they keep. SQLite or Postgres, through SQLAlchemy Core."""
+"""Our own tables: jobs, their logs and their blobs. SQLite or Postgres, through SQLAlchemy Core."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -115,7 +115,7 @@ looks = sa.Table(
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction that is a writer from its start: on SQLite a reader that turns writer may be refused."""
+    """Open a write transaction from its start: on SQLite, a reader that starts to write may be refused."""
     with engine.begin() as db:
         if db.dialect.name == "sqlite":
             db.exec_driver_sql("BEGIN IMMEDIATE")
@@ -123,9 +123,10 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 
 def sqlite_engine(path: Path, *, synced: bool = True) -> Engine:
-    """An engine on a SQLite file in WAL mode: readers (`jobs logs -f`) never block the writer.
+    """Create an engine on a SQLite file in WAL mode, so that readers (`jobs logs -f`) never block the writer.
 
-    What is committed survives its process; with `synced` a power cut too, at the price of waiting for the disk.
+    Committed data survives the process; with `synced` it also survives a power cut, at the cost of waiting for the
+    disk.
     """
     engine = sa.create_engine(f"sqlite:///{path}", connect_args={"timeout": 30})
 

@@ -1,4 +1,4 @@
-"""What was asked of the bot, each once: whoever delivers it again, webhook or reconciler, finds it decided."""
+"""Remembers every trigger once, so that a repeat by webhook or poll is recognised as already decided."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ IGNORED_OUTCOMES = ("skip no_access", "skip review:")
 
 @dataclass(frozen=True, slots=True)
 class TriggerRow:
-    """One thing that was asked. `key` names it in the same words for every way it may reach us."""
+    """One trigger. `key` identifies it, whichever way it was delivered."""
 
     key: str
     repository: int
@@ -29,7 +29,7 @@ class TriggerRow:
 
 @dataclass(frozen=True, slots=True)
 class TriggerDecision:
-    """What became of a trigger."""
+    """What was decided about a trigger."""
 
     key: str
     verb: str
@@ -51,7 +51,7 @@ class TriggerLog:
         return _decided(row) if row else None
 
     def record(self, trigger: TriggerRow, outcome: str, job: str = "") -> bool:
-        """Keep what was decided; False where it was decided before."""
+        """Store a decision; False if the trigger was already decided."""
         with writing(self._engine) as db:
             recorded = insert_trigger(db, trigger, outcome, job)
         failpoint("trigger.recorded")
@@ -65,7 +65,7 @@ class TriggerLog:
             return int(db.execute(sa.select(sa.func.count()).where(*mine)).scalar_one())
 
     def newest(self, repository: int, number: int, verb: str = "") -> TriggerDecision | None:
-        """The last thing asked at an issue or pull request, or the last of one kind."""
+        """The newest trigger of an issue or pull request, or its newest one with this verb."""
         place = [triggers.c.repository == repository, triggers.c.number == number]
         if verb:
             place.append(triggers.c.verb == verb)
@@ -75,7 +75,7 @@ class TriggerLog:
         return _decided(row) if row else None
 
     def newest_accepted(self, repository: int, number: int, verbs: Collection[str]) -> datetime | None:
-        """When one of these was last asked by somebody who may, whatever became of it."""
+        """When an authorised person last gave one of these commands, whatever came of it."""
         place = (triggers.c.repository == repository, triggers.c.number == number, triggers.c.verb.in_(verbs))
         heeded = sa.not_(sa.or_(*(triggers.c.outcome.like(f"{begin}%") for begin in IGNORED_OUTCOMES)))
         with self._engine.connect() as db:
@@ -88,7 +88,7 @@ def is_decided(db: Connection, key: str) -> bool:
 
 
 def insert_trigger(db: Connection, trigger: TriggerRow, outcome: str, job: str) -> bool:
-    """Within somebody's transaction; False where it is there."""
+    """Insert a trigger in the caller's transaction; False if it exists."""
     values = {"key": trigger.key, "repository": trigger.repository, "number": trigger.number, "actor": trigger.actor}
     values |= {"verb": trigger.verb, "at": trigger.at.timestamp(), "outcome": outcome, "job": job}
     insert = sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert

@@ -72,7 +72,7 @@ def test_a_job_of_another_version_is_refused_and_never_waits_for_ever(tmp_path: 
     """R9, R32: a deploy that works in other steps says so to each job it finds, and leaves its journal as it is."""
     assert work(tmp_path, "turn.1.stored").returncode == -9
     (tmp_path / "version").write_text("next")
-    assert "it was begun by a version of agent-fix that works in other steps" in work(tmp_path).stdout
+    assert "it was started by an incompatible version of agent-fix" in work(tmp_path).stdout
     (tmp_path / "version").unlink()
     assert work(tmp_path).returncode == 0, "the version that began it still goes on with it"
     assert marks(tmp_path, "turn.1") == 1
