@@ -184,7 +184,7 @@ def test_what_cannot_be_masked_in_place_is_masked_whole() -> None:
     hidden = b64(gzip.compress(secret.encode()))
     shown = Redactor([secret]).redact(f"see {hidden}")
     assert hidden not in shown
-    assert "in disguise" in shown
+    assert "encoded secret" in shown
 
 
 def test_values_cannot_be_shown_or_stored() -> None:

@@ -315,7 +315,7 @@ def test_files_as_people_write_them(text: str, plan: Plan) -> None:
         ("summary: x\n\tverify: y\n", "line 2: "),
         ("summary: &a x\nverify: *a\n", "line 2: aliases are not allowed"),
         ("Fix.\n## Stepps\n- a\n", "line 2: 'Stepps' is not a section"),
-        ("Fix.\n## Steps\n- a\n## Steps\n- b\n", "line 4: the section 'Steps' is there twice"),
+        ("Fix.\n## Steps\n- a\n## Steps\n- b\n", "line 4: the section 'Steps' appears twice"),
         ("## Steps\n- a\n", "no summary"),
         ("summary: x\nsteps:\n" + "- a\n" * 31, "steps has 31 items"),
         ("summary: " + "x" * 5_000, "5,000 characters"),
