@@ -1,6 +1,6 @@
-"""Which commit is the fix that tests are wanted for: named by whoever asks, or found in what the issue says.
+"""Finds the fix that tests are wanted for: named by the person who asks, or mentioned in the issue.
 
-Only a commit that the base has counts. Blocking, and by plumbing that executes nothing a repository configures.
+Only commits in the base's history count. Calls block, and use plumbing that executes nothing a repository configures.
 """
 
 import re
@@ -20,18 +20,18 @@ _NUMBER = re.compile(r"(?:(?<![\w/&])#|\bgh-|/pull/|/issues/)([1-9][0-9]{0,8})\b
 
 
 def named_commits(text: str) -> tuple[str, ...]:
-    """What may be the id of a commit, in order; a word of letters or of digits only is none."""
+    """Words that may be commit ids, in order; a word of only letters or only digits is not one."""
     found = (each for each in _ID.findall(text) if re.search(r"[0-9]", each) and re.search(r"[a-f]", each))
     return tuple(dict.fromkeys(found))[:MAX_NAMED]
 
 
 def named_numbers(text: str) -> tuple[int, ...]:
-    """Issues and pull requests that are spoken of, in order."""
+    """The numbers of mentioned issues and pull requests, in order."""
     return tuple(dict.fromkeys(map(int, _NUMBER.findall(text))))[:MAX_NAMED]
 
 
 def requested_fix(repository: Path, base: str, name: str) -> str:
-    """The full id of a commit that somebody named; RepositoryError where it is none of the base's."""
+    """The full id of a named commit. Raises RepositoryError if the base's history does not contain it."""
     git = Git("-C", str(repository))
     shown = name if name.isprintable() and len(name) <= 100 else ascii(name[:100])
     commit = _resolved(git, name)
@@ -47,9 +47,10 @@ def requested_fix(repository: Path, base: str, name: str) -> str:
 
 
 def mentioned_fix(repository: Path, base: str, text: str) -> str:
-    """The first commit of the base that a text names by id, or by the number of an issue or pull request; or nothing.
+    """The first commit in the base's history that a text names, or an empty text.
 
-    A number stands for the newest commit that merged, was squashed from, or closed it.
+    A commit is named by its id, or by the number of an issue or pull request: the newest commit that merged, was
+    squashed from, or closed it.
     """
     git = Git("-C", str(repository))
     for name in named_commits(text):
@@ -71,7 +72,7 @@ def _has(git: Git, base: str, commit: str) -> bool:
 
 
 def _of_numbers(git: Git, base: str, numbers: tuple[int, ...]) -> str:
-    """The best commit of the first number that has one, the newest among equals; the past is gone through once."""
+    """The best commit for the first number that has one, the newest among equals; reads the history once."""
     if not numbers:
         return ""
     greps = [f"--grep=#{number}" for number in numbers]
@@ -93,7 +94,7 @@ def _messages(output: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _rank(message: str, number: int) -> int | None:
-    """How sure it is that a commit is what became of a number; smaller is surer."""
+    """How closely a commit message refers to a number, smaller is closer; None if it does not."""
     subject = message.partition("\n")[0]
     signs = (
         rf"^Merge pull request #{number}\b",

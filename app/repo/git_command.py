@@ -1,7 +1,7 @@
-"""The one place that starts git: plumbing with list arguments in a clean environment, and what its failures are called.
+"""The only module that starts git: plumbing with list arguments in a clean environment.
 
-Everything here blocks; callers use `asyncio.to_thread`. This is the only file that knows GitPython, and of that only
-the executor (SECURITY S14, S15, S18 to S20).
+Everything here blocks; callers use `asyncio.to_thread`. This is the only file that uses GitPython, and of that only the
+executor (SECURITY S14, S15, S18 to S20).
 """
 
 import errno
@@ -20,7 +20,7 @@ from app.repo.git_format import unsafe_branch
 
 try:
     import git
-except ImportError as missing:  # GitPython refuses to be imported where there is no git
+except ImportError as missing:  # GitPython raises this on import if git is not installed
     raise AgentFixError("git is not installed", hint="Install git 2.34 or newer and try again.") from missing
 
 _NO_SPACE = "No space left on device"
@@ -36,7 +36,7 @@ UPLOAD_PACK = shlex.join((_GIT, *_OPTIONS, "upload-pack"))
 
 
 class GitError(Exception):
-    """A git command failed that should not have; the text is the command's name and git's own words."""
+    """A git command failed unexpectedly; the text is the command's name and git's message."""
 
 
 class Git:
@@ -59,7 +59,7 @@ class Git:
         holding: int | None = None,
         timeout: float = QUICK,
     ) -> bytes:
-        """Standard output of a command that must succeed; nothing where it goes `into` a file. See `attempt`."""
+        """Standard output of a command that must succeed; empty if it goes `into` a file. See `attempt`."""
         status, output, error = self.attempt(
             *arguments, stdin=stdin, into=into, env=env, holding=holding, timeout=timeout
         )
@@ -82,10 +82,11 @@ class Git:
         holding: int | None = None,
         timeout: float = QUICK,
     ) -> tuple[int, bytes, str]:
-        """Exit code, standard output, standard error.
+        """Exit code, standard output and standard error of a command that may fail.
 
-        `secret`, in the place of `stdin`, are variables to be hidden. `holding` is a lock's descriptor, which git keeps
-        open as long as it lives: where this process is killed, nobody gets the lock before git has ended too.
+        `secret`, given instead of `stdin`, are environment variables that must stay hidden. `holding` is a lock's
+        descriptor, which git keeps open while it runs: if this process is killed, nobody gets the lock before git has
+        ended too.
         """
         variables = [f"{name}={value}" for name, value in {**ENVIRONMENT, "PATH": _PATH, **(env or {})}.items()]
         launcher, given = secret_variables(secret) if secret else ((), stdin)
@@ -135,14 +136,14 @@ def _disk_full(words: str) -> OutputError:
 
 
 def git_message(error: str) -> str:
-    """What git said on standard error, in one text; raises OutputError at once where that is a full disk."""
+    """Git's standard error as one text. Raises OutputError if it reports a full disk."""
     if _NO_SPACE in error:
         raise _disk_full(error)
     return error.strip() or "git gave no reason"
 
 
 def check_branch(branch: str) -> None:
-    """Raises GitError for a name that no branch of ours may have."""
+    """Raises GitError if no branch of ours may have this name."""
     if why := unsafe_branch(branch):
         raise GitError(f"{branch!r} is no name for a branch: {why}")
     Git()("check-ref-format", f"refs/heads/{branch}")

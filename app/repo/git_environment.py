@@ -1,4 +1,4 @@
-"""The conditions under which git does what it is told and nothing that a repository, a user or a machine configured."""
+"""The environment for git, which makes it ignore every hook and setting of a repository, user or machine."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ from datetime import datetime
 from app.core.task import Person
 
 ENVIRONMENT: Mapping[str, str] = {
-    "HOME": "/dev/null",  # never unset: git dies on a `~` in a repository's configuration without it
+    "HOME": "/dev/null",  # never unset: without it git dies on a `~` in a repository's configuration
     "LC_ALL": "C",
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": "/dev/null",
@@ -58,5 +58,5 @@ _BECOME = "import json, os, sys; os.environ.update(json.load(sys.stdin)); os.exe
 
 
 def secret_variables(variables: Mapping[str, str]) -> tuple[tuple[str, ...], bytes]:
-    """Words to put before a command, and their standard input: so it gets variables that no process list shows."""
+    """A command prefix and its standard input that pass variables without showing them in a process list."""
     return (sys.executable, "-I", "-S", "-c", _BECOME), json.dumps(dict(variables)).encode()

@@ -1,4 +1,4 @@
-"""What git's plumbing prints and reads, as values: pure functions beside `app.repo.git_store`, which executes it."""
+"""Pure functions that parse and write the data of git's plumbing commands, which `app.repo.git_store` executes."""
 
 import re
 import unicodedata
@@ -21,14 +21,14 @@ _STATUS: Mapping[str, Literal["added", "modified", "deleted", "renamed"]] = {
 
 
 class IndexStage(NamedTuple):
-    """What one side of a merge has at a path."""
+    """One side's entry for a path in a merge."""
 
     mode: str
     oid: str
 
 
 class MergeSides(NamedTuple):
-    """What the three sides of a merge have at a path; None is nothing."""
+    """The three sides' entries for a path in a merge; None if a side has no such path."""
 
     base: IndexStage | None
     ours: IndexStage | None
@@ -36,14 +36,14 @@ class MergeSides(NamedTuple):
 
 
 class RemovedPaths(NamedTuple):
-    """Paths that one side of a merge no longer has: those that it renamed with their new names, and the others."""
+    """Paths that one side of a merge removed: renamed ones with their new names, and deleted ones."""
 
     renamed: dict[str, str]
     deleted: set[str]
 
 
 class TreeListing(NamedTuple):
-    """A commit's files, its gitlinks (submodules), which are not files, and the files whose contents are not here."""
+    """A commit's files, its gitlinks (submodules), which are not files, and the files with missing contents."""
 
     entries: dict[str, TreeEntry]
     gitlinks: tuple[str, ...]
@@ -51,22 +51,22 @@ class TreeListing(NamedTuple):
 
 
 def is_full_id(text: str) -> bool:
-    """Whether this is a complete SHA-1 object id and not a name that git would have to interpret."""
+    """True for a complete SHA-1 object id, as opposed to a name that git would have to interpret."""
     return _FULL_ID.fullmatch(text) is not None
 
 
 def base_ref(commit: str) -> str:
-    """Our own ref to a commit of which everything is there."""
+    """Our own ref to a commit with all its files."""
     return f"refs/agent-fix/base/{commit}"
 
 
 def log_ref(commit: str) -> str:
-    """Our own ref to what somebody told of a commit's history."""
+    """Our own ref to a stored log of a commit's history."""
     return f"refs/agent-fix/log/{commit}"
 
 
 def parents_of(commit: bytes) -> list[str]:
-    """The parents that a commit object names, whether or not they are here."""
+    """The parents that a commit object names, whether or not they are in the store."""
     head, _, _ = commit.partition(b"\n\n")
     return [line[7:].decode("ascii") for line in head.splitlines() if line.startswith(b"parent ")]
 
@@ -81,13 +81,13 @@ def path_bytes(path: str) -> bytes:
 
 
 def shown_path(path: str) -> str:
-    """A path on one line of text that can be stored: what is no character, or cannot be seen, is escaped."""
+    """A path as one printable line of text; invalid and invisible characters are escaped."""
     text = path_bytes(path).decode("utf-8", "backslashreplace")
     return "".join(ascii(each)[1:-1] if unicodedata.category(each) in _UNSEEN else each for each in text)
 
 
 def parse_listing(output: bytes) -> TreeListing:
-    """`git ls-tree -r -l -z`, which names a file whose content is missing and writes BAD for its size."""
+    """Parse `git ls-tree -r -l -z`, which shows BAD as the size of a file with missing content."""
     entries: dict[str, TreeEntry] = {}
     gitlinks: list[str] = []
     missing: list[str] = []
@@ -106,7 +106,7 @@ def parse_listing(output: bytes) -> TreeListing:
 
 
 def parse_stages(output: bytes) -> tuple[dict[str, IndexStage], dict[str, MergeSides]]:
-    """`git ls-files -s -z`: the entries that stand, and those of which a merge left up to three."""
+    """Parse `git ls-files -s -z` into merged entries and unmerged paths with up to three sides."""
     entries: dict[str, IndexStage] = {}
     unmerged: dict[str, dict[str, IndexStage]] = {}
     for record in filter(None, output.split(b"\0")):
@@ -122,7 +122,7 @@ def parse_stages(output: bytes) -> tuple[dict[str, IndexStage], dict[str, MergeS
 
 
 def parse_removed(output: bytes) -> RemovedPaths:
-    """`git diff-tree -M -z --diff-filter=DR --name-status`."""
+    """Parse `git diff-tree -M -z --diff-filter=DR --name-status`."""
     fields = map(path_text, output.split(b"\0"))
     gone = RemovedPaths({}, set())
     for status in filter(None, fields):
@@ -135,7 +135,7 @@ def parse_removed(output: bytes) -> RemovedPaths:
 
 
 def parse_batch(output: bytes) -> Iterator[bytes]:
-    """The contents in `git cat-file --batch`, in the order they were asked for; KeyError for an object that is gone."""
+    """The contents in `git cat-file --batch`, in the requested order. Raises KeyError for a missing object."""
     at = 0
     while at < len(output):
         end = output.index(b"\n", at)
@@ -148,7 +148,7 @@ def parse_batch(output: bytes) -> Iterator[bytes]:
 
 
 def parse_stat(output: bytes) -> tuple[FileStat, ...]:
-    """`git diff-tree -r -M --raw --numstat -z`: all raw records first, then all counts, both in path order."""
+    """Parse `git diff-tree -r -M --raw --numstat -z`: all raw records first, then all counts, both in path order."""
     fields = iter(output.split(b"\0"))
     changes: list[tuple[list[str], bytes, bytes]] = []
     counts: dict[bytes, tuple[bytes, bytes]] = {}
@@ -189,7 +189,7 @@ def index_info(changes: Iterable[FileChange], blobs: Mapping[str, str]) -> bytes
 
 
 def unsafe_change(change: FileChange) -> str:
-    """Why git must never get this change, or an empty text."""
+    """Why git must never get this change, or an empty text if it may."""
     name = change.path.rpartition("/")[2].casefold()
     if change.mode == "120000" and name in {".gitmodules", ".gitattributes", ".gitignore", ".mailmap"}:
         return f"a link in the place of {name}"
@@ -197,10 +197,10 @@ def unsafe_change(change: FileChange) -> str:
 
 
 def unsafe_path(path: str) -> str:
-    """Why git must never get this path, or an empty text: the last line of defence behind every other check.
+    """Why git must never get this path, or an empty text: the last defence behind every other check.
 
-    `.git` is recognised in any case, width and Unicode disguise, with invisible characters, as a Windows short
-    name or stream, and behind backslashes, because the commit will be checked out on machines unlike this one.
+    `.git` is recognised in any case, width and Unicode disguise, with invisible characters, as a Windows short name or
+    stream, and behind backslashes, because the commit will be checked out on other systems.
     """
     parts = path.split("/")
     rules = (
@@ -223,7 +223,7 @@ def _is_dot_git(component: str) -> bool:
 
 
 def unsafe_branch(name: str) -> str:
-    """Why no branch may have this name though git would take it, or an empty text."""
+    """Why no branch may have this name even though git would accept it, or an empty text."""
     rules = (
         (name.startswith("-"), "it looks like an option"),
         (name in {"HEAD", "@"} or name.startswith("refs/") or is_full_id(name), "it means something else to git"),
@@ -233,12 +233,12 @@ def unsafe_branch(name: str) -> str:
 
 
 def free_name(branch: str, commit: str, taken: Mapping[str, str]) -> tuple[str, bool]:
-    """The name to use for a new branch, and whether a branch of that name is there already with this very commit.
+    """A free name for a new branch, and whether a branch of that name already has this very commit.
 
-    `taken` are the branches that exist, with their commits. Never a name that git would refuse beside them.
+    `taken` are the existing branches with their commits. Git accepts the returned name beside them.
     """
     if any(str(parent) in taken for parent in PurePosixPath(branch).parents):
-        branch = branch.replace("/", "-")  # a branch `agent-fix` leaves no room for `agent-fix/…`
+        branch = branch.replace("/", "-")  # a branch `agent-fix` rules out any `agent-fix/…`
     names = [branch, *(f"{branch}-{number}" for number in range(2, len(taken) + 3))]
     for name in names:
         if taken.get(name) == commit:

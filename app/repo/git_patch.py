@@ -1,4 +1,4 @@
-"""A patch as the unified diff that `git apply` takes, for people to whom it is all that is left of a change."""
+"""Writes a patch as a unified diff for `git apply`, for people who only have the change's file."""
 
 from datetime import UTC, datetime
 
@@ -12,9 +12,9 @@ _NO_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def unified_diff(store: GitStore, patch: Patch, *, base: str = "") -> bytes:
-    """What the patch changes against its own base, or against another commit of the store; binary files are in it.
+    """The unified diff from the patch's own base, or from another commit of the store; includes binary files.
 
-    GitError where git would not take the patch.
+    Raises GitError if git refuses the patch.
     """
     commit = store.commit(patch, message="A change\n", author=_NOBODY, date=_NO_TIME)
     words = ("-r", "-p", "--binary", "--full-index", "-M", "--no-color", "--no-ext-diff", "--no-textconv")

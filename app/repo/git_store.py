@@ -46,11 +46,11 @@ CHUNK = 1 << 20
 
 
 class UnsafePathError(GitError):
-    """A patch names a path that git must never get."""
+    """A patch contains a path that git must never get."""
 
 
 class GitStore:
-    """A bare repository of ours at `path`, full of other people's commits and of the ones we make from patches."""
+    """A bare repository of ours at `path`, with other people's commits and those that we make from patches."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -58,7 +58,7 @@ class GitStore:
 
     @disk_full_errors()
     def ensure(self) -> None:
-        """Create the mirror unless it stands; a crash half-way leaves nothing that would be taken for one."""
+        """Create the repository if it is missing; a crash halfway leaves nothing that looks complete."""
         if (self.path / "info" / "attributes").is_file():
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ class GitStore:
     def fetch(self, source: Path | str, commit_or_ref: str) -> str:
         """Bring a commit here from a repository on this machine; returns its full id.
 
-        Without its history, which no step of the story reads and which can be a thousand times the size.
+        The history is not copied: no step reads it, and it can be a thousand times the size.
         """
         if is_full_id(commit_or_ref) and self.keeps(commit_or_ref):
             return commit_or_ref
@@ -89,14 +89,14 @@ class GitStore:
         return commit
 
     def tree(self, commit: str) -> GitTree:
-        """A view of one commit's files; nothing is read before it is asked for."""
+        """A view of one commit's files; reads nothing until asked."""
         return GitTree(self._git, _full(commit))
 
     @disk_full_errors()
     def checkout(self, commit: str, directory: Path, changes: Sequence[FileChange] = ()) -> None:
         """Write a commit's files into an empty directory: exact bytes, modes and symlinks, and no `.git`.
 
-        With `changes`, the files are written as they are with these, in one go: nothing tells which are changed.
+        With `changes`, the changed files are written in the same pass, so nothing reveals which they are.
         """
         with self._index(commit) as index, self._objects() as objects:
             if any(directory.iterdir()):
@@ -112,7 +112,7 @@ class GitStore:
         return output.decode("utf-8", "replace")
 
     def beginning_of_diff(self, base: str, head: str, most: int) -> tuple[bytes, int]:
-        """The first bytes of such a diff, which may be larger than any memory, and how many it has."""
+        """The first bytes of such a diff, and its full size; the diff may be larger than memory."""
         with tempfile.TemporaryFile(dir=self.path.parent) as file:
             self._diff_tree(base, head, "-p", "-M", "--no-color", into=file)
             length = file.seek(0, os.SEEK_END)
@@ -125,9 +125,9 @@ class GitStore:
 
     @disk_full_errors()
     def commit(self, patch: Patch, *, message: str, author: Person, date: datetime, parents: Sequence[str] = ()) -> str:
-        """Make the patch a commit on its base, or with other `parents`: the files are built on the base all the same.
+        """Commit the patch on its base, or with other `parents`; the files always build on the base.
 
-        The same arguments give the same id, on any machine, ever.
+        The same arguments give the same id, on any machine.
         """
         with self._index(patch.base) as env:
             self._update(patch.changes, env)
@@ -138,13 +138,13 @@ class GitStore:
         return self.commit_tree(tree, parents or (patch.base,), message=message, author=author, date=date)
 
     def commit_tree(self, tree: str, parents: Sequence[str], *, message: str, author: Person, date: datetime) -> str:
-        """A commit of a tree that is in the store already."""
+        """Commit a tree that is already in the store."""
         descent = [word for parent in parents for word in ("-p", _full(parent))]
         output = self._git("commit-tree", tree, *descent, stdin=message.encode(), env=identity_variables(author, date))
         return output.decode("ascii").strip()
 
     def write_blobs(self, contents: Mapping[str, bytes], env: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Store contents as they are, in one process; returns the blob ids by path."""
+        """Store contents unchanged, in one git process; returns the blob ids by path."""
         with scratch("blobs") as place:
             for number, content in enumerate(contents.values()):
                 (place / str(number)).write_bytes(content)
@@ -154,7 +154,7 @@ class GitStore:
 
     @disk_full_errors()
     def pack(self, commit: str) -> Iterator[bytes]:
-        """One commit with its files, without its history, in pieces of a megabyte: what `unpack` takes."""
+        """One commit with its files, without its history, in pieces of a megabyte for `unpack`."""
         objects = self._git("rev-list", "--objects", "--no-walk", _full(commit), timeout=LONG)
         file = tempfile.TemporaryFile(dir=self.path.parent)  # noqa: SIM115  # the pieces outlive this function
         self._git("pack-objects", "-q", "--stdout", "--delta-base-offset", stdin=objects, into=file, timeout=LONG)
@@ -163,7 +163,7 @@ class GitStore:
 
     @disk_full_errors()
     def unpack(self, commit: str, pieces: Iterable[bytes]) -> None:
-        """Have a commit from what `pack` gave elsewhere; GitError, and it is not there, where that is not whole."""
+        """Add a commit from the output of `pack`. Raises GitError, and adds nothing, if that is incomplete."""
         if self.keeps(commit):
             return
         with tempfile.TemporaryFile(dir=self.path.parent) as file:
@@ -184,33 +184,31 @@ class GitStore:
         return datetime.fromtimestamp(int(seconds), UTC)
 
     def log(self, commit: str, most: int) -> bytes:
-        """What the newest commits up to this one changed, for `app.repo.index.commit_history`; empty where nothing is
-        known."""
+        """The log of the newest commits up to this one, for `app.repo.index.commit_history`; empty if unknown."""
         status, output, _ = self._git.attempt("cat-file", "blob", log_ref(_full(commit)))
         return output if status == 0 else log(Git(f"--git-dir={self.history.path}"), commit, most)
 
     def keep_log(self, commit: str, told: bytes) -> None:
-        """Remember what a store that has the history told of it."""
+        """Store a commit's log that a store with the history produced."""
         blob = self._git("hash-object", "-w", "--no-filters", "--stdin", stdin=told).decode("ascii").strip()
         self._git("update-ref", log_ref(_full(commit)), blob)
 
     @property
     def history(self) -> "GitStore":
-        """The commits' history without any file, in a repository beside: here, nothing that is there lacks anything."""
+        """The commits' history without files, in a second repository: in this one, every commit is complete."""
         return GitStore(self.path.with_name(f".{self.path.name}.history"))
 
     @disk_full_errors()
     def deliver(self, repository: Path, branch: str, commit: str) -> str:
-        """Leave `commit` as a new branch in a user's repository; its work tree, index and HEAD are not touched.
+        """Create `commit` as a new branch in a user's repository; its work tree, index and HEAD are not touched.
 
-        Returns the branch's name: the one asked for, or a numbered one where that is taken by other content.
-        Said twice with the same commit it changes nothing and returns the same name. OutputError where the repository
-        does not take it.
+        Returns the branch's name: the requested one, or a numbered one if that exists with other content. Idempotent
+        for the same commit. Raises OutputError if the repository refuses the branch.
         """
         plain = Git("-C", str(repository))
         check_branch(branch)
         theirs = _as_owner(repository)
-        for _ in range(8):  # another process may take the name between the look and the leap
+        for _ in range(8):  # another process may take the name between the check and the creation
             name, delivered = free_name(branch, commit, _branches(plain))
             if delivered:
                 return name
@@ -221,7 +219,7 @@ class GitStore:
         raise OutputError(f"The branch {branch} cannot be left in {repository}: {refused}", hint=hint)
 
     def branch_exists(self, repository: Path, branch: str) -> bool:
-        """Whether a user's repository has a local branch of this name."""
+        """True if a user's repository has a local branch of this name."""
         return branch in _branches(Git("-C", str(repository)))
 
     def _fetch(self, source: Path, commit: str, held: int) -> None:
@@ -244,18 +242,18 @@ class GitStore:
             ) from error
 
     def clear_up_after_the_dead(self, commit: str) -> None:
-        """Remove what a killed fetch left; the lock `fetch` is the one that counts, and the caller holds it."""
+        """Remove what a killed fetch left. The caller must hold the lock `fetch`."""
         for lock in ("shallow.lock", f"{base_ref(commit)}.lock"):
             (self.path / lock).unlink(missing_ok=True)
         for unfinished in (self.path / "objects" / "pack").glob("tmp_*"):
             unfinished.unlink(missing_ok=True)
 
     def parents(self, commit: str) -> list[str]:
-        """What a commit of the store names as its parents, whether or not they are here."""
+        """The parents that a commit of the store names, whether or not they are in the store."""
         return parents_of(self._git("cat-file", "commit", _full(commit)))
 
     def _cut_off(self, commit: str) -> None:
-        """Note, in git's own file and in git's own way, that the commits before this one are not here."""
+        """Record in git's own `shallow` file that the commits before this one are missing."""
         before = self.parents(commit)
         shallow, fresh = self.path / "shallow", self.path / "shallow.lock"
         known = set(shallow.read_text("ascii").split()) if shallow.exists() else set()
@@ -270,26 +268,26 @@ class GitStore:
 
     @contextmanager
     def lock(self, purpose: str) -> Iterator[int]:
-        """One process at a time, in a file beside the mirror; the kernel gives it back, whatever becomes of us.
+        """Let one process in at a time, by a file beside the repository; the kernel frees the lock when we die.
 
-        Yields the descriptor for a git that is to hold the lock as well: it outlives us where we are killed.
+        Yields the descriptor for a git that must hold the lock too: it may outlive this process.
         """
         with self.path.with_name(f".{self.path.name}.{purpose}.lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file.fileno()
 
     def keeps(self, commit: str) -> bool:
-        """Our own ref says more than the object's presence: everything that the commit needs arrived too."""
+        """True if the commit arrived with everything it needs, as our own ref shows; the object alone does not."""
         status, output, _ = self._git.attempt("rev-parse", "-q", "--verify", base_ref(_full(commit)))
         return status == 0 and output.decode("ascii").strip() == commit
 
     def keep(self, commit: str) -> None:
-        """Let it count as being here; said by whoever knows that everything it needs is."""
+        """Mark a commit as complete; call this only once everything it needs is here."""
         self._git("update-ref", base_ref(_full(commit)), commit)
 
     @contextmanager
     def _index(self, commit: str) -> Iterator[Mapping[str, str]]:
-        """The environment of a throw-away index that holds one commit."""
+        """The environment of a temporary index that holds one commit."""
         with scratch("index") as place:
             env = {"GIT_INDEX_FILE": f"{place}/index"}
             self._git("read-tree", _full(commit), env=env)
@@ -297,7 +295,7 @@ class GitStore:
 
     @contextmanager
     def _objects(self) -> Iterator[Mapping[str, str]]:
-        """The environment in which new objects are thrown away afterwards."""
+        """An environment in which new objects are discarded afterwards."""
         with scratch("objects") as place:
             yield {
                 "GIT_OBJECT_DIRECTORY": str(place),
@@ -305,7 +303,7 @@ class GitStore:
             }
 
     def _update(self, changes: Sequence[FileChange], env: Mapping[str, str]) -> None:
-        """Put changes into an index."""
+        """Apply changes to an index."""
         for change in changes:
             if reason := unsafe_change(change):
                 raise UnsafePathError(f"refusing to write {reason}: {change.path!r}")
@@ -316,7 +314,7 @@ class GitStore:
         self._git("update-index", "-z", "--index-info", stdin=lines, env=env)
 
     def _transfer(self, commit: str, theirs: Git) -> str:
-        """Copy what a repository lacks of a commit, without a remote, a URL or a hook; returns why that failed."""
+        """Copy a commit's missing objects from a repository without a remote, URL or hook; returns why that failed."""
         _, *parents = self._git.text("rev-list", "--no-walk", "--parents", commit).split()
         there = [parent for parent in parents if theirs.attempt("cat-file", "-e", f"{parent}^{{commit}}")[0] == 0]
         revisions = "\n".join([commit, *(f"^{parent}" for parent in there), ""]).encode("ascii")
@@ -332,9 +330,9 @@ class GitStore:
 
 
 def log(repository: Git, commit: str, most: int) -> bytes:
-    """Subjects and changed files of the newest commits up to this one, merges left out; empty where it is not known.
+    """Subjects and changed files of the newest commits up to this one, without merges; empty if unknown.
 
-    By plumbing, which no setting of a repository can make execute anything; renames are not looked for.
+    Uses plumbing, for which no setting of a repository can execute anything. Renames are not detected.
     """
     status, commits, _ = repository.attempt(
         "rev-list", "--no-merges", f"--max-count={most}", "--end-of-options", commit
@@ -364,16 +362,16 @@ def _branches(repository: Git) -> dict[str, str]:
 
 
 def _create(repository: Git, branch: str, commit: str) -> str:
-    """Make a new branch, never move one; returns why that failed."""
+    """Create a new branch, never move an existing one; returns why that failed."""
     words = ("update-ref", "-m", "agent-fix: new branch", f"refs/heads/{branch}", commit, NOTHING)
     status, _, error = repository.attempt(*words)
     return git_message(error) if status else ""
 
 
 def _as_owner(repository: Path) -> Git:
-    """Git as the user who owns the repository, so that what root leaves there stays theirs to change."""
+    """Git as the user who owns the repository, so that files written by root stay changeable for that user."""
     plain = Git("-C", str(repository))
     shared = plain.text("rev-parse", "--path-format=absolute", "--git-common-dir")
     owned = Git("-C", str(repository), owner=Path(shared).stat())
-    # An owner who cannot even reach the directory (below another's home, say) is not hindered by root's files.
+    # If the owner cannot even reach the directory (it may be below another user's home), files of root do no harm.
     return owned if owned.attempt("rev-parse", "--git-dir")[0] == 0 else plain

@@ -1,4 +1,4 @@
-"""One commit's files as the mirror stores them, read by plumbing that executes nothing."""
+"""Reads one commit's files from the store, by plumbing that executes nothing."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -11,7 +11,7 @@ LONG = 1_800.0
 
 
 class GitTree:
-    """One commit's files, read from the mirror (`app.core.tree.Tree`)."""
+    """One commit's files, read from the store (`app.core.tree.Tree`)."""
 
     def __init__(self, run: Callable[..., bytes], commit: str) -> None:
         self._run = run

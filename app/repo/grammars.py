@@ -1,4 +1,4 @@
-"""Tree-sitter grammars, loaded one language at a time, and what counts as a definition in each."""
+"""Loads tree-sitter grammars, one language at a time, and lists what counts as a definition in each."""
 
 import importlib
 from collections.abc import Callable
@@ -135,7 +135,7 @@ _DEFINITIONS = {
 
 @lru_cache(maxsize=100_000)
 def language_of(path: str) -> str | None:
-    """The language of a file by its name; None where there is no grammar for it."""
+    """The language of a file, by its name; None if there is no grammar for it."""
     name = PurePosixPath(path)
     return _BY_NAME.get(name.name) or _LANGUAGES.get(name.suffix.lower())
 
@@ -151,7 +151,7 @@ def with_tree(
     max_bytes: int = MAX_BYTES,
     seconds: float = _PARSE_SECONDS,
 ) -> T | None:
-    """What `ask` says of the parsed file; None where parsing takes longer or the file is too large."""
+    """The result of `ask` for the parsed file; None if parsing takes too long or the file is too large."""
     if len(content) > max_bytes:
         return None
     end = thread_time() + seconds
@@ -161,7 +161,7 @@ def with_tree(
             lambda offset, _point: source[offset : offset + _CHUNK],
             progress_callback=lambda _offset, _failing: thread_time() > end,
         )
-    except ValueError:  # the only sign of a parse that was called off
+    except ValueError:  # tree-sitter's only sign of a cancelled parse
         return None
     return ask(tree)
 
@@ -179,7 +179,7 @@ def definitions(language: str, tree: Tree) -> list[tuple[str, Node, Node]]:
 
 
 def captured(language: str, pattern: str, tree: Tree) -> list[Node]:
-    """Every node that a query's captures name, whatever the capture."""
+    """Every node that the query captures, under any name."""
     if _crowded(tree):
         return []
     found = _cursor(language, pattern).captures(tree.root_node)
@@ -193,7 +193,7 @@ def _cursor(language: str, pattern: str) -> QueryCursor:
 
 
 def _crowded(tree: Tree) -> bool:
-    """Whether an error spans so many tokens (a megabyte of brackets) that matching would take minutes."""
+    """True if an error spans so many tokens (a megabyte of brackets) that matching would take minutes."""
     nodes = [tree.root_node]
     for _ in range(_MAX_ERRORS):
         if not nodes:

@@ -1,6 +1,6 @@
-"""A look at the user's repository before anything is done: what it is, or the one sentence why it cannot be used.
+"""Checks a user's repository before work starts, and says in one sentence why it cannot be used.
 
-Nothing in it is changed and nothing that it configures is executed: no hook, filter, textconv or file watcher.
+Nothing in it is changed, and nothing that it configures is executed: no hook, filter, textconv or file watcher.
 """
 
 import difflib
@@ -22,26 +22,26 @@ _LFS_ATTRIBUTE = re.compile(rb"(?m)^[^#\n]*[ \t]filter=lfs(\s|$)")
 
 @dataclass(frozen=True, slots=True)
 class RepositoryInspection:
-    """A repository that can be worked on. `tree` are the base commit's files, already in the mirror."""
+    """A repository that can be worked on. `tree` holds the base commit's files, already in the store."""
 
     root: Path
     base_commit: str
     base_ref: str
-    """The full ref the base was resolved from, or what the user typed, or `HEAD` where it is detached."""
+    """The full ref that the base was resolved from, or what the user typed, or `HEAD` if it is detached."""
     dirty: int | None
-    """Files with uncommitted changes (untracked ones included); None where git could not tell."""
+    """The number of files with uncommitted changes (untracked ones included); None if git could not tell."""
     default_branch: str
     origin_url: str
-    """Where the repository was cloned from, without credentials, or empty."""
+    """The URL the repository was cloned from, without credentials, or empty."""
     tree: GitTree
     notes: tuple[str, ...] = ()
-    """What the user should be told, each a sentence."""
+    """Sentences that the user should see."""
 
 
 def inspect(path: Path, base: str | None, store: GitStore) -> RepositoryInspection:
-    """Judge a repository, and bring its base commit into the mirror.
+    """Check a repository and bring its base commit into the store.
 
-    Raises RepositoryError with a code of its own for each thing that is in the way.
+    Raises RepositoryError with a separate code for each obstacle.
     """
     root = top_level(path)
     git = Git("-C", str(root))
@@ -66,12 +66,12 @@ def inspect(path: Path, base: str | None, store: GitStore) -> RepositoryInspecti
 
 
 def recent_log(root: Path, commit: str, most: int) -> bytes:
-    """What the newest commits up to this one changed, as `GitStore.log` tells it; empty where it is gone."""
+    """The log of the newest commits up to this one (`GitStore.log`); empty if the repository is gone."""
     return log(Git("-C", str(root)), commit, most)
 
 
 def note_about(out: Path, repository: Path) -> str:
-    """A sentence for the user where the folder lies in the repository's own work tree, else an empty text."""
+    """A note for the user if the output folder lies in the repository's own work tree, else an empty text."""
     inside = out.resolve().is_relative_to(repository.resolve())
     return f"{out} is inside the repository: git will show it as untracked." if inside else ""
 
@@ -88,7 +88,7 @@ def slug(title: str) -> str:
 
 
 def top_level(path: Path) -> Path:
-    """The work tree that a path is in. Raises RepositoryError where it is in none."""
+    """The work tree that contains a path. Raises RepositoryError if there is none."""
     if not path.exists():
         raise _not_a_repository(f"{path} does not exist.")
     if not path.is_dir():
@@ -157,7 +157,7 @@ def _refuse_unusable_history(root: Path, git: Git) -> None:
 
 
 def _refuse_read_only(root: Path, git: Git) -> None:
-    """Found out here, and not when the branch is to be left and the money spent."""
+    """Raise now if the repository is read-only, not after the money is spent."""
     shared = Path(git.text("rev-parse", "--path-format=absolute", "--git-common-dir"))
     for place in (shared / "objects", shared / "refs" / "heads"):
         if not os.access(place, os.W_OK):
@@ -202,7 +202,7 @@ def _ref_names(git: Git) -> list[str]:
 
 
 def refuse_unusable_files(name: Path | str, tree: GitTree) -> None:
-    """What no work could be done on, whichever way the commit came; `name` is the repository's, for people."""
+    """Raise if no work could be done on these files, however they came; `name` is the repository's, for people."""
     _refuse_submodules(name, tree)
     _refuse_lfs(name, tree)
 
@@ -219,7 +219,7 @@ def _refuse_submodules(root: Path | str, tree: GitTree) -> None:
 
 
 def _refuse_lfs(root: Path | str, tree: GitTree) -> None:
-    """Only attributes and pointers together say Git LFS: a project may well keep pointers as test data."""
+    """Raise if the files need Git LFS: attributes and pointers together. Pointers alone may be test data."""
     entries = tree.entries()
     attributes = [path for path in entries if path.rpartition("/")[2] == ".gitattributes"]
     if not any(_LFS_ATTRIBUTE.search(content) for content in tree.read_many(attributes).values()):
@@ -235,7 +235,10 @@ def _refuse_lfs(root: Path | str, tree: GitTree) -> None:
 
 
 def _count_dirty(git: Git) -> int | None:
-    """Paths that differ from HEAD. `status` would pipe changed files through configured filters: each is emptied."""
+    """The number of paths that differ from HEAD.
+
+    `git status` would pipe changed files through configured filters, so each filter is set to empty.
+    """
     _, listed, _ = git.attempt("config", "--list", "--name-only", "-z")
     keys = {key.decode("utf-8", "surrogateescape") for key in listed.split(b"\0")}
     drivers = sorted(key for key in keys if re.fullmatch(r"(?s)filter\..*\.(clean|smudge|process|required)", key))
@@ -245,7 +248,7 @@ def _count_dirty(git: Git) -> int | None:
         env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     try:
         output = git("status", "--porcelain", "-z", "--no-renames", "--ignore-submodules=all", "-unormal", env=env)
-    except GitError:  # a broken index, say: it is not used, so it is not in the way
+    except GitError:  # a broken index, for example: it is not used, so it does no harm
         return None
     return output.count(b"\0")
 

@@ -1,4 +1,4 @@
-"""What a repository tells the agents that work in it: its instruction files, as data, cut honestly to a budget."""
+"""Collects a repository's instruction files for agents (such as AGENTS.md), as data, cut to a budget."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -17,16 +17,16 @@ _MIN_CUT = 200
 
 
 class InstructionFile(NamedTuple):
-    """One file's text, perhaps only its beginning, which the text then says."""
+    """One instruction file's text; if it was cut, the text says so."""
 
     path: str
     text: str
 
 
 def instructions(tree: Tree, budget_tokens: int) -> tuple[InstructionFile, ...]:
-    """The instruction files of this commit, the most binding first, within the budget (a token is four characters).
+    """The commit's instruction files, the most binding first, within the budget (a token is four characters).
 
-    A file that repeats an earlier one, as links and copies of AGENTS.md do, is told once.
+    A file that repeats an earlier one, as links to and copies of AGENTS.md do, is included once.
     """
     left = budget_tokens * _CHARACTERS_PER_TOKEN
     told: list[InstructionFile] = []
@@ -57,7 +57,7 @@ def _texts(tree: Tree) -> Iterable[tuple[str, str]]:
 
 
 def _cut(path: str, text: str, limit: int) -> str:
-    """The text, or its first whole lines with a note of what is missing; empty where too little would be left."""
+    """The text, or its first whole lines with a note of what is missing; empty if too little would be left."""
     if len(text) <= limit:
         return text
     note = f"\n[cut here: {path} goes on, {len(text):,} characters in all]"

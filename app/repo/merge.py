@@ -1,7 +1,7 @@
-"""A three-way merge in the trusted repository: what both sides did to a common base, as one commit, conflicts marked.
+"""Merges two commits over a common base in the trusted repository into one commit, with conflicts marked.
 
-By plumbing with a throw-away index, and only of the three commits' files: no history, no work tree, no merge driver,
-and no attribute of a tree is obeyed. Where two sides cannot both be had one is kept, and it is said so.
+It uses plumbing with a temporary index and only the three commits' files: no history, no work tree, no merge driver,
+and no attributes are obeyed. If two sides exclude each other, one is kept and the conflict is reported.
 """
 
 import re
@@ -39,7 +39,7 @@ _MARKER = re.compile(rb"(?m)^(?:<{7}|\|{7}|>{7})(?: .*)?\r?$")
 
 
 class SideNames(NamedTuple):
-    """What the two sides are called in the markers: names of branches."""
+    """The names of the two sides in the conflict markers: branch names."""
 
     ours: str = "ours"
     theirs: str = "theirs"
@@ -49,11 +49,11 @@ OURS_AND_THEIRS = SideNames()
 
 
 class MergeResult(NamedTuple):
-    """A merge commit. Without conflicts it can be published as it is; else it is a base to resolve them on."""
+    """A merge commit. Without conflicts it can be published as it is; otherwise it is the base for resolving them."""
 
     commit: str
     conflicts: tuple[str, ...]
-    """Each a path and a short reason, by path."""
+    """A path and a short reason for each, by path."""
     paths: tuple[str, ...] = ()
     """The paths of these conflicts, as the commit's tree spells them; some may be missing from it."""
 
@@ -69,11 +69,11 @@ def merge(
     message: str,
     names: SideNames = OURS_AND_THEIRS,
 ) -> MergeResult:
-    """Merge three commits that are in the store. The same arguments give the same commit, on any machine, ever.
+    """Merge three commits of the store; the same arguments give the same commit, on any machine.
 
-    The commit's parents are `ours` and `theirs`; whoever resolves its conflicts in a patch on it commits that with the
-    same parents (`GitStore.commit`), so that a commit with markers is nobody's ancestor. GitError where a tree is not
-    one that git would check out.
+    The commit's parents are `ours` and `theirs`. A patch that resolves its conflicts is committed with the same parents
+    (`GitStore.commit`), so that a commit with markers is never an ancestor. Raises GitError if a tree is one that git
+    would not check out.
     """
     for commit in (base, ours, theirs):
         if not store.keeps(commit):
@@ -86,9 +86,9 @@ def merge(
 
 
 def markers_left(contents: Mapping[str, bytes]) -> tuple[str, ...]:
-    """Where a conflict's marker still begins a line, as `path:line`, the first of each file.
+    """The remaining conflict markers, as `path:line`, the first of each file.
 
-    A line of seven `=` by itself is none: it underlines headings in more files than it is left behind in.
+    A line of seven `=` alone does not count: it underlines headings more often than it is left behind.
     """
     found = ((path, content, _MARKER.search(content)) for path, content in contents.items())
     return tuple(
@@ -97,7 +97,7 @@ def markers_left(contents: Mapping[str, bytes]) -> tuple[str, ...]:
 
 
 class _MergeRun:
-    """One merge under way."""
+    """The state of one merge."""
 
     def __init__(self, store: GitStore, names: SideNames) -> None:
         self._store = store
@@ -121,7 +121,7 @@ class _MergeRun:
         return self._write(entries), reasons
 
     def _read(self, base: str, ours: str, theirs: str) -> tuple[dict[str, IndexStage], dict[str, MergeSides]]:
-        """What git can tell by comparing whole files, and what it cannot."""
+        """Split the paths into those that git can merge by comparing whole files, and the others."""
         with scratch("merge") as place:
             env = {"GIT_INDEX_FILE": f"{place}/index"}
             self._git("read-tree", "-i", "-m", "--aggressive", base, ours, theirs, env=env, timeout=LONG)
@@ -139,7 +139,7 @@ class _MergeRun:
         return parse_removed(self._git("diff-tree", *words, base, side, timeout=LONG))
 
     def _contents(self, decided: Mapping[str, MergeDecision], reasons: dict[str, str]) -> dict[str, bytes]:
-        """The merged contents of the files that both sides changed; adds a reason where they conflict."""
+        """The merged contents of the files that both sides changed; adds a reason for each conflict."""
         merged = {}
         asked = {path: each.blobs for path, each in decided.items() if each.blobs}
         sizes = self._sizes(blob for blobs in asked.values() for blob in blobs)
@@ -153,7 +153,7 @@ class _MergeRun:
         return merged
 
     def _merge_file(self, base: bytes, ours: bytes, theirs: bytes) -> tuple[bytes, str]:
-        """The merged content, and why it conflicts. Binary is what git takes for it: a NUL near the beginning."""
+        """The merged content, and why it conflicts. A file is binary if git says so: a NUL near the beginning."""
         if any(b"\0" in content[:8_000] for content in (base, ours, theirs)):
             return ours, f"binary, and changed on both sides: {KEEP_OURS_NOTE}"
         labels = ("-L", self._names.ours, "-L", "base", "-L", self._names.theirs)
@@ -161,7 +161,7 @@ class _MergeRun:
             files = [Path(place, name) for name in ("ours", "base", "theirs")]
             for file, content in zip(files, (ours, base, theirs), strict=True):
                 file.write_bytes(content)
-            style = ("--diff3",) if base else ()  # which would mark the whole file where there is no base
+            style = ("--diff3",) if base else ()  # without a base, diff3 would mark the whole file
             places, content, error = self._git.attempt("merge-file", "-p", "-q", *style, *labels, *map(str, files))
         if not 0 <= places <= 127:
             return ours, f"git cannot merge it ({git_message(error)}): {KEEP_OURS_NOTE}"
@@ -173,7 +173,7 @@ class _MergeRun:
         return dict(zip(asked, map(int, output.split()), strict=True))
 
     def _read_blobs(self, blobs: Sequence[str]) -> tuple[bytes, ...]:
-        """Base, ours and theirs; where both sides added the file, the base is empty."""
+        """Base, ours and theirs; the base is empty if both sides added the file."""
         found = parse_batch(self._git("cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in blobs).encode()))
         return (b"", *found) if len(blobs) == 2 else tuple(found)
 

@@ -1,4 +1,4 @@
-"""What becomes of a path that both sides of a merge changed: rules, with no git and no content in them."""
+"""Pure rules for paths that both sides of a merge changed; no git and no file contents."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -11,9 +11,10 @@ KEEP_OURS_NOTE = "the branch's own is kept"
 
 
 class MergeDecision(NamedTuple):
-    """What a path is after the merge. `entry` is None where it is gone.
+    """What a path becomes after the merge.
 
-    `blobs` are to be merged line by line: base, ours, theirs, or only the latter two. A `reason` is a conflict.
+    `entry` is None if it is removed. `blobs` are to be merged line by line: base, ours, theirs, or only the latter two.
+    A `reason` means a conflict.
     """
 
     entry: IndexStage | None
@@ -22,7 +23,7 @@ class MergeDecision(NamedTuple):
 
 
 def decide(sides: MergeSides) -> MergeDecision:
-    """Keep work rather than lose it, and the branch's own rather than the other's; say so where that is a choice."""
+    """Prefer keeping work to losing it, and our side to theirs; report a conflict if that was a choice."""
     base, ours, theirs = sides
     if theirs in (ours, base) or ours == base:
         return MergeDecision(theirs if ours == base else ours)
@@ -38,7 +39,7 @@ def decide(sides: MergeSides) -> MergeDecision:
 
 
 def _files(base: IndexStage | None, ours: IndexStage, theirs: IndexStage) -> MergeDecision:
-    """Mode and content by themselves: one side may have changed the one, the other side the other."""
+    """Decide mode and content separately: one side may have changed the mode and the other the content."""
     reason = "" if base or ours.mode == theirs.mode else f"executable on one side only: {KEEP_OURS_NOTE}"
     mode = theirs.mode if base and ours.mode == base.mode else ours.mode
     if ours.oid == theirs.oid or (base and theirs.oid == base.oid):
@@ -56,7 +57,7 @@ def _kind(stage: IndexStage) -> str:
 def follow_renames(
     entries: Mapping[str, IndexStage], unmerged: Mapping[str, MergeSides], ours: RemovedPaths, theirs: RemovedPaths
 ) -> tuple[dict[str, IndexStage], dict[str, MergeSides]]:
-    """Where one side renamed a file that the other changed, the change belongs to the new name.
+    """If one side renamed a file that the other changed, move the change to the new name.
 
     A new name that both sides use stays as it was.
     """
@@ -72,7 +73,7 @@ def follow_renames(
 
 
 def is_type_conflict(ours: RemovedPaths, theirs: RemovedPaths) -> dict[str, str]:
-    """New names of files that the other side deleted or renamed too: they stand, with a reason to look at them."""
+    """New names of files that the other side deleted or renamed too: they are kept, with a reason to check them."""
     kept = "deleted on one side, renamed on the other: it is kept under its new name"
     reasons = {}
     for one, other in ((ours, theirs), (theirs, ours)):
@@ -87,7 +88,7 @@ def is_type_conflict(ours: RemovedPaths, theirs: RemovedPaths) -> dict[str, str]
 
 
 def folders_in_the_way(entries: Collection[str], ours: Collection[str]) -> tuple[str, ...]:
-    """Paths to be left out because a name is both a file and a folder; never one of ours."""
+    """Paths to leave out because a name is both a file and a folder; never one of ours."""
     folders = {folder for path in entries for folder in _folders(path)}
     files = {path for path in entries if path in folders}
     kept = {path for path in files if path in ours}

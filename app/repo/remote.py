@@ -1,7 +1,7 @@
-"""The trusted repository and a forge over HTTP: base commits come in, branches go out under a lease.
+"""Fetches base commits from GitHub over HTTP and pushes branches with a lease.
 
 The token is a header in git's environment, set by a process that reads it from a pipe-like file: it is in no argument
-list, no configuration and no file with a name.
+list, no configuration and no named file.
 """
 
 import base64
@@ -26,7 +26,7 @@ _QUIET_LINE = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60", "-
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A repository's address and the token that opens it; `variables` such as a proxy's address."""
+    """A repository's URL and token; `variables` are others for git, such as a proxy's address."""
 
     url: str
     token: str = field(repr=False)
@@ -38,7 +38,7 @@ class Remote:
 
     @property
     def secret(self) -> dict[str, str]:
-        """Git's configuration by environment: one header, for this address only."""
+        """Git configuration as environment variables: one header, for this URL only."""
         credentials = base64.b64encode(f"x-access-token:{self.token}".encode()).decode()
         return {
             "GIT_CONFIG_COUNT": "1",
@@ -48,22 +48,22 @@ class Remote:
 
 
 class PushResult(NamedTuple):
-    """How a push ended: `refused` is empty where the branch now is at the commit, else git's words."""
+    """The outcome of a push: `refused` is empty if the branch is now at the commit, else git's message."""
 
     refused: str = ""
     stale: bool = False
-    """The branch was not where it was expected: somebody else has been there."""
+    """The branch was not at the expected commit: somebody else pushed to it."""
 
 
 class RemoteError(GitError):
-    """The remote did not answer as one; the text is git's own words."""
+    """The remote failed or refused; the text is git's message."""
 
 
 def fetch(store: GitStore, remote: Remote, commit: str, *, ref: str = "") -> None:
-    """Bring one commit with its files into the store, without its history. Nothing is asked where it is there.
+    """Fetch one commit with its files, without its history; no request is made if the store has it.
 
-    `ref` is where the remote shows the commit, such as `refs/pull/7/head`: asked where the bare id is refused, as the
-    head of a fork may be. RemoteError where that ref has moved on to another commit.
+    `ref` is a remote ref with that commit, such as `refs/pull/7/head`: it is used if the bare id is refused, as it may
+    be for a fork's head. Raises RemoteError if that ref has moved on to another commit.
     """
     if not is_full_id(commit):
         raise ValueError(f"{commit!r} is not a full commit id")
@@ -85,10 +85,10 @@ def fetch(store: GitStore, remote: Remote, commit: str, *, ref: str = "") -> Non
 
 
 def fetch_history(store: GitStore, remote: Remote, commit: str, *, since: datetime | None = None) -> bool:
-    """Bring the commits up to this one, without their files, for `store.log`. Best effort: whether it is there now.
+    """Fetch the commits up to this one, without their files, for `store.log`; returns whether they are here now.
 
-    Those of the two years before the commit, which has to be in the store then, or those since a date. A server that
-    cannot leave files out would send them all, so the time for it is short.
+    Best effort. Fetches the two years before the commit, which must be in the store then, or the commits since a date.
+    The time limit is short, because a server that cannot leave out files would send them all.
     """
     past = store.history
     past.ensure()
@@ -102,7 +102,7 @@ def fetch_history(store: GitStore, remote: Remote, commit: str, *, since: dateti
 
 
 def branch_tips(store: GitStore, remote: Remote, prefix: str) -> dict[str, str]:
-    """The remote's branches whose name begins so, with their commits."""
+    """The remote's branches with this prefix, with their commits."""
     git = Git(f"--git-dir={store.path}")
     status, output, error = git.attempt(
         *_transport(remote),
@@ -117,9 +117,9 @@ def branch_tips(store: GitStore, remote: Remote, prefix: str) -> dict[str, str]:
 
 
 def push(store: GitStore, remote: Remote, branch: str, commit: str | None, *, expected: str | None) -> PushResult:
-    """Make `commit` the branch's tip if the branch is at `expected` (None: does not exist), or at `commit` already.
+    """Move the branch to `commit` if it is at `expected` (None: does not exist), or already at `commit`.
 
-    Without a commit the branch is taken away.
+    Without a commit the branch is deleted.
     """
     check_branch(branch)
     if commit is not None and not is_full_id(commit):
@@ -142,7 +142,7 @@ def push(store: GitStore, remote: Remote, branch: str, commit: str | None, *, ex
 
 
 def _fetch_shown(store: GitStore, remote: Remote, commit: str, ref: str, held: int) -> str:
-    """Fetch what a ref shows, under a name that counts for nothing until it proves to be the commit; or why not."""
+    """Fetch a ref under a temporary name and accept it only if it is the commit; returns why it failed."""
     arrived = f"refs/agent-fix/arrived/{commit}"
     if refused := _fetch(store, remote, "--depth=1", f"+{ref}:{arrived}", held=held, timeout=LONG):
         return refused
@@ -155,7 +155,7 @@ def _fetch_shown(store: GitStore, remote: Remote, commit: str, ref: str, held: i
 
 
 def _fetch(store: GitStore, remote: Remote, *words: str, held: int, timeout: float) -> str:
-    """Returns why it failed, in git's words."""
+    """Returns why the fetch failed, in git's words."""
     status, _, error = Git(f"--git-dir={store.path}").attempt(
         *(*_transport(remote), "-c", "fetch.unpackLimit=1"),
         *("fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
@@ -174,7 +174,7 @@ def _transport(remote: Remote) -> tuple[str, ...]:
 
 
 def _remote_message(error: str) -> str:
-    """What the forge's own hooks said, without git's decoration."""
+    """The messages of the server's hooks, without git's decoration."""
     return " ".join(line.removeprefix("remote:").strip() for line in error.splitlines() if line.startswith("remote:"))
 
 

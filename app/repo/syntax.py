@@ -1,4 +1,4 @@
-"""Does a file still parse, and what does it define: asked by the edit tool, the syntax gate, and the index."""
+"""Answers whether a file still parses and what it defines, for the edit tool, the syntax gate and the index."""
 
 from app.repo import syntax_checks
 from app.repo.grammars import MAX_BYTES, language_of
@@ -12,7 +12,7 @@ _SMALL = 8_192
 
 
 def first_error(path: str, content: bytes) -> SyntaxProblem | None:
-    """The first thing that does not parse; None where all does, or where nobody here can tell."""
+    """The first syntax error; None if there is none, or if the language cannot be checked."""
     if len(content) <= _SMALL:
         return syntax_checks.first_error(path, content)
     if len(content) > syntax_checks.MAX_BYTES or not syntax_checks.can_be_checked(path):
@@ -22,7 +22,7 @@ def first_error(path: str, content: bytes) -> SyntaxProblem | None:
 
 
 def symbols(path: str, content: bytes) -> tuple[Symbol, ...]:
-    """Everything the file defines, in its order; empty for unknown languages and files too large to be source."""
+    """All definitions in the file, in order; empty for unknown languages and files too large to be source."""
     if len(content) <= _SMALL:
         return syntax_checks.symbols(path, content)
     if len(content) > MAX_BYTES or language_of(path) is None:

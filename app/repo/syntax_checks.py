@@ -1,4 +1,4 @@
-"""Parsing itself, in this process: what is wrong with a file, and what it defines."""
+"""Parses files in this process: finds syntax errors and definitions."""
 
 import ast
 import json
@@ -36,7 +36,7 @@ class SyntaxProblem(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """A definition: `signature` is its head on one line, `parent` the name of what encloses it or empty."""
+    """A definition: `signature` is its head on one line, `parent` the name of the enclosing definition or empty."""
 
     name: str
     kind: str
@@ -47,7 +47,7 @@ class Symbol(NamedTuple):
 
 
 def first_error(path: str, content: bytes) -> SyntaxProblem | None:
-    """The first thing that does not parse; None where all does, or where nobody here can tell."""
+    """The first syntax error; None if there is none, or if the language cannot be checked."""
     if len(content) > MAX_BYTES:
         return None
     if check := _DATA_CHECKS.get(PurePosixPath(path).suffix.lower()):
@@ -63,7 +63,7 @@ def _grammar_error(language: str, content: bytes) -> SyntaxProblem | None:
         if not tree.root_node.has_error:
             return None
         if language in {"c", "cpp"} and _balanced(language, tree):
-            return None  # without the preprocessor these grammars misread sound macros; only brackets are certain
+            return None  # without the preprocessor these grammars misread valid macros; only bracket errors are certain
         return _describe(tree.root_node, content)
 
     return grammars.with_tree(language, content, ask)
@@ -91,7 +91,7 @@ def _balanced(language: str, tree: Tree) -> bool:
 
 
 def _python_error(content: bytes) -> SyntaxProblem | None:
-    """What this Python's own parser says, unless the file is sound in an older or newer dialect of the language."""
+    """The error from this Python's own parser, unless the file is valid in an older or newer Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -103,7 +103,7 @@ def _python_error(content: bytes) -> SyntaxProblem | None:
     except ValueError as error:
         return SyntaxProblem(1, str(error))
     except (RecursionError, MemoryError):
-        return None  # too deep for the parser, which says nothing about the file
+        return None  # too deeply nested for the parser, which says nothing about the file
     return None
 
 
@@ -142,7 +142,7 @@ def _toml_error(content: bytes) -> SyntaxProblem | None:
 
 
 def _yaml_error(content: bytes) -> SyntaxProblem | None:
-    """Events only: no alias is expanded and no tag obeyed, so neither bombs nor foreign tags matter."""
+    """Reads YAML events only: no alias is expanded and no tag obeyed, so bombs and custom tags do no harm."""
     import yaml  # noqa: PLC0415 - 20 ms that most jobs never need
 
     anchors: set[str] = set()
@@ -181,12 +181,12 @@ _DATA_CHECKS: dict[str, Callable[[bytes], SyntaxProblem | None]] = {
 
 
 def can_be_checked(path: str) -> bool:
-    """Whether a file of this name can have an error."""
+    """True if files of this name can be checked."""
     return PurePosixPath(path).suffix.lower() in _DATA_CHECKS or language_of(path) is not None
 
 
 def symbols(path: str, content: bytes) -> tuple[Symbol, ...]:
-    """Everything the file defines, in its order; empty for unknown languages and files too large to be source."""
+    """All definitions in the file, in order; empty for unknown languages and files too large to be source."""
     language = language_of(path)
     if language is None:
         return ()
@@ -211,7 +211,7 @@ def _symbols_of(language: str, content: bytes, tree: Tree) -> tuple[Symbol, ...]
 
 def _outermost_first(definition: tuple[str, Node, Node]) -> tuple[int, int, bool]:
     kind, node, _ = definition
-    return node.start_byte, -node.end_byte, kind == "variable"  # a function held in a constant is a function
+    return node.start_byte, -node.end_byte, kind == "variable"  # a function assigned to a constant is a function
 
 
 def _symbol(kind: str, node: Node, name: Node, outer: Symbol | None, text: Callable[[int, int], str]) -> Symbol:

@@ -30,7 +30,7 @@ _STACK = 256 << 20
 
 
 class SyntaxProcess:
-    """The parent's end: starts the process when it is needed, and again when it died. Safe to use from threads."""
+    """The parent's side: starts the process on first use and again after it died. Thread-safe."""
 
     def __init__(
         self, module: str = "app.repo.syntax_process", *, patience: float = _PATIENCE, idle: float = _IDLE
@@ -44,7 +44,7 @@ class SyntaxProcess:
         """Whether the last one ended for want of work, perhaps in the moment when there was some."""
 
     def ask(self, question: str, path: str, content: bytes) -> Any:
-        """The answer as JSON values; None where the file killed the process, took too long or cannot be judged."""
+        """The answer as JSON values; None if the file killed the process, took too long or cannot be judged."""
         head = json.dumps({"ask": question, "path": path, "bytes": len(content)}).encode("ascii")
         with self._lock:
             answer = self._exchange(head + b"\n" + content)
@@ -106,14 +106,14 @@ atexit.register(SHARED.close)
 
 
 def _readable(pipe: IO[bytes], seconds: float) -> bool:
-    """Whether the other end has said something, or has gone."""
+    """True if the other side has sent something or closed the pipe."""
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     return bool(poll.poll(seconds * 1_000))
 
 
 def answer_requests(answer: Callable[[str, str, bytes], Any]) -> None:
-    """The child's end: answer (question, path, content) until there are no more requests, or none for a while."""
+    """The child's side: answer (question, path, content) until requests end or none comes for a while."""
     idle = float(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(ValueError, OSError):

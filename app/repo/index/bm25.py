@@ -9,7 +9,7 @@ Hits = Sequence[tuple[int, float]]
 
 
 def rarity(hits: Iterable[Hits]) -> dict[int, float]:
-    """The inverse document frequency of each term that occurs at all."""
+    """The inverse document frequency of each term that occurs."""
     frequency: Counter[int] = Counter()
     files = 0
     for file in hits:
@@ -27,9 +27,9 @@ def bm25(
     b: float = 0.0,
     rare: Mapping[int, float] | None = None,
 ) -> list[float]:
-    """One score a file, in the order of `hits`; without `lengths` all files count as equally long.
+    """One score per file, in the order of `hits`; without `lengths` all files count as equally long.
 
-    `rare` is what each term says, where that is known from elsewhere.
+    `rare` holds the terms' rarity if it is already known.
     """
     rare = rarity(hits) if rare is None else rare
     worth = {term: weights[term] * rarity for term, rarity in rare.items() if term in weights}

@@ -1,4 +1,4 @@
-"""What the past says: files changed by commits whose subjects resemble the issue; what all subjects of a file say."""
+"""Ranks files by history: commits whose subjects resemble the issue, and all subjects of each file."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import sqrt
@@ -26,7 +26,7 @@ class CommitChange(NamedTuple):
 
 
 class CommitSubject(NamedTuple):
-    """A commit's subject as terms, and those of the `number` source files it changed that are still there."""
+    """A commit's subject as terms, and the `number` source files it changed that still exist."""
 
     terms: frozenset[int]
     paths: Sequence[str]
@@ -34,14 +34,14 @@ class CommitSubject(NamedTuple):
 
 
 def read_log(output: bytes) -> Iterator[CommitChange]:
-    """Changes from `git log --no-merges --name-only -z --format=%x01%s`."""
+    """Parse changes from `git log --no-merges --name-only -z --format=%x01%s`."""
     for record in output.decode("utf-8", "surrogateescape").split("\x01")[1:]:
         subject, *paths = (part.strip("\n") for part in record.split("\0"))
         yield CommitChange(subject, tuple(path for path in paths if path))
 
 
 def subjects(history: Iterable[CommitChange], present: Collection[str]) -> list[CommitSubject]:
-    """The commits that say something of source files; `present` are the files of the base."""
+    """The commits that changed source files; `present` are the files of the base."""
     return [
         CommitSubject(_terms(change.subject), [path for path in sources if path in present], len(sources))
         for change in history
@@ -56,7 +56,7 @@ def rarity_of(past: Iterable[CommitSubject]) -> dict[int, float]:
 def resembling(
     past: Iterable[CommitSubject], weights: Mapping[int, float], rare: Mapping[int, float]
 ) -> dict[str, float]:
-    """Files of the nearest commits, between 0 and 1 by how much the subjects share with the query."""
+    """Files of the most similar commits, scored between 0 and 1 by how much the subjects share with the query."""
     nearness = []
     for subject in past:
         shared = sum(weights[term] * rare[term] for term in subject.terms if term in weights)
@@ -73,9 +73,9 @@ def resembling(
 def described(
     past: Iterable[CommitSubject], weights: Mapping[int, float], rare: Mapping[int, float], *, k1: float, b: float
 ) -> dict[str, float]:
-    """Files between 0 and 1 by BM25 over the subjects of all commits that changed them, as one text for each.
+    """Files scored between 0 and 1 by BM25 over the subjects of all their commits, joined to one text each.
 
-    A subject counts less for each of several files: by the root of their number.
+    A subject that applies to several files counts less for each: by the square root of their number.
     """
     texts: dict[str, dict[int, float]] = {}
     lengths: dict[str, float] = {}

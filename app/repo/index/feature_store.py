@@ -1,4 +1,4 @@
-"""The index's memory between jobs: features by blob id in one SQLite file, which may vanish at any time."""
+"""Caches file features between jobs, by blob id, in one SQLite file that may be deleted at any time."""
 
 import sqlite3
 from collections.abc import Iterable, Mapping
@@ -13,14 +13,14 @@ _AT_ONCE = 500
 
 
 class FeatureStore:
-    """A cache and nothing more: whatever is wrong with the file, it answers with less, and never raises."""
+    """A cache only: whatever is wrong with the file, it returns fewer features and never raises."""
 
     def __init__(self, directory: Path, *, patience: float = 5.0) -> None:
         self._patience = patience
         self._path = directory / f"features-{VERSION}.sqlite3"
 
     def load(self, keys: Iterable[str]) -> dict[str, FileFeatures]:
-        """The features that are kept under these keys."""
+        """The features stored under these keys."""
         if not self._path.is_file():
             return {}
         try:
@@ -31,7 +31,7 @@ class FeatureStore:
             return {}
 
     def save(self, found: Mapping[str, FileFeatures]) -> None:
-        """Keep these too; in one transaction, so that a crash leaves none of them."""
+        """Store features in one transaction, so that a crash stores none of them."""
         if not found:
             return
         try:
@@ -45,7 +45,7 @@ class FeatureStore:
         except sqlite3.DatabaseError as error:
             self._forget_if_damaged(error)
         except OSError:
-            return  # a full or read-only disk costs time at the next start, nothing else
+            return  # a full or read-only disk only makes the next start slower
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=self._patience)
@@ -53,7 +53,7 @@ class FeatureStore:
         return connection
 
     def _forget_if_damaged(self, error: sqlite3.DatabaseError) -> None:
-        """Locked, full and read-only are `OperationalError` and pass by themselves; damage does not."""
+        """Delete a damaged file. Locked, full and read-only are `OperationalError` and pass by themselves."""
         if not isinstance(error, sqlite3.OperationalError):
             self._forget()
 

@@ -1,4 +1,4 @@
-"""What the index keeps of one file: which terms it has and how often, and the names it defines."""
+"""The features of one file in the index: its terms with their counts, and the names it defines."""
 
 import struct
 import zlib
@@ -25,7 +25,7 @@ _MAX_COUNT = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class TermCounts:
-    """Term ids in rising order, and how often each occurs: a dictionary at a tenth of its size."""
+    """Term ids in rising order with their counts: a dictionary at a tenth of its size."""
 
     ids: "array[int]"
     numbers: "array[int]"
@@ -36,14 +36,14 @@ class TermCounts:
         return cls(array("I", ordered), array("H", [min(counts[each], _MAX_COUNT) for each in ordered]))
 
     def among(self, wanted: set[int]) -> Iterator[tuple[int, int]]:
-        """(term id, number) of the wanted terms that occur."""
+        """Yield (term id, count) for the wanted terms that occur."""
         for term in wanted.intersection(self.ids):
             yield term, self.numbers[bisect_left(self.ids, term)]
 
 
 @dataclass(frozen=True, slots=True)
 class FileFeatures:
-    """`length` is the number of terms in the text; `names` are what the file defines, in its order."""
+    """`length` is the number of terms in the text; `names` are the names that the file defines, in order."""
 
     length: int
     text: TermCounts
@@ -59,7 +59,7 @@ def worth_reading(path: str, size: int) -> bool:
 
 
 def features_of(path: str, content: bytes) -> FileFeatures:
-    """Read a file's words and definitions; nothing of binary ones."""
+    """Extract a file's words and definitions; empty for binary files."""
     if b"\0" in content[:8_000]:
         return EMPTY
     counts = count_terms(identifiers(content.decode("utf-8", "replace")))
@@ -68,7 +68,7 @@ def features_of(path: str, content: bytes) -> FileFeatures:
 
 
 def pack(features: FileFeatures) -> bytes:
-    """Little-endian and compressed; the checksum of the compression tells a damaged record."""
+    """Little-endian and compressed; the compression's checksum detects a damaged record."""
     parts = [features.text.ids, features.text.numbers, features.defined.ids, features.defined.numbers]
     names = "\n".join(features.names).encode("utf-8", "surrogatepass")
     head = _HEAD.pack(features.length, len(features.text.ids), len(features.defined.ids), len(names))
@@ -76,7 +76,7 @@ def pack(features: FileFeatures) -> bytes:
 
 
 def unpack(record: bytes) -> FileFeatures:
-    """Raises ValueError for anything that `pack` did not make."""
+    """Raises ValueError for anything that `pack` did not produce."""
     try:
         data = zlib.decompress(record)
         length, terms, defined, names_length = _HEAD.unpack_from(data)

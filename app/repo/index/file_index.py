@@ -1,4 +1,4 @@
-"""The index of one commit: every file with its features, read anew only where a blob was never seen before."""
+"""The index of one commit: every file with its features, read again only for blobs not seen before."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _MAX_READ = 20_000
 
 @dataclass(frozen=True, slots=True)
 class IndexedFile:
-    """One file of the commit; `features` are empty where its content says nothing (binary, data, links)."""
+    """One file of the commit; `features` are empty if its content has no text to index (binary, data, links)."""
 
     path: str
     features: FileFeatures
@@ -26,14 +26,14 @@ class IndexedFile:
 
 @dataclass(frozen=True, slots=True)
 class CodeIndex:
-    """All files of a commit in git's order, and the tree they can be read from."""
+    """All files of a commit in git's order, and the tree to read them from."""
 
     tree: Tree
     files: tuple[IndexedFile, ...]
 
     @classmethod
     def build(cls, tree: Tree, cache: Path | None) -> "CodeIndex":
-        """Read what is new; `cache` is a directory shared by all repositories and commits, or None for no memory."""
+        """Build the index; `cache` is a directory shared by all repositories and commits, or None for no cache."""
         entries = tree.entries()
         keys = {path: _key(path, entry) for path, entry in _readable(entries).items()}
         store = FeatureStore(cache) if cache else None
@@ -58,7 +58,7 @@ def _readable(entries: Mapping[str, TreeEntry]) -> dict[str, TreeEntry]:
 
 
 def _key(path: str, entry: TreeEntry) -> str:
-    """The same bytes under another suffix are another language and define other names."""
+    """A blob's cache key. Includes the suffix, because the same bytes in another language define other names."""
     return f"{entry.oid}.{language_of(path) or ''}"
 
 

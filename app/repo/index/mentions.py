@@ -1,4 +1,4 @@
-"""Files that an issue points at: by path, by traceback, by dotted module, by a name they define."""
+"""Finds the files that an issue mentions: by path, by traceback, by dotted module, by a name they define."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,21 +16,21 @@ _MAX_DEFINERS = 8
 
 @dataclass(frozen=True, slots=True)
 class MentionWeights:
-    """What a mention adds to a score whose textual part is at most 1."""
+    """How much a mention adds to a score whose textual part is at most 1."""
 
     path: float = 0.5
     frame: float = 0.5
     outer_frame: float = 0.8
-    """Factor for each frame further from the error."""
+    """The factor for each frame further from the error."""
     module: float = 0.1
     definition: float = 0.05
     definitions: float = 0.1
-    """The most that definitions add together."""
+    """The most that all definitions together can add."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """`worth` to be added to a file's score: of its places (path, frame, module) the best, of definitions the sum."""
+    """`worth` is added to a file's score: the best of its places (path, frame, module) plus the sum of definitions."""
 
     path: str
     kind: Literal["place", "definition"]
@@ -65,7 +65,7 @@ def _frames(by_name: dict[str, list[str]], query: IssueQuery, boosts: MentionWei
 
 
 def resolve(mentioned: str, by_name: dict[str, list[str]]) -> list[str]:
-    """The files that a path means, which may begin elsewhere (`site-packages/…`) or be a bare, unique name."""
+    """The files that a path means; it may start elsewhere (`site-packages/…`) or be a bare, unique name."""
     wanted = mentioned.replace("\\", "/").removeprefix("./").split("/")
     best: list[str] = []
     longest = 0

@@ -1,4 +1,4 @@
-"""What a path says of a file's part in the project: source, test, documentation, or somebody else's code."""
+"""Classifies a file by its path: source, test, documentation, or third-party code."""
 
 import re
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def is_test(path: str) -> bool:
         return True
     telling = _TEST_FOLDERS.intersection(map(str.lower, folders))
     if name.endswith(".py"):
-        telling -= {"test", "testing"}  # in Python the singular is as often a package that helps others to test
+        telling -= {"test", "testing"}  # in Python the singular is often a package of test helpers
     return bool(telling)
 
 
@@ -47,7 +47,7 @@ def is_test_name(path: str) -> bool:
 
 @lru_cache(maxsize=100_000)
 def is_aside(path: str) -> bool:
-    """Not where a fix usually goes: documentation, examples, tools, declarations, vendored and generated code."""
+    """True where a fix rarely goes: documentation, examples, tools, declarations, vendored or generated code."""
     *folders, name = path.lower().split("/")
     return bool(_ASIDE_NAME.fullmatch(name)) or not (_ASIDE_FOLDERS | _TEST_FOLDERS).isdisjoint(folders)
 
@@ -61,14 +61,14 @@ def is_source(path: str) -> bool:
 
 
 def stem(path: str) -> str:
-    """The name that stands for a file: `http/__init__.py` is http, `.travis.yml` is itself."""
+    """The name a file is known by: `http/__init__.py` is http, `.travis.yml` is itself."""
     pure = PurePosixPath(path)
     name = pure.name if pure.name.startswith(".") else pure.name.partition(".")[0]
     return pure.parent.name if name in _ROOT_STEMS and pure.parent.name else name
 
 
 def module_names(path: str) -> Iterator[str]:
-    """The dotted names a source file may be known by, longest first: `src/a/b.py` is a.b, and b."""
+    """The dotted names that a source file may have, longest first: `src/a/b.py` is a.b, and b."""
     pure = PurePosixPath(path)
     parts = [*pure.parent.parts, pure.name.partition(".")[0]]
     if parts[-1] in _ROOT_STEMS:

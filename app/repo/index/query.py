@@ -1,4 +1,4 @@
-"""What an issue's text asks for: weighted terms, and the files, modules and names that it mentions outright."""
+"""Turns an issue's text into a query: weighted terms, and the files, modules and names it mentions."""
 
 import re
 from collections import Counter
@@ -42,23 +42,23 @@ STOP_WORDS = frozenset(term for word in _FILLER_WORDS.split() for term in (word,
 
 @dataclass(frozen=True, slots=True)
 class TermWeights:
-    """How much a word counts by where it stands. A word that stands in several places counts for each."""
+    """How much a word counts, by where it occurs. A word that occurs in several places counts for each."""
 
     title: float = 2.0
     prose: float = 0.8
     code: float = 0.6
     inline: float = 1.5
     code_name: float = 0.7
-    """Once for each name with the marks of code (`dry_run`, `dryRun`), wherever it stands."""
+    """Added once for each name that looks like code (`dry_run`, `dryRun`), wherever it occurs."""
     phrase: float = 1.0
-    """Two neighbouring words as one, as a share of what they weigh apart."""
+    """For two neighbouring words joined to one, as a share of their separate weights."""
     repeated: float = 0.1
     """What each further e-fold of a word's repetitions adds."""
 
 
 @dataclass(frozen=True, slots=True)
 class IssueQuery:
-    """`weights` by term; `frames` are a traceback's files, the innermost first; `names` were set or written as code."""
+    """`weights` by term; `frames` are a traceback's files, innermost first; `names` were written as code."""
 
     weights: Mapping[str, float]
     paths: tuple[str, ...]
@@ -69,7 +69,7 @@ class IssueQuery:
 
 @dataclass(frozen=True, slots=True)
 class IssueSections:
-    """A text in its parts: prose without code blocks and comments; all of them without links."""
+    """An issue's text in parts: prose without code blocks and comments; all parts without links."""
 
     title: str
     prose: str
@@ -79,7 +79,7 @@ class IssueSections:
 
 
 def parse(text: str, emphasis: TermWeights = TermWeights()) -> IssueQuery:
-    """Read an issue: its first line is the title, the rest Markdown."""
+    """Parse an issue: its first line is the title, the rest Markdown."""
     text = _shortened(text.strip())
     parts = sections(text)
     frames = tuple(_frames(text))
@@ -133,7 +133,7 @@ def _weights(parts: IssueSections, emphasis: TermWeights) -> dict[str, float]:
 
 
 def _phrases(parts: IssueSections, emphasis: TermWeights) -> dict[str, float]:
-    """Neighbouring words as one: "type hints" may be `typehints.py`, "dry-run" may be `dryRun`."""
+    """Neighbouring words joined to one: "type hints" may be `typehints.py`, "dry-run" may be `dryRun`."""
     found: dict[str, float] = {}
     for section, weight in ((parts.prose, emphasis.prose), (parts.title, emphasis.title)):
         for match in _PHRASE.finditer(section):
@@ -157,7 +157,7 @@ def _names(parts: IssueSections, modules: Iterable[str]) -> Iterator[str]:
 
 
 def _frames(text: str) -> Iterator[str]:
-    """Files of tracebacks, innermost first: Python prints that frame last, the others first."""
+    """The files of tracebacks, innermost first: Python prints that frame last, other languages first."""
     python = [match[1] for match in _PYTHON_FRAME.finditer(text)]
     other = [match[1] for match in _FRAME.finditer(text)]
     python += [path for path in other if path.endswith(".py")]

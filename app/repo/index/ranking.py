@@ -39,11 +39,11 @@ class RankingFormula:
     path: float = 2.5
     defined: float = 0.5
     folder: float = 0.4
-    """A folder's name beside the file's own."""
+    """A folder's name, relative to the file's own."""
     resembling: float = 0.2
-    """Changed by the commits whose subjects are nearest."""
+    """For files changed by the commits with the most similar subjects."""
     described: float = 0.1
-    """What all subjects of the file's commits say together."""
+    """For all subjects of the file's commits together."""
     test: float = 0.3
     aside: float = 0.7
     no_source: float = 0.3
@@ -53,7 +53,7 @@ FORMULA = RankingFormula()
 
 
 class RankedFile(NamedTuple):
-    """A file, its score (0 to about 2) and why, the weightiest reason first."""
+    """A file, its score (0 to about 2) and the reasons, the weightiest first."""
 
     path: str
     score: float
@@ -63,7 +63,7 @@ class RankedFile(NamedTuple):
 def locate(
     index: CodeIndex, text: str, *, history: Iterable[CommitChange] = (), formula: RankingFormula = FORMULA
 ) -> tuple[RankedFile, ...]:
-    """The files of the commit by how likely the issue is about them; those without any sign of it are left out.
+    """Rank the commit's files by how likely the issue is about them; files without any sign of it are left out.
 
     `history` are the commits before this one, newest first (`history.MAX_COMMITS` are plenty).
     """
@@ -89,7 +89,7 @@ def locate(
 def _past(
     index: CodeIndex, history: Iterable[CommitChange], weights: Mapping[int, float], formula: RankingFormula
 ) -> Iterator[tuple[str, float, str]]:
-    """(path, what it adds, why)"""
+    """Yield (path, added score, reason)."""
     past = subjects(history, frozenset(file.path for file in index.files))
     rare = rarity_of(past)
     for path, likeness in resembling(past, weights, rare).items():
@@ -146,7 +146,7 @@ def _add_up(
 
 
 def kind_of(path: str, formula: RankingFormula = FORMULA) -> float:
-    """What a file's score is multiplied with for what it is: a test, aside, no source."""
+    """The factor for a file's kind: test, unlikely place, or no source."""
     factor = 1.0 if is_code(path) else formula.no_source
     if is_test(path):
         return factor * formula.test
@@ -154,7 +154,7 @@ def kind_of(path: str, formula: RankingFormula = FORMULA) -> float:
 
 
 class _Explainer:
-    """Says why a file stands where it does, with the words that weigh most in it."""
+    """Explains a file's rank, with the words that weigh most in it."""
 
     def __init__(
         self, index: CodeIndex, query: IssueQuery, reasons: Mapping[str, list[tuple[float, str]]], positions: list[int]

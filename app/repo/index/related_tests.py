@@ -1,4 +1,4 @@
-"""Which existing tests guard a file: by its name, by the names it defines, by what was changed together."""
+"""Finds the existing tests for a file: by its name, by the names it defines, by what was changed together."""
 
 import re
 from collections import Counter
@@ -23,10 +23,10 @@ _UNCERTAIN = 2
 
 
 def related_tests(index: CodeIndex, paths: Iterable[str], history: Iterable[CommitChange] = ()) -> tuple[str, ...]:
-    """At most ten test files that exercise any of these files, the nearest first; changed tests themselves included.
+    """At most ten test files that exercise any of these files, best first; includes changed tests themselves.
 
-    Near is a test of the same name (3), one that mentions the names a file defines (up to 2, by their rarity), and one
-    that commits before changed together with it (up to 2, by the share of the file's commits).
+    The score counts a test of the same name (3), one that mentions names that the file defines (up to 2, by their
+    rarity), and one that earlier commits changed together with it (up to 2, by the share of the file's commits).
     """
     tests = [file for file in index.files if is_test(file.path) and is_code(file.path)]
     files = {file.path: file for file in index.files}
@@ -46,7 +46,7 @@ def related_tests(index: CodeIndex, paths: Iterable[str], history: Iterable[Comm
 
 
 def _together(history: Iterable[CommitChange], paths: frozenset[str]) -> dict[tuple[str, str], float]:
-    """(path, test) → the share of the path's commits that changed the test as well."""
+    """Map (path, test) to the share of the path's commits that changed the test as well."""
     changed: Counter[str] = Counter()
     both: Counter[tuple[str, str]] = Counter()
     for change in history:
@@ -64,7 +64,7 @@ def _rarity(tests: list[IndexedFile]) -> dict[int, float]:
 
 
 def _nearness(file: IndexedFile, test: IndexedFile, rare: dict[int, float]) -> float:
-    """By name and by the share of the file's names that the test mentions; 0 across languages."""
+    """Score by name and by the share of the file's names that the test mentions; 0 across languages."""
     if _family(file.path) != _family(test.path):
         return 0.0
     own = _joined(stem(file.path))
@@ -73,7 +73,7 @@ def _nearness(file: IndexedFile, test: IndexedFile, rare: dict[int, float]) -> f
     known = sum(rare.get(term, 0.0) for term in defined)
     shared = sum(rare[term] for term, _ in test.features.text.among(defined))
     near = same_name + (_MENTIONS * shared / known if known else 0.0)
-    return near if is_test_name(test.path) else near / 2  # the rest of a test folder is data and support
+    return near if is_test_name(test.path) else near / 2  # other files in a test folder are data and helpers
 
 
 def _family(path: str) -> str:

@@ -1,4 +1,4 @@
-"""The repository as the model is first shown it: signatures of the likeliest files, then what lies where."""
+"""A short map of the repository for the model: signatures in the likeliest files, then the folders."""
 
 import unicodedata
 from collections import Counter, defaultdict
@@ -90,7 +90,7 @@ def _tests(index: CodeIndex, paths: Sequence[str], history: Sequence[CommitChang
 
 
 def _folders(index: CodeIndex, space: int) -> list[str]:
-    """Folders to a depth of two with what they hold, the fullest first while there is room."""
+    """Folders to a depth of two with their contents, the fullest first while there is room."""
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     for file in index.files:
         parts = file.path.split("/")
@@ -114,5 +114,5 @@ def _kind(path: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Safe in a prompt: names in a repository may hold line ends, control characters or bytes that are no text."""
+    """Escape a name for a prompt: it may contain line ends, control characters or invalid bytes."""
     return "".join("\ufffd" if unicodedata.category(each) in {"Cc", "Cs", "Cf", "Zl", "Zp"} else each for each in text)

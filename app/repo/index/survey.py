@@ -1,4 +1,4 @@
-"""What is known of a base before anybody works on it: its index, its past, what the issue is about, what guards it."""
+"""What is known about a base before work starts: its index, its history, the issue's files and their tests."""
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
@@ -13,10 +13,10 @@ from app.repo.index.repository_map import repository_map
 
 
 class RepositorySurvey:
-    """Each part is made when it is first asked for, and once; the same base and text give the same answers."""
+    """Each part is computed once, on first use; the same base and text give the same results."""
 
     def __init__(self, tree: Tree, text: str, *, cache: Path | None, past: Callable[[], bytes] = bytes) -> None:
-        """`cache` is a directory that jobs share, or None; `past` gives the log of the commits up to the base."""
+        """`cache` is a directory that jobs share, or None; `past` returns the log of the commits up to the base."""
         self._tree = tree
         self._text = text
         self._cache = cache
@@ -35,11 +35,11 @@ class RepositorySurvey:
         return locate(self.index, self._text, history=self.history)
 
     def map(self, budget_tokens: int) -> str:
-        """The short map that a plan starts from."""
+        """The short repository map that a plan starts from."""
         return repository_map(
             self.index, self.ranked, budget_tokens=budget_tokens, text=self._text, history=self.history
         )
 
     def guards(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Existing tests that guard these files, the nearest first."""
+        """Existing tests for these files, best first."""
         return related_tests(self.index, paths, self.history)

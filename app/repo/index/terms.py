@@ -1,4 +1,4 @@
-"""Words that code and prose share: identifiers, whole and in their parts, as 32-bit ids."""
+"""Splits identifiers and prose into the same terms, as 32-bit ids."""
 
 import re
 from collections import Counter
@@ -25,9 +25,9 @@ def term_id(term: str) -> int:
 
 @lru_cache(maxsize=200_000)
 def terms(identifier: str) -> tuple[str, ...]:
-    """The whole and its parts: `HTTPServer_errors` → httpserverror, http, server, error.
+    """The whole identifier and its parts: `HTTPServer_errors` → httpserverror, http, server, error.
 
-    The whole is joined without marks, so that `dryRun`, `dry_run`, `dry-run` and "dry run" can meet.
+    The whole is joined without separators, so that `dryRun`, `dry_run`, `dry-run` and "dry run" match.
     """
     if len(identifier) > _MAX_WORD:
         return ()
@@ -51,7 +51,7 @@ def count_terms(words: Iterable[str]) -> Counter[int]:
 
 
 def stem(word: str) -> str:
-    """Endings off, weakly: documents, documented, documenting → document. The same for code and prose."""
+    """Remove common endings: documents, documented, documenting → document. The same for code and prose."""
     if len(word) < 4 or not word.isascii():
         return word
     if word.endswith("ies"):
