@@ -1,4 +1,4 @@
-"""Blocking work in a thread: one that nobody waits for at exit, or one that is undone where its caller is cancelled."""
+"""Runs blocking work in a thread: either one that exit does not wait for, or one that is undone on cancellation."""
 
 import asyncio
 import sys
@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 
 def background(work: Callable[[], T], name: str) -> "Future[T]":
-    """Begin `work` now. The threads of `asyncio.to_thread` would be joined when the loop ends; this one is not.
+    """Start `work` now. Unlike the threads of `asyncio.to_thread`, this one is not joined when the loop ends.
 
-    Whatever `work` raises is printed with its traceback, and is a RuntimeError to those who wait for the result.
+    An error in `work` is printed with its traceback, and is a RuntimeError to those who wait for the result.
     """
     future: Future[T] = Future()
-    future.set_running_or_notify_cancel()  # one who stops waiting must not cancel it for the others
+    future.set_running_or_notify_cancel()  # a waiter that gives up must not cancel it for the others
 
     def finish() -> None:
         try:
@@ -24,7 +24,7 @@ def background(work: Callable[[], T], name: str) -> "Future[T]":
         finally:
             if not future.done():
                 failure = RuntimeError(f"{name} failed")
-                failure.__cause__ = sys.exc_info()[1]  # told with it: the process may end before this thread prints
+                failure.__cause__ = sys.exc_info()[1]  # the process may end before this thread prints
                 future.set_exception(failure)
 
     threading.Thread(target=finish, name=name, daemon=True).start()
@@ -32,8 +32,10 @@ def background(work: Callable[[], T], name: str) -> "Future[T]":
 
 
 async def or_undone(work: Callable[[], T], undo: Callable[[T], None]) -> T:
-    """The result of `work`. A thread cannot be cancelled: who is cancelled meanwhile waits for it, and what it did is
-    undone before the cancellation goes on. `undo` is short: it is called in the loop.
+    """The result of `work`, or a cancellation after its effect was undone.
+
+    A thread cannot be cancelled: a cancelled caller waits for it, and calls `undo` before the cancellation continues.
+    `undo` must be short, because it is called in the loop.
     """
     working = asyncio.ensure_future(asyncio.to_thread(work))
 
@@ -44,6 +46,6 @@ async def or_undone(work: Callable[[], T], undo: Callable[[T], None]) -> T:
     try:
         return await asyncio.shield(working)
     except asyncio.CancelledError:
-        working.add_done_callback(take_back)  # also where the wait is cancelled in turn
+        working.add_done_callback(take_back)  # also if the wait is cancelled again
         await asyncio.wait({working})
         raise

@@ -1,4 +1,4 @@
-"""The port to a language model: a request goes in, an answer with its usage comes out, errors have kinds."""
+"""The interface of a language model: a request goes in, an answer with its usage comes out, errors have kinds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
 
 
 class ToolCall(Record):
-    """A call as the model wrote it: `arguments` is raw text that may not even be JSON."""
+    """A tool call as the model wrote it: `arguments` is raw text that may not even be JSON."""
 
     id: str
     name: str
@@ -20,7 +20,7 @@ class ToolCall(Record):
 
 
 class ImageContent(Record):
-    """An image that goes with a message; `data` is its bytes in base64."""
+    """An image attached to a message; `data` is its bytes in base64."""
 
     media_type: str
     data: str
@@ -34,13 +34,13 @@ class Message(Record):
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     thinking: tuple[dict[str, Any], ...] = ()
-    """Of an assistant: what it thought, in its provider's own signed blocks, which go back as they came."""
+    """An assistant's thinking, in its provider's own signed blocks, which are sent back unchanged."""
     images: tuple[ImageContent, ...] = ()
-    """Of a user, for a model that sees (`ModelInfo.vision`)."""
+    """A user's images, for a model that accepts them (`ModelInfo.vision`)."""
 
 
 class ToolSpec(Record):
-    """A tool as the model is told of it; `parameters` is a JSON schema."""
+    """A tool as described to the model; `parameters` is a JSON schema."""
 
     name: str
     description: str
@@ -48,7 +48,7 @@ class ToolSpec(Record):
 
 
 class Usage(Record):
-    """Tokens and price of one call; `estimated` where the provider did not say (a cut stream, a lost answer)."""
+    """Tokens and price of one call; `estimated` if the provider did not report them (a cut stream, a lost answer)."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -58,9 +58,9 @@ class Usage(Record):
 
 
 class AnswerOrigin(Record):
-    """For which kind of work a model answered, and why it was not the model that is there for it.
+    """The kind of work a model answered for, and why it was used instead of the intended model.
 
-    `because` is the reason (`app.llm.errors`) why `instead_of` gave no answer; both are empty where it did.
+    `because` is the reason (`app.llm.errors`) why `instead_of` gave no answer; both are empty for the intended model.
     """
 
     kind: WorkKind = "code"
@@ -69,7 +69,7 @@ class AnswerOrigin(Record):
 
 
 class ModelAnswer(Record):
-    """What one paid call brought; stored before any of its tool calls is carried out."""
+    """The result of one paid call; stored before any of its tool calls is executed."""
 
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -81,7 +81,7 @@ class ModelAnswer(Record):
 
 
 class ModelRequest(Record):
-    """Everything sent to the model. `schema` asks for structured output of that JSON schema."""
+    """Everything sent to the model. `schema` requests structured output of that JSON schema."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
@@ -91,18 +91,18 @@ class ModelRequest(Record):
 
     @property
     def images(self) -> int:
-        """How many go with it."""
+        """The number of images in the request."""
         return sum(len(message.images) for message in self.messages)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What is known of a model: window sizes in tokens, prices in micro-dollars per million tokens.
+    """A model's properties: window sizes in tokens, prices in micro-dollars per million tokens.
 
-    `cache_write_price` is what a prompt token costs where writing the cache is dearer than reading past it. Prompts of
-    more than `long_prompt` tokens cost the `long_` prices; 0 where the provider has no such step. `thinking` is how
-    many tokens the model may think besides what it is to write; `endpoint` where it is, if that is no provider's own;
-    `vision` whether it is known to take images.
+    `cache_write_price` is the price of a prompt token if writing the cache costs extra. Prompts of more than
+    `long_prompt` tokens cost the `long_` prices; 0 if the provider has no such step. `thinking` is how many tokens the
+    model may think besides its output; `endpoint` its address if that is not the provider's own; `vision` whether it is
+    known to accept images.
     """
 
     name: str
@@ -131,15 +131,15 @@ class Model(Protocol):
     def info(self) -> ModelInfo: ...
 
     def warm(self) -> None:
-        """Begin slow preparations (imports) in the background; returns at once, safe to say twice."""
+        """Start slow preparations (imports) in the background; returns at once. Idempotent."""
         ...
 
     async def check(self) -> None:
-        """Refuse early what cannot work (no key, unknown model), at no cost."""
+        """Refuse early, at no cost, what cannot work (no key, unknown model)."""
         ...
 
     def count(self, request: ModelRequest) -> int:
-        """Prompt tokens of a request, by the best tokenizer at hand; never too low by more than a few per cent."""
+        """Prompt tokens of a request, by the best available tokenizer; never too low by more than a few per cent."""
         ...
 
     async def complete(self, request: ModelRequest, *, key: str = "", on_text: OnText | None = None) -> ModelAnswer:

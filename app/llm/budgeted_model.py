@@ -31,10 +31,10 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class BudgetedModel:
-    """Asks a model, or else its fallbacks, within a budget.
+    """Asks a model, or its fallbacks, within a budget.
 
-    Journals nothing: `ask` is the work of one durable step of the caller, and may be executed again after a crash.
-    `unpriced` are models of which it was said that nobody knows their price; meters of one job share it.
+    Stores nothing itself: `ask` is the work of one durable step of the caller, and may be executed again after a crash.
+    `unpriced` are the models for which a missing price was already reported; the BudgetedModels of one job share it.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class BudgetedModel:
 
     @property
     def info(self) -> ModelInfo:
-        """Of the model that is asked first."""
+        """Properties of the model that is asked first."""
         return self._models[0].info
 
     def warm(self) -> None:
@@ -71,7 +71,7 @@ class BudgetedModel:
             model.warm()
 
     async def check(self) -> None:
-        """Refuse what cannot work; a fallback that cannot is only warned of."""
+        """Refuse a model that cannot work; for a fallback that cannot, only warn."""
         await self._models[0].check()
         for model in self._models[1:]:
             try:
@@ -80,22 +80,22 @@ class BudgetedModel:
                 self._progress.report("warning", f"The fallback will not be of help: {error.message}")
 
     def count(self, request: ModelRequest) -> int:
-        """Prompt tokens of a request, as the first model counts them."""
+        """Prompt tokens of a request, by the first model's count."""
         return self._models[0].count(request)
 
     def totals(self) -> Totals:
         return self._ledger.totals()
 
     async def ask(self, key: str, request: ModelRequest) -> ModelAnswer:
-        """One answer to `request`; `key` is the name of the durable step this is the work of.
+        """One answer to `request`; `key` is the name of the durable step.
 
-        Raises ModelError where no model gives one (`does_not_fit` before anything is sent), BudgetError where the next
-        call could pass the cap. An answer that was bought by a process that died before it could tell is not bought
-        again: it was kept with its booking.
+        Raises ModelError if no model answers (`does_not_fit` before anything is sent), BudgetError if the next call
+        could exceed the cap. If a process died after it booked an answer but before it could return it, that answer is
+        used and not bought again.
         """
         if bought := await asyncio.to_thread(self._ledger.stored_answer, key):
             answer = ModelAnswer.model_validate_json(bought)
-            self._warn(await asyncio.to_thread(self._ledger.nearing, answer.usage.cost))  # nobody may have been told
+            self._warn(await asyncio.to_thread(self._ledger.nearing, answer.usage.cost))  # maybe not yet warned
             return answer
         until = asyncio.get_running_loop().time() + self._deadline
         origin, first = AnswerOrigin(kind=self._kind), None
@@ -106,7 +106,7 @@ class BudgetedModel:
             except ModelError as error:
                 if first is None and not is_outage(error):
                     raise
-                first = first or error  # of a fallback that is of no help, only the log tells
+                first = first or error  # a fallback's failure is only logged
                 origin = AnswerOrigin(kind=self._kind, instead_of=self.info.name, because=first.reason)
                 if following is not None:
                     self._progress.report("warning", f"{error.message} Asking {following.info.name} instead.")
@@ -115,7 +115,7 @@ class BudgetedModel:
         raise first or AssertionError("there is always a model")
 
     def _able(self, request: ModelRequest) -> tuple[Model, ...]:
-        """The model and the fallbacks that may stand in for it: one that sees nothing would make up what it sees."""
+        """The model and its usable fallbacks: for images, a model without vision would make up what it sees."""
         first, *others = self._models
         return (first, *(each for each in others if each.info.vision or not request.images))
 
@@ -134,7 +134,7 @@ class BudgetedModel:
     async def _insist(
         self, model: Model, key: str, request: ModelRequest, origin: AnswerOrigin, *, wait: bool
     ) -> ModelAnswer:
-        """Ask one model, again and again within reason. `wait` for an open breaker only where there is no other."""
+        """Ask one model, with retries. `wait` for an open breaker only if there is no other model."""
         pace, breaker = self._pace(), self._breakers.of(model.info)
         while True:
             pause = breaker.delay()
@@ -150,7 +150,7 @@ class BudgetedModel:
             except ModelError as error:
                 if error.kind not in ("retry", "wait"):
                     if is_outage(error) and not wait:
-                        breaker.failed(error.reason, MAX_REST_LENGTH)  # the next answers need not ask in vain first
+                        breaker.failed(error.reason, MAX_REST_LENGTH)  # so the next answers skip it
                     raise
                 breaker.failed(error.reason, error.retry_after)
                 delay = pace.delay(error)
@@ -163,7 +163,7 @@ class BudgetedModel:
                 return answer
 
     async def _once(self, model: Model, key: str, request: ModelRequest, origin: AnswerOrigin) -> ModelAnswer:
-        """One call, with money set aside before and booked after, however it ends."""
+        """One call, with money reserved before and booked after, however it ends."""
         self._report_price(model.info)
         reserve = partial(self._set_aside, model, key, request)
         fitting, prompt = await or_undone(reserve, lambda _: self._ledger.book(key, NOTHING))
@@ -175,7 +175,7 @@ class BudgetedModel:
             await asyncio.to_thread(self._ledger.book, key, error.usage or NOTHING)
             raise
         except asyncio.CancelledError:
-            # no await: the cancelled task may be cancelled again before the money is booked
+            # no await here: the cancelled task may be cancelled again before the money is booked
             tokens = count_text(model.info.name, heard.text)
             self._ledger.book(key, _usage(model.info, prompt, tokens))
             raise
@@ -196,7 +196,7 @@ class BudgetedModel:
             self._progress.report("warning", text)
 
     def _set_aside(self, model: Model, key: str, request: ModelRequest) -> tuple[ModelRequest, int]:
-        """Reserve the worst case of what is sent; returns that, and its prompt tokens. Blocking."""
+        """Reserve the worst case of the request; returns the request as sent and its prompt tokens. Blocking."""
         prompt = model.count(request)
         fitting = self._fit(model.info, key, request, prompt)
         worst = worst_case(model.info, prompt, fitting.max_tokens)
@@ -204,12 +204,12 @@ class BudgetedModel:
         return fitting, prompt
 
     def _keep(self, key: str, answer: ModelAnswer) -> tuple[int, Sequence[str]]:
-        """Book an answer with its text; returns what is spent so far, and what is to be warned of. Blocking."""
+        """Book an answer with its text; returns the total spent so far, and warnings. Blocking."""
         self._ledger.book(key, answer.usage, answer.model_dump_json())
         return self._ledger.spent(), self._ledger.nearing(answer.usage.cost)
 
     def _fit(self, info: ModelInfo, key: str, request: ModelRequest, prompt: int) -> ModelRequest:
-        """The request with an answer no longer than window and budget admit; refused where that is too short."""
+        """The request with its answer limited to window and budget; refused if that is too short."""
         enough = min(MIN_ANSWER, request.max_tokens)
         wanted = request.max_tokens + info.thinking
         space = min(wanted, info.max_output, info.context_window - prompt)
@@ -224,7 +224,7 @@ class BudgetedModel:
 
 @dataclass(slots=True)
 class _StreamedText:
-    """Passes the streamed text on and remembers it, for the estimate of a call that is cancelled."""
+    """Passes the streamed text on and keeps it, to estimate the cost of a cancelled call."""
 
     progress: Progress
     pieces: list[str] = field(default_factory=list)
@@ -239,7 +239,7 @@ class _StreamedText:
 
 
 def _usage(info: ModelInfo, prompt: int, completion: int = 0) -> Usage:
-    """What a call has cost of which the provider never told."""
+    """The estimated cost of a call whose usage the provider never reported."""
     usage = Usage(prompt_tokens=prompt, completion_tokens=completion, estimated=True)
     return usage.model_copy(update={"cost": cost_of(info, usage)})
 

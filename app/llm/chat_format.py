@@ -1,4 +1,4 @@
-"""A request in the shape of OpenAI's chat protocol, which LiteLLM translates for everybody else."""
+"""Builds requests in OpenAI's chat format, which LiteLLM translates for other providers."""
 
 import json
 from dataclasses import dataclass, replace
@@ -15,16 +15,16 @@ SchemaMode = Literal["json_schema", "json_object", "prompt"]
 
 @dataclass(frozen=True, slots=True)
 class ChatDialect:
-    """What an endpoint turned out to understand. Starts at the best and steps down when a parameter is refused."""
+    """The features that an endpoint supports: starts with all, and drops those that the endpoint refuses."""
 
     schema: SchemaMode = "json_schema"
     usage: bool = True
     thinking: bool = False
-    """Blocks of thinking go back to whom they came from."""
+    """Thinking blocks are sent back to the model that wrote them."""
     limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
 
     def without(self, complaint: str, request: ModelRequest) -> "ChatDialect | None":
-        """The dialect to try after a 400 with this text; None where the complaint is about something else."""
+        """The dialect to try after a 400 with this text; None if the complaint is about something else."""
         text = complaint.lower()
         if "max_completion_tokens" in text and self.limit == "max_tokens":
             return replace(self, limit="max_completion_tokens")
@@ -68,7 +68,7 @@ def _ask_for_schema(arguments: dict[str, Any], name: str, schema: dict[str, Any]
 
 
 def strict(schema: Any) -> Any:
-    """The schema as strict structured output wants it: closed objects, every property required, few keywords."""
+    """The schema for strict structured output: closed objects, every property required, few keywords."""
     if isinstance(schema, list):
         return [strict(item) for item in schema]
     if not isinstance(schema, dict):
@@ -84,7 +84,7 @@ def strict(schema: Any) -> Any:
 
 
 def _strict_each(named: dict[str, Any]) -> dict[str, Any]:
-    """Here the keys are names of the schema's author, not keywords."""
+    """Apply `strict` to the values; the keys are the schema author's names, not keywords."""
     return {name: strict(value) for name, value in named.items()}
 
 
@@ -105,7 +105,7 @@ def _message(message: Message, *, thinking: bool) -> dict[str, Any]:
 
 
 def _image(picture: ImageContent) -> dict[str, Any]:
-    """The bytes themselves: no provider is sent anywhere to fetch them."""
+    """The image as inline data, so that no provider has to fetch it."""
     return {"type": "image_url", "image_url": {"url": f"data:{picture.media_type};base64,{picture.data}"}}
 
 
@@ -114,7 +114,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _arguments(raw: str) -> str:
-    """As the model wrote them; what is no JSON object is wrapped, because providers refuse a history that has one."""
+    """The arguments as the model wrote them; non-JSON is wrapped, because providers refuse a history with it."""
     try:
         if isinstance(json.loads(raw), dict):
             return clean(raw)
@@ -124,18 +124,18 @@ def _arguments(raw: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Text that can be sent: bytes of odd file names (lone surrogates) become question marks."""
+    """Text that can be sent: lone surrogates (bytes of odd file names) become question marks."""
     return text.encode("utf-8", "replace").decode()
 
 
 def may_think(request: ModelRequest) -> bool:
-    """Not while calls are answered that were made without thinking, by a model that stood in: Claude refuses that."""
+    """False while answering tool calls that a fallback made without thinking, because Claude refuses that."""
     spoken = [message for message in request.messages if message.role == "assistant"]
     return not spoken or not spoken[-1].tool_calls or bool(spoken[-1].thinking)
 
 
 def only_json(content: str) -> str:
-    """The JSON object of an answer that came with a fence or with words around it; else the content as it is."""
+    """The JSON object in an answer with a fence or text around it; otherwise the content unchanged."""
     text = content.strip()
     start, end = text.find("{"), text.rfind("}")
     if start < 0 or end < start:

@@ -1,4 +1,4 @@
-"""A circuit breaker per provider: after a row of failures everybody stops asking for a while, then one tries."""
+"""A circuit breaker per provider: after repeated failures, calls pause for a while, then one call tries again."""
 
 import time
 from collections import defaultdict
@@ -14,9 +14,9 @@ MAX_REST_LENGTH = 300.0
 
 
 class CircuitBreaker:
-    """Closed until `FAILURES` calls in a row failed; then open, and every `OPEN_SECONDS` one call may try.
+    """Closed until `FAILURES` calls in a row failed; then open, and one call may try every `OPEN_SECONDS`.
 
-    Whoever is told to come back later says so for all: until then nobody asks.
+    If a provider tells one caller to come back later, all callers wait until then.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -28,7 +28,7 @@ class CircuitBreaker:
         """The reason of the last failure (`app.llm.errors`)."""
 
     def delay(self) -> float:
-        """Seconds until a call may be made; 0 gives leave to the one who asks."""
+        """Seconds until a call may be made; 0 lets this caller try."""
         now = self._clock()
         left = max(self._resting, self._until if self._failures >= FAILURES else 0.0) - now
         if left > 0:
@@ -49,17 +49,17 @@ class CircuitBreaker:
 
 
 class CircuitBreakers:
-    """One breaker per provider and endpoint, shared by whoever shares these."""
+    """One breaker per provider and endpoint, shared by all users of this object."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._breakers: defaultdict[tuple[str, str], CircuitBreaker] = defaultdict(partial(CircuitBreaker, clock))
 
     def of(self, info: ModelInfo) -> CircuitBreaker:
-        """The breaker of a model's provider: what stands before the first slash of its name, at its own address."""
+        """The breaker of a model's provider: the part of its name before the first slash, and its endpoint."""
         return self._breakers[info.name.partition("/")[0], info.endpoint]
 
 
 @cache
 def process_breakers() -> CircuitBreakers:
-    """Those of all meters of this process."""
+    """The breakers that all models of this process share."""
     return CircuitBreakers()

@@ -1,4 +1,4 @@
-"""Texts as vectors, by an embedding model that LiteLLM knows; paid from the job's account like every other call."""
+"""Converts texts to vectors with an embedding model from LiteLLM, paid from the job's budget."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class Embedding:
         self._ledger = ledger
 
     async def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """A vector for each text, in one request. BudgetError where the job's money does not suffice."""
+        """A vector for each text, in one request. Raises BudgetError if the job's money does not suffice."""
         check_environment(self._route, self._environment)
         library = await asyncio.wrap_future(load())
         tokens = sum(len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN + 1 for text in texts)
@@ -64,7 +64,7 @@ class Embedding:
         return arguments
 
     def _price(self, litellm: Any, tokens: int) -> MicroUSD:
-        """By LiteLLM's list; a model that is not in it costs nothing that we know of."""
+        """The price from LiteLLM's list; 0 for a model that is not in it."""
         try:
             cost = litellm.cost_per_token(model=self._route.name, prompt_tokens=tokens, call_type="aembedding")
         except (litellm.exceptions.ModelNotMappedError, *UNUSUAL_BODIES):

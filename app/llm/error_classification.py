@@ -1,4 +1,4 @@
-"""Whatever went wrong in a model call, said once in our words: a ModelError with its kind."""
+"""Classifies every failure of a model call as a ModelError with a kind."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,7 +37,7 @@ UNREACHABLE = frozenset({"ConnectError", "ConnectTimeout", "gaierror", "Connecti
 
 @dataclass(frozen=True, slots=True)
 class FailureDetails:
-    """An exception of LiteLLM and everything under it, read without importing LiteLLM."""
+    """The details of a LiteLLM exception and its causes, read without importing LiteLLM."""
 
     names: frozenset[str]
     status: int
@@ -46,7 +46,7 @@ class FailureDetails:
 
 
 def read(error: BaseException) -> FailureDetails:
-    """The chain of causes: LiteLLM's own status is often 500 where the provider's was something else."""
+    """Read the chain of causes: LiteLLM's own status is often 500 although the provider's was another."""
     links = list(_chain(error))
     statuses = [status for link in links if isinstance(status := getattr(link, "status_code", None), int)]
     return FailureDetails(
@@ -58,7 +58,7 @@ def read(error: BaseException) -> FailureDetails:
 
 
 def classify(fault: FailureDetails, *, name: str, where: str, secrets: Iterable[str] = ()) -> ModelError:
-    """The first rule that holds; `where` is what to look at when nothing answers, `secrets` are never repeated."""
+    """Apply the first matching rule; `where` is what to check if nothing answers, `secrets` are never repeated."""
     said = excerpt(fault.text, secrets)
     for rule in (_account, _final, _limits, _connection):
         found = rule(fault, name, where, said)
@@ -72,7 +72,7 @@ def classify(fault: FailureDetails, *, name: str, where: str, secrets: Iterable[
 
 
 def _account(fault: FailureDetails, name: str, where: str, said: str) -> ModelError | None:
-    """Keys and money: for a person to mend."""
+    """Problems with keys and money, which a person must fix."""
     if fault.status == 401 or "AuthenticationError" in fault.names:
         hint = "Check the key in the environment."
         return ModelError(f"{name} refused the key: {said}", kind="give_up", reason="bad_key", hint=hint)
@@ -82,7 +82,7 @@ def _account(fault: FailureDetails, name: str, where: str, said: str) -> ModelEr
 
 
 def _final(fault: FailureDetails, name: str, where: str, said: str) -> ModelError | None:
-    """What no repetition mends."""
+    """Errors that a retry cannot fix."""
     if "ContentPolicyViolationError" in fault.names or (fault.status in (400, 403) and REFUSED.search(fault.text)):
         return ModelError(f"{name} refused this content: {said}", kind="give_up", reason="refused")
     if fault.status == 403:
@@ -97,7 +97,10 @@ def _final(fault: FailureDetails, name: str, where: str, said: str) -> ModelErro
 
 
 def _limits(fault: FailureDetails, name: str, where: str, said: str) -> ModelError | None:
-    """Too large, or too often. Only what names the window counts as too large: a plain 429 must not shrink anything."""
+    """Requests that are too large or too frequent.
+
+    Only an error that mentions the context window counts as too large: a plain 429 must not shrink anything.
+    """
     if fault.status == 413 or "ContextWindowExceededError" in fault.names or CONTEXT.search(fault.text):
         return ModelError(f"The request is too large for {name}: {said}", kind="shrink", reason="context_window")
     delay = retry_after(fault)
@@ -140,7 +143,7 @@ def retry_after(fault: FailureDetails, now: datetime | None = None) -> float | N
 
 
 def excerpt(text: str, secrets: Iterable[str] = ()) -> str:
-    """One line of a provider's words, without our keys and without LiteLLM's prefixes."""
+    """A provider's message on one line, without our keys and without LiteLLM's prefixes."""
     for secret in secrets:
         text = text.replace(secret, "***") if len(secret) >= 4 else text
     line = " ".join(SECRET.sub("***", text.partition("\n")[0]).split())
@@ -151,7 +154,7 @@ def excerpt(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Causes, outermost first; what LiteLLM wrapped itself stands in `original_exception`."""
+    """An error's causes, outermost first; LiteLLM keeps the one it wrapped in `original_exception`."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -1,4 +1,4 @@
-"""Every way a model call can fail, classified once."""
+"""The errors of model calls, by what can be done about them."""
 
 from typing import Literal
 
@@ -38,21 +38,21 @@ class ModelError(AgentFixError):
 
     @property
     def final(self) -> bool:
-        """Only what a smaller request mends is kept: after all others the same request may be sent again later."""
+        """False for errors that only a smaller request fixes: the same request may be sent again later."""
         return self.kind == "shrink"
 
 
 class BudgetError(AgentFixError):
-    """The next call could pass the job's cap; nothing was sent, and a person has to say whether it may cost more."""
+    """The next call could exceed the job's cap; nothing was sent, and a person must decide whether to raise the cap."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, code=ExitCode.LIMIT_REACHED, hint=hint)
 
     @property
     def final(self) -> bool:
-        """A larger budget lets the same step go on."""
+        """False: with a larger budget the same step continues."""
         return False
 
 
 class DayBudgetError(BudgetError):
-    """The next call could pass what several jobs may cost in a day: there is money again without anybody's doing."""
+    """The next call could exceed a daily cap that several jobs share; money becomes available again by itself."""

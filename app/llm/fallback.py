@@ -1,4 +1,4 @@
-"""When another model is asked instead, and what people are told of it afterwards."""
+"""Decides when a fallback model is asked, and describes afterwards which fallbacks answered."""
 
 from collections.abc import Mapping
 
@@ -23,12 +23,12 @@ BECAUSE: Mapping[str, str] = {
 
 
 def is_outage(error: ModelError) -> bool:
-    """Another model may do better: not where the request, the key or the content is what was refused."""
+    """True if another model may succeed: the failure is not about the request, the key or the content."""
     return error.kind in ("retry", "wait") or error.reason in OUTAGES
 
 
 def fallback_notes(totals: Totals) -> tuple[str, ...]:
-    """A sentence for each model that stood in for another: `2 of 7 answers came from X, because Y was unreachable.`"""
+    """A sentence for each fallback that answered: `2 of 7 answers came from X, because Y was unreachable.`"""
     answers = sum(use.answers for use in totals.models)
     grouped: dict[tuple[str, str, str], int] = {}
     for use in totals.models:

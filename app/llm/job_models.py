@@ -1,4 +1,4 @@
-"""A job's meters, one for each kind of work: one account, one budget, and breakers that the whole process shares."""
+"""A job's models, one per kind of work, with one budget and breakers that the whole process shares."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from app.llm.ledger import Ledger
 
 
 class JobModels:
-    """`make` makes a model by its name, at no cost; each name is made once."""
+    """`make` creates a model by its name, at no cost; each name is created once."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class JobModels:
         self._job_models: dict[WorkKind, BudgetedModel] = {}
 
     def of(self, kind: WorkKind) -> BudgetedModel:
-        """The meter for this kind of work; the same one at each asking."""
+        """The model for this kind of work; always the same object."""
         if kind not in self._job_models:
             name = self._names.of(kind)
             self._job_models[kind] = BudgetedModel(
@@ -55,7 +55,7 @@ class JobModels:
         self._model(self._names.code).warm()
 
     async def check(self, *kinds: WorkKind) -> None:
-        """Refuse what cannot work for any of these kinds; a fallback that cannot is only warned of."""
+        """Refuse models that cannot work for any of these kinds; for a fallback that cannot, only warn."""
         names = dict.fromkeys(self._names.of(kind) for kind in kinds)
         await asyncio.gather(*(self._model(name).check() for name in names))
         for name in self._fallbacks:

@@ -1,4 +1,4 @@
-"""The money of one job: every model call is reserved at its worst case before it is made, and booked after."""
+"""One job's spending: each model call is reserved at its worst case before it is made, and booked after."""
 
 import re
 from collections import Counter
@@ -28,50 +28,50 @@ _ORDER: tuple[WorkKind, ...] = ("plan", "code", "answer", "cheap")
 
 
 class Ledger(Protocol):
-    """One job's account. `call` is the durable step's name; blocking, so ask from a thread.
+    """One job's account. `call` is the durable step's name. Methods block, so call them from a thread.
 
-    The rule for crashes: where the same call is reserved again while its earlier reservation was never booked, that
-    one is lost and stays in the account with `if_lost`. Booking twice, or what was never reserved, changes nothing.
+    After a crash, reserving a call again marks its unbooked reservation as lost, and it stays in the account with the
+    usage `if_lost`. Booking twice, or without a reservation, changes nothing.
     """
 
     @property
     def cap(self) -> MicroUSD: ...
 
     def reserve(self, call: str, worst: MicroUSD, *, if_lost: Usage = NOTHING) -> None:
-        """Set `worst` aside, or raise BudgetError where it would pass the cap."""
+        """Reserve `worst`, or raise BudgetError if that would exceed the cap."""
         ...
 
     def book(self, call: str, usage: Usage, answer: str = "") -> None:
-        """Replace the open reservation of `call` by what was really used, and keep what was bought with it."""
+        """Replace the open reservation of `call` by the actual usage, and store the answer."""
         ...
 
     def mark_lost(self, prefix: str) -> None:
-        """Those whose names begin so were reserved by a process that died: what is open of them is lost."""
+        """Mark open reservations whose names start with `prefix` as lost, because their process died."""
         ...
 
     def stored_answer(self, call: str) -> str | None:
-        """The answer that was kept with the booking of `call`: it is never bought again."""
+        """The answer stored with the booking of `call`, so that it is never bought again."""
         ...
 
     def spent(self) -> MicroUSD:
-        """Booked and lost money."""
+        """The money of booked and lost calls."""
         ...
 
     def remaining(self, call: str = "") -> MicroUSD:
-        """What the next call may cost at worst: the cap without spent money and open reservations.
+        """The highest cost that the next call may have: the cap minus spent money and open reservations.
 
-        An open reservation of the same `call` counts as lost already, as it will when that is reserved again.
+        An open reservation of the same `call` counts as lost, as it will be when the call is reserved again.
         """
         ...
 
     def totals(self) -> Totals: ...
 
     def refusal(self, call: str, worst: MicroUSD) -> BudgetError:
-        """What to raise where `worst` is more than `remaining`: it names the cap that is in the way."""
+        """The error to raise if `worst` is more than `remaining`; it names the cap that was reached."""
         ...
 
     def nearing(self, cost: MicroUSD) -> tuple[str, ...]:
-        """A sentence for each cap of which the newest booking, of this cost, spent what makes it `NEAR_CAP`."""
+        """A sentence for each cap of which the newest booking, with this cost, made spending reach `NEAR_CAP`."""
         ...
 
 
@@ -80,13 +80,13 @@ class _LedgerEntry:
     call: str
     worst: MicroUSD
     usage: Usage
-    """As booked; until then what counts if the call is lost."""
+    """The booked usage; before that, the usage that counts if the call is lost."""
     state: str = "reserved"
     answer: str = ""
 
 
 class MemoryLedger:
-    """A ledger that dies with its process: for tests and one-off calls."""
+    """An in-memory ledger, for tests and one-off calls."""
 
     def __init__(self, cap: MicroUSD) -> None:
         self._cap = cap
@@ -139,9 +139,9 @@ class MemoryLedger:
 
 
 def total(entries: Iterable[tuple[str, Usage]], answers: Iterable[str] = ()) -> Totals:
-    """Sum up (state, usage) of all calls; failed calls that cost nothing are not counted as calls.
+    """Sum up (state, usage) of all calls; failed calls that cost nothing are not counted.
 
-    `answers` are those that were kept with their bookings, in order; empty ones are none.
+    `answers` are those stored with their bookings, in order; empty ones are ignored.
     """
     kept = [(state, usage) for state, usage in entries if state != "booked" or usage != NOTHING]
     usages = [usage for _, usage in kept]
@@ -159,7 +159,7 @@ def total(entries: Iterable[tuple[str, Usage]], answers: Iterable[str] = ()) -> 
 
 
 class _StoredAnswer(BaseModel):
-    """Of a kept answer, only who gave it."""
+    """The part of a stored answer that says which model gave it."""
 
     model: str
     origin: AnswerOrigin = AnswerOrigin()
@@ -168,7 +168,7 @@ class _StoredAnswer(BaseModel):
 def _uses(answers: Iterable[str]) -> tuple[ModelUse, ...]:
     counted: Counter[ModelUse] = Counter()
     for text in answers:
-        with suppress(ValidationError):  # written by another version
+        with suppress(ValidationError):  # written by another version of agent-fix
             kept = _StoredAnswer.model_validate_json(text)
             counted[ModelUse(model=kept.model, **kept.origin.model_dump())] += 1
     uses = (use.model_copy(update={"answers": count}) for use, count in counted.items())
@@ -183,7 +183,7 @@ def over_cap(cap: MicroUSD, spent: MicroUSD, worst: MicroUSD) -> BudgetError:
 
 
 def near_cap_warning(what: str, cap: MicroUSD, spent: MicroUSD, cost: MicroUSD) -> tuple[str, ...]:
-    """The warning, where it was the last `cost` of what is `spent` that made it due."""
+    """The warning, if spending the last `cost` of `spent` made it due."""
     due = cap * NEAR_CAP_PERCENT // 100
     if not cap or not spent - cost < due <= spent:
         return ()
@@ -191,18 +191,18 @@ def near_cap_warning(what: str, cap: MicroUSD, spent: MicroUSD, cost: MicroUSD) 
 
 
 def price(totals: Totals) -> str:
-    """What the calls cost, for people; a sum of nothing says that nobody knew a price."""
+    """The cost of the calls, for people; a total of zero is shown as an unknown price."""
     return usd(totals.cost) if totals.cost or not totals.calls else "price unknown"
 
 
 def usd(amount: MicroUSD) -> str:
-    """Money for people: cents, and more digits only where cents would show nothing (`$0.0042`)."""
+    """Money for people: cents, with more digits only if cents would show nothing (`$0.0042`)."""
     digits = 2 if amount >= 10_000 or amount == 0 else 4
     return f"${amount / DOLLAR:.{digits}f}"
 
 
 def parse_usd(text: str, *, current: MicroUSD = 0) -> MicroUSD:
-    """Dollars as people write them (`5`, `0.50`, `$5`) in micro-dollars; `+3` is three more than `current`."""
+    """Parse dollars as people write them (`5`, `0.50`, `$5`) to micro-dollars; `+3` is three more than `current`."""
     plain = text.strip()
     base = current if plain.startswith("+") else 0
     match = _USD.fullmatch(plain.removeprefix("+"))

@@ -1,4 +1,4 @@
-"""Every real model, through LiteLLM: the only file that imports it, late and in the background."""
+"""Calls real models through LiteLLM, which is imported late and in the background."""
 
 import asyncio
 import gc
@@ -39,7 +39,7 @@ PARAMETER_REFUSED = frozenset({400, 422, 501})
 
 @dataclass(frozen=True, slots=True)
 class ModelTimeouts:
-    """Seconds to wait for a connection, the first sign of an answer, the next piece of it, and all of it."""
+    """Timeouts in seconds: for the connection, the first data, the next data, and the whole answer."""
 
     connect: float = 15.0
     first: float = 600.0
@@ -110,7 +110,7 @@ class LiteLLMModel:
                 self._dialect = refused.dialect
 
     async def _ask(self, library: "LiteLLMModules", request: ModelRequest, assembly: StreamAssembly) -> ModelAnswer:
-        """One request on the wire; whatever can go wrong on the way ends here as a ModelError."""
+        """Make one request; every failure is raised as a ModelError."""
         try:
             async with asyncio.timeout(self._timeouts.total):
                 async with asyncio.timeout(self._timeouts.first):
@@ -149,7 +149,7 @@ class LiteLLMModel:
         }
 
     def _thinking(self, request: ModelRequest) -> dict[str, Any]:
-        """The word on how hard to think, where there is room for it; to a model that no list knows, as it is."""
+        """The reasoning setting, if there are enough tokens for it; passed unchanged to models that no list knows."""
         if not self._reasoning or request.max_tokens <= self._info.thinking:
             return {}
         if self._dialect.thinking and not may_think(request):
@@ -160,10 +160,10 @@ class LiteLLMModel:
         )
 
     async def _collect(self, stream: Any, assembly: StreamAssembly) -> Any:
-        """Read to the end; returns the usage if the provider reported one: LiteLLM makes up what is missing."""
+        """Read the stream to its end; return usage only if the provider reported it, because LiteLLM makes it up."""
         timeouts = self._timeouts.first
         try:
-            while assembly.usage is None:  # usage is the last thing LiteLLM hands on
+            while assembly.usage is None:  # LiteLLM yields the usage last
                 async with asyncio.timeout(timeouts):
                     chunk = await anext(stream, None)
                 if chunk is None:
@@ -191,7 +191,7 @@ class LiteLLMModel:
         )
 
     def _priced(self, litellm: Any, reported: Any) -> Usage:
-        """The price as the user stated it, or as the provider reported it, or by LiteLLM's list."""
+        """Usage with a price: the user's, or else the provider's, or else the one in LiteLLM's list."""
         usage = usage_of(reported)
         if self._price is not None or not self._info.priced:
             return usage.model_copy(update={"cost": cost_of(self._info, usage)})
@@ -218,7 +218,7 @@ class LiteLLMModel:
         return ModelError(f"{self._info.name} {what}.", kind="retry", reason=reason, usage=usage)
 
     def _failed(self, request: ModelRequest, assembly: StreamAssembly, error: BaseException) -> ModelError:
-        """The fault in our words; raises _ParameterRefusedError where another dialect may do."""
+        """Classify the failure; raises _ParameterRefusedError if another dialect may work."""
         fault = read(error)
         if fault.status in PARAMETER_REFUSED and assembly.empty:
             other = self._dialect.without(fault.text, request)
@@ -235,7 +235,7 @@ class LiteLLMModel:
 
 
 class _ParameterRefusedError(Exception):
-    """The endpoint does not know a parameter that can be done without."""
+    """The endpoint does not support a parameter that is not essential."""
 
     def __init__(self, dialect: ChatDialect) -> None:
         super().__init__(dialect)
@@ -243,7 +243,7 @@ class _ParameterRefusedError(Exception):
 
 
 class LiteLLMModules(NamedTuple):
-    """LiteLLM, and what it lets through of the clients below it."""
+    """LiteLLM and the exception types of its HTTP clients."""
 
     litellm: Any
     openai: Any
@@ -251,21 +251,21 @@ class LiteLLMModules(NamedTuple):
 
 
 def load() -> "Future[LiteLLMModules]":
-    """Begin the import now, before there is a model to ask."""
+    """Start the import now, before a model is needed."""
     return _importing()
 
 
 @cache
 def _importing() -> "Future[LiteLLMModules]":
-    """The import of the library, begun by the first who asks."""
+    """The import of the library, started by the first caller."""
     return background(_load, "import-litellm")
 
 
 def _load() -> LiteLLMModules:
-    """Quietly: no price list from the network, no stray .env, no log lines."""
+    """Import LiteLLM without a price list from the network, a stray .env or log output."""
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     os.environ["LITELLM_MODE"] = "PRODUCTION"
-    gc.disable()  # of what an import makes nothing is garbage, and looking for it takes a quarter of the time
+    gc.disable()  # an import creates no garbage, and looking for it takes a quarter of the time
     try:
         import httpx  # noqa: PLC0415
         import litellm as module  # noqa: PLC0415 (takes seconds, and two hundred megabytes)
@@ -274,7 +274,7 @@ def _load() -> LiteLLMModules:
         gc.freeze()
         gc.enable()
 
-    for noise in ("Pydantic serializer warnings", "Item '.*' on TypedDict class"):  # of its own translations and types
+    for noise in ("Pydantic serializer warnings", "Item '.*' on TypedDict class"):  # of its own types
         warnings.filterwarnings("ignore", noise, UserWarning)
     litellm: Any = module
     litellm.telemetry = False

@@ -1,4 +1,4 @@
-"""An outside agent's call on its way through LiteLLM, which speaks the agent's protocol to every provider."""
+"""Forwards another coding agent's call through LiteLLM, from the agent's protocol to any provider."""
 
 import asyncio
 import json
@@ -84,7 +84,7 @@ class LiteLLMRawCall:
                     arguments["stream_options"] = {"include_usage": True}
                 return await library.litellm.acompletion(**arguments)
             case "responses":
-                # an endpoint of one's own speaks the older protocol for sure, and the newer one perhaps
+                # a custom endpoint certainly supports the older protocol, but maybe not the newer one
                 return await library.litellm.aresponses(
                     **arguments, store=False, use_chat_completions_api=bool(found.base)
                 )
@@ -98,7 +98,7 @@ class LiteLLMRawCall:
 
 
 def arguments_of(protocol: WireProtocol, body: Body, limit: int) -> dict[str, Any]:
-    """What LiteLLM is called with: the protocol's own fields, and a few others as fields of the request and no more."""
+    """LiteLLM's arguments: the protocol's own fields, and a few others as plain fields of the request."""
     said = {name: value for name, value in body.items() if value is not None}
     arguments = {name: value for name, value in said.items() if name in FIELDS[protocol]}
     arguments[LIMIT[protocol]] = limit
@@ -121,7 +121,7 @@ async def _events(protocol: WireProtocol, answer: Any) -> AsyncGenerator[StreamE
 
 
 async def _from_frames(answer: Any) -> AsyncGenerator[StreamEvent]:
-    """Server-sent events out of bytes that may be cut anywhere; what is no JSON object is left out."""
+    """Parse server-sent events from bytes that may be cut anywhere; anything but JSON objects is skipped."""
     rest = b""
     async for piece in answer:
         if isinstance(piece, dict):
@@ -144,7 +144,7 @@ def _object(text: bytes) -> dict[str, Any] | None:
 
 
 def _plain(part: Any) -> dict[str, Any]:
-    """LiteLLM's objects and dictionaries alike as what goes over the wire."""
+    """Convert LiteLLM's objects and dictionaries to JSON values."""
     if isinstance(part, dict):
         return part
     found: dict[str, Any] = json.loads(part.model_dump_json(exclude_none=True))

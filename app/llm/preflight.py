@@ -1,4 +1,4 @@
-"""Refuse before anything is bought: no key, an unknown name, nobody at the endpoint."""
+"""Checks a model before any paid call: its key, its name, and whether the endpoint answers."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -9,10 +9,10 @@ from app.llm.providers import Route, check_environment, check_name
 
 
 async def preflight(route: Route, environment: Mapping[str, str], *, any_name: bool = False) -> None:
-    """Raise `give_up` for what cannot work; `any_name` where the user states the price of a model no list knows.
+    """Raise `give_up` if the model cannot work; `any_name` if the user states the price of an unlisted model.
 
-    A provider that cannot be looked at from here (offline, behind a proxy) is given the benefit of the doubt; an
-    endpoint of one's own that does not answer is not.
+    A provider that cannot be checked from here (offline, behind a proxy) is accepted; a custom endpoint that does not
+    answer is not.
     """
     check_environment(route, environment)
     if not any_name:

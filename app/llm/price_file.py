@@ -20,7 +20,7 @@ HINT = "Write it like `openai/NAME: {input: 0.20, output: 0.80}`, in dollars per
 
 
 def read_prices(path: Path | None) -> Mapping[str, Price]:
-    """The file's prices by the name of the model; AgentFixError names each wrong line and key."""
+    """The file's prices by model name. Raises AgentFixError, which names each wrong line and key."""
     if path is None:
         return {}
     try:

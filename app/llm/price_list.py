@@ -1,4 +1,4 @@
-"""LiteLLM's price list, read from its package data without the seconds that importing LiteLLM takes."""
+"""Reads LiteLLM's price list from its package data, without the seconds that importing LiteLLM takes."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ _STEP = re.compile(r"input_cost_per_token_above_(\d+)k_tokens")
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """One model of the list: whether it takes a JSON schema for its answers, and a word on how hard to think."""
+    """One model of the list: its properties, whether it accepts a JSON schema, and its reasoning setting."""
 
     provider: str
     info: ModelInfo
@@ -30,7 +30,7 @@ class ListedModel:
 
 
 class PriceList:
-    """Models by the names LiteLLM knows them by, with and without their provider's prefix."""
+    """Models by their LiteLLM names, with and without the provider's prefix."""
 
     def __init__(self, models: Mapping[str, ListedModel]) -> None:
         self._models = models
@@ -41,7 +41,7 @@ class PriceList:
         return self._models.values()
 
     def find(self, name: str) -> ListedModel | None:
-        """Look `provider/model` up, then `model` where that provider has it; names without a prefix as they are."""
+        """Look up `provider/model`, then `model` if that provider has it; names without a prefix unchanged."""
         if name in self._models:
             return self._models[name]
         prefix, _, rest = name.partition("/")
@@ -49,7 +49,7 @@ class PriceList:
         return listed if listed is not None and listed.provider == prefix else None
 
     def similar_names(self, name: str, limit: int = 3) -> tuple[str, ...]:
-        """The nearest names as a user would write them, of the same provider first."""
+        """The most similar names as a user would write them, those of the same provider first."""
         prefix, _, rest = name.rpartition("/")
         own = {
             (n if n.startswith(f"{prefix}/") else f"{prefix}/{n}"): None
@@ -62,7 +62,7 @@ class PriceList:
 
 @cache
 def price_list() -> PriceList:
-    """The list of the LiteLLM that is installed; empty where there is none."""
+    """The installed LiteLLM's list; empty if LiteLLM is not installed."""
     spec = importlib.util.find_spec("litellm")
     folders = list(spec.submodule_search_locations or []) if spec is not None else []
     files = [Path(folder) / FILE for folder in folders if (Path(folder) / FILE).is_file()]
@@ -71,7 +71,7 @@ def price_list() -> PriceList:
 
 
 def listed_model(name: str, entry: Mapping[str, Any]) -> ListedModel:
-    """One entry of the list in our terms; the list's prices are dollars per token."""
+    """Convert one entry of the list; its prices are dollars per token."""
     window = _tokens(entry, "max_input_tokens") or _tokens(entry, "max_tokens") or DEFAULT_WINDOW
     output = _tokens(entry, "max_output_tokens") or _tokens(entry, "max_tokens") or DEFAULT_OUTPUT
     input_price = _price(entry, "input_cost_per_token")
@@ -96,7 +96,7 @@ def listed_model(name: str, entry: Mapping[str, Any]) -> ListedModel:
 
 
 def _long_prices(entry: Mapping[str, Any]) -> tuple[int, MicroUSD, MicroUSD]:
-    """The first step from which long prompts cost more, with the dearest prices of all steps."""
+    """The first prompt size from which prompts cost more, with the highest prices of all steps."""
     steps = sorted(int(match[1]) for match in map(_STEP.fullmatch, entry) if match)
     if not steps:
         return 0, 0, 0
@@ -106,7 +106,7 @@ def _long_prices(entry: Mapping[str, Any]) -> tuple[int, MicroUSD, MicroUSD]:
 
 
 def _price(entry: Mapping[str, Any], key: str) -> MicroUSD:
-    """Dollars per token → micro-dollars per million tokens; rounded, because the list has floats."""
+    """Dollars per token → micro-dollars per million tokens, rounded because the list has floats."""
     value = entry.get(key)
     return round(float(value) * 1e12) if value else 0
 

@@ -1,4 +1,4 @@
-"""What tokens cost: exact for usage that happened, never too low for a call that is about to."""
+"""The price of tokens: exact for actual usage, never too low for a planned call."""
 
 import math
 from dataclasses import replace
@@ -17,10 +17,10 @@ OLLAMA_WINDOW = 32_768
 
 
 class Price(Record):
-    """What an operator says of a model: dollars per million tokens, and window sizes in tokens.
+    """An operator's price for a model: dollars per million tokens, and window sizes in tokens.
 
-    `cached` is for prompt tokens out of the provider's cache, `cache_write` for those that are written to it. `vision`
-    says whether the model takes images, where its list does not know.
+    `cached` is for prompt tokens read from the provider's cache, `cache_write` for those written to it. `vision` says
+    whether the model accepts images, if its list does not say.
     """
 
     input: float = Field(ge=0, allow_inf_nan=False)
@@ -33,7 +33,7 @@ class Price(Record):
 
 
 def model_info(name: str, listed: ModelInfo | None, price: Price | None, *, window: int = DEFAULT_WINDOW) -> ModelInfo:
-    """What is known of a model: the user's word first, then the list, then cautious sizes without a price."""
+    """A model's properties: from the user's setting, else the list, else cautious sizes without a price."""
     base = listed or ModelInfo(name, window, DEFAULT_OUTPUT, priced=False)
     base = replace(base, name=name)
     if price is None:
@@ -52,12 +52,12 @@ def model_info(name: str, listed: ModelInfo | None, price: Price | None, *, wind
 
 
 def dollars(amount: float) -> MicroUSD:
-    """Dollars of somebody else's arithmetic in micro-dollars, rounded up; never negative."""
+    """Convert a floating-point amount of dollars to micro-dollars, rounded up; never negative."""
     return max(0, math.ceil(round(amount * MILLION, 3)))
 
 
 def cost_of(info: ModelInfo, usage: Usage, written: int = 0) -> MicroUSD:
-    """The price of tokens by the plain price list, rounded up to a micro-dollar; `written` of them to the cache."""
+    """The list price of tokens, rounded up to a micro-dollar; `written` of them were written to the cache."""
     uncached = max(0, usage.prompt_tokens - usage.cached_tokens)
     long = _is_long(info, usage.prompt_tokens)
     input_price = info.long_input_price if long else info.input_price
@@ -68,13 +68,13 @@ def cost_of(info: ModelInfo, usage: Usage, written: int = 0) -> MicroUSD:
 
 
 def worst_case(info: ModelInfo, prompt_tokens: int, max_tokens: int) -> MicroUSD:
-    """What a call may cost at most: nothing cached, the whole prompt written to the cache, every output token used."""
+    """The highest cost of a call: nothing cached, the whole prompt written to the cache, all output tokens used."""
     input_price, output_price = _worst_prices(info, prompt_tokens)
     return -(-(prompt_tokens * input_price + max_tokens * output_price) // MILLION)
 
 
 def affordable(info: ModelInfo, prompt_tokens: int, money: MicroUSD, wanted: int) -> int:
-    """How many output tokens, up to `wanted`, the worst case leaves room for; negative where not even the prompt is."""
+    """The number of output tokens, up to `wanted`, that the worst case allows; negative if not even the prompt fits."""
     input_price, output_price = _worst_prices(info, prompt_tokens)
     left = money * MILLION - prompt_tokens * input_price
     if left < 0:

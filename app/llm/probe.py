@@ -1,4 +1,4 @@
-"""A look at a provider's free list of models: is anybody there, is the key good, is the name known."""
+"""Requests a provider's free list of models, to check that it answers, accepts the key and knows the model."""
 
 import asyncio
 import urllib.request
@@ -14,7 +14,7 @@ SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ProbeTarget:
-    """`url` is the endpoint's base; `key` goes the way that provider wants it."""
+    """`url` is the endpoint's base; `key` is sent in the way that the provider expects."""
 
     url: str
     key: str = ""
@@ -25,7 +25,7 @@ Finding = Literal["there", "bad_key", "unreachable"]
 
 
 async def probe(target: ProbeTarget, *, seconds: float = SECONDS) -> Finding:
-    """One GET; whatever is not a refused key or silence counts as `there`, because not every endpoint has a list."""
+    """One GET; anything but a refused key or no answer counts as `there`, because not every endpoint has a list."""
     return await asyncio.wrap_future(background(lambda: _get(target, seconds), "probe-endpoint"))
 
 

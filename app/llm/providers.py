@@ -1,4 +1,4 @@
-"""Who serves which models: the environment each provider needs, as data, and the names they are called by."""
+"""The providers of models: the environment that each needs, as data, and how models are named."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,9 +11,11 @@ from app.llm.price_list import price_list
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """What one name prefix needs. Any one of `keys` or `tokens` will do; all of `also` are needed, and one of `bases`
-    where `needs_base`. `tokens` are other credentials, which LiteLLM takes from the environment itself. `free_names`
-    says that model names are the user's own (deployments, local models, gateways); `home` is where models are listed.
+    """The requirements of one name prefix.
+
+    Any one of `keys` or `tokens` is enough; all of `also` are required, and one of `bases` if `needs_base`. `tokens`
+    are other credentials, which LiteLLM reads from the environment itself. `free_names` means that users choose the
+    model names (deployments, local models, gateways); `home` is where models are listed.
     """
 
     keys: tuple[str, ...] = ()
@@ -75,7 +77,7 @@ PROVIDERS: Mapping[str, Provider] = {
 
 
 class Route(NamedTuple):
-    """Where a model's calls go. `base` is a custom endpoint or empty; `key` the credential or empty."""
+    """Where a model's calls go. `base` is a custom endpoint or empty; `key` is the credential or empty."""
 
     provider: str
     model: str
@@ -88,29 +90,29 @@ class Route(NamedTuple):
 
     @property
     def where(self) -> str:
-        """What a person would correct where nothing answers."""
+        """What a person should check if nothing answers."""
         return " or ".join(self.known.bases) if self.base else "that the provider is up"
 
     @property
     def name(self) -> str:
-        """The name as LiteLLM wants it."""
+        """The model's name for LiteLLM."""
         return f"{self.provider}/{self.model}" if self.provider else self.model
 
     @property
     def listed_name(self) -> str:
-        """The same without the word that asks for another protocol (`openai/responses/NAME`)."""
+        """The name without the word that selects another protocol (`openai/responses/NAME`)."""
         return f"{self.provider}/{self.model.removeprefix('responses/')}"
 
     @property
     def wire_name(self) -> str:
-        """As LiteLLM is asked for it: Ollama's older protocol knows tools only as words in a prompt."""
+        """The name used for calls: Ollama's older protocol knows tools only as words in a prompt."""
         return f"ollama_chat/{self.model}" if self.provider == "ollama" else self.name
 
 
 def route(name: str, environment: Mapping[str, str]) -> Route:
     """Resolve a model's name as people write it: `gpt-4o`, `anthropic/claude-…`, `my-local-model` at a custom base.
 
-    What stands before the first slash is always a provider.
+    The part before the first slash is always a provider.
     """
     prefix, _, rest = name.partition("/")
     listed = price_list().find(name)
@@ -118,7 +120,7 @@ def route(name: str, environment: Mapping[str, str]) -> Route:
         provider, model = prefix, rest
     elif listed is not None and listed.provider in PROVIDERS and not _set(environment, OPENAI_BASES):
         provider, model = listed.provider, name
-    elif rest:  # where LiteLLM does not know it either (`LiteLLMModel.check`), it is a slip
+    elif rest:  # an error if LiteLLM does not know it either (`LiteLLMModel.check`)
         provider, model = prefix, rest
     else:
         provider, model = "openai", name
@@ -127,7 +129,7 @@ def route(name: str, environment: Mapping[str, str]) -> Route:
 
 
 def check_environment(route: Route, environment: Mapping[str, str]) -> None:
-    """Refuse where a variable that the provider needs is missing."""
+    """Raise an error if a variable that the provider needs is missing."""
     known = PROVIDERS.get(route.provider)
     if known is None:
         return
@@ -148,7 +150,7 @@ def check_environment(route: Route, environment: Mapping[str, str]) -> None:
 
 
 def check_name(route: Route) -> None:
-    """Refuse a name that its provider does not have, with the nearest names that it does."""
+    """Raise an error for a name that the provider does not have, with the most similar names that it does."""
     known = PROVIDERS.get(route.provider)
     if route.base or known is None or known.free_names or price_list().find(route.name) is not None:
         return

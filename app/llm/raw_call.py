@@ -1,4 +1,4 @@
-"""The port for calls that an outside agent words itself: they are passed on in the agent's own protocol."""
+"""The interface for calls that another coding agent writes itself, in the agent's own protocol."""
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
@@ -35,7 +35,7 @@ with headers of Anthropic's own, which are not passed on."""
 
 
 class StreamEvent(NamedTuple):
-    """One event of a streamed answer; chat completions have no names for theirs."""
+    """One event of a streamed answer; events of chat completions have no names."""
 
     name: str
     data: dict[str, Any]
@@ -52,9 +52,9 @@ class RawProxyCall(Protocol):
     def info(self) -> ModelInfo: ...
 
     def stream(self, protocol: WireProtocol, body: Body, limit: int) -> AsyncGenerator[StreamEvent]:
-        """The events of one answer of at most `limit` tokens, as they come; one call, no retries."""
+        """The events of one answer of at most `limit` tokens, as they arrive; one call, no retries."""
         ...
 
     async def complete(self, protocol: WireProtocol, body: Body, limit: int) -> dict[str, Any]:
-        """The same answer in one document."""
+        """The same answer as one document."""
         ...

@@ -1,4 +1,4 @@
-"""A model by its name: a recording, or whatever LiteLLM knows."""
+"""Creates a model by its name: a recording, or any model that LiteLLM knows."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,10 +19,10 @@ def make_model(
     prices: Mapping[str, Price] | None = None,
     reasoning: Reasoning = "",
 ) -> Model:
-    """The model called `name` (`provider/model`, or `recorded/FILE`), at no cost and without a request.
+    """Create the model called `name` (`provider/model`, or `recorded/FILE`), at no cost and without a request.
 
-    `prices` are the operator's own, by a model's name as it was chosen or with its provider. Whether the model takes
-    a word on `reasoning` is its own check's affair.
+    `prices` are the operator's own, by the model's name with or without its provider. The model's own check decides
+    whether it accepts `reasoning`.
     """
     if name.startswith(PREFIX):
         return RecordedModel(Path(name.removeprefix(PREFIX)))
@@ -32,12 +32,12 @@ def make_model(
 
 
 def record_to(path: Path, model: Model, *, of: ModelInfo) -> Model:
-    """The model, whose answers are also written to a file that says it is `of` the job's main model."""
+    """Wrap the model so that its answers are also written to a file, under the name of the job's main model `of`."""
     return model if isinstance(model, RecordedModel) else ModelRecorder(model, path, of=of)
 
 
 def takes_reasoning(name: str, environment: Mapping[str, str]) -> bool:
-    """Whether a model is known to take a word on how hard to think."""
+    """True if a model is known to accept a reasoning setting."""
     found = route(name, environment)
     listed = price_list().find(found.name) or price_list().find(found.listed_name)
     return listed is not None and listed.reasoning

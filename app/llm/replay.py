@@ -37,14 +37,14 @@ class RecordingHeader(Record):
 
 
 class RecordingLine(Record):
-    """One answer. `key` is the step's name, so that a resumed job finds its place without remembering it."""
+    """One answer. `key` is the step's name, so that a resumed job finds its position without extra state."""
 
     key: str = Field(min_length=1)
     answer: ModelAnswer
 
 
 class RecordedModel:
-    """Plays a recording: each step's answer by the step's name, whatever the process that asks has asked before."""
+    """Plays a recording: each step's answer by the step's name, whatever this process asked before."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -65,11 +65,11 @@ class RecordedModel:
 
     @property
     def note(self) -> str:
-        """What the recording says of itself."""
+        """The recording's description of itself."""
         return self._header.note
 
     def warm(self) -> None:
-        """Everything is at hand."""
+        """Do nothing: a recording needs no preparation."""
 
     async def check(self) -> None:
         if not self._answers:
@@ -98,9 +98,9 @@ class RecordedModel:
 
 
 class ModelRecorder:
-    """A model whose answers are also written to a file that RecordedModel plays; appends where the file exists.
+    """Writes a model's answers to a file that RecordedModel plays; appends if the file exists.
 
-    `of`: whom the file says it is of, where several models' answers go to one file.
+    `of` is the model named in the file, if the answers of several models go to one file.
     """
 
     def __init__(self, model: Model, path: Path, *, note: str = "", of: ModelInfo | None = None) -> None:
@@ -118,7 +118,7 @@ class ModelRecorder:
         self._model.warm()
 
     async def check(self) -> None:
-        """The model's own check, after the file proved writable: an answer that cannot be kept is not to be bought."""
+        """Check the file first, then the model: an answer that cannot be stored must not be bought."""
         try:
             await asyncio.to_thread(self._prepare)
         except OSError as error:
@@ -135,9 +135,9 @@ class ModelRecorder:
         return answer
 
     def _prepare(self) -> None:
-        """Begin the file, or find a recording of the same model in it; nothing else is ever written to.
+        """Create the file, or check that it is a recording of the same model; no other file is written to.
 
-        The end of a line that a crash cut short is dropped.
+        A last line that a crash cut short is dropped.
         """
         with self._lock, self._path.open("a+b") as file:
             file.seek(0)
@@ -176,7 +176,7 @@ class ModelRecorder:
 
 
 def _read(path: Path) -> tuple[RecordingHeader, dict[str, ModelAnswer]]:
-    """Header and answers; of two answers under one name the later counts (a call that was made again)."""
+    """Header and answers; of two answers with one key the later counts (the call was repeated)."""
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

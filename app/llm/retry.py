@@ -1,4 +1,4 @@
-"""When a failed call may be made again: an exponential with jitter, or when the provider said."""
+"""Decides when a failed call is retried: after an exponential delay with jitter, or when the provider said."""
 
 import random
 from collections.abc import Callable
@@ -16,7 +16,7 @@ TOTAL_WAIT = 900.0
 
 @dataclass(slots=True)
 class RetryBackoff:
-    """The patience for one answer. `delay` counts what it grants; `jitter` draws from 0 to 1."""
+    """The time allowed for one answer. `delay` counts what it grants; `jitter` draws from 0 to 1."""
 
     jitter: Callable[[], float] = random.random
     tries: int = field(default=1, init=False)
@@ -24,9 +24,9 @@ class RetryBackoff:
     waited: float = field(default=0.0, init=False)
 
     def delay(self, error: ModelError) -> float | None:
-        """Seconds until the next try, or None where there is to be none.
+        """Seconds until the next try, or None for no further try.
 
-        A provider that asks for more patience than there is gets none: coming back earlier would be of no use.
+        If a provider asks for a longer wait than is left, there is none: an earlier retry would fail.
         """
         if error.kind == "retry":
             self.tries += 1
@@ -39,7 +39,7 @@ class RetryBackoff:
         return None if wanted is None or not self.grant(wanted) else wanted
 
     def grant(self, seconds: float) -> bool:
-        """Take a wait out of the total; False where that is used up."""
+        """Subtract a wait from the total; False if that is used up."""
         if self.waited + seconds > TOTAL_WAIT:
             return False
         self.waited += seconds

@@ -1,4 +1,4 @@
-"""The ledger that survives its process: one row per call, in short transactions, on SQLite and Postgres."""
+"""A durable ledger: one row per call, in short transactions, on SQLite and Postgres."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -52,13 +52,13 @@ calls = Table(
     Column("answer", Text, nullable=False, default=""),
     Column("at", Double, nullable=False, default=0.0),
     Index("ix_calls_at", "at"),
-    Index("ix_calls_money", "job_id", "state", "cost"),  # sums without the pages that hold the answers
+    Index("ix_calls_money", "job_id", "state", "cost"),  # totals without reading the pages that hold the answers
 )
 """Until a call is booked its usage columns hold what counts if it is lost. `at`: seconds since 1970; 0 is unknown."""
 
 
 class SharedBudget(Protocol):
-    """Money that other jobs spend too (`app.jobs.daily_budget.DailyBudget`)."""
+    """A budget that several jobs share (`app.jobs.daily_budget.DailyBudget`)."""
 
     @property
     def label(self) -> str: ...
@@ -67,17 +67,17 @@ class SharedBudget(Protocol):
     def cap(self) -> MicroUSD: ...
 
     def spent(self, db: Connection, job: str = "", call: str = "") -> tuple[MicroUSD, MicroUSD]:
-        """Spent, and that with what is set aside for others than this call."""
+        """The money spent, and that plus what is reserved for calls other than this one."""
         ...
 
     def lock(self, db: Connection) -> None:
-        """Let nobody else set its money aside until this transaction ends."""
+        """Prevent other reservations from this budget until the transaction ends."""
         ...
 
     def refuse(self, spent: MicroUSD, worst: MicroUSD) -> BudgetError: ...
 
 
-# Written once, because SQLAlchemy takes longer to write a statement than SQLite to execute it.
+# Built once, because SQLAlchemy takes longer to build a statement than SQLite to execute it.
 _OF_JOB = calls.c.job_id == bindparam("job")
 _OF_CALL = and_(_OF_JOB, calls.c.call == bindparam("name"))
 _PENDING = calls.c.state == "reserved"
@@ -103,7 +103,7 @@ _MONEY = select(
 class SqlLedger:
     """One job's account in the table `calls`; the caller creates `metadata`. Safe between threads and processes.
 
-    `shared` are caps on what this and other jobs cost together; `clock` says when a call was made, in seconds.
+    `shared` are caps on what this and other jobs cost together; `clock` returns the time of a call in seconds.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class SqlLedger:
                 row = {"job_id": self._job, "call": call, "attempt": last + 1, "state": "reserved", "worst": worst}
                 at = self._clock() if self._clock else 0.0
                 connection.execute(_RESERVE, {**row, **if_lost.model_dump(), "at": at})
-        if refusal is not None:  # raised outside, so that the lost call is kept
+        if refusal is not None:  # raised outside the transaction, so that the lost call is stored
             raise refusal
 
     def book(self, call: str, usage: Usage, answer: str = "") -> None:
@@ -180,7 +180,7 @@ class SqlLedger:
         return found
 
     def _refusal(self, connection: Connection, call: str, worst: MicroUSD) -> BudgetError | None:
-        """Of the job's own cap first: more money for the day would be of no use to it."""
+        """Checks the job's own cap first: more money for the day would not help it."""
         spent, remaining = self._money(connection, call)
         if worst > remaining:
             return over_cap(self._cap, spent, worst)
@@ -192,7 +192,7 @@ class SqlLedger:
         return None
 
     def _money(self, connection: Connection, call: str) -> tuple[MicroUSD, MicroUSD]:
-        """Spent, and what the next call may cost at worst."""
+        """The money spent, and the highest cost that the next call may have."""
         spent, held = connection.execute(_MONEY, self._named(call)).one()
         return int(spent or 0), max(0, self._cap - int(held or 0))
 
@@ -201,9 +201,9 @@ class SqlLedger:
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        """A transaction that no other of this job overlaps with: what is read in it stays true until it ends."""
+        """A transaction that does not overlap with others of this job, so that what it reads stays true."""
         with self._engine.begin() as connection:
-            if connection.dialect.name != "sqlite":  # SQLite has one writer, and ours write before they read
+            if connection.dialect.name != "sqlite":  # SQLite has one writer, and ours write first
                 connection.execute(text("SELECT pg_advisory_xact_lock(hashtext(:job))"), {"job": self._job})
             yield connection
 

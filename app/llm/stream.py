@@ -1,4 +1,4 @@
-"""An answer put together from the pieces of a stream."""
+"""Assembles an answer from the chunks of a stream."""
 
 import json
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class _PartialToolCall:
 
 
 class StreamAssembly:
-    """Takes a stream's chunks one by one; what was said so far can be asked at any time."""
+    """Collects a stream's chunks one by one; the partial answer is available at any time."""
 
     def __init__(self, on_text: OnText | None = None) -> None:
         self._on_text = on_text
@@ -36,7 +36,7 @@ class StreamAssembly:
         self.usage: Any = None
 
     def add(self, chunk: Any) -> None:
-        """One chunk in OpenAI's shape; fields that are missing or None are nothing new."""
+        """Add one chunk in OpenAI's format; missing fields and None add nothing."""
         usage = getattr(chunk, "usage", None)
         if usage is not None:
             self.usage = usage
@@ -55,7 +55,7 @@ class StreamAssembly:
                 self._on_text(piece)
 
     def _add_call(self, delta: Any) -> None:
-        """Some endpoints number every call 0: a new id at a known index is a new call."""
+        """Some endpoints number every call 0: a new id at a known index starts a new call."""
         index = delta.index or 0
         call = self._by_index.get(index)
         if call is None or (delta.id and call.id and delta.id != call.id):
@@ -67,7 +67,7 @@ class StreamAssembly:
             call.arguments.append(delta.function.arguments or "")
 
     def _add_thinking(self, block: Any) -> None:
-        """A block is whole once it is signed; its pieces before that are for people who watch."""
+        """A block is complete once it is signed; its fragments before that are only for display."""
         if isinstance(block, dict) and (block.get("signature") or block.get("data")):
             self._thinking.append(block)
 
@@ -92,22 +92,22 @@ class StreamAssembly:
 
     @property
     def finish_reason(self) -> FinishReason:
-        """`tool_calls` wherever there are calls to carry out, whatever word the endpoint has for its end."""
+        """`tool_calls` if there are calls to execute, whatever reason the endpoint gives."""
         reason = FINISH.get(self.finish or "stop", "stop")
         return "tool_calls" if self._calls and reason == "stop" else reason
 
     @property
     def everything(self) -> str:
-        """All that the model wrote, for counting its tokens."""
+        """Everything that the model wrote, for counting tokens."""
         return self.content + "".join(call.name + call.arguments for call in self.tool_calls)
 
     def torn(self) -> bool:
-        """A call's arguments end in the middle: unless the model ran into its limit, the stream was cut."""
+        """True if a call's arguments end in the middle: unless the model reached its limit, the stream was cut."""
         return self.finish != "length" and any(not _is_json(call.arguments) for call in self.tool_calls)
 
 
 def usage_of(reported: Any) -> Usage:
-    """Tokens in the words of OpenAI, Anthropic or DeepSeek; the price is for the caller to fill in."""
+    """Tokens in OpenAI's, Anthropic's or DeepSeek's fields; the caller fills in the price."""
     details = getattr(reported, "prompt_tokens_details", None)
     cached = (
         getattr(details, "cached_tokens", None)

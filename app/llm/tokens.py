@@ -1,4 +1,4 @@
-"""How many tokens a request has, counted offline and always the same for the same request."""
+"""Counts a request's tokens offline; the same request always has the same count."""
 
 import importlib.util
 import os
@@ -24,10 +24,10 @@ TOKENIZERS = ("litellm_core_utils", "tokenizers")
 
 
 def count_tokens(name: str, request: ModelRequest, *, small: int = 0) -> int:
-    """Prompt tokens of a request to the model called `name`; may be too high by a quarter, hardly ever too low.
+    """Prompt tokens of a request to the model `name`; may be too high by a quarter, hardly ever too low.
 
-    A request of up to `small` pieces of words is taken to have so many tokens, which is a third too many for most: the
-    tokenizer takes an eighth of a second and 40 MB to load, and is for requests that come near to a limit.
+    A request of up to `small` word pieces is estimated at one token per piece, which is usually a third too many.
+    Loading the tokenizer takes an eighth of a second and 40 MB, so it is used only near a limit.
     """
     percent, seen = _percent(name), request.images * _image(name)
     pieces = -(-_counted(request, _pieces) * percent // 100) + seen
@@ -35,14 +35,14 @@ def count_tokens(name: str, request: ModelRequest, *, small: int = 0) -> int:
 
 
 def estimate_tokens(request: ModelRequest) -> int:
-    """Three bytes a token: at once, without a tokenizer, for models that are not really asked."""
+    """Estimate at three bytes per token: fast, without a tokenizer, for models that are not really called."""
     texts = [message.content + "".join(call.arguments for call in message.tool_calls) for message in request.messages]
     texts += [tool.model_dump_json() for tool in request.tools]
     return sum(len(text.encode("utf-8", "replace")) // 3 + MESSAGE for text in texts) + request.images * IMAGE
 
 
 def count_text(name: str, text: str) -> int:
-    """Tokens of a piece of text, such as what came of an answer before its stream was cut."""
+    """Tokens of a piece of text, such as the part of an answer that arrived before its stream was cut."""
     return -(-_of_text(text) * _percent(name) // 100)
 
 
@@ -60,13 +60,13 @@ def _of_message(message: Message, of_text: Callable[[str], int]) -> int:
 
 @lru_cache(maxsize=4_096)
 def _pieces(text: str) -> int:
-    """The pieces that tokenizers begin with, words cut after six letters; more for letters of several bytes."""
+    """The pieces that tokenizers start with, words cut after six letters; more for letters of several bytes."""
     return len(_PIECE.findall(text)) + (len(text.encode("utf-8", "replace")) - len(text)) // 2
 
 
 @lru_cache(maxsize=4_096)
 def _of_text(text: str) -> int:
-    """The history is append-only: every message but the newest was counted before."""
+    """Cached per message: the history is append-only, so all but the newest were counted before."""
     encoding = _encoding()
     if encoding is None:
         return len(text.encode("utf-8", "replace")) // 3
@@ -78,7 +78,7 @@ def _image(name: str) -> int:
 
 
 def _percent(name: str) -> int:
-    """How many more tokens than OpenAI's tokenizer a family of models needs for the same text, as published."""
+    """How many per cent more tokens a model family needs than OpenAI's tokenizer for the same text, as published."""
     if "claude" in name:
         return 130
     openai = ("gpt-", "o1", "o3", "o4", "chatgpt", "codex")
@@ -87,7 +87,7 @@ def _percent(name: str) -> int:
 
 @cache
 def _encoding() -> "Encoding | None":
-    """OpenAI's tokenizer from the files that LiteLLM bundles: tiktoken itself would download them."""
+    """OpenAI's tokenizer from LiteLLM's bundled files, because tiktoken itself would download them."""
     spec = importlib.util.find_spec("litellm")
     folders = [Path(folder, *TOKENIZERS) for folder in (spec.submodule_search_locations or [])] if spec else []
     if not any(folder.is_dir() for folder in folders):
