@@ -57,18 +57,25 @@ def sources_changed(base: Tree, patch: Patch) -> str:
 
 
 def noise_on_base(base: Tree, patch: Patch, seed: int) -> Patch | None:
-    """The base with the same behaviour and other texts: comments (also what the patch adds, as comments), shifted
-    lines, and a version that counts one more; in the files that the patch touches, and in some others.
+    """The base with the same behaviour and other texts.
 
+    In the files that the patch touches, and in some others: more comments (among them what the patch adds), shifted
+    lines, docstrings as on the head, unused locals. Documentation is the head's, and the version counts one more.
     None where no source could be varied with certainty.
     """
-    touched = _sources(CandidatePatch(base, patch).deltas)
+    deltas = CandidatePatch(base, patch).deltas
+    touched = _sources(deltas)
     others = _other_sources(base, patch, {source.language for source in touched}, seed)
     made = _ask("noise", [*touched, *others], seed=seed) or {}
     contents = {path: content for path, text in made.items() if (content := decoded(text)) is not None}
     if not any(source.path in contents for source in touched if source.old is not None):
         return None
-    return _patch(base, patch, contents | _versions(base, patch, contents))
+    prose = {
+        delta.path: delta.new
+        for delta in deltas
+        if delta.new is not None and not _is_link(delta) and _kind(delta) == "documentation"
+    }
+    return _patch(base, patch, contents | prose | _versions(base, patch, contents))
 
 
 def reprint_head(base: Tree, patch: Patch, seed: int) -> Patch | None:

@@ -15,6 +15,7 @@ from app.verify.sources import (
     literal_branches,
     parsed_sources,
     python_additions,
+    python_noise,
     python_sources,
 )
 
@@ -64,7 +65,7 @@ def noise(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> dict[
     for source in sources:
         if source.old is not None:
             random = Random(f"{options['seed']}:{source.path}")  # noqa: S311 - varied, not secret
-            noisy = python_sources.noisy(source.old, source.new, random) if source.language == "python" else None
+            noisy = python_noise.noisy(source.old, source.new, random) if source.language == "python" else None
             noisy = noisy or parsed_sources.noisy(source.language, source.old, source.new, random)
             made |= {source.path: encoded(noisy)} if noisy is not None else {}
     return made

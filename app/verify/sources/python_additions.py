@@ -2,16 +2,17 @@
 
 import ast
 import builtins
-import importlib
 import re
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from os import PathLike
 
 from app.verify.sources import python_sources
+from app.verify.sources.standard_library import standard_members
 
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_INITIALIZERS = frozenset({"__init__", "__post_init__", "__attrs_post_init__"})
 _PLAIN_BASES = frozenset({"object", "ABC", "Generic", "Protocol", "NamedTuple", "TypedDict", "Exception", "ValueError"})
 # Any other decorator of a function may make it known elsewhere. What a patch adds is the name alone, without it.
 _PLAIN_DECORATORS = frozenset(
@@ -44,7 +45,6 @@ _DISPATCHED = (
     "parse_",
     "_parse_",
 )
-_NOT_IMPORTED = frozenset({"antigravity", "this", "idlelib", "tkinter", "turtle", "turtledemo"})
 _MODELS = (object, int, float, complex, str, bytes, list, dict, set, type, property, BaseException, memoryview)
 _PROTOCOLS = (
     Awaitable,
@@ -86,14 +86,14 @@ class Additions:
         for statement in new:
             place = _place(result, statement)
             if place is not None:
-                result[place] = self._joined(result[place], statement)
+                result[place] = self._joined(result[place], statement, owner)
                 at = max(at, place + 1)
             elif ast.dump(statement) not in alike and self._is_addition(_reduced(statement, bound), bound, owner):
                 result.insert(at, statement)
                 at += 1
         return result
 
-    def _joined(self, old: ast.stmt, new: ast.stmt) -> ast.stmt:
+    def _joined(self, old: ast.stmt, new: ast.stmt, owner: ast.ClassDef | None) -> ast.stmt:
         if isinstance(old, ast.ClassDef) and isinstance(new, ast.ClassDef):
             old.body = self._merge(old.body, new.body, new)
         elif isinstance(old, ast.If) and isinstance(new, ast.If):
@@ -101,9 +101,25 @@ class Additions:
             old.body = self._merge(old.body, imports, None)
         elif isinstance(old, _FUNCTIONS) and isinstance(new, _FUNCTIONS):
             _add_parameters(old.args, new.args)
+            if owner is not None and old.name in _INITIALIZERS:
+                self._add_fields(old, new)
         elif isinstance(old, ast.Assign) and isinstance(new, ast.Assign) and _is_exports(old) and _is_exports(new):
             _add_exports(old, new)
         return old
+
+    def _add_fields(self, old: _Function, new: _Function) -> None:
+        """Set the new attributes of an instance that need nothing but parameters and what the module has."""
+        there = {each.attr for each in ast.walk(self._old) if isinstance(each, ast.Attribute)}
+        local = {each.id for each in ast.walk(new) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
+        fields = []
+        for statement in new.body:
+            target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
+            value = getattr(statement, "value", None)
+            own = isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self" and target.attr not in there
+            if own and value is not None and not (isinstance(statement, ast.AugAssign) or _names_of(value) & local):
+                fields.append(statement)
+        at = len(old.body) - isinstance(old.body[-1], ast.Return)
+        old.body[at:at] = fields
 
     def _is_addition(self, statement: ast.stmt, bound: set[str], owner: ast.ClassDef | None) -> bool:
         names = set(_bindings(statement))
@@ -130,7 +146,7 @@ class Additions:
         if name in self._known or name.startswith(_DISPATCHED):
             return True
         modules = [*self._old.body, *self._new.body]
-        return any(name in _standard_members(modules, base) for base in owner.bases)
+        return any(name in standard_members(modules, base) for base in owner.bases)
 
     def _is_unused_import(self, statement: ast.stmt, used: set[str]) -> bool:
         """A new import that nothing here needs; one of a package's own modules may be what the package is for."""
@@ -246,35 +262,6 @@ def _name(node: ast.expr) -> str:
     while isinstance(node, ast.Call | ast.Subscript):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def _standard_members(module: Iterable[ast.stmt], base: ast.expr) -> frozenset[str]:
-    """The attributes of a base class that the standard library has, as the module imports it."""
-    path = ast.unparse(base).partition("[")[0].split(".")
-    for statement in module:
-        if isinstance(statement, ast.ImportFrom) and not statement.level:
-            original = {alias.asname or alias.name: alias.name for alias in statement.names}.get(path[0])
-            if original:
-                return _members(statement.module or "", [original, *path[1:]])
-        elif isinstance(statement, ast.Import):
-            for alias in statement.names:
-                parts = (alias.asname or alias.name).split(".")
-                if path[: len(parts)] == parts:
-                    return _members(alias.name, path[len(parts) :])
-    return _members("builtins", path)
-
-
-def _members(module: str, path: list[str]) -> frozenset[str]:
-    top = module.partition(".")[0]
-    if top not in sys.stdlib_module_names or top in _NOT_IMPORTED or top.startswith("_"):
-        return frozenset()
-    try:
-        found: object = importlib.import_module(module)
-    except ImportError:
-        return frozenset()
-    for part in path:
-        found = getattr(found, part, None)
-    return frozenset(dir(found)) if found is not None else frozenset()
 
 
 def _loaded(statement: ast.stmt) -> set[str]:

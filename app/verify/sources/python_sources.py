@@ -1,21 +1,12 @@
-"""Python sources by their syntax tree: compared without comments and docstrings, printed again, made noisy."""
+"""Python sources by their syntax tree: compared without comments and docstrings, and printed again."""
 
 import ast
-import io
-import re
-import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
-from random import Random
 from types import CodeType
-
-from app.verify.sources.hunks import hunks
-from app.verify.sources.parsed_sources import comment_line, scattered
 
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _BINDS = (ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_LOOKS_AT_NAMES = re.compile(rb"\b(?:locals|vars|dir|exec|eval|_getframe|currentframe)\b")
 
 
 def parse(content: bytes) -> ast.Module | None:
@@ -106,86 +97,6 @@ def _newer_when_printed(node: ast.AST) -> bool:
     if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Tuple):
         return False
     return any(isinstance(element, ast.Starred) for element in node.slice.elts)
-
-
-def noisy(content: bytes, changed: bytes | None, random: Random) -> bytes | None:
-    """The same module with more comments, as `trees.noisy`, and unused locals in the functions that a patch changes.
-
-    The locals change what a function's code object looks like.
-    """
-    tree = parse(content)
-    if tree is None or b"\r" in content.replace(b"\r\n", b"") or not _plain_encoding(content):
-        return None
-    lines = content.split(b"\n")
-    starts = _starts(tree, lines)
-    noted = scattered(starts, content, changed, random)
-    assigned = _first_rows(tree, content, changed) & starts.keys() if changed is not None else set()
-    noise: list[bytes] = []
-    for row, line in enumerate(lines):
-        noise += [starts[row] + comment_line("python", text) for text in noted.get(row, ())]
-        if row in assigned:
-            number = random.getrandbits(24)
-            noise.append(starts[row] + b"_note_%d = %d" % (number, number))
-        noise.append(line)
-    made = b"\n".join(noise)
-    after = parse(made)
-    return made if after is not None and _without_notes(after) == ast.dump(tree) else None
-
-
-def _plain_encoding(content: bytes) -> bool:
-    try:
-        return tokenize.detect_encoding(io.BytesIO(content).readline)[0] in ("utf-8", "utf-8-sig")
-    except SyntaxError:
-        return False
-
-
-def _starts(tree: ast.Module, lines: Sequence[bytes]) -> dict[int, bytes]:
-    """Rows that begin with a statement, each with its indentation."""
-    found: dict[int, bytes] = {}
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.stmt):
-            continue
-        row = _first_row(node)
-        indentation = lines[row][: len(lines[row]) - len(lines[row].lstrip(b" \t\f"))]
-        column = node.col_offset if row == node.lineno - 1 else len(indentation)
-        if len(indentation) == column and b"\f" not in indentation and not lines[row - 1].endswith(b"\\"):
-            found[row] = indentation
-    return found
-
-
-def _first_row(node: ast.stmt) -> int:
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min(node.lineno, *(each.lineno for each in decorators), node.lineno) - 1
-
-
-def _first_rows(tree: ast.Module, content: bytes, changed: bytes) -> set[int]:
-    """Where the bodies of those functions begin that a patch changes, after their docstrings."""
-    lines = content.split(b"\n")
-    touched = [range(hunk.old_start, max(hunk.old_end, hunk.old_start + 1)) for hunk in hunks(content, changed)]
-    found: set[int] = set()
-    for node in ast.walk(tree):
-        if not isinstance(node, _FUNCTIONS):
-            continue
-        first, end = node.lineno - 1, node.end_lineno or node.lineno
-        body = node.body[ast.get_docstring(node, clean=False) is not None :]
-        if body and any(first < rows.stop and rows.start < end for rows in touched):
-            text = b"\n".join(lines[first:end])
-            found |= set() if _LOOKS_AT_NAMES.search(text) else {_first_row(body[0])}
-    return found
-
-
-def _without_notes(tree: ast.Module) -> str:
-    for node in ast.walk(tree):
-        if isinstance(node, _FUNCTIONS):
-            node.body = [each for each in node.body if not _is_note(each)]
-    return ast.dump(tree)
-
-
-def _is_note(statement: ast.stmt) -> bool:
-    if not isinstance(statement, ast.Assign):
-        return False
-    target = statement.targets[0]
-    return isinstance(target, ast.Name) and target.id.startswith("_note_")
 
 
 def executable_rows(content: bytes) -> set[int] | None:

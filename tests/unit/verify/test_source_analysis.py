@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -257,6 +258,28 @@ class TestNoise:
         noisy = contents(noise_on_base(tree({"a.py": PYTHON}), patch_of({"a.py": new}), 1))["a.py"]
         before = noisy.index("# total += round(price, 2)")
         assert noisy.index("def total") < before < noisy.index("return total")
+
+    def test_docstrings_constants_and_names_of_the_head_stand_there(self) -> None:
+        new = PYTHON.replace("Add them up", "Round them").replace(
+            "        return total", "        cents = round(total, 2)\n        return 'free' if total == 41.5 else cents"
+        )
+        noisy = contents(noise_on_base(tree({"a.py": PYTHON}), patch_of({"a.py": new}), 1))["a.py"]
+        assert '"""Round them."""' in noisy
+        scope: dict[str, Any] = {}
+        exec(compile(noisy, "a.py", "exec"), scope)
+        code = scope["Basket"].total.__code__
+        assert {"free", 41.5, 2} <= set(code.co_consts)
+        assert "cents" in code.co_varnames
+        assert scope["Basket"]().total([1, 2]) == 3
+
+    def test_documentation_is_as_on_the_head(self) -> None:
+        base = tree({"a.py": PYTHON, "CHANGES.md": "Old.\n", "data.json": "1"})
+        patch = patch_of(
+            {"a.py": PYTHON.replace("0", "1"), "CHANGES.md": "New.\n", "docs/b.rst": "New.\n", "data.json": "2"}
+        )
+        noisy = contents(noise_on_base(base, patch, 1))
+        assert noisy.keys() == {"a.py", "CHANGES.md", "docs/b.rst"}
+        assert noisy["CHANGES.md"] == "New.\n"
 
     def test_other_files_of_the_directory_change_too(self) -> None:
         base = tree({"p/a.py": PYTHON, "p/b.py": "x = 1\n", "p/test_b.py": "x = 1\n", "q/c.py": "x = 1\n"})
@@ -746,6 +769,17 @@ class TestAdditions:
         assert "from .a import g" in twin["p/__init__.py"]
         assert "'g'" in twin["p/__init__.py"]
         assert "return 2" not in twin["p/a.py"]
+
+    def test_an_instance_gets_its_new_attributes(self) -> None:
+        old = "class A:\n    def __init__(self, x):\n        self.x = x\n"
+        new = old.replace("(self, x)", "(self, x, y=1)") + (
+            "        self.x = x + 1\n        self.y = y\n        z = f(x)\n"
+            "        self.z = z\n        self.fixed = True\n"
+        )
+        twin = contents(additions_only(tree({"a.py": old}), patch_of({"a.py": new})))["a.py"]
+        assert "self.y = y\n        self.fixed = True" in twin
+        assert "x + 1" not in twin
+        assert "self.z" not in twin
 
     def test_members_of_an_enumeration_can_be_reached_without_their_names(self) -> None:
         base = tree({"a.py": "class A(IntEnum):\n    B = 1\n"})

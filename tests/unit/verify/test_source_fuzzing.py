@@ -17,6 +17,7 @@ from app.verify.sources import (
     literal_branches,
     parsed_sources,
     python_additions,
+    python_noise,
     python_sources,
 )
 from app.verify.sources.changed_lines import changed_rows
@@ -92,7 +93,7 @@ def test_noise_and_another_layout_are_none(path: str, seed: int, other: str) -> 
         parsed_sources.reprint(language, content, Random(seed))
         if language != "python"
         else python_sources.reprint(content),
-        python_sources.noisy(content, None, Random(seed)) if language == "python" else content,
+        python_noise.noisy(content, None, Random(seed)) if language == "python" else content,
     ):
         assert made is not None
         assert same(path, content, made)
@@ -103,7 +104,7 @@ def test_noise_and_another_layout_are_none(path: str, seed: int, other: str) -> 
 def test_real_modules_keep_their_meaning(module: Path, other: Path, seed: int) -> None:
     content = module.read_bytes()
     assume(len(content) < 30_000)
-    printed, noisy = python_sources.reprint(content), python_sources.noisy(content, None, Random(seed))
+    printed, noisy = python_sources.reprint(content), python_noise.noisy(content, None, Random(seed))
     assert printed is not None
     assert noisy is None or same("a.py", content, noisy)
     assert same("a.py", content, printed)
@@ -126,5 +127,5 @@ def test_any_bytes_are_answered(path: str, junk: bytes, at: int, cut: int) -> No
     additions.with_additions(language, old, new, ())
     if language == "python":
         python_sources.reprint(new)
-        python_sources.noisy(old, new, Random(1))
+        python_noise.noisy(old, new, Random(1))
         python_additions.with_additions(path, old, new, ())
