@@ -1,4 +1,4 @@
-"""The plan that is approved: as it stands in the status comment, if the last to edit it was somebody who may."""
+"""Finds the plan to approve: the text in the status comment, if its last editor has write access."""
 
 import re
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _COMMENT = re.compile(r"#issuecomment-([0-9]+)$")
 
 @dataclass(frozen=True, slots=True)
 class ApprovedPlanText:
-    """The edited plan's text, or empty where it was left as it was; or the words to say why it cannot be approved."""
+    """The edited plan's text (empty if it was not edited), or the reason why it cannot be approved."""
 
     text: str = ""
     problem: str = ""
@@ -30,7 +30,7 @@ class ApprovedPlanText:
 async def approved_plan(
     job: JobWithContext, repo_context: RepositoryContext, stores: Stores, approved_at: datetime
 ) -> ApprovedPlanText:
-    """What people see is what they approve."""
+    """The plan that people see in the status comment is the one they approve."""
     address = status_address(job.job.id, stores)
     found = _COMMENT.search(address)
     edit = await repo_context.readers.talk.edit(int(found[1])) if found else None
@@ -66,11 +66,11 @@ async def _may_write(user: int, repo_context: RepositoryContext) -> bool:
 
 
 def plan_of(job: JobWithContext) -> str:
-    """The plan that a job ended with, as a text."""
+    """The plan that a job ended with, as text."""
     return render_plan_file(Plan.model_validate((job.row.result or {})["plan"]))
 
 
 def status_address(job: str, stores: Stores) -> str:
-    """Where the status comment is; empty while there is none."""
+    """The URL of the status comment; empty if there is none yet."""
     standing = stores.outbox.status(key_of(job, UpdateStatusComment(body="")))
     return standing.receipt.url if standing and standing.receipt else ""

@@ -1,4 +1,4 @@
-"""Base commits are brought into the mirror before anybody works on them, and looked at before money is spent."""
+"""Fetches the base commits of new jobs and checks them before money is spent."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class BaseCommitFetcher:
-    """Makes admitted jobs ready, or ends them with the reason why they can never be."""
+    """Makes admitted jobs ready, or ends them with the reason why they can never start."""
 
     def __init__(self, github_clients: GitHubClients, stores: Stores, mirror: Mirror) -> None:
         self._github_clients = github_clients
@@ -45,7 +45,7 @@ class BaseCommitFetcher:
         self._space = asyncio.Semaphore(AT_ONCE)
 
     async def fetch_due(self) -> int:
-        """Bring what is due; returns how many jobs that were."""
+        """Fetch the base commits that are due; returns the number of jobs."""
         now = self._stores.clock()
         waiting = await asyncio.to_thread(self._stores.job_queries.without_base_commit)
         due = [each for each in waiting if self._due.get(each.job.id, now) <= now]
@@ -88,7 +88,7 @@ class BaseCommitFetcher:
         await asyncio.to_thread(self._stores.job_queries.mark_ready, job.id)
 
     async def _open(self, repository: RepositoryId, installation: int) -> RepositoryClients:
-        """By the name that it has now: a job may have waited for long."""
+        """Open the repository by its current name: the job may have waited for a long time."""
         readers = self._github_clients.for_repository(installation, repository)
         try:
             found = await readers.facts.repository()

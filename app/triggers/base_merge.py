@@ -1,4 +1,4 @@
-"""Branches are brought up to their base without a model where that can be; a model only resolves what conflicts."""
+"""Merges the base into a branch, without a model if possible; the model only resolves conflicts."""
 
 import asyncio
 
@@ -22,13 +22,13 @@ UNVERIFIED = "Nothing was executed: no test, no check."
 
 
 class BaseMerge:
-    """What stock does for jobs whose commit the publisher makes by itself, or whose base has to be made first."""
+    """Prepares jobs whose commit needs no worker, or whose base is a merge that must be made first."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
 
     async def prepare(self, each: JobWithContext, branches: BranchesApi, readers: RepositoryClients) -> None:
-        """Everything of it can be done again: the same job makes the same commit."""
+        """Make the merge or the commit. Idempotent: the same job makes the same commit."""
         job, job_context, store = each.job, each.job_context, branches.store
         if job_context.aim == "ci":
             recipe = self._recipe(job, job_context, Patch(base=job.task.base, changes=()), "Let CI start\n")
@@ -70,7 +70,7 @@ class BaseMerge:
         )
 
     def _hand_over(self, each: JobWithContext, store: GitStore, recipe: CommitRecipe, told: str) -> None:
-        """Straight to the publisher, who asks for the permission again as for any other commit."""
+        """Pass the job straight to the publisher, which checks the permission again as for any other commit."""
         job, job_context, epoch = each.job, each.job_context, each.row.epoch
         patch = Patch.model_validate_json(self._stores.blobs(job.id).get(recipe.patch))
         how = {"message": recipe.message, "author": recipe.author, "date": recipe.date}

@@ -1,4 +1,4 @@
-"""What changed around living jobs: access lost, work called off, a description edited, a branch moved."""
+"""Applies changes that affect active jobs: lost access, a closed issue, an edited description, a moved branch."""
 
 import asyncio
 from collections.abc import Iterable
@@ -29,14 +29,14 @@ PUSHED = "Somebody pushed to the branch; their commits are kept."
 
 
 class ChangeNotifications:
-    """Follows signals. Everything may be followed twice."""
+    """Handles notifications; each may be handled twice."""
 
     def __init__(self, stores: Stores, job_creator: JobCreator) -> None:
         self._stores = stores
         self._job_creator = job_creator
 
     async def follow(self, notification: Notification, repo_context: RepositoryContext | None) -> str:
-        """`repo_context` where the repository is open to us."""
+        """Handle a notification; `repo_context` is given if we have access to the repository."""
         if notification.aim == "head_moved":
             return await self._head_moved(notification, repo_context)
         if notification.aim == "base_moved":
@@ -61,7 +61,7 @@ class ChangeNotifications:
         return f"stopped {len(ended)}"
 
     def _end(self, notification: Notification) -> str:
-        """Nothing can be done or said there any more: not even the process at work is waited for."""
+        """End the jobs at once, without waiting for their processes, because nothing can be posted there any more."""
         state: JobState = "no_access"
         reason = "The App has no access to this repository any more."
         ended = [self._stores.queue.end(each.job.id, state, reason) for each in self._meant(notification)]
@@ -96,7 +96,10 @@ class ChangeNotifications:
         return f"{noted}; {await self._resolve([pull] if pull else [], repo_context)}"
 
     async def _base_moved(self, notification: Notification, repo_context: RepositoryContext | None) -> str:
-        """A push to a branch that none of our pull requests is against costs nothing but a look into the books."""
+        """Handle a push to a base branch.
+
+        If none of our pull requests has this base, it costs only a database query.
+        """
         if repo_context is None or not await asyncio.to_thread(
             self._stores.job_queries.has_jobs_in, repo_context.repository.id
         ):
@@ -104,7 +107,7 @@ class ChangeNotifications:
         return await self._resolve(await repo_context.readers.pulls.open(base=notification.branch), repo_context)
 
     async def _resolve(self, pulls: Iterable[PullRequest], repo_context: RepositoryContext) -> str:
-        """Begin to resolve the conflicts of our own pull requests, where the repository lets us."""
+        """Start to resolve the conflicts of our own pull requests, if the repository allows it."""
         ours = [each for each in pulls if each.author == repo_context.ours.bot.user and each.open]
         if not ours:
             return "no pull request of ours"
@@ -117,7 +120,7 @@ class ChangeNotifications:
     async def _resolve_one(self, number: int, config: RepoConfig, repo_context: RepositoryContext) -> str:
         pull = await repo_context.readers.facts.pull_request(
             number
-        )  # only asked alone it says whether it can be merged
+        )  # GitHub reports mergeability only for a single pull request
         repository = repo_context.repository.id
         if pull is None or not pull.open or pull.head_repository != repository:
             return "none"

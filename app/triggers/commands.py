@@ -1,7 +1,8 @@
-"""The `/agent` grammar: what a comment asks of the bot, or None where it asks nothing; pure, and total over all texts.
+"""Parses `/agent` commands from comments. Returns None for other text, and never raises.
 
-One line of the comment's shown prose starts with `/agent` or `@agent-fix`; the word after it is the command, what
-follows on that line and below it is its text. Options stand at the command's beginning or at the end of its line.
+A command starts with `/agent` or `@agent-fix` at the beginning of a line of visible prose; the next word is the
+command, and the rest of that line and everything below is its text. Options are at the start of the command or at the
+end of its line.
 """
 
 import re
@@ -61,7 +62,7 @@ _MEANT: Final = {
 
 
 class CommandOptions(Record):
-    """What a command sets for its job; None where it says nothing. `extra` is added to a paused job's budget."""
+    """The options of a command; None if an option is not set. `extra` is added to a paused job's budget."""
 
     model: str | None = None
     runner: str | None = None
@@ -72,20 +73,20 @@ class CommandOptions(Record):
 
 
 class AgentCommand(Record):
-    """One command. `text` is what the person wrote after it, hidden characters removed."""
+    """One command. `text` is what the person wrote after it, without hidden characters."""
 
     verb: Verb
     text: str = ""
     options: CommandOptions = CommandOptions()
     lesson: int | None = None
-    """Of `forget`: the lesson's number."""
+    """For `forget`: the lesson's number."""
     problem: str = ""
-    """Of `help`: what could not be understood, in a sentence."""
+    """For `help`: what could not be understood, in a sentence."""
     suggestion: str = ""
-    """Of `help`: the command that was probably meant."""
+    """For `help`: the command that was probably meant."""
 
 
-class _CommandError(ValueError):  # becomes an answer
+class _CommandError(ValueError):  # shown as a reply
     def __init__(self, problem: str, suggestion: str = "") -> None:
         super().__init__(problem)
         self.problem = problem
@@ -99,7 +100,7 @@ class _CommandWord(NamedTuple):
 
 
 def parse(text: str) -> AgentCommand | None:
-    """The one command in a comment; `help` where it cannot be understood or where there are several."""
+    """The one command in a comment; `help` if it cannot be understood or if there are several."""
     shown = visible(text).text
     lines = shown.split("\n")
     places = [number for number in prose_lines(shown, _ADDRESSED) if _ADDRESSED.match(lines[number])]
@@ -139,7 +140,7 @@ def _split(line: str) -> tuple[str, str]:
 
 
 def _other(line: str, below: str, word: str) -> AgentCommand:
-    """No known command: help where nothing or a slip of the pen stands there, otherwise words for the job."""
+    """An unknown command: help if it is empty or looks like a typo, otherwise a message for the job."""
     if word.casefold() == "help" or not (line or below):
         return AgentCommand(verb="help")
     alone = line.casefold() == word.casefold() and not below
@@ -155,7 +156,7 @@ def _other(line: str, below: str, word: str) -> AgentCommand:
 
 
 def _options(line: str) -> tuple[str, CommandOptions]:
-    """The line without the options at its two ends, and what they say."""
+    """The line without the options at its two ends, and their values."""
     words = [_CommandWord(found[0], *found.span()) for found in _WORD.finditer(line)]
     found: dict[str, str] = {}
     first, last = 0, len(words)
@@ -168,7 +169,7 @@ def _options(line: str) -> tuple[str, CommandOptions]:
 
 
 def _option(words: list[_CommandWord], found: dict[str, str]) -> int:
-    """How many of the first words are an option, which is then in `found`."""
+    """How many of the first words form an option, which is added to `found`."""
     name, equals, value = words[0].text.partition("=")
     if not name.startswith("--"):
         return 0
@@ -189,7 +190,7 @@ def _option(words: list[_CommandWord], found: dict[str, str]) -> int:
 
 
 def _last_option(words: list[_CommandWord], found: dict[str, str]) -> int:
-    """The same at the end of the words."""
+    """How many of the last words form an option, which is added to `found`."""
     if words[-1].text.startswith("--"):
         return _option(words[-1:], found)
     takes_a_value = len(words) > 1 and "=" not in words[-2].text and words[-2].text not in _REFUSED
@@ -259,12 +260,12 @@ def _lesson(text: str) -> int:
 
 
 def _shown(word: str) -> str:
-    """A word of somebody else's in a sentence of ours: short, and without what would end its code span."""
+    """Quote a word that somebody else wrote: short, and unable to end its code span."""
     return word.replace("`", "'")[:30]
 
 
 def _is_slip(word: str, verb: str) -> bool:
-    """One letter wrong, missing, too many or swapped; the beginning is right, so that plain words are no slips."""
+    """True for one wrong, missing, extra or swapped letter after a correct start, so that plain words do not match."""
     if len(word) < 3 or len(verb) < 3 or (word[0] != verb[0] and word[:2] != verb[1::-1]):
         return False
     if len(word) == len(verb):

@@ -1,4 +1,4 @@
-"""What was said before a trigger, as the model is shown it: whose words come first where not all of them fit."""
+"""Selects the earlier comments that the model is shown, by their authors' rank if not all fit."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ TITLES: dict[Rank, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CommentAuthors:
-    """By account number: who asked, who opened the issue or pull request, and who may write to the repository."""
+    """Account ids: who asked, who opened the issue or pull request, and who has write access."""
 
     asked: int = 0
     opened: int = 0
@@ -55,7 +55,7 @@ class QuotedComment(NamedTuple):
 
 
 class CommentGroup(NamedTuple):
-    """What one kind of people said, the oldest first, and how many older ones of theirs are left out."""
+    """The comments of one kind of author, oldest first, and how many older ones are left out."""
 
     rank: Rank
     shown: tuple[str, ...]
@@ -63,7 +63,7 @@ class CommentGroup(NamedTuple):
 
 
 def quoted_comments(comments: Iterable[IssueComment], reviews: Iterable[PullRequestReview] = ()) -> list[QuotedComment]:
-    """Everything that has words, in order."""
+    """All comments and reviews that contain text, in order."""
     said = [QuotedComment(each.created_at, each.author, each.author_name, each.body) for each in comments]
     said += [QuotedComment(each.submitted_at, each.author, each.author_name, each.body, each.state) for each in reviews]
     return sorted((each for each in said if each.body.strip()), key=lambda each: each.at)
@@ -72,7 +72,11 @@ def quoted_comments(comments: Iterable[IssueComment], reviews: Iterable[PullRequ
 def grouped(
     said: Sequence[tuple[QuotedComment, str]], authors: CommentAuthors, *, most: int, space: int
 ) -> list[CommentGroup]:
-    """`said` with the texts to show, in order. Each rank has its newest words shown before a lower one gets room."""
+    """Group comments by their authors' rank.
+
+    `said` holds the comments with the texts to show, in order. Each rank's newest comments take room before a lower
+    rank's.
+    """
     groups = []
     for rank in TITLES:
         theirs = [text for each, text in said if authors.rank(each.author) == rank]

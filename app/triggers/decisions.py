@@ -1,4 +1,4 @@
-"""What intake decides with and what it decides: the state it is shown, and an Order, Signal, Reply or Skip."""
+"""The input and output of the rules: the current state, and a JobRequest, Notification, Reply or Ignored."""
 
 from datetime import datetime
 from typing import Literal
@@ -33,7 +33,7 @@ Destination = Literal["new_branch", "same_branch", "sibling"]
 
 
 class BotAccount(Record):
-    """Who we are on this forge, and which other Apps the operator lets ask."""
+    """The bot's own account, and which other Apps may ask it."""
 
     app: int
     user: int
@@ -41,21 +41,21 @@ class BotAccount(Record):
 
 
 class PullRequestState(Record):
-    """A pull request as it stands now."""
+    """The current state of a pull request."""
 
     number: int
     author: int | None
     head: BranchHead
     base_ref: str
     fork: bool = False
-    """Its branch is here and holds commits of a fork."""
+    """Its branch is in this repository and contains commits from a fork."""
 
 
 class IssueState(Record):
-    """How things stand now, asked of the forge and of our own tables; the delivery may be hours older."""
+    """The current state, read from GitHub and our own tables; the delivery may be hours older."""
 
     installation: int | None
-    """The installation that serves this repository's id; None where there is none any more."""
+    """The installation that serves this repository; None if there is none any more."""
     archived: bool = False
     open: bool = True
     locked: bool = False
@@ -64,32 +64,32 @@ class IssueState(Record):
     title: str | None = None
     body_sha256: str | None = None
     words_sha256: str | None = None
-    """Of the comment or review that asks."""
+    """The digest of the comment or review that asks."""
     gone: bool = False
     """That comment or review was deleted."""
     pull: PullRequestState | None = None
-    """Of a pull request: itself."""
+    """The pull request itself, if this is one."""
     linked: int | None = None
-    """Of an issue: the open pull request that is to close it."""
+    """For an issue: the open pull request that will close it."""
     linked_is_ours: bool = False
     open_pull_requests: int = 0
-    """The bot's own, in the repository."""
+    """The number of the bot's own open pull requests in the repository."""
     job: str = ""
     """The newest job of this issue or pull request."""
     job_state: JobState | None = None
     rounds: int = 0
     """How often the bot has followed up on this pull request by itself."""
     asked_lately: int = 0
-    """How many commands this actor gave in the repository within the hour, without this one."""
+    """How many other commands this actor gave in the repository within the last hour."""
 
     planned: bool = False
-    """The newest job made a plan and nothing else; it may still be approved."""
+    """The newest job only made a plan, which can still be approved."""
     asked_at: datetime | None = None
-    """When this was asked or done, by the forge's clock."""
+    """When the request was made or the event happened, by GitHub's clock."""
     begun_at: datetime | None = None
-    """When work was last asked for here."""
+    """When work was last requested here."""
     stopped_at: datetime | None = None
-    """When it was last said here to stop."""
+    """When a stop was last requested here."""
 
     @property
     def working(self) -> bool:
@@ -97,9 +97,9 @@ class IssueState(Record):
 
 
 class JobRequest(Record):
-    """One thing to be done because somebody who may asked for it, or because the bot's own checks fail.
+    """A job to do, because an authorised person asked or because the bot's own checks fail.
 
-    `words` is the whole text as signed, `text` the part of it that is the instruction, as shown to people.
+    `words` is the whole signed text, `text` the part with the instruction, as shown to people.
     """
 
     aim: RequestAim
@@ -110,32 +110,32 @@ class JobRequest(Record):
     options: CommandOptions = CommandOptions()
     lesson: int | None = None
     job: str = ""
-    """The job it goes to; empty where it starts one."""
+    """The job it is sent to; empty if it starts a new one."""
     trigger: str
-    """What asked, for the reaction: `issue`, `comment:ID`, `review_comment:ID`, `review:ID`, `check_run:ID` and kin."""
+    """What was asked with: `issue`, `comment:ID`, `review_comment:ID`, `review:ID`, `check_run:ID` and so on."""
     destination: Destination = "new_branch"
     head: BranchHead | None = None
-    """The commit that was asked about, where the delivery told it; else what the pull request offers now."""
+    """The requested commit, if the delivery named one; otherwise the pull request's current head is used."""
     thread: DiffThread | None = None
     changed: tuple[str, ...] = ()
-    """What was edited after it was asked: the signed texts count, and people are told."""
+    """What was edited after the request: the signed texts count, and people are told."""
 
 
 class Notification(Record):
-    """Something happened that living jobs must know of; None in `number` means all of the repositories."""
+    """A change that active jobs must react to; None in `number` means the whole repository."""
 
     rule: str
     aim: NotificationAim
     installation: int
     repositories: tuple[int, ...]
-    """Numeric ids; none for all of the installation."""
+    """Numeric ids; empty for the whole installation."""
     number: int | None = None
     job: str = ""
     branch: str = ""
 
 
 class Reply(Record):
-    """Nothing is done, but an answer is due: a sentence to the person who may ask and did."""
+    """An answer to an authorised person, without any other action."""
 
     rule: str
     text: str
@@ -144,7 +144,7 @@ class Reply(Record):
 
 
 class Ignored(Record):
-    """Nothing is done. A visible reason is told on the issue; others stand in the log only."""
+    """Nothing is done. A visible reason is posted on the issue; other reasons are only logged."""
 
     rule: str
     reason: str

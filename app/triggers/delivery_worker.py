@@ -1,4 +1,4 @@
-"""Deliveries from the inbox to the desk: several repositories side by side, each in order; nothing stops the flow."""
+"""Processes deliveries from the inbox: repositories in parallel, each in order, and no failure stops the loop."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ Handle = Callable[[Event], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class ParsedDelivery:
-    """A claimed delivery with what it says: an event, or why it is none of ours."""
+    """A claimed delivery with its event, or the reason why it is ignored."""
 
     claimed: ClaimedDelivery
     event: Event | None
@@ -38,7 +38,7 @@ class ParsedDelivery:
 
 
 class DeliveryWorker:
-    """Claims what is due and has each event handled."""
+    """Claims due deliveries and passes each event to the handler."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class DeliveryWorker:
         self._space = asyncio.Semaphore(AT_ONCE)
 
     async def next(self) -> int:
-        """Deal with what is due; returns how many deliveries that were."""
+        """Process the deliveries that are due; returns how many."""
         claimed = await asyncio.to_thread(self._inbox.claim, self._owner, MAX_CLAIMED)
         if not claimed:
             return 0
@@ -95,7 +95,7 @@ class DeliveryWorker:
             raise outcome
 
     def _later(self, claimed: ClaimedDelivery, error: AgentFixError) -> None:
-        """What may mend itself waits, the longer it has waited; what will not is dealt with."""
+        """Retry a temporary failure with growing delays; finish the delivery if the failure is permanent."""
         now = self._clock()
         waited = now - claimed.received_at
         pause = min(max(waited / 2, SHORTEST), LONGEST)
@@ -113,7 +113,7 @@ class DeliveryWorker:
         self._inbox.put_back(claimed, error.message, pause, counts=waited > RETRY_SECONDS)
 
     async def _renew(self, claimed: Iterable[ClaimedDelivery]) -> None:
-        """Keep all of them while they are dealt with; those that are finished are not ours to keep."""
+        """Extend the leases of deliveries that are still being processed."""
         while True:
             await asyncio.sleep(self._renew_every)
             for each in claimed:
@@ -131,7 +131,7 @@ def _arrived(claimed: ClaimedDelivery) -> ParsedDelivery:
 
 
 def _row(event: Event | None) -> int:
-    """What has to stay in order: a repository, an installation, or nothing."""
+    """The key within which order matters: a repository, an installation, or nothing."""
     if event is None:
         return 0
     return -event.installation if isinstance(event, InstallationChanged) else event.repository.id

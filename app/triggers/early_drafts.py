@@ -1,4 +1,4 @@
-"""The draft that a living job opened early: what is said there is said to that job, which belongs to an issue."""
+"""Maps a draft that was opened early to its running job, which belongs to an issue."""
 
 from app.github.models import PullRequest
 from app.jobs.job_queries import JobWithContext
@@ -10,7 +10,7 @@ from app.triggers.stores import Stores
 def job_behind(
     pull: PullRequest | None, here: JobWithContext | None, bot_identity: int, stores: Stores
 ) -> JobWithContext | None:
-    """The job that lives `here`, else the one that opened this pull request early, else the last one here. Blocking."""
+    """The active job `here`, else the one that opened this draft early, else the last job here. Blocking."""
     if (
         pull is None
         or pull.author != bot_identity
@@ -26,7 +26,7 @@ def job_behind(
 
 
 def issue_behind(trigger_context: TriggerContext) -> int:
-    """The issue whose living job opened this draft early; 0 where there is none."""
+    """The issue whose active job opened this draft early; 0 if there is none."""
     job = trigger_context.found.job
     if job is None or job.row.final or job.job_context.place.number == trigger_context.number:
         return 0

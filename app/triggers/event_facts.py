@@ -1,4 +1,4 @@
-"""What `app.triggers.rules.decide` is to know of an event, put together from the forge's facts and our own tables."""
+"""Collects what `app.triggers.rules.decide` needs to know about an event, from GitHub and our own tables."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,7 +28,7 @@ from app.triggers.permission import RequesterStatus
 
 @dataclass(frozen=True, slots=True)
 class RepositoryContext:
-    """A repository that is open to us. `repository` is what it is called now."""
+    """A repository that we have access to. `repository` has its current name."""
 
     readers: RepositoryClients
     repository: Repository
@@ -38,33 +38,33 @@ class RepositoryContext:
 
 @dataclass(frozen=True, slots=True)
 class TriggerKey:
-    """A trigger by the name that it has on every way, and when it was asked by the forge's clock."""
+    """A trigger's key, the same by webhook and by poll, and when it was requested by GitHub's clock."""
 
     key: str
     asked_at: datetime
     withdrawn: bool = False
-    """The label was put on again since, by somebody else: theirs counts."""
+    """Somebody else has added the label again since, so that later request counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventFacts:
-    """How things stand around one event. What was not asked has the value that decides nothing."""
+    """The facts about one event. Fields that were not fetched keep neutral defaults."""
 
     state: IssueState
     config: RepoConfig | ConfigError
     requester: RequesterStatus | None = None
     person: Person | None = None
-    """Who asked, as a commit trailer names them."""
+    """The person who asked, as a commit trailer names them."""
     pull: PullRequest | None = None
     job: JobWithContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerContext:
-    """One thing that is to be dealt with, with all that is known of it. `verb` is what it amounts to.
+    """One trigger to handle, with everything known about it.
 
-    `login` is who asked, by the name that they have now; empty where the bot begins by itself. `target` is what they
-    wrote, where a reaction can be put on it.
+    `verb` is the resulting command. `login` is the current login of the person who asked; empty if the bot starts by
+    itself. `target` is what they wrote, if it accepts reactions.
     """
 
     repo_context: RepositoryContext
@@ -82,7 +82,7 @@ class TriggerContext:
 
     @property
     def asked(self) -> Asked:
-        """The trigger as it is kept."""
+        """The trigger as it is stored."""
         where = {"repository": self.repo_context.repository.id, "number": self.number}
         return Asked(self.identity.key, **where, actor=self.actor, verb=self.verb, at=self.identity.asked_at)
 
@@ -104,7 +104,7 @@ def make_trigger_context(
 
 
 def _target(event: TriggerEvent) -> ReactionTarget | None:
-    """A review has no place for a reaction."""
+    """What a reaction can be added to; None for a review, which accepts none."""
     match event:
         case LabelAdded():
             return ReactionTarget(kind="issue", id=event.subject.number)
@@ -143,7 +143,7 @@ def with_job(state: IssueState, job: JobWithContext | None) -> IssueState:
 
 
 def with_issue(state: IssueState, issue: GitHubIssue | None, pull: PullRequest | None) -> IssueState:
-    """An issue that is gone takes back what was asked on it."""
+    """Add the issue's state; a deleted issue withdraws the requests on it."""
     if issue is None:
         return state.model_copy(update={"gone": True, "open": False})
     now: dict[str, object] = {

@@ -1,7 +1,7 @@
-"""The desk: one event, decided by `app.triggers.rules` and acted upon; whatever brings it again finds it decided.
+"""Handles one event: `app.triggers.rules` decides, this module acts, and a repeated event is recognised.
 
-What is wished for is written before the trigger counts as decided, each under a name that is the same the next time:
-after a crash at any point the same event leads to the same single effect.
+Effects are stored before the trigger counts as decided, each under a key that a repetition reuses: after a crash at any
+point, the same event leads to the same single effect.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ MAX_LOOKS = 3
 
 
 class EventHandler:
-    """Deals with events, one at a time or several side by side."""
+    """Handles events, one at a time or several in parallel."""
 
     def __init__(self, github_clients: GitHubClients, stores: Stores, defaults: ServerDefaults) -> None:
         self._github_clients = github_clients
@@ -58,7 +58,10 @@ class EventHandler:
         self._new_installations: set[int] = set()
 
     async def handle(self, event: Event) -> str:
-        """What became of it, in a few words. Raises a forge's errors, and NotYet where something has to end first."""
+        """Handle an event and return a short outcome.
+
+        Raises GitHub errors, and RetryLater if something else must end first.
+        """
         if isinstance(event, InstallationChanged):
             return await self._without_place(event)
         known = self._github_clients.known
@@ -76,14 +79,14 @@ class EventHandler:
         return await self._load_and_act(event)
 
     def _is_flood(self, event: CommentEvent) -> bool:
-        """One more than the one that is answered: it does not even cost a request. A stop is always heard."""
+        """True if the actor exceeded the limit and was already told: costs no request. A stop is always accepted."""
         command = command_of(event) if isinstance(event, TriggerEvent) else None
         if command is None or command.verb == "stop":
             return False
         return self._stores.triggers.recent_count(event.repository.id, event.actor.id) > PER_HOUR
 
     def take_new_installations(self) -> tuple[int, ...]:
-        """Where there is more to be looked at than was told: repositories that were opened to us, or that came back."""
+        """New or restored installations, whose repositories should be polled."""
         taken, self._new_installations = tuple(sorted(self._new_installations)), set()
         return taken
 
@@ -110,7 +113,7 @@ class EventHandler:
             return f"decided before: {decided.outcome}"
         found = await self._fact_loader.about(event, repo_context, identity)
         if decided := await asyncio.to_thread(self._stores.triggers.decided, identity.key):
-            return f"decided before: {decided.outcome}"  # meanwhile, by its other way: its own job is no obstacle to it
+            return f"decided before: {decided.outcome}"  # the other path started its job meanwhile
         decision = self._decide(event, found, repo_context.ours.bot)
         trigger_context = make_trigger_context(event, _verb(event), repo_context, identity, found)
         if isinstance(event, ChecksFailed):
@@ -118,7 +121,7 @@ class EventHandler:
         return await self._act(decision, trigger_context)
 
     async def _cancel_once(self, event: LabelRemoved, repo_context: RepositoryContext) -> str:
-        """To take our label off is to say stop, also to what was asked before and arrives later."""
+        """Removing our label means stop, also for requests that were made before but arrive later."""
         identity = await self._fact_loader.identify(event, repo_context)
         if decided := await asyncio.to_thread(self._stores.triggers.decided, identity.key):
             return f"decided before: {decided.outcome}"
@@ -133,7 +136,7 @@ class EventHandler:
         return decide(event, found.config, found.requester, found.state, bot, now=self._stores.clock())
 
     async def _without_place(self, event: InstallationChanged | RepositoryChanged) -> str:
-        """Of what is closed to us nothing can be asked."""
+        """Handle an event of an installation or repository without asking GitHub, because access may be gone."""
         nobody = self._github_clients.known.bot if self._github_clients.known else BotAccount(app=0, user=0)
         state = IssueState(installation=event.installation)
         return await self._follow(self._decide(event, EventFacts(state, RepoConfig()), nobody), None)
@@ -159,7 +162,7 @@ class EventHandler:
         raise TypeError(f"a trigger is no {type(decision).__name__}")
 
     async def _or_reply_error(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
-        """Who may ask is told what is in the way for good; what may mend itself is tried again."""
+        """Reply with permanent errors to the person who asked; temporary ones are raised and retried."""
         try:
             return await self._carry_out(job_request, trigger_context)
         except (NeedsHumanAction, NoAccess) as error:
@@ -183,7 +186,7 @@ class EventHandler:
                 return await self._running_jobs.handle(job_request, trigger_context)
 
     async def _fix_checks(self, event: ChecksFailed, decision: Decision, trigger_context: TriggerContext) -> str:
-        """Failing checks come one by one: what only has to wait is not decided for good."""
+        """Start a job for failing checks. Checks fail one by one, so a reason to wait is not a final decision."""
         if isinstance(decision, JobRequest):
             readers = trigger_context.repo_context.readers
             if event.source == "check_run" and not await readers.checks.failed(event.head_sha):
@@ -208,7 +211,7 @@ class EventHandler:
     def _skip(self, decision: Ignored, trigger_context: TriggerContext) -> str:
         outcome = f"skip {decision.rule}: {decision.reason}"
         if decision.rule == "foreign_installation":
-            return outcome  # said by who does not serve this repository, so nothing is decided by it
+            return outcome  # posted by a server that does not serve this repository, so it decides nothing
         if decision.visible:
             if decision.rule in CAPS:
                 self._reply_poster.request_attention(trigger_context)

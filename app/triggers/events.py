@@ -1,4 +1,4 @@
-"""What happened on the forge, as far as we care: frozen events with numeric ids and the text as it was signed."""
+"""The GitHub events that we handle: frozen, with numeric ids and texts as they were signed."""
 
 import hashlib
 from datetime import datetime
@@ -10,7 +10,7 @@ from app.core.record import Record
 
 
 class SignedText(Record):
-    """A text exactly as the signed delivery held it, with its SHA-256 in hex, so that a later edit is noticed."""
+    """A text exactly as in the signed delivery, with its SHA-256 in hex, so that a later edit is noticed."""
 
     text: str
     sha256: str
@@ -21,7 +21,7 @@ class SignedText(Record):
 
 
 class Actor(Record):
-    """Who did it. `type` is the forge's own word: User, Bot, Organization, Mannequin."""
+    """The account that caused an event. `type` is GitHub's word: User, Bot, Organization, Mannequin."""
 
     id: int
     login: str
@@ -33,7 +33,7 @@ class Actor(Record):
 
 
 class EventRepository(Record):
-    """Its numeric id is its identity; owner, name and default branch are what they were at that moment."""
+    """A repository, identified by its numeric id; owner, name and default branch are from the time of the event."""
 
     id: int
     owner: str
@@ -48,7 +48,7 @@ class EventRepository(Record):
 
 
 class BranchHead(Record):
-    """The commit a pull request offers. `repository` is None where the fork it came from is gone."""
+    """A pull request's head commit. `repository` is None if the fork was deleted."""
 
     repository: int | None
     ref: str
@@ -56,14 +56,14 @@ class BranchHead(Record):
 
 
 class EventSubject(Record):
-    """The issue or pull request, as the delivery showed it; `head` only where the delivery told it."""
+    """The issue or pull request as in the delivery; `head` only if the delivery contained it."""
 
     number: int
     is_pull_request: bool
     title: str
     body: SignedText
     author: int | None
-    """Numeric id; None for a ghost."""
+    """A numeric id; None for a deleted account."""
     labels: tuple[str, ...]
     head: BranchHead | None = None
 
@@ -72,7 +72,7 @@ class DiffThread(Record):
     """The lines of a file that a review comment is about."""
 
     comment: int
-    """The comment that opened the thread: replies go to it."""
+    """The comment that opened the thread; replies go to it."""
     path: str
     start: int | None
     end: int | None
@@ -81,7 +81,7 @@ class DiffThread(Record):
 
 
 class RepositoryEvent(Record):
-    """What every event of a repository knows."""
+    """The fields that all events of a repository share."""
 
     installation: int
     repository: EventRepository
@@ -89,7 +89,7 @@ class RepositoryEvent(Record):
 
 
 class LabelAdded(RepositoryEvent):
-    """A label was put on; its actor is who did that, whoever wrote the issue."""
+    """A label was added; the actor is the person who added it, not the issue's author."""
 
     kind: Literal["labelled"] = "labelled"
     subject: EventSubject
@@ -103,15 +103,15 @@ class LabelRemoved(RepositoryEvent):
 
 
 class CommentEvent(RepositoryEvent):
-    """Somebody wrote something for the first time. Edits are never events of this kind."""
+    """A new comment or review. Edits never become events of this kind."""
 
     subject: EventSubject
     id: int
-    """Of the comment or review."""
+    """The id of the comment or review."""
     words: SignedText
     at: datetime
     app: int | None = None
-    """The App through which it was written, by its numeric id."""
+    """The numeric id of the App that wrote it on a user's behalf."""
 
 
 class IssueCommented(CommentEvent):
@@ -126,11 +126,14 @@ class ReviewCommented(CommentEvent):
 class ReviewSubmitted(CommentEvent):
     kind: Literal["reviewed"] = "reviewed"
     verdict: str
-    """The forge's word: approved, changes_requested, commented."""
+    """GitHub's word: approved, changes_requested, commented."""
 
 
 class ChecksFailed(RepositoryEvent):
-    """A check run, check suite or workflow ended badly. Empty `pull_requests` are to be found by the head."""
+    """A check run, check suite or workflow failed.
+
+    If `pull_requests` is empty, they are found by the head.
+    """
 
     kind: Literal["checks_failed"] = "checks_failed"
     source: Literal["check_run", "check_suite", "workflow_run"]
@@ -157,7 +160,7 @@ class PullRequestChanged(RepositoryEvent):
 
 
 class Pushed(RepositoryEvent):
-    """A branch moved; all zeros in `after` where it is gone."""
+    """A branch moved; `after` is all zeros if it was deleted."""
 
     kind: Literal["pushed"] = "pushed"
     branch: str
@@ -171,7 +174,7 @@ class RepositoryChanged(RepositoryEvent):
 
 
 class InstallationChanged(Record):
-    """The App was installed, taken away or suspended, or its repositories changed; none are named for all of them."""
+    """The App was installed, removed or suspended, or its repositories changed; an empty list means all of them."""
 
     kind: Literal["installation_changed"] = "installation_changed"
     installation: int

@@ -1,4 +1,4 @@
-"""From what GitHub says now to the events that its webhooks would have told: the same, with the actors that did it."""
+"""Builds the events that webhooks would have delivered from GitHub's current state, with the original actors."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -39,7 +39,7 @@ NOBODY = Actor(id=0, login="ghost", type="User")
 
 
 class EventsFromApi:
-    """Events of one repository."""
+    """Builds the events of one repository."""
 
     def __init__(self, installation: int, repository: Repository) -> None:
         self._installation = installation
@@ -75,7 +75,7 @@ class EventsFromApi:
         return ReviewSubmitted(**self._by(who), **words, subject=subject_of(issue), verdict=review.state)
 
     def checks_failed(self, pull: PullRequest, failed: CheckResult) -> ChecksFailed:
-        """Nobody did it: whose checks they are is what counts."""
+        """Failing checks of a pull request. They have no actor of their own; what counts is whose checks they are."""
         return ChecksFailed(
             **self._by(NOBODY),
             source="check_suite",
@@ -89,13 +89,13 @@ class EventsFromApi:
         )
 
     def pushed(self, branch: str) -> Pushed:
-        """As if it had just moved: what is against it may conflict."""
+        """A branch as if it had just moved: pull requests against it may conflict."""
         return Pushed(**self._by(NOBODY), branch=branch, before="", after="")
 
     def called_off(
         self, issue: GitHubIssue, happened: Iterable[IssueEvent], since: datetime
     ) -> Iterator[IssueChanged | LabelRemoved]:
-        """What ends a job: closed, or a label of ours taken off."""
+        """Events that end a job: the issue was closed, or our label was removed."""
         for each in happened:
             who = self._by(_actor(each.actor))
             if each.at < since:
@@ -121,18 +121,18 @@ class EventsFromApi:
 
 
 def access_lost(installation: int, repositories: tuple[int, ...] = ()) -> InstallationChanged:
-    """An installation that is gone or suspended, or repositories that are in it no longer."""
+    """A lost or suspended installation, or repositories that were removed from it."""
     change: Literal["removed", "deleted"] = "removed" if repositories else "deleted"
     return InstallationChanged(installation=installation, actor=NOBODY, change=change, repositories=repositories)
 
 
 def is_request(text: str, author: int, bot_identity: int) -> bool:
-    """Whether a text is addressed to the bot by somebody who still exists."""
+    """True if a text is addressed to the bot by an account that still exists."""
     return author not in {0, bot_identity} and parse(text) is not None
 
 
 def is_review_of_bot(review: PullRequestReview, pull: PullRequest, bot_identity: int) -> bool:
-    """Whether a review is addressed to the bot, or asks its pull request for changes."""
+    """True if a review is addressed to the bot, or requests changes to its pull request."""
     wants_changes = review.state == CHANGES_REQUESTED and pull.author == bot_identity
     return is_request(review.body, review.author, bot_identity) or (
         wants_changes and review.author not in {0, bot_identity}

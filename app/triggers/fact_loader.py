@@ -1,4 +1,4 @@
-"""From an event to its circumstances: the fewest questions to the forge, in the order in which they may settle it."""
+"""Loads the facts about an event, with as few GitHub requests as the decision needs."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -46,16 +46,16 @@ T = TypeVar("T")
 
 
 class FactLoader:
-    """Finds out about one event after the other."""
+    """Loads the facts about events, one after the other."""
 
     def __init__(self, github_clients: GitHubClients, stores: Stores) -> None:
         self._github_clients = github_clients
         self._stores = stores
 
     async def open(self, event: RepositoryEvent) -> RepositoryContext | None:
-        """The event's repository, by the name that it has now; None where it is not open to us.
+        """The event's repository by its current name; None if we have no access.
 
-        The token is made for this number by this installation: who gets in has shown that the two belong together.
+        The token is created for this id and installation, which proves that the two belong together.
         """
         named = event.repository
         readers = self._github_clients.for_repository(
@@ -74,13 +74,13 @@ class FactLoader:
     async def _found(self, readers: RepositoryClients) -> Repository:
         try:
             return await readers.facts.repository()
-        except NoAccess:  # renamed, transferred, or the name is another's by now
+        except NoAccess:  # renamed or transferred, or another repository has the name by now
             return await readers.facts.repository_by_id()
 
     async def identify(
         self, event: TriggerEvent | ChecksFailed | LabelRemoved, repo_context: RepositoryContext
     ) -> TriggerKey:
-        """Raises TryAgain where the forge does not know yet what it told us."""
+        """The key of a trigger. Raises RetryLater if GitHub's API does not show the event yet."""
         if isinstance(event, CommentEvent):
             return TriggerKey(key_of(event, event.at), event.at)
         if isinstance(event, ChecksFailed):
@@ -96,7 +96,7 @@ class FactLoader:
     async def about(
         self, event: Event, repo_context: RepositoryContext, identity: TriggerKey | None = None
     ) -> EventFacts:
-        """Everything that `decide` is to know of an event."""
+        """All that `decide` needs to know about an event."""
         state = IssueState(installation=repo_context.installation, archived=repo_context.repository.archived)
         found = EventFacts(state, RepoConfig())
         if isinstance(event, ChecksFailed):
@@ -152,7 +152,7 @@ class FactLoader:
         return replace(found, job=job, state=with_job(found.state.model_copy(update=known), job))
 
     def _job(self, repository: int, number: int, *, beside: bool = False) -> JobWithContext | None:
-        """The job that lives at a place, else its last one; with `beside` a question that is being answered there."""
+        """The active job of an issue, else its last one; with `beside`, a question that is being answered there."""
         job_queries = self._stores.job_queries
         if running_jobs := job_queries.active(repository, number):
             return running_jobs
@@ -165,7 +165,7 @@ class FactLoader:
     async def _standing(
         self, actor: Actor, repo_context: RepositoryContext
     ) -> tuple[RequesterStatus | None, Person | None]:
-        """None for an account that is gone. Of a bot its App counts, and that only where some App may ask."""
+        """None for a deleted account. For a bot its App counts, and only if Apps may ask at all."""
         facts = repo_context.readers.facts
         if not actor.is_person:
             slug = actor.login.removesuffix("[bot]")
@@ -183,7 +183,7 @@ class FactLoader:
     async def _with_pull_requests(
         self, event: TriggerEvent, command: AgentCommand, repo_context: RepositoryContext, found: EventFacts
     ) -> EventFacts:
-        """Asked for what would begin work: is somebody at it already, and how many of ours are open."""
+        """Load, for a request that would start work, whether somebody is at it and how many pull requests are open."""
         state, bot_identity = found.state, repo_context.ours.bot.user
         if command.verb not in STARTS or (state.working and command.verb != "retry"):
             return found
@@ -204,7 +204,7 @@ class FactLoader:
     async def _turn(
         self, event: StateChangeEvent, repo_context: RepositoryContext, identity: TriggerKey | None, found: EventFacts
     ) -> EventFacts:
-        """Nothing is asked where no job lives, no label of ours was taken off and the pull request is not ours."""
+        """Ask GitHub only if there is an active job, our label was removed or the pull request is ours."""
         repository, number = event.repository.id, event.subject.number
         job = await asyncio.to_thread(self._stores.job_queries.active, repository, number)
         ours = isinstance(event, PullRequestChanged) and event.subject.author == repo_context.ours.bot.user
@@ -221,7 +221,7 @@ class FactLoader:
         return replace(found, job=job, pull=pulled, state=state)
 
     async def _checks(self, event: ChecksFailed, repo_context: RepositoryContext, found: EventFacts) -> EventFacts:
-        """Whose checks fail is asked only where we ever worked."""
+        """Ask for the checks' owner only in repositories where we have had jobs."""
         if not await asyncio.to_thread(self._stores.job_queries.has_jobs_in, event.repository.id):
             return found
         readers = repo_context.readers
@@ -245,7 +245,7 @@ class FactLoader:
 
 
 async def read_config(readers: RepositoryClients) -> RepoConfig | ConfigError:
-    """The default branch's, whatever a pull request brings along."""
+    """The default branch's configuration, whatever a pull request contains."""
     text = await readers.facts.file(SOURCE)
     try:
         return parse_config(text) if text is not None else RepoConfig()
@@ -254,7 +254,7 @@ async def read_config(readers: RepositoryClients) -> RepoConfig | ConfigError:
 
 
 async def _words(event: TriggerEvent, readers: RepositoryClients) -> str | None:
-    """The digest of what the comment or review says now; None where it was deleted, or dismissed."""
+    """The digest of the comment's or review's current text; None if it was deleted or dismissed."""
     match event:
         case IssueCommented():
             said = await readers.talk.comment(event.id)
@@ -269,7 +269,7 @@ async def _words(event: TriggerEvent, readers: RepositoryClients) -> str | None:
 
 
 async def _present(asked: Awaitable[T | None]) -> T | None:
-    """None for what was deleted or transferred: the repository itself is open to us."""
+    """None for something that was deleted or transferred: the repository itself is accessible."""
     try:
         return await asked
     except NoAccess:

@@ -1,4 +1,4 @@
-"""The fix that tests are wanted for: found in the past of the base, and brought with what was before it."""
+"""Finds the fix that tests are wanted for in the base's history, and fetches it with its parent."""
 
 import asyncio
 
@@ -10,13 +10,13 @@ from app.triggers.stores import Stores
 
 
 class FixFetcher:
-    """What stock does for jobs that are to write tests. Best effort: without it their tests are tested, not proved."""
+    """Prepares jobs that write tests. Best effort: without the fix, their tests are tested, not proved."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
 
     async def fetch(self, each: JobWithContext, branches: BranchesApi) -> None:
-        """Has the job name the fix that people speak of, once its files are here; the history is here already."""
+        """Record the fix that people mention in the job, once its files are here; the history already is."""
         job = each.job
         if job.kind != "tests" or job.task.fixed_by:
             return

@@ -1,4 +1,4 @@
-"""The doors to repositories, and the readers behind them, for one way in; who we are is asked once."""
+"""The GitHub clients and readers of repositories for one kind of access, and the bot's own identity."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from app.triggers.decisions import BotAccount
 
 @dataclass(frozen=True, slots=True)
 class BotIdentity:
-    """Our account: by number for rules, by login for people, as an author for commits."""
+    """The bot's account: id for rules, login for people, author for commits."""
 
     bot: BotAccount
     login: str
@@ -24,7 +24,7 @@ class BotIdentity:
 
 
 class RepositoryClients:
-    """All that is asked of one repository."""
+    """The clients of one repository."""
 
     def __init__(self, api: RepositoryApi) -> None:
         self.api = api
@@ -36,7 +36,7 @@ class RepositoryClients:
 
 
 class GitHubClients:
-    """One GitHub, by one way in."""
+    """One GitHub server, with one kind of access."""
 
     def __init__(self, app: Connection, allowed_apps: frozenset[int] = frozenset()) -> None:
         self.app = app
@@ -48,11 +48,11 @@ class GitHubClients:
 
     @property
     def known(self) -> BotIdentity | None:
-        """Who we are, once that was asked."""
+        """The bot's identity, if it was already loaded."""
         return self._ourselves
 
     async def ourselves(self, readers: RepositoryClients) -> BotIdentity:
-        """Asked through any door that is open: accounts are not told to an App without one."""
+        """Load the bot's identity with any repository's access: GitHub does not tell an App without one."""
         if self._ourselves is None:
             found = await find_bot_user(readers.api)
             bot = BotAccount(app=self.app.app_id, user=found.user, allowed_apps=self._allowed_apps)

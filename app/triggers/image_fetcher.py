@@ -1,4 +1,4 @@
-"""The images of an issue, fetched once for a job whose repository has them described; the worker fetches nothing."""
+"""Fetches an issue's images once, for jobs whose repository enables descriptions; workers fetch nothing."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from app.triggers.stores import Stores
 
 
 class ImageFetcher:
-    """What stock does for them. Best effort: a job begins without those that cannot be had, and says so."""
+    """Fetches images. Best effort: a job starts without those that are unavailable, and says so."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
@@ -27,8 +27,8 @@ class ImageFetcher:
             await asyncio.to_thread(self._keep, each.job.id, image_collection)
 
     def _keep(self, job_id: str, image_collection: ImageCollection) -> None:
-        """The bytes first: a job that names an image has it."""
-        row = self._stores.store.get(job_id)  # as it stands now: its fix may have been found since
+        """Store the bytes before the job refers to them."""
+        row = self._stores.store.get(job_id)  # read again: its fix may have been found since
         if row is not None:
             for content in image_collection.contents:
                 self._stores.blobs(job_id).put(content)

@@ -1,4 +1,4 @@
-"""New jobs: what was asked becomes a job and its commission, kept in one transaction with the trigger."""
+"""Creates jobs: stores a job and its context in one transaction with the trigger."""
 
 import asyncio
 from dataclasses import replace
@@ -28,7 +28,7 @@ AGAIN_SOON = timedelta(seconds=2)
 
 
 class RetryLater(AgentFixError):  # noqa: N818  # a wait
-    """Something has to end or appear first; the delivery is dealt with later."""
+    """Something must end or appear first; the delivery is retried later."""
 
     def __init__(self, message: str, after: timedelta = AGAIN_SOON) -> None:
         super().__init__(message, code=ExitCode.BUSY)
@@ -36,11 +36,11 @@ class RetryLater(AgentFixError):  # noqa: N818  # a wait
 
 
 class StateChanged(RetryLater):
-    """A job began or ended here since the matter was looked at: it has to be decided anew."""
+    """A job started or ended here since the state was read, so the event must be decided again."""
 
 
 class JobCreator:
-    """Begins jobs."""
+    """Creates and restarts jobs."""
 
     def __init__(self, stores: Stores, defaults: ServerDefaults, reply_poster: ReplyPoster) -> None:
         self._stores = stores
@@ -50,7 +50,7 @@ class JobCreator:
     async def start(
         self, job_request: JobRequest, trigger_context: TriggerContext, *, request: str = "", plan_file: str = ""
     ) -> str:
-        """A job for somebody's words, a label, a question, or checks that fail."""
+        """Create a job for a comment, a label, a question, or failing checks."""
         runner = job_request.options.runner
         if runner is not None and runner not in self._defaults.runners:
             words = replies.unknown_runner(runner, self._defaults.runners)
@@ -70,7 +70,7 @@ class JobCreator:
         return await self._admit(await _with_prompts(draft), trigger_context)
 
     async def restart(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
-        """The same again from scratch: what is at work ends first."""
+        """Stop the current job, then create the same one again."""
         former = trigger_context.found.job
         if former is not None and not former.row.final:
             ended = await asyncio.to_thread(self._stores.queue.stop, former.job.id, "It is begun again from scratch.")
@@ -82,7 +82,10 @@ class JobCreator:
         return await self.start(as_before(job_request, former.job), trigger_context, request=request)
 
     async def move(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
-        """Our branch is brought up to its base, or gets the empty commit that lets CI start; stock does either."""
+        """Create a job that updates our branch to its base, or adds an empty commit so that CI can start.
+
+        No model is used.
+        """
         pull, repo_context = trigger_context.found.pull, trigger_context.repo_context
         if pull is None:
             raise ValueError(f"/agent {job_request.aim} is for pull requests")
@@ -151,15 +154,15 @@ class JobCreator:
         return admitted
 
     def _greet(self, job: Job, job_context: JobContext, target: ReactionTarget) -> None:
-        """At once; the herald would say it too, so a crash right here loses nothing."""
+        """React at once; the status updater would do it too, so a crash here loses nothing."""
         try:
             self._stores.outbox.add(job.id, 0, job_context.place, AddReaction(target=target, content="eyes"))
-        except StaleEpoch:  # a worker has it already
+        except StaleEpoch:  # a worker already has it
             return
 
 
 async def _with_prompts(draft: JobDraft) -> JobDraft:
-    """On a pull request with the default branch's word on this kind of task: the branch itself has no say in it."""
+    """Use the default branch's prompts for a pull request: its own branch cannot change them."""
     if draft.pull is None or draft.job_request.aim == "ask":
         return draft
     kind = kind_of_order(draft.job_request, draft.request, on_pull=True).kind
@@ -169,15 +172,15 @@ async def _with_prompts(draft: JobDraft) -> JobDraft:
 
 
 async def _tip(repo_context: RepositoryContext) -> str | None:
-    """Of the default branch; None where there is no commit yet."""
+    """The default branch's head commit; None if there is no commit yet."""
     try:
         return await repo_context.readers.facts.head(repo_context.repository.default_branch)
-    except NeedsHumanAction:  # GitHub's answer for a repository that is empty
+    except NeedsHumanAction:  # GitHub's answer for an empty repository
         return None
 
 
 def _with_description(job_request: JobRequest, trigger_context: TriggerContext) -> JobRequest:
-    """Of failing checks nobody sent the pull request's description along."""
+    """Add the pull request's description, which deliveries about failing checks do not contain."""
     pull = trigger_context.found.pull
     if job_request.aim != "mend" or pull is None:
         return job_request

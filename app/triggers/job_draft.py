@@ -1,4 +1,4 @@
-"""From an order to a job and its commission: who decides what, in one place, and pure."""
+"""Builds a job and its context from a request, by pure rules for which setting takes precedence."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,21 +27,21 @@ FIX_OPEN_CHECKS = "See to what is open on this pull request: its review threads 
 
 @dataclass(frozen=True, slots=True)
 class JobDraft:
-    """All that a new job is made from."""
+    """Everything that a new job is made from."""
 
     job_request: JobRequest
     repo_context: RepositoryContext
     config: RepoConfig
     defaults: ServerDefaults
     base: str
-    """The commit id that the work starts from."""
+    """The id of the commit that the work starts from."""
     created_at: datetime
     material: PromptContext
     pull: PullRequest | None = None
     person: Person | None = None
     login: str = ""
     request: str = ""
-    """In the place of the order's own words."""
+    """Replaces the request's own text if not empty."""
     plan_file: str = ""
     parents: tuple[str, ...] = ()
     overrides: Overrides | None = None
@@ -108,13 +108,13 @@ class JobDraft:
         )
 
     def _unsaid(self) -> str:
-        """What is meant where nothing was said."""
+        """The default text if nothing was written."""
         if self.job_request.aim == "revise":
             return REVIEW_REQUEST
         return FIX_OPEN_CHECKS if self.pull is not None and self.job_request.aim != "ask" else ""
 
     def _models(self) -> ModelNames:
-        """Whoever says anything says it for every kind of work: the command, the repository, the server."""
+        """Model names by precedence: the command, the repository, the server. Each sets every kind of work."""
         if self.job_request.options.model:
             return ModelNames(code=self.job_request.options.model)
         if self.config.model is not None:
@@ -145,7 +145,7 @@ class JobDraft:
         return budget.for_a_question() if self.job_request.aim == "ask" else budget
 
     def _plan_mode(self) -> Literal["auto", "approve", "only", "none"]:
-        """What was approved is not planned again; a change to a pull request is small, or says itself what to do."""
+        """An approved plan is not made again; a change to a pull request is small, or says itself what to do."""
         if self.job_request.aim == "plan":
             return "only"
         if self.plan_file:
@@ -166,7 +166,7 @@ class JobDraft:
 
 
 def kind_of_order(job_request: JobRequest, request: str, *, on_pull: bool) -> KindDecision:
-    """What kind of task is asked for; `request` in the place of the order's own words."""
+    """The kind of task requested; `request` replaces the request's own text."""
     places: dict[RequestAim, WorkType] = {"mend": "checks", "rebase": "merge"}
     return kind_of(
         TaskSignals(
@@ -180,7 +180,7 @@ def kind_of_order(job_request: JobRequest, request: str, *, on_pull: bool) -> Ki
 
 
 def as_before(job_request: JobRequest, former: Job) -> JobRequest:
-    """An order to do the same again, or what was planned, with what was asked for then and is not asked otherwise."""
+    """Repeat a former job or plan, with its settings unless the request sets others."""
     options = job_request.options
     attempts = options.attempts or (former.attempts if former.attempts > 1 else None)
     kept = {"kind": options.kind or asked_before(former.task), "attempts": attempts}

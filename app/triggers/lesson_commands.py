@@ -1,4 +1,4 @@
-"""What people tell later jobs of a repository, and what they take back: `/agent remember` and `/agent forget`."""
+"""Handles `/agent remember` and `/agent forget`, which add and delete lessons of a repository."""
 
 from app.core.lessons import MAX_REMEMBERED, LessonDraft, LessonStore
 from app.pipeline.lessons.admission import LessonRefusedError, check_remembered
@@ -11,7 +11,7 @@ from app.triggers.stores import Stores
 
 
 class LessonCommands:
-    """Who comes this far may write here. Blocking; everything may be said twice, by the trigger's key."""
+    """Runs lesson commands of authorised people. Blocking; idempotent by the trigger's key."""
 
     def __init__(self, stores: Stores, reply_poster: ReplyPoster, *, kept: bool) -> None:
         self._stores = stores
@@ -29,7 +29,7 @@ class LessonCommands:
         return self._remember(lessons, job_request.text, trigger_context)
 
     def reject_unmerged(self, event: PullRequestChanged, ours: int) -> int:
-        """Our pull request was closed and not merged: what its job taught goes with it."""
+        """Delete what a job learned if its pull request was closed without merging."""
         if event.change != "closed" or event.merged or event.subject.author != ours or event.subject.head is None:
             return 0
         lessons, branch = self._stores.lessons(event.repository.id), event.subject.head.ref

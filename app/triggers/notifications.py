@@ -1,4 +1,4 @@
-"""Events that nobody asked with: living jobs hear of what changed around them, and failing checks are mended."""
+"""Decides about events that are not requests: active jobs are notified, and failing checks are fixed."""
 
 from app.config.repository import RepoConfig
 from app.core.errors import ConfigError
@@ -35,7 +35,7 @@ Notice = StateChangeEvent | ChecksFailed | Pushed | RepositoryChanged | Installa
 def decide_notification(
     event: Notice, config: RepoConfig | ConfigError, state: IssueState, bot: BotAccount
 ) -> Decision:
-    """`state` is how things stand now: an event that has been overtaken says nothing."""
+    """Decide about an event. `state` is the current one, so an outdated event has no effect."""
     match event:
         case InstallationChanged():
             return _installation(event)
@@ -79,7 +79,7 @@ def _repository(event: RepositoryChanged) -> Notification:
 
 
 def _pushed(event: Pushed) -> Notification:
-    """Pull requests and jobs whose base this branch is may have to follow; whose head it is, they hear otherwise."""
+    """Notify the pull requests and jobs based on this branch; those with it as head get other events."""
     return Notification(
         rule="pushed",
         aim="base_moved",
@@ -134,7 +134,7 @@ def _aim_of_pull_request(event: PullRequestChanged, state: IssueState, bot: BotA
 
 
 def _checks(event: ChecksFailed, config: RepoConfig | ConfigError, state: IssueState, bot: BotAccount) -> Decision:
-    """Failing checks of the bot's own pull request are mended, as often as the repository lets it."""
+    """Fix failing checks of the bot's own pull request, as often as the repository allows."""
     pull = state.pull
     if isinstance(config, ConfigError) or pull is None:
         return Ignored(rule="checks", reason="the configuration is broken" if pull else "it is on no pull request")

@@ -1,4 +1,4 @@
-"""The one rule of who may ask: a person with write access by numeric id, or an App that the server's operator named."""
+"""The rule of who may ask: a person with write access by numeric id, or an App that the operator allowed."""
 
 from collections.abc import Collection
 from typing import Final
@@ -18,10 +18,10 @@ class RequesterStatus(Record):
 
     user: int
     login: str
-    """The login that the id has now."""
+    """The id's current login."""
     permission: str
     app: int | None = None
-    """Of a bot: the numeric id of its App."""
+    """For a bot: the numeric id of its App."""
 
 
 def refusal(

@@ -45,7 +45,7 @@ Handle = Callable[[Event], Awaitable[str]]
 
 
 class Poller:
-    """Looks, and has what it finds handled."""
+    """Polls GitHub and passes what it finds to the event handler."""
 
     def __init__(
         self, github_clients: GitHubClients, registration: AppRegistration, stores: Stores, handle: Handle
@@ -60,7 +60,7 @@ class Poller:
         """How many were looked at since then."""
 
     async def when_due(self) -> None:
-        """A round, unless the last one was only just now."""
+        """Poll, unless the last poll has only just finished."""
         now = self._stores.clock()
         webhooks = await asyncio.to_thread(self._stores.inbox.has_any)
         if self._began and now - self._began < pause_between(webhooks=webhooks, repositories=self._repositories):
@@ -69,18 +69,18 @@ class Poller:
         await self.poll_all()
 
     async def poll_all(self) -> None:
-        """One round. What fails is told and comes again with the next."""
+        """Poll everything once. Failures are logged and retried by the next poll."""
         for look in (self._lost_webhooks, self._installations):
             await self._carefully(look(), look.__name__)
 
     async def installation(self, number: int) -> None:
-        """One installation, as when it is new."""
+        """Poll one installation, for example a new one."""
         for installation in await self._registration.installations():
             if installation.id == number and installation.suspended_at is None:
                 await self._carefully(self._look_into(number), f"installation {number}")
 
     async def _carefully(self, look: Awaitable[None], what: str) -> bool:
-        """False where GitHub wants silence: then nothing else of this installation is asked either."""
+        """Log a failed request; False if GitHub wants us to stop, so that the installation is skipped."""
         try:
             await look
         except RateLimited as wait:
@@ -91,7 +91,7 @@ class Poller:
         return True
 
     async def _lost_webhooks(self) -> None:
-        """Failed deliveries are asked for again: GitHub never tries a second time by itself."""
+        """Request failed deliveries again: GitHub never retries by itself."""
         now = self._stores.clock()
         looked = await asyncio.to_thread(self._stores.poll_cursors.last_poll, (OWN_DELIVERIES,))
         since = max(looked.get(OWN_DELIVERIES, now - FIRST_LOOK_BACK) - LOOK_BACK, now - DELIVERIES_KEPT)
@@ -111,7 +111,7 @@ class Poller:
     async def _send_again(self, delivery: DeliveryResponse) -> None:
         try:
             await self._registration.redeliver(delivery.id)
-        except (NoAccess, NeedsHumanAction) as error:  # too old, or gone
+        except (NoAccess, NeedsHumanAction) as error:  # too old or deleted
             logger.info("delivery %s cannot be had again: %s", delivery.guid, error.message)
 
     async def _installations(self) -> None:
@@ -159,19 +159,19 @@ class Poller:
 
 
 def pause_between(*, webhooks: bool, repositories: int) -> timedelta:
-    """The time from one round to the next. Where no webhook arrives, rounds are the only way to hear of anything."""
+    """The time between two polls. Without webhooks, polls are the only source of events."""
     return PAUSE if webhooks else max(PAUSE_WITHOUT_WEBHOOKS, repositories * PAUSE_A_REPOSITORY)
 
 
 def _under_way(delivery: DeliveryResponse, now: datetime) -> bool:
-    """Asked for again or sent just now: its outcome is not known yet."""
+    """True if it was sent or requested again just now: its outcome is not known yet."""
     return now - delivery.delivered_at < timedelta(minutes=1) and (delivery.redelivery or delivery.status_code == 0)
 
 
 def _chosen(
     opened: Iterable[Repository], running_jobs: Iterable[JobWithContext], poll_cursors: Mapping[int, datetime]
 ) -> list[Repository]:
-    """Where jobs live, then what was looked at longest ago, or never."""
+    """Repositories with active jobs first, then those polled longest ago or never."""
     busy = {each.job_context.place.repository for each in running_jobs}
     never = datetime.min.replace(tzinfo=UTC)
     ordered = sorted(opened, key=lambda each: (each.id not in busy, poll_cursors.get(each.id, never), each.id))

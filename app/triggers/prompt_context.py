@@ -1,4 +1,4 @@
-"""What a new job is given to read, asked of the forge as it stood before the trigger."""
+"""Loads what a new job's model reads, from GitHub, as it was before the trigger."""
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Iterator, Sequence
@@ -24,18 +24,18 @@ MAX_ASKED_FOR = 12
 
 @dataclass(frozen=True, slots=True)
 class PromptContext:
-    """Sections for the model, and the threads that are to be answered."""
+    """Sections for the model, and the review threads to answer."""
 
     sections: PromptSections = field(default_factory=PromptSections)
     threads: tuple[ThreadRef, ...] = ()
     failing_checks: tuple[str, ...] = ()
-    """Names of the checks that fail."""
+    """The names of the failing checks."""
 
 
 async def load_prompt_context(
     job_request: JobRequest, repo_context: RepositoryContext, pull: PullRequest | None, before: datetime
 ) -> PromptContext:
-    """Everything that stood at that moment, in these words; what was written or edited since is shown to no model."""
+    """Load what existed at that moment; the model sees nothing that was written or edited since."""
     sections, readers = PromptSections(), repo_context.readers
     if pull is None:
         comments = await readers.facts.comments(job_request.origin.number, before)
@@ -67,14 +67,14 @@ async def load_prompt_context(
 
 
 def _others(comments: tuple[IssueComment, ...], repo_context: RepositoryContext) -> list[IssueComment]:
-    """Our own comments tell how jobs stood; nobody needs to read that again."""
+    """Leave out our own comments, which only report the state of jobs."""
     return [each for each in comments if each.author != repo_context.ours.bot.user]
 
 
 async def _speakers(
     job_request: JobRequest, repo_context: RepositoryContext, said: Sequence[IssueComment | PullRequestReview]
 ) -> CommentAuthors:
-    """Who may write is asked of the forge, for the newest authors; a comment tells only who its author was then."""
+    """Check write access for the newest authors; a comment only states what its author was at the time."""
     asked = job_request.origin.actor
     people = dict.fromkeys(each.author for each in reversed(said) if each.kind == "User")
     unknown = [author for author in people if author not in {0, asked}][:MAX_ASKED_FOR]
@@ -84,7 +84,7 @@ async def _speakers(
 
 
 async def _may_write(repo_context: RepositoryContext, author: int) -> bool:
-    """False where the account is gone, or the answer is not for us: their words are then among the others'."""
+    """False if the account is gone or GitHub refuses the answer."""
     try:
         return (await repo_context.readers.facts.actor(author)).may_write
     except NoAccess:
@@ -92,26 +92,26 @@ async def _may_write(repo_context: RepositoryContext, author: int) -> bool:
 
 
 def is_asking(job_request: JobRequest) -> tuple[int, ...]:
-    """Comments whose threads are told even where nothing else was said in them before."""
+    """Comments whose threads are shown even without earlier comments."""
     kind, _, number = job_request.trigger.partition(":")
     return (int(number), job_request.thread.comment) if kind == "review_comment" and job_request.thread else ()
 
 
 def review_of(job_request: JobRequest) -> int:
-    """The review that asks; 0 where none does."""
+    """The id of the review that asks; 0 if there is none."""
     kind, _, number = job_request.trigger.partition(":")
     return int(number) if kind == "review" else 0
 
 
 def is_about(job_request: JobRequest, thread: ReviewThread) -> bool:
-    """Whether the request was made in it, or with it."""
+    """True if the request was made in this thread or its review."""
     if review := review_of(job_request):
         return any(each.review == review for each in thread.comments)
     return job_request.thread is not None and thread.root == job_request.thread.comment
 
 
 def refs_of(threads: Iterable[ReviewThread]) -> tuple[ThreadRef, ...]:
-    """What is kept of threads that are to be answered."""
+    """The parts of threads to answer that are stored."""
     return tuple(
         ThreadRef(comment=each.root, thread=each.id, path=each.path, start=each.start_line or each.line, end=each.line)
         for each in threads
@@ -123,7 +123,7 @@ def _fails(check: CheckResult, repo_context: RepositoryContext) -> bool:
 
 
 def comments_in(threads: Iterable[ReviewThread], review: int) -> Iterator[tuple[ReviewThread, str]]:
-    """What a review says on lines of the diff, each with its thread."""
+    """A review's comments on lines of the diff, each with its thread."""
     for thread in threads:
         for comment in thread.comments:
             if comment.review == review:
@@ -131,7 +131,7 @@ def comments_in(threads: Iterable[ReviewThread], review: int) -> Iterator[tuple[
 
 
 async def _allowed(asked: Awaitable[T]) -> T | None:
-    """An installation may not let us read checks; the rest is worth a job all the same."""
+    """None if the installation may not read it (checks, for example); the job starts without it."""
     try:
         return await asked
     except NoAccess:

@@ -1,4 +1,4 @@
-"""Answers that belong to no job: one comment for each trigger, wished for before the trigger counts as decided."""
+"""Posts answers that belong to no job: one comment per trigger, stored before the trigger counts as decided."""
 
 import hashlib
 
@@ -12,13 +12,13 @@ NEEDS_HUMAN = "agent-needs-human"
 
 
 class ReplyPoster:
-    """Says something, and writes down what became of the trigger. Blocking; everything may be said twice."""
+    """Posts replies and stores the trigger's outcome. Blocking and idempotent."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
 
     def answer(self, trigger_context: TriggerContext, outcome: str, words: str, *, once_for: str = "") -> str:
-        """Answer and have it decided. With `once_for` the same is said once on an issue, however often it is asked."""
+        """Reply and decide the trigger. With `once_for`, the same reply is posted only once per issue."""
         key = trigger_context.identity.key
         if once_for:
             told = hashlib.sha256(once_for.encode()).hexdigest()[:16]
@@ -27,7 +27,7 @@ class ReplyPoster:
         return self.decide(trigger_context, outcome)
 
     def acknowledge(self, trigger_context: TriggerContext, content: Reaction = "eyes") -> None:
-        """An emoji on what was written; a review has no place for one."""
+        """Add an emoji to what was written, if it accepts reactions."""
         if trigger_context.target is not None:
             self._add_effect(
                 trigger_context.identity.key,
@@ -36,7 +36,7 @@ class ReplyPoster:
             )
 
     def request_attention(self, trigger_context: TriggerContext) -> None:
-        """Mark that the bot does not get any further by itself."""
+        """Mark that the bot cannot continue without a person."""
         self._add_effect(trigger_context.identity.key, trigger_context, ChangeLabels(add=(NEEDS_HUMAN,)))
 
     def decide(self, trigger_context: TriggerContext, outcome: str, job: str = "") -> str:

@@ -1,4 +1,4 @@
-"""One look at one repository: what stands there now, and what was said since the last look, as events not yet made."""
+"""Polls one repository: its current state and what was written since the last poll, as lazy events."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -22,15 +22,15 @@ C = TypeVar("C", bound=IssueComment | PullRequestReview)
 
 @dataclass(frozen=True, slots=True)
 class FoundEvent:
-    """Something that a webhook may have told already: then its key is decided, and the event need not be made."""
+    """An event that a webhook may have delivered: it is only built if its key is not decided yet."""
 
     key: str
-    """Empty for what has none and may be handled twice."""
+    """Empty for events without a key, which may be handled twice."""
     event: Callable[[], Awaitable[Event | None]]
 
 
 class RepositoryPoll:
-    """`since` is None for the first look: then only what stands now counts, and no old words do."""
+    """`since` is None for the first poll: then only the current state counts, not old comments."""
 
     def __init__(
         self, readers: RepositoryClients, hindsight: EventsFromApi, bot_identity: BotAccount, since: datetime | None
@@ -45,7 +45,7 @@ class RepositoryPoll:
         return self._readers.api.repository.id
 
     async def found(self, running_jobs: list[JobWithContext]) -> AsyncIterator[FoundEvent]:
-        """Work that is called off comes first."""
+        """The events found; those that end work come first."""
         for job in running_jobs:
             async for found in self._called_off(job):
                 yield found
@@ -107,7 +107,7 @@ class RepositoryPoll:
             yield _ready(checks_key(self._repository, pull.head), self._hindsight.checks_failed(pull, others[0]))
 
     def _counts(self, comment: IssueComment) -> bool:
-        """What was edited is not known as it was said."""
+        """False for edited comments, because their original text is unknown."""
         return (
             bool(comment.number)
             and not comment.edited
@@ -119,7 +119,7 @@ class RepositoryPoll:
         return make(said, issue) if issue else None
 
     async def _issue(self, number: int) -> GitHubIssue | None:
-        """None where it was deleted, or moved to another repository."""
+        """None if it was deleted or moved to another repository."""
         try:
             return await self._readers.facts.issue(number)
         except NoAccess:

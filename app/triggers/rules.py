@@ -1,4 +1,4 @@
-"""An event becomes an Order, a Signal, a Reply or a Skip: named rules in order, the first that speaks decides."""
+"""Decides about an event by named rules in order; the first one that returns a decision wins."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ _STARTING: Final = frozenset({"fix", "plan", "retry", "steer"})
 
 @dataclass(frozen=True, slots=True)
 class RuleContext:
-    """All that the rules may look at."""
+    """All that the rules may use."""
 
     event: TriggerEvent
     command: AgentCommand
@@ -46,7 +46,7 @@ class RuleContext:
 
     @property
     def starts(self) -> bool:
-        """Whether it would begin work that leads to a pull request."""
+        """True if the command would start work that leads to a pull request."""
         verb, state = self.command.verb, self.state
         if verb == "approve":
             return state.planned and not state.working
@@ -58,7 +58,7 @@ class RuleContext:
 
 
 def command_of(event: TriggerEvent) -> AgentCommand | None:
-    """What a trigger asks; None for another label, or words that are not addressed to the bot."""
+    """The command in a trigger; None for another label, or text that is not addressed to the bot."""
     if isinstance(event, LabelAdded):
         return AgentCommand(verb="fix") if event.label.casefold() == LABEL else None
     command = parse(event.words.text)
@@ -73,9 +73,9 @@ def command_of(event: TriggerEvent) -> AgentCommand | None:
 
 
 def should_ignore(event: Event, bot: BotAccount) -> Ignored | None:
-    """Why an event needs no look at the forge: it is our own doing, or nothing that we are asked."""
+    """Why an event can be ignored without asking GitHub: we caused it, or it requests nothing."""
     ours = event.actor.id == bot.user or (isinstance(event, CommentEvent) and event.app == bot.app)
-    if ours and not isinstance(event, ChecksFailed):  # whose actor is who pushed
+    if ours and not isinstance(event, ChecksFailed):  # the actor of failed checks is whoever pushed
         return Ignored(rule="own_doing", reason="the bot did it itself")
     command = command_of(event) if isinstance(event, TriggerEvent) else None
     revises = isinstance(event, ReviewSubmitted) and command is not None and command.verb == "revise"
@@ -93,7 +93,7 @@ def decide(
     *,
     now: datetime,
 ) -> Decision:
-    """What is to be done about an event. `standing` is the actor's, `state` its issue's or pull request's, both now."""
+    """Decide about an event. `standing` is the actor's access, `state` the issue's or pull request's, both current."""
     if not isinstance(event, TriggerEvent):
         return should_ignore(event, bot) or decide_notification(event, config, state, bot)
     command = command_of(event)
@@ -112,7 +112,7 @@ def foreign_installation(context: RuleContext) -> Decision | None:
 
 
 def withdrawn(context: RuleContext) -> Decision | None:
-    """Late or repeated deliveries: what was asked then is no longer wished."""
+    """Ignore late or repeated deliveries whose request was withdrawn."""
     if isinstance(context.event, LabelAdded) and LABEL not in {label.casefold() for label in context.state.labels}:
         return Ignored(rule="taken_back", reason="the label is no longer there")
     if context.state.gone:
@@ -123,7 +123,7 @@ def withdrawn(context: RuleContext) -> Decision | None:
 
 
 def overtaken(context: RuleContext) -> Decision | None:
-    """Deliveries may arrive in any order: what was said to be stopped later is not begun, nor a later wish stopped."""
+    """Deliveries may arrive in any order: ignore a start before a later stop, and a stop before a later start."""
     asked, verb = context.state.asked_at, context.command.verb
     later = {"stop": context.state.begun_at, "status": None}.get(verb, context.state.stopped_at)
     if asked is None or later is None or asked >= later:
@@ -133,12 +133,12 @@ def overtaken(context: RuleContext) -> Decision | None:
 
 
 def archived(context: RuleContext) -> Decision | None:
-    """Nothing can be written there, so nothing is said."""
+    """Ignore archived repositories, where nothing can be posted."""
     return Ignored(rule="archived", reason="the repository is archived") if context.state.archived else None
 
 
 def no_access(context: RuleContext) -> Decision | None:
-    """The only way to an order leads through here. Strangers are not answered: that would be theirs to repeat."""
+    """Refuse actors without access. No reply is posted: strangers could trigger it again and again."""
     actors = context.config.allowed_actors if isinstance(context.config, RepoConfig) else ()
     via = context.event.app if isinstance(context.event, CommentEvent) else None
     apps = context.bot.allowed_apps
@@ -147,7 +147,7 @@ def no_access(context: RuleContext) -> Decision | None:
 
 
 def review(context: RuleContext) -> Decision | None:
-    """A review without a word to the bot is followed as often as the repository lets it; else it is between people."""
+    """Follow up on a review without a command, as often as the repository allows; ignore others."""
     if context.command.verb != "revise":
         return None
     if reason := _why_not_revise(context):
@@ -200,7 +200,7 @@ def locked(context: RuleContext) -> Decision | None:
 
 
 def assigned_elsewhere(context: RuleContext) -> Decision | None:
-    """Somebody else has it in hand. An issue only: a pull request is assigned to who shepherds it."""
+    """Refuse issues assigned to somebody else. Not for pull requests, whose assignee only shepherds them."""
     hands = context.state.assignees
     if not context.starts or context.event.subject.is_pull_request or not hands:
         return None
@@ -218,7 +218,7 @@ def has_pull_request(context: RuleContext) -> Decision | None:
 
 
 def busy(context: RuleContext) -> Decision | None:
-    """A job of this issue lives: more words go to it, but a second label or another plan would change nothing."""
+    """Refuse a second label or plan while a job is active; further messages go to that job."""
     if not context.state.working:
         return None
     if context.state.job_state == "paused" and context.command.verb in {"fix", "plan", "steer", "revise"}:
@@ -229,7 +229,7 @@ def busy(context: RuleContext) -> Decision | None:
 
 
 def nothing_to_act_on(context: RuleContext) -> Decision | None:
-    """A command that needs a job, where no job is in that state."""
+    """Refuse a command that needs a job if no job is in the right state."""
     state, verb = context.state, context.command.verb
     if verb == "approve" and state.job_state != "awaiting_approval" and not state.planned:
         return Reply(rule="nothing_to_act_on", text="No plan waits for approval.", suggestion="/agent plan")
@@ -241,7 +241,7 @@ def nothing_to_act_on(context: RuleContext) -> Decision | None:
 
 
 def only_our_pull_request(context: RuleContext) -> Decision | None:
-    """Other people's commits are never rewritten, and their CI is theirs to start."""
+    """Other people's commits are never rewritten, and only they may start their CI."""
     if context.command.verb not in {"rebase", "ci"} or context.is_our_pull_request:
         return None
     text = f"`/agent {context.command.verb}` works on pull requests of agent-fix only."
@@ -249,7 +249,7 @@ def only_our_pull_request(context: RuleContext) -> Decision | None:
 
 
 def commits_of_a_fork(context: RuleContext) -> Decision | None:
-    """What CI runs on a branch here gets this repository's secrets: for strangers' code only a person may start it."""
+    """CI on a branch here gets this repository's secrets, so only a person may start it for a fork's code."""
     if context.command.verb != "ci" or context.state.pull is None or not context.state.pull.fork:
         return None
     text = (
@@ -291,7 +291,7 @@ RULES: Final[tuple[Callable[[RuleContext], Decision | None], ...]] = (
 
 
 def job_request(context: RuleContext) -> JobRequest:
-    """What is left when no rule objected."""
+    """The request that remains if no rule objected."""
     event, command, state = context.event, context.command, context.state
     aim = _aim(context)
     return JobRequest(
@@ -318,7 +318,7 @@ def job_request(context: RuleContext) -> JobRequest:
 
 
 def destination(context: RuleContext) -> Destination:
-    """A fork is only read, and so is a branch that is more than this pull request's: the default one."""
+    """Where the change goes. Forks, and branches that serve more than this pull request, are only read."""
     if not context.event.subject.is_pull_request:
         return "new_branch"
     pull, repository = context.state.pull, context.event.repository
@@ -346,7 +346,7 @@ def _trigger(event: TriggerEvent) -> str:
 
 
 def _changed(event: TriggerEvent, state: IssueState) -> list[str]:
-    """What was edited since; what was not looked up is not claimed."""
+    """What was edited since the request; only what was looked up is reported."""
     subject, head = event.subject, event.subject.head
     pairs = [
         ("title", subject.title, state.title),

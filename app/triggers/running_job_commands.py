@@ -1,4 +1,4 @@
-"""Orders to a job that is there: words, an approval, an answer, more money, a stop; each said once, in order."""
+"""Handles commands for an existing job: a message, approval, answer, higher limit or stop; each once, in order."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,7 +25,7 @@ MAX_SAID = 20_000
 
 
 class RunningJobCommands:
-    """Speaks to the jobs that live."""
+    """Passes commands to active jobs."""
 
     def __init__(self, stores: Stores, job_creator: JobCreator, reply_poster: ReplyPoster, defaults: Budget) -> None:
         self._stores = stores
@@ -34,7 +34,7 @@ class RunningJobCommands:
         self._defaults = defaults
 
     async def handle(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
-        """Whatever the order is about."""
+        """Handle any command for a job."""
         handlers: dict[str, Callable[[JobRequest, TriggerContext, JobWithContext], Awaitable[str]]] = {
             "steer": self._steer,
             "answer": self._answer,
@@ -58,7 +58,7 @@ class RunningJobCommands:
         )
 
     async def _placed(self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext) -> str:
-        """What was said, with the lines of the diff that it is about; the job will answer in their threads too."""
+        """The message, with the lines of the diff it is about; the job will reply in those threads too."""
         if job_request.thread is None and not review_of(job_request):
             return job_request.text
         review, asked_at = review_of(job_request), trigger_context.identity.asked_at
@@ -76,7 +76,7 @@ class RunningJobCommands:
     def _send_message(
         self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext, text: str
     ) -> str:
-        """The loop takes words at its next turn; a job that waits for people takes them when it goes on."""
+        """Store a message: the agent gets it at its next turn, or when a paused job resumes."""
         if not text:
             words = replies.refused("A job is at work on it already.")
             return self._reply_poster.answer(trigger_context, "skip busy", words)
@@ -120,7 +120,7 @@ class RunningJobCommands:
         kind: MessageKind,
         text: str,
     ) -> str:
-        """Said, then set on its way together with the trigger; after a crash in between it is not said again."""
+        """Store the message, then resume the job together with the trigger; not repeated after a crash in between."""
         self._message(trigger_context, job, kind, text)
         self._reply_poster.acknowledge(trigger_context)
         outcome = f"{kind} {job.job.id}"
@@ -135,7 +135,7 @@ class RunningJobCommands:
         return outcome
 
     def _raised(self, job: JobWithContext, options: CommandOptions) -> Budget:
-        """More money where it was said, and minutes and turns like those of a new job in any case."""
+        """The requested extra money, and always a new job's minutes and turns."""
         budget = job.job.budget
         fresh = job.job_context.config.budget.over(self._defaults)
         usd = options.budget if options.budget is not None else budget.usd + (options.extra or 0)
@@ -149,7 +149,7 @@ class RunningJobCommands:
         return await asyncio.to_thread(self._end, trigger_context, job)
 
     def _end(self, trigger_context: TriggerContext, job: JobWithContext) -> str:
-        """The job, and the questions that are being answered beside it."""
+        """Stop the job and the questions that are being answered beside it."""
         reason = f"It was stopped by {trigger_context.login}."
         self._reply_poster.acknowledge(trigger_context)
         for each in self._stores.job_queries.active_jobs(repository=trigger_context.repo_context.repository.id):

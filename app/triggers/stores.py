@@ -1,4 +1,4 @@
-"""What reception is given: the books it reads and writes, and what the server sets for every job."""
+"""The database tables and server defaults that triggers use."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ Mirror = Callable[[int], GitStore]
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Everything in the database, by its table."""
+    """Everything in the database, by table."""
 
     inbox: Inbox
     queue: JobQueue
@@ -45,16 +45,16 @@ class Stores:
 
 @dataclass(frozen=True, slots=True)
 class ServerDefaults:
-    """What holds where neither a command nor the repository says otherwise. `runners` are those that there are."""
+    """Defaults if neither a command nor the repository sets a value. `runners` are the available ones."""
 
     model: str
     models: ModelNames = field(default_factory=ModelNames)
-    """Of other kinds of work than code."""
+    """Models for kinds of work other than code."""
     sandbox: str = "bubblewrap"
     runner: str = "native"
     runners: frozenset[str] = frozenset({"native"})
     budget: Budget = field(default_factory=Budget)
     lessons: bool = True
-    """Whether they are kept at all."""
+    """False disables lessons."""
     allowed_apps: frozenset[int] = frozenset()
-    """Other Apps that may ask, by number."""
+    """Ids of other Apps that may ask."""

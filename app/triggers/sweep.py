@@ -1,4 +1,4 @@
-"""Which issues a sweep takes and which not, each with its reason: decided in one place, and pure."""
+"""Decides which issues a sweep takes and why others are skipped; pure."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -19,21 +19,24 @@ _NONE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class SweepCandidate:
-    """An issue with what was asked about it. `asker_may` is None where nobody put our label on."""
+    """An issue with its label's author. `asker_may` is None if nobody added our label."""
 
     issue: GitHubIssue
     asker_may: bool | None
     pull_request: int | None = None
     branch: str = ""
     taken: bool = False
-    """It is assigned to somebody else than who put the label on."""
+    """It is assigned to somebody other than the person who added the label."""
     is_lost: bool = False
-    """The workflow's run that worked on it has ended without a word."""
+    """The workflow run that worked on it ended without reporting."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepLimits:
-    """How many may be taken; None for no cap. `pull_requests` may still be opened, `day` may still be paid for."""
+    """How many issues may be taken; None for no cap.
+
+    `pull_requests` more may be opened, `day` more can be paid for.
+    """
 
     most: int
     pull_requests: int | None = None
@@ -42,7 +45,7 @@ class SweepLimits:
 
 @dataclass(frozen=True, slots=True)
 class SweepDecision:
-    """What becomes of one issue; no reason where it is taken. `ends`: only its job is, which is lost."""
+    """The decision about one issue; no reason if it is taken. `ends`: only its lost job is ended."""
 
     number: int
     title: str
@@ -51,10 +54,10 @@ class SweepDecision:
 
 
 def sweep(candidates: Iterable[SweepCandidate], caps: SweepLimits, ordering: Ordering) -> tuple[SweepDecision, ...]:
-    """Everything that was looked at, in the order in which it is taken."""
+    """Decisions for all candidates, in the order in which they are taken."""
     taken, rows = 0, []
     for each in ordered(candidates, ordering):
-        if each.is_lost:  # costs nothing, and opens nothing
+        if each.is_lost:  # costs nothing and opens nothing
             rows.append(SweepDecision(each.issue.number, each.issue.title, ends=True))
             continue
         reason = reason_against(each) or _cap(caps, taken)
@@ -81,7 +84,7 @@ def priority(labels: Iterable[str]) -> int:
 
 
 def reason_against(each: SweepCandidate) -> str:
-    """Why an issue is left alone, whatever room there is."""
+    """Why an issue is skipped regardless of the limits; empty if it is not."""
     issue, labels = each.issue, {label.casefold() for label in each.issue.labels}
     reasons = (
         (issue.pull_request, "it is a pull request"),

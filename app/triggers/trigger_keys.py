@@ -1,4 +1,4 @@
-"""The names of triggers: the same for a thing that was asked, whether a webhook, a redelivery or a look brought it."""
+"""Keys of triggers: the same for a webhook, its redelivery and a poll."""
 
 from datetime import UTC, datetime
 from typing import Literal
@@ -7,7 +7,7 @@ from app.triggers.events import ChecksFailed, IssueCommented, LabelAdded, LabelR
 
 
 def key_of(event: TriggerEvent | ChecksFailed | LabelRemoved, asked_at: datetime) -> str:
-    """`asked_at` is when a label was put on or taken off; all else is known by numbers."""
+    """The key of an event. `asked_at` is when a label changed; everything else has an id."""
     repository = event.repository.id
     match event:
         case LabelAdded() | LabelRemoved():
@@ -32,10 +32,10 @@ def comment_key(repository: int, kind: Literal["comment", "review_comment", "rev
 
 
 def checks_key(repository: int, commit: str) -> str:
-    """Several checks of a commit fail together, and one job mends them."""
+    """One key per commit: its checks fail together, and one job fixes them."""
     return f"r{repository}/checks:{commit}"
 
 
 def conflict_key(repository: int, number: int, head: str, base: str) -> str:
-    """Two branches that conflict are looked at once for each pair of their commits."""
+    """One key per pair of commits: two conflicting branches are handled once."""
     return f"r{repository}/conflicts:{number}/{head[:20]}.{base[:20]}"

@@ -1,4 +1,4 @@
-"""Reception as its process sees it: three chores, each a look at what is due, none of which ever loops by itself."""
+"""The three periodic tasks of triggers; each call handles what is due and returns."""
 
 from app.github.app_registration import AppRegistration
 from app.github.connection import AppConnection, Connection
@@ -12,7 +12,7 @@ from app.triggers.stores import Mirror, ServerDefaults, Stores
 
 
 class TriggerLoops:
-    """Takes deliveries in, brings base commits, looks for what no webhook told."""
+    """Processes deliveries, fetches base commits, and polls."""
 
     def __init__(self, connection: Connection, stores: Stores, mirror: Mirror, defaults: ServerDefaults) -> None:
         github_clients = GitHubClients(connection, defaults.allowed_apps)
@@ -23,7 +23,7 @@ class TriggerLoops:
         self._inflow = DeliveryWorker(stores.inbox, self.handler.handle, stores.clock, f"{this_process()}:reception")
 
     async def next_delivery(self) -> int:
-        """Deal with the deliveries that are due; returns how many."""
+        """Process the deliveries that are due; returns how many."""
         dealt_with = await self._inflow.next()
         for installation in self.handler.take_new_installations():
             if self._poller:
@@ -31,7 +31,7 @@ class TriggerLoops:
         return dealt_with
 
     async def fetch_base_commits(self) -> int:
-        """Bring base commits of admitted jobs; returns of how many jobs."""
+        """Fetch base commits of admitted jobs; returns the number of jobs."""
         return await self._stock.fetch_due()
 
     async def reconcile_when_due(self) -> None:
@@ -39,6 +39,6 @@ class TriggerLoops:
             await self._poller.when_due()
 
     async def poll(self) -> None:
-        """Ask GitHub for what no webhook told; at the start and every few minutes. Only an App has webhooks."""
+        """Poll GitHub for what no webhook delivered, at the start and every few minutes."""
         if self._poller:
             await self._poller.poll_all()

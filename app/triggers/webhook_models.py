@@ -1,4 +1,4 @@
-"""The parts of the forge's webhook payloads that we read, and no more: whatever else is there, or is new, is let by."""
+"""The parts of GitHub's webhook payloads that we read; all other fields are ignored."""
 
 from datetime import datetime
 from typing import Annotated, Self
@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 
 def _encodable(text: str) -> str:
-    """A lone surrogate is no text: it could not be stored or sent on."""
+    """Refuse lone surrogates, which can neither be stored nor sent."""
     text.encode()
     return text
 
@@ -19,7 +19,7 @@ When = Annotated[datetime, Field(strict=False)]
 
 
 class WebhookModel(BaseModel):
-    """Strict in what it reads (no `true` for 1, no "7" for 7), blind for the rest."""
+    """Strict about the fields it reads (no `true` for 1, no "7" for 7); ignores all others."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
@@ -52,7 +52,7 @@ class WebhookRepository(WebhookModel):
 
 
 class WebhookPayload(WebhookModel):
-    """What every event of a repository holds."""
+    """The fields that every event of a repository has."""
 
     installation: WebhookId
     sender: WebhookUser
@@ -74,7 +74,7 @@ class WebhookHead(WebhookModel):
 
 
 class WebhookPullRequestLink(WebhookModel):
-    """The mark of an issue that is a pull request."""
+    """The field that marks an issue as a pull request."""
 
 
 class WebhookSubject(WebhookModel):
@@ -159,7 +159,7 @@ class WebhookCheckSuite(WebhookModel):
 
 
 class WebhookCheckOutcome(WebhookId):
-    """How a check ended. A run tells its branch through its suite."""
+    """The result of a check. A run names its branch in its suite."""
 
     name: Text | None = None
     conclusion: Text | None = None

@@ -1,4 +1,4 @@
-"""The one door for raw webhook JSON: what we understand becomes an Event, everything else a reason to count."""
+"""Parses raw webhook JSON into an Event, or into a reason for ignoring it that is counted."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple
@@ -60,7 +60,7 @@ class _Ignore(Exception):  # noqa: N818  # an answer, not a fault
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """The JSON object of a delivery; ValueError for anything else, however deeply it is nested."""
+    """Decode a delivery's JSON object. Raises ValueError for anything else, however deeply nested."""
     payload = from_json(body)
     if not isinstance(payload, dict):
         raise ValueError("the payload is not a JSON object")  # noqa: TRY004  # one kind of error for the caller
@@ -68,7 +68,7 @@ def decode(body: bytes) -> dict[str, Any]:
 
 
 def read(name: str, payload: object) -> ParseResult:
-    """What a payload says, by the name in its event header. Never raises."""
+    """Parse a payload by the event name in its header. Never raises."""
     if not isinstance(payload, Mapping):
         return ParseResult(None, "not_an_object")
     try:
