@@ -22,7 +22,7 @@ LINGER_SECONDS = 2.0
 
 
 def run_setup(settings: Settings) -> int:
-    """Until an App was made, an hour has passed, or Ctrl-C."""
+    """Serve the set-up page until an App was created, an hour has passed, or Ctrl-C."""
     if settings.app_id or settings.app_key:
         raise AgentFixError(
             f"A GitHub App is configured already (App {settings.app_id}).",
@@ -48,7 +48,7 @@ def run_setup(settings: Settings) -> int:
 
 
 def keep(settings: Settings, app: NewAppResponse, address: str) -> str:
-    """Write down what `agent-fix serve` needs of the App; returns the file."""
+    """Write the App's settings for `agent-fix serve`; returns the file."""
     values = {
         "AGENT_FIX_APP_ID": str(app.id),
         "AGENT_FIX_WEBHOOK_SECRET": app.webhook_secret or secrets.token_hex(32),

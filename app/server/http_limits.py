@@ -1,6 +1,6 @@
-"""The HTTP protocol of the receiver's port: uvicorn's, with the bounds on a request's head that it lacks.
+"""Limits the size and duration of HTTP request heads, which uvicorn does not limit by itself.
 
-Without them anybody could fill the memory with headers that never end, or hold connections with ones that never come.
+Without the limits anybody could fill the memory with endless headers, or hold connections with headers that never come.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class BoundedRequestHeads(HttpToolsProtocol):
 
 
 def bounded_server(app: ASGIApp) -> uvicorn.Server:
-    """A server that ends in order at SIGTERM and SIGINT, and then returns."""
+    """A server that shuts down in order at SIGTERM and SIGINT, and then returns."""
     config = uvicorn.Config(
         app,
         http=BoundedRequestHeads,
@@ -90,5 +90,5 @@ def bounded_server(app: ASGIApp) -> uvicorn.Server:
         forwarded_allow_ips="127.0.0.1,::1",
     )
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)  # what uvicorn puts back, and raises once more, when it has ended
+        signal.signal(number, signal.SIG_IGN)  # uvicorn restores this handler and raises the signal again at its end
     return uvicorn.Server(config)

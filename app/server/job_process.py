@@ -1,7 +1,7 @@
-"""One process at work on one job of a server: started by the worker for it, gone with it.
+"""The process that works on one server job; the worker starts it for that job only.
 
-It ends whenever the job cannot go on here: done, parked for people, put off, drained for a deploy. Everything worth
-keeping is in the database by then, so ending is the same as being killed, only with a word about it.
+It ends when the job cannot continue here: done, waiting for people, postponed, or drained for a deployment. All results
+are in the database by then, so ending is the same as being killed, only with a message.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ logger = logging.getLogger("app.server.job_process")  # which is `__main__` here
 
 
 class WorkerDraining(AgentFixError):  # noqa: N818  # a wish, not a fault
-    """The worker is about to end; the next one goes on with this job."""
+    """The worker is shutting down; another one will continue this job."""
 
     @property
     def final(self) -> bool:
@@ -52,14 +52,14 @@ class WorkerDraining(AgentFixError):  # noqa: N818  # a wish, not a fault
 
 
 class NoProgress:
-    """Nobody watches this process; what is said is kept in the job's log."""
+    """Discards progress: nobody watches this process, and the job's log stores it anyway."""
 
     def report(self, kind: ProgressKind, text: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class InterruptibleJournal:
-    """The job's journal, which begins no new step once the process is to end, and tells of each that was finished."""
+    """The job's journal; it starts no new step once the process must end, and reports each finished step."""
 
     def __init__(self, journal: Journal, draining: asyncio.Event, finished: Callable[[], None]) -> None:
         self._journal = journal
@@ -90,7 +90,7 @@ class InterruptibleJournal:
 
 
 class JobAttendance:
-    """One claimed job in this process."""
+    """Works on one claimed job in this process."""
 
     def __init__(self, office: JobProcess, leave: EndProcess = end_process) -> None:
         self.office = office
@@ -99,7 +99,7 @@ class JobAttendance:
         self._draining = asyncio.Event()
 
     async def run(self) -> ExitCode:
-        """Work until the job is done or cannot go on here; afterwards its state says which."""
+        """Work until the job is done or cannot continue here; its state then says which."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._draining.set)
         watching = asyncio.create_task(self._obey())
         try:
@@ -140,7 +140,7 @@ class JobAttendance:
         return await engine.carry_out(self.claim.job, resumed=self.claim.resumed)
 
     def release(self, error: AgentFixError) -> None:
-        """The job as people will find it: waiting for them, or for better times."""
+        """Set the job's state for its next owner: waiting for people, or postponed."""
         job, store = self.claim.job, self.office.store
         if isinstance(error, WaitingForUser):
             store.enter(job, error.state, error.message)
@@ -149,7 +149,7 @@ class JobAttendance:
         elif is_for_people(error):
             wants: Wants = "money" if isinstance(error, BudgetError) else ""
             store.enter(job, "paused", f"{error.message} {error.hint}".strip(), wants=wants)
-        elif isinstance(error, LostSandboxError):  # some code may be what ends its sandboxes: that is counted
+        elif isinstance(error, LostSandboxError):  # some code may kill its sandboxes: that is counted
             self.office.server_context.queue.postpone(
                 self.claim, f"{error.message} It goes on in another one.", PUT_OFF
             )
@@ -161,39 +161,39 @@ class JobAttendance:
         logger.warning("job %s put down: %s", job, error.message)
 
     async def _obey(self) -> None:
-        """End the process once the job is to be stopped, or is another's."""
+        """End the process if the job must stop or has another owner."""
         job, store, queue = self.claim.job, self.office.store, self.office.server_context.queue
         while True:
             row = await asyncio.to_thread(store.get, job)
             if row is None or row.epoch != self.claim.epoch:
                 self._leave(ExitCode.BUSY)
-            # Nothing is awaited between the job's stop and the process's end: nothing can be wished for after it.
+            # No await between stopping the job and ending the process, so that no effect can be requested in between.
             if row.stop_requested and store.stop(job, queue.stop_reason(job)):
                 self._leave(ExitCode.STOPPED)
             await asyncio.sleep(LOOK_SECONDS)
 
 
 def is_for_people(error: AgentFixError) -> bool:
-    """Whether only a person can mend it: money, a key, the sandbox of this machine. One that was lost is had again."""
+    """True if only a person can fix it: money, a key, this machine's sandbox. A lost sandbox can be replaced."""
     if isinstance(error, LostSandboxError):
         return False
     return error.code in FOR_PEOPLE or (isinstance(error, ModelError) and error.kind == "give_up")
 
 
 def main() -> NoReturn:
-    """`python -I -m app.server.job_process JOB EPOCH`, as the worker starts it. It dies with the worker."""
+    """Run `python -I -m app.server.job_process JOB EPOCH`, as the worker starts it. It dies with the worker."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     job, epoch, owner = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     settings = read_settings()
     log.configure(form=settings.log, redactor=Redactor(settings.secrets))
     failpoints.arm(settings.failpoint)
     if not owner.startswith(f"{this_process().split(':')[0]}:{os.getppid()}:"):
-        end_process(ExitCode.BUSY)  # whoever started us has died already
+        end_process(ExitCode.BUSY)  # the parent has died already
     run_claimed_job(settings, JobClaim(job, epoch, owner, resumed=epoch > 1))
 
 
 def run_claimed_job(settings: Settings, claim: JobClaim, leave: EndProcess = end_process) -> NoReturn:
-    """Work on a claimed job to this process's end."""
+    """Work on a claimed job, then end the process."""
     try:
         code = asyncio.run(JobAttendance(JobProcess(ServerContext(settings), claim), leave).run())
     except Exception:

@@ -27,12 +27,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PeriodicTask:
-    """Something that is looked after again and again; `due` returns how much there was to do."""
+    """A task that is repeated; `due` returns how much there was to do."""
 
     name: str
     due: Callable[[], Awaitable[int]]
     every: float
-    """Seconds of rest when there was nothing."""
+    """Seconds to wait if there was nothing to do."""
 
 
 def periodic_tasks(publisher_context: PublisherContext) -> tuple[PeriodicTask, ...]:
@@ -58,7 +58,7 @@ def periodic_tasks(publisher_context: PublisherContext) -> tuple[PeriodicTask, .
 
 
 async def run_forever(task: PeriodicTask, draining: asyncio.Event) -> None:
-    """Until draining. A failure is told and tried again, ever more rarely: one chore never takes the others along."""
+    """Repeat the task until draining. A failure is logged and retried with growing delays; other tasks continue."""
     failures = 0
     while not draining.is_set():
         (outcome,) = await asyncio.gather(task.due(), return_exceptions=True)
@@ -84,7 +84,7 @@ def _log_failure(name: str, error: BaseException) -> None:
 
 
 def run_publisher(settings: Settings) -> int:
-    """The publisher's process, until SIGTERM or SIGINT."""
+    """Run the publisher's process until SIGTERM or SIGINT."""
     return asyncio.run(_run(settings))
 
 

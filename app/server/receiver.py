@@ -1,4 +1,4 @@
-"""The receiver's process: webhooks in, and the pages for people out. It holds the webhook secret and the database."""
+"""The receiver's process: accepts webhooks and serves the pages. It holds the webhook secret and the database."""
 
 import logging
 import socket
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_receiver(settings: Settings, listening: int | None = None) -> int:
-    """Until SIGTERM or SIGINT. `listening` is a socket that the supervisor opened and keeps."""
+    """Run until SIGTERM or SIGINT. `listening` is a socket that the supervisor opened and keeps."""
     receiver_context = ReceiverContext(settings)
     receiver_context.prepare()
     listener = socket.socket(fileno=listening) if listening is not None else listen(settings.host, settings.port)
@@ -43,7 +43,7 @@ def serve(receiver_context: ReceiverContext, settings: Settings, listener: socke
 def application(
     receiver_context: ReceiverContext, settings: Settings, *, ending: Callable[[], bool] = lambda: False
 ) -> FastAPI:
-    """Webhooks and health for everybody; the pages for who has the password, where there is one."""
+    """Webhooks and health without a password; the pages only with one, if it is set."""
 
     def stalled() -> timedelta | None:
         found = receiver_context.pulse.stalled()

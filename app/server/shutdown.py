@@ -1,4 +1,4 @@
-"""How a process leaves: at once, with what was printed printed, and nothing of its own left running."""
+"""Ends a process at once, with its output flushed and its child processes killed."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ CANCELLED = "cancelled with `agent-fix jobs cancel`"
 
 
 class InterruptHandler:
-    """Ctrl-C and SIGTERM: say how to go on, and go. `job` is named once it is known."""
+    """Handles Ctrl-C and SIGTERM: prints how to continue and exits. `job` is set once it is known."""
 
     def __init__(self, terminal: TerminalProgress) -> None:
         self.job = ""
@@ -34,9 +34,9 @@ class InterruptHandler:
 
 
 def end_process(code: int) -> NoReturn:
-    """Leave without winding anything down: nothing that is under way comes to an end, so nothing false is kept."""
+    """Exit without cleaning up: unfinished work does not complete, so nothing false is stored."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # whoever read us has gone
+        with suppress(OSError):  # the reader of our output is gone
             stream.flush()
     try:
         _end_commands()
@@ -45,7 +45,7 @@ def end_process(code: int) -> NoReturn:
 
 
 def _end_commands() -> None:
-    """Kill the commands under way, which lead sessions of their own. Sandboxed ones die with us in any case."""
+    """Kill running commands, which have sessions of their own. Sandboxed ones die with us anyway."""
     for thread in Path("/proc/self/task").glob("*/children"):
         children = ""
         with suppress(OSError):  # the thread has ended since it was listed

@@ -1,4 +1,4 @@
-"""Whether a delivery was signed with our secret: HMAC-SHA256 over the raw bytes, compared in constant time."""
+"""Verifies that a delivery was signed with our secret: HMAC-SHA256 over the raw bytes, in constant time."""
 
 import hashlib
 import hmac
@@ -9,7 +9,7 @@ _SHA256 = re.compile(r"sha256=([0-9a-f]{64})")
 
 
 class SignatureCheck:
-    """The signature of one body, taken while it arrives, under each secret that is valid now."""
+    """The signature of one body, computed while it arrives, for each valid secret."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._digests = [hmac.new(secret.encode(), digestmod=hashlib.sha256) for secret in secrets]
@@ -19,7 +19,7 @@ class SignatureCheck:
             digest.update(chunk)
 
     def matches(self, header: str) -> bool:
-        """Whether `X-Hub-Signature-256` says the same. All secrets are compared, so time tells nothing of which."""
+        """True if `X-Hub-Signature-256` matches. All secrets are compared, so timing does not reveal which one."""
         found = _SHA256.fullmatch(header)
         given = found[1] if found else ""
         right = False

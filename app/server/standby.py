@@ -1,4 +1,4 @@
-"""A spare process: it has imported everything before there is a job; here it is started, found again, and dismissed."""
+"""Starts, finds and dismisses a spare process, which imports everything before there is a job."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ _PATIENCE = 5.0
 
 
 def start_spare(state: Path, environment: Mapping[str, str]) -> int:
-    """Start one that outlives this process, and tell its id. It ends by itself where no job comes."""
+    """Start a spare that outlives this process; returns its pid. It exits by itself if no job comes."""
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     words = (sys.executable, "-I", "-m", "app.server.standby_process")
     own = {**environment, "AGENT_FIX_STATE_DIR": str(state)}
@@ -34,13 +34,13 @@ def start_spare(state: Path, environment: Mapping[str, str]) -> int:
 
 
 def dismiss_spare(state: Path) -> None:
-    """There will be no job: whoever waits for one ends."""
+    """Tell a waiting spare that there is no job, so that it exits."""
     with suppress(OSError), reached(state / SOCKET):
-        pass  # to be left without a word is the word
+        pass  # connecting without a job is the message
 
 
 async def spare_is_ready(state: Path, patience: float = 120.0) -> bool:
-    """Wait until it has imported everything, and so writes no compiled file any more. False where there is none."""
+    """Wait until it has imported everything, and so writes no compiled files any more. False if there is none."""
     until = monotonic() + patience
     while not (state / READY).exists():
         if not (state / SOCKET).exists() or monotonic() > until:
@@ -57,7 +57,7 @@ def peer(connection: socket.socket) -> int:
 
 @contextmanager
 def reached(path: Path) -> Iterator[socket.socket]:
-    """A connection to whoever listens there. OSError where nobody does."""
+    """Connect to the process that listens there. Raises OSError if there is none."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, _short(path) as short:
         connection.settimeout(_PATIENCE)
         connection.connect(short)
@@ -66,7 +66,7 @@ def reached(path: Path) -> Iterator[socket.socket]:
 
 @contextmanager
 def _listening(path: Path) -> Iterator[socket.socket]:
-    """The state directory is its owner's alone, so whoever can reach it may."""
+    """Listen in the state directory, which only its owner can access."""
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, _short(path) as short:
         listener.bind(short)
@@ -76,7 +76,7 @@ def _listening(path: Path) -> Iterator[socket.socket]:
 
 @contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """A name for a socket whose path may be longer than such paths may be."""
+    """A short name for a socket whose path may be too long."""
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{directory}/{path.name}"

@@ -1,4 +1,4 @@
-"""A job is given to the spare process, which then is the job's process to the worker, though it is no child of it."""
+"""Gives a job to the spare process, which the worker then treats as the job's process."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ _DIED: Final = -signal.SIGKILL
 
 
 def start_in_spare(settings: Settings, otherwise: Start) -> Start:
-    """How a job's process is started where one may be there already; `otherwise` where none is."""
+    """Start jobs in the spare process if there is one; otherwise as in `otherwise`."""
 
     async def start(claim: JobClaim) -> JobProcessHandle:
         try:
@@ -33,7 +33,10 @@ def start_in_spare(settings: Settings, otherwise: Start) -> Start:
 
 
 class SpareProcess:
-    """One that was given a job. Not our child: it says its exit code, and its silence is its death."""
+    """A spare that was given a job.
+
+    It is not our child: it sends its exit code, and a closed connection means that it died.
+    """
 
     def __init__(self, pid: int, connection: socket.socket) -> None:
         self._pid = pid
@@ -68,7 +71,7 @@ class SpareProcess:
 
 
 def _hand_over(path: Path, claim: JobClaim) -> socket.socket:
-    """Give the job away, with our own output to write to. Nobody else is given one after that."""
+    """Give the job to the spare, with our own output to write to. It accepts only one job."""
     with reached(path) as connection:
         path.unlink(missing_ok=True)
         words = json.dumps([claim.job, claim.epoch, claim.owner]).encode()

@@ -1,4 +1,4 @@
-"""The spare process itself: imports, waits to be given a job, and works on it; alone it does not stay."""
+"""The spare process itself: imports, waits for a job, and works on it; exits if none comes."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def wait_for_job(listener: socket.socket, hearing: float = _HEARING) -> tuple[socket.socket, JobClaim] | None:
-    """The first to come brings the job, or says that there is none."""
+    """Wait for the first connection, which brings the job or the news that there is none."""
     with listener:
         listener.settimeout(WAITING)
         try:
@@ -75,7 +75,7 @@ def wait_for_job(listener: socket.socket, hearing: float = _HEARING) -> tuple[so
 
 
 def _die_with(connection: socket.socket, leaving: threading.Event) -> None:
-    """As a child dies with its worker: at once, whatever it is doing, unless it is on its way out by itself."""
+    """Die at once if the worker's connection closes, as a child would, unless this process is exiting by itself."""
     with suppress(OSError):
         connection.recv(1)
     if not leaving.is_set():

@@ -1,4 +1,4 @@
-"""Before the roles begin: one supervisor for a state directory, one open port, and a calm word about what is served."""
+"""Prepares the start: one supervisor per state directory, the listening port, and a summary of what is served."""
 
 import errno
 import fcntl
@@ -20,9 +20,10 @@ BACKLOG = 2_048
 
 @contextmanager
 def only_supervisor(settings: Settings) -> Iterator[None]:
-    """Hold the state directory; AgentFixError with who has it where another supervisor does. Postgres admits several.
+    """Lock the state directory; raises AgentFixError, naming the other supervisor, if there is one.
 
-    The lock is the kernel's and ends with its process, however that ends; what the file says is for people.
+    With Postgres several are allowed. The kernel releases the lock when the process ends; the file's text is for
+    people.
     """
     state = settings.state
     try:
@@ -54,7 +55,7 @@ def _held(state: Path, who: str) -> AgentFixError:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """The open port. The supervisor keeps it, so that whoever connects while the receiver starts again only waits."""
+    """Open the port. The supervisor keeps it, so connections only wait while the receiver restarts."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -76,7 +77,7 @@ def on_sqlite(settings: Settings) -> bool:
 
 
 def database_name(settings: Settings) -> str:
-    """Which database it is, without who may open it."""
+    """The database's name, without credentials."""
     if not settings.database_url:
         return f"SQLite, {settings.state / 'agent-fix.db'}"
     found = urlsplit(settings.database_url)
@@ -86,7 +87,7 @@ def database_name(settings: Settings) -> str:
 
 
 def summary(settings: Settings, address: str, roles: tuple[str, ...]) -> dict[str, str]:
-    """What is served, where, and from what, by name. No secret is in it."""
+    """What is served, where, and from what, by name; contains no secret."""
     reached = settings.public_url or address
     return {
         "agent-fix": __version__,

@@ -1,4 +1,4 @@
-"""The supervisor: each role in a process of its own, started again when it dies, ended in order when all is to end."""
+"""The supervisor: runs each role in its own process, restarts it when it dies, and shuts all down in order."""
 
 import asyncio
 import ctypes
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RoleSpec:
-    """A role's place: how its process is started, and the only environment and open files that it gets."""
+    """How one role's process is started, and the only environment and open files that it gets."""
 
     role: str
     command: tuple[str, ...]
@@ -35,7 +35,7 @@ class RoleSpec:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Seconds. A process that lived `steady` long has shown that it can: its next pause is the first again."""
+    """Restart delays in seconds; they start over after a process has lived for `steady` seconds."""
 
     first_pause: float = 1.0
     longest_pause: float = 30.0
@@ -47,7 +47,7 @@ class Backoff:
 
 
 class Supervisor:
-    """Keeps every post filled until it is told to end, or until a role says that it cannot be."""
+    """Keeps every role running until it is told to end, or until a role cannot run at all."""
 
     def __init__(self, posts: Sequence[RoleSpec], directory: Path, backoff: Backoff | None = None) -> None:
         self._posts = posts
@@ -58,7 +58,7 @@ class Supervisor:
         self._hurry = asyncio.Event()
 
     async def supervise(self) -> int:
-        """Until SIGTERM, SIGINT or SIGHUP; a second one ends everything at once. Returns the exit code."""
+        """Run until SIGTERM, SIGINT or SIGHUP; a second signal ends everything at once. Returns the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self.end)
         keeping = [asyncio.create_task(self._keep(post)) for post in self._posts]
@@ -73,7 +73,7 @@ class Supervisor:
             self._kill()
 
     def end(self) -> None:
-        """End all roles; said again, without waiting for them."""
+        """End all roles; a second call does not wait for them."""
         (self._hurry if self._ending.is_set() else self._ending).set()
 
     async def _report(self) -> int:
@@ -81,7 +81,7 @@ class Supervisor:
         return ExitCode.OK
 
     async def _keep(self, post: RoleSpec) -> int:
-        """Start the role again and again; returns only with an exit code that starting again does not change."""
+        """Restart the role as needed; returns only with an exit code that a restart cannot change."""
         pause = 0.0
         while True:
             began = monotonic()
@@ -98,7 +98,7 @@ class Supervisor:
                 return ExitCode.OK
 
     async def _start(self, post: RoleSpec) -> Process:
-        """In a session of its own, so that a Ctrl-C reaches the roles through us alone, in our order."""
+        """Start in a new session, so that Ctrl-C reaches the roles only through us, in our order."""
         process = await asyncio.create_subprocess_exec(
             *post.command,
             env=dict(post.environment),
@@ -131,7 +131,7 @@ class Supervisor:
         return process if process is not None and process.returncode is None else None
 
     def _kill(self) -> None:
-        """Everything that is left, with what it started in its session."""
+        """Kill the remaining processes, with everything in their sessions."""
         for process in self._processes.values():
             if process.returncode is None:
                 with suppress(ProcessLookupError):
@@ -139,11 +139,11 @@ class Supervisor:
 
 
 def _dies_with(parent: int) -> Callable[[], None]:
-    """What a child does before it becomes its program: bind its life to ours, whichever way we end."""
+    """Code for the child before it executes its program: it dies when this process ends, in whatever way."""
 
     def bind() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # we died before it was bound
+        if os.getppid() != parent:  # the parent died before that took effect
             os._exit(ExitCode.INTERNAL)
 
     return bind

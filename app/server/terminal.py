@@ -1,4 +1,4 @@
-"""What a person at the terminal sees while a job works: one labelled line per fact, streamed text dimmed."""
+"""Shows a job's progress at the terminal: one labelled line per fact, streamed text dimmed."""
 
 import shutil
 import sys
@@ -48,7 +48,7 @@ class TerminalProgress:
         fragment = kind in {"text", "output"}
         if fragment and not self._colours:  # they make sense only where somebody watches
             return
-        text = plain(text)  # whoever wrote it: a model, a command, a repository does not steer this terminal
+        text = plain(text)  # text from models, commands and repositories must not control this terminal
         if not text:
             return
         with self._lock:
@@ -62,7 +62,7 @@ class TerminalProgress:
             self._write("".join(f"{line}\n" for line in self._lines(kind, text)))
 
     def _lines(self, kind: ProgressKind, text: str) -> list[str]:
-        """The label, then the text; what a model wrote into a command is cut to the terminal's width."""
+        """The label, then the text; text that a model wrote is cut to the terminal's width."""
         first, *rest = text.splitlines() or [""]
         if kind == "state":
             lines = [first, *rest]
@@ -79,7 +79,7 @@ class TerminalProgress:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._colours and colour else text
 
     def _write(self, text: str) -> None:
-        """A reader that has gone (`| head`, a lost terminal) does not end a job: `jobs logs` has it all."""
+        """Ignore a closed reader (`| head`, a lost terminal): it must not end a job, and `jobs logs` has it all."""
         if self.gone:
             return
         try:

@@ -1,6 +1,6 @@
-"""The receiver: a webhook is verified, stored and answered, in that order; everything else happens elsewhere.
+"""The webhook endpoint: verifies, stores and answers each delivery; all other work happens elsewhere.
 
-It holds the webhook secret and the database, and knows neither the App's key nor any model.
+It holds the webhook secret and the database, but neither the App's key nor any model key.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class DeliveryStore(Protocol):
-    """What the receiver needs of an inbox."""
+    """What the receiver needs from an inbox."""
 
     def store(self, arrived: Sequence[Delivery]) -> list[StoreOutcome]: ...
 
@@ -48,7 +48,7 @@ class DeliveryStore(Protocol):
 
 
 class DeliveryRefused(Exception):  # noqa: N818  # an answer
-    """A request that is not stored, with the status it gets and a word to count it by."""
+    """A request that is not stored, with its HTTP status and the word under which it is counted."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -63,9 +63,9 @@ def receiver(
     *,
     stalled: Callable[[], timedelta | None] = lambda: None,
 ) -> FastAPI:
-    """The web application. What it answered is counted in `app.state.counts`, by word.
+    """Build the web application. Its answers are counted in `app.state.counts`, by word.
 
-    `stalled` tells how long a job has waited although it is somebody's turn.
+    `stalled` returns how long a job has been stalled.
     """
     endpoint = WebhookEndpoint(secrets, BatchWriter(inbox.store))
     readiness, liveliness = Readiness(inbox, clock), Liveness(stalled, clock)
@@ -84,14 +84,14 @@ def receiver(
 
     asked = {"/livez": livez, "/healthz": healthz, "/readyz": readyz}
     routes = [Route("/webhook", webhook, methods=["POST"]), *(Route(path, answer) for path, answer in asked.items())]
-    # Plain routes: nothing of a delivery is parsed before its signature is checked, so there is nothing to declare.
+    # Plain routes without declared bodies: nothing of a delivery is parsed before its signature is checked.
     app = FastAPI(routes=[*routes], docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.counts = endpoint.counts
     return app
 
 
 class WebhookEndpoint:
-    """Takes deliveries in, with what is counted and limited across requests."""
+    """Accepts deliveries; its counters and limits span all requests."""
 
     def __init__(
         self, secrets: Sequence[str], gathering: BatchWriter, *, most_at_once: int = MAX_BYTES_AT_ONCE
@@ -169,7 +169,7 @@ class WebhookEndpoint:
 
 
 def _check_head(request: Request) -> bool:
-    """Refuse what need not be read; True for a form."""
+    """Refuse a request by its headers if possible; True for a form."""
     headers = request.headers
     if "x-hub-signature-256" not in headers:
         raise DeliveryRefused(401, "no_signature")
@@ -209,7 +209,7 @@ def _headers(status: int) -> dict[str, str]:
 
 
 class Readiness:
-    """Whether deliveries can be stored and are being dealt with; asked of the database once a second at most."""
+    """Reports whether deliveries can be stored and are processed; queries the database at most once a second."""
 
     def __init__(self, inbox: DeliveryStore, clock: Callable[[], datetime]) -> None:
         self._inbox = inbox
@@ -246,7 +246,7 @@ class Readiness:
 
 
 class Liveness:
-    """Whether jobs are being worked on; asked of the database once a second at most."""
+    """Reports whether jobs make progress; queries the database at most once a second."""
 
     def __init__(self, stalled: Callable[[], timedelta | None], clock: Callable[[], datetime]) -> None:
         self._stalled = stalled

@@ -1,4 +1,4 @@
-"""The worker: claims jobs, gives each a process of its own, keeps their leases, and ends them when they are to end.
+"""The worker: claims jobs, starts a process for each, keeps their leases, and stops them when required.
 
 It holds the model keys and the database. It never imports a model library itself: its processes do.
 """
@@ -48,8 +48,11 @@ Start = Callable[[JobClaim], Awaitable[JobProcessHandle]]
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Seconds: between two looks, between two heartbeats of a lease (which is four times as long), until a process
-    that does not stop by itself is killed, until one that is to finish its step is, and between two sweeps."""
+    """Intervals in seconds.
+
+    Between two polls, between two heartbeats of a lease (which lasts four times as long), before a process that does
+    not stop is killed, before one that finishes its step is killed, and between two sweeps.
+    """
 
     poll: float = 0.5
     heartbeat: float = 15.0
@@ -63,7 +66,7 @@ INTERVALS = Intervals()
 
 @dataclass(slots=True)
 class RunningJob:
-    """A claimed job and its process. `stopping_since`: when the job was first seen to have been stopped."""
+    """A claimed job and its process. `stopping_since` is when the stop request was first seen."""
 
     claim: JobClaim
     process: JobProcessHandle
@@ -72,7 +75,7 @@ class RunningJob:
 
 
 class Worker:
-    """Claims while there is room, until it is told to drain."""
+    """Claims jobs while it has capacity, until it is told to drain."""
 
     def __init__(
         self, server_context: ServerContext, start: Start, *, owner: str = "", intervals: Intervals = INTERVALS
@@ -87,7 +90,7 @@ class Worker:
         self.draining = asyncio.Event()
 
     async def work(self) -> None:
-        """Until drained. A database that is away is waited for: the leases decide what becomes of the jobs."""
+        """Work until drained. If the database is unavailable, wait: the leases decide what happens to the jobs."""
         while not self.draining.is_set():
             try:
                 await self._look_after()
@@ -99,7 +102,7 @@ class Worker:
         await self._drain()
 
     def _sweep_now_and_then(self) -> None:
-        """Beside everything else: a large tree takes its time. Its failures are told like those of a look."""
+        """Sweep in the background, because a large tree takes time. Failures are logged."""
         if self._sweeping is not None and self._sweeping.done():
             done, self._sweeping = self._sweeping, None
             done.result()
@@ -128,7 +131,7 @@ class Worker:
             await self._stop_if_requested(running_job)
 
     async def _reap(self, running_job: RunningJob) -> None:
-        """Give the job back. What ended by a signal or an error of our own died on it."""
+        """Release the job. A signal or an internal error counts as a crash."""
         code = running_job.process.returncode
         crashed = code not in _ENDED_WELL
         failpoint("job.ended")
@@ -155,7 +158,7 @@ class Worker:
             running_job.process.kill()
 
     async def _drain(self) -> None:
-        """Let each job finish the step it is at, then give all of them back."""
+        """Let each job finish its current step, then release all of them."""
         if self._sweeping is not None:
             await asyncio.wait({self._sweeping}, timeout=self._intervals.drain)
         for running_job in self._running_job.values():
@@ -172,7 +175,7 @@ class Worker:
 
 
 async def _either(work: Awaitable[object], seconds: float) -> None:
-    """Until it is done, or the time is over."""
+    """Wait until it is done or the time is over."""
     with suppress(TimeoutError):
         await asyncio.wait_for(work, seconds)
 
@@ -190,7 +193,7 @@ def start_process(settings: Settings) -> Start:
 
 
 def run_worker(settings: Settings) -> int:
-    """The worker's process, until SIGTERM or SIGINT."""
+    """Run the worker's process until SIGTERM or SIGINT."""
     server_context = ServerContext(settings)
     server_context.prepare()
     return asyncio.run(_run(server_context, settings))

@@ -1,4 +1,4 @@
-"""The same as JSON, for programs."""
+"""The dashboard's data as JSON, for programs."""
 
 import asyncio
 from dataclasses import asdict
@@ -64,7 +64,7 @@ class JsonApi:
         )
 
     async def stop(self, request: Request) -> Response:
-        """202, whether it is ended by that or its process has to end first; 409 for one that has ended."""
+        """202 and whether that ended the job or its process must end first; 409 if the job is already final."""
         page = await asyncio.to_thread(self._files.job_file, request.path_params["job"], lines=0)
         if page is None:
             return _missing()

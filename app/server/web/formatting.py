@@ -1,4 +1,4 @@
-"""How pages write down what they show: ages, money, states; and text that others wrote, with nothing hidden in it."""
+"""Formats values for pages: ages, money, states, and other people's text without hidden characters."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -48,7 +48,7 @@ def line(text: str) -> str:
 
 
 def block(text: str) -> str:
-    """A text of several lines as a terminal would leave it."""
+    """A text of several lines as a terminal would show it."""
     shown = plain(text)
     if len(shown) <= MAX_CHARACTERS:
         return shown
@@ -60,7 +60,7 @@ def ago(moment: datetime, now: datetime) -> str:
 
 
 def span(seconds: float) -> str:
-    """A time in one or two units: `42 s`, `3 min`, `2 h 5 min`, `4 d`."""
+    """A duration in one or two units: `42 s`, `3 min`, `2 h 5 min`, `4 d`."""
     whole = max(int(seconds), 0)
     if whole < 60:
         return f"{whole} s"
@@ -95,10 +95,10 @@ def tokens(count: int) -> str:
 
 
 def share(part: float, whole: float) -> int:
-    """In percent, between 0 and 100."""
+    """A percentage between 0 and 100."""
     return round(100 * min(part / whole, 1.0)) if whole > 0 else 0
 
 
 def path_of(name: str) -> str:
-    """A name as a part of one of our addresses."""
+    """A name escaped as part of one of our URLs."""
     return quote(name, safe="/")

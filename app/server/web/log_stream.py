@@ -1,4 +1,4 @@
-"""The log of a job as it grows, as server-sent events."""
+"""Streams a growing job log as server-sent events."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ LOOKS = 1_800
 
 
 class LogStreams:
-    """Lines, then states; `Last-Event-ID` or `after` tell where to go on."""
+    """Sends lines, then states; `Last-Event-ID` or `after` say where to continue."""
 
     def __init__(
         self, overview: JobOverview, *, ending: Callable[[], bool] = lambda: False, pause: float = LOOK_SECONDS
@@ -46,7 +46,7 @@ class LogStreams:
         told = ""
         try:
             for _ in range(LOOKS):
-                # The state is read before the log: what is said before a job ends is never missed.
+                # The state is read before the log, so that no line written before the job's end is missed.
                 listed = await asyncio.to_thread(self._overview.one, job)
                 for line in await asyncio.to_thread(self._overview.log, job, after):
                     after = line.seq

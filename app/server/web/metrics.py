@@ -1,4 +1,4 @@
-"""The figures of a server in Prometheus' text format."""
+"""A server's health figures in Prometheus' text format."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,7 +9,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def render(figures: HealthFigures, answers: Mapping[str, int]) -> str:
-    """`answers`: how the receiver answered webhooks since it began, by word."""
+    """`answers` counts the receiver's answers to webhooks since its start, by word."""
     return "".join(_lines(figures, answers))
 
 

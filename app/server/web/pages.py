@@ -1,4 +1,4 @@
-"""The pages for people: the list of jobs, and one job with its plan, proof, log and cost. They work without scripts."""
+"""The HTML pages: the list of jobs, and one job with its plan, proof, log and cost. They need no scripts."""
 
 import asyncio
 import logging
@@ -101,7 +101,7 @@ class DashboardPages:
         return StreamingResponse(self._whole_log(job), media_type="text/plain; charset=utf-8")
 
     async def change(self, request: Request) -> Response:
-        """The job's change as a file, whatever became of it."""
+        """The job's change as a file, whatever its outcome."""
         kept = await asyncio.to_thread(self._files.change, request.path_params["job"])
         if kept is None:
             return await self.missing(request)
@@ -109,7 +109,7 @@ class DashboardPages:
         return Response(kept, media_type="text/plain; charset=utf-8", headers=named)
 
     async def stop(self, request: Request) -> Response:
-        """The button of the page. Its seal shows that it was one of ours."""
+        """Handle the page's stop button; the seal proves that the form came from our page."""
         job = request.path_params["job"]
         length = request.headers.get("content-length", "")
         if not length.isdecimal() or int(length) > FORM_BYTES:
@@ -166,7 +166,7 @@ class DashboardPages:
             after = lines[-1].seq
 
     def _links(self, page: JobPage) -> "JobLinks":
-        """Addresses at the forge, made of what the forge itself named; anything else is not linked."""
+        """GitHub URLs, built only from values that GitHub itself sent."""
         server, job_context = f"{self._settings.github_url}/", page.job_context
         issue = commit = ""
         if job_context is not None:
@@ -195,7 +195,7 @@ class DashboardPages:
 
 @dataclass(frozen=True, slots=True)
 class JobLinks:
-    """Addresses at the forge; empty where there is none. `wishes` are those of receipts, by the intent's key."""
+    """GitHub URLs; empty if there is none. `wishes` are those of receipts, by the effect's key."""
 
     issue: str
     commit: str
@@ -204,7 +204,7 @@ class JobLinks:
 
 
 class JobFilter:
-    """What a list of jobs was asked for in the address; what makes no sense there is left out."""
+    """The filter in a job list's URL; invalid values are ignored."""
 
     def __init__(self, state: str, repository: str, before: str) -> None:
         known = state in formatting.GROUPS or state in STATES
@@ -222,7 +222,7 @@ class JobFilter:
         return tuple(formatting.GROUPS.get(self.state, ())) or ((self.state,) if self.state else ())  # type: ignore[return-value]
 
     def address(self, **changes: str) -> str:
-        """The same question with other words, as an address."""
+        """The URL of the same filter with some values changed."""
         said = {"state": self.state, "repository": self.repository, **changes}
         given = {name: value for name, value in said.items() if value}
         return f"/?{urlencode(given)}" if given else "/"

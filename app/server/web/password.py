@@ -1,4 +1,4 @@
-"""Who may see the pages: whoever has the password; and what every answer says to browsers about itself."""
+"""Protects the pages with a password, and sets the security headers of every answer."""
 
 import hashlib
 import hmac
@@ -40,7 +40,7 @@ HEADERS: Final = {
 
 
 class DashboardPassword:
-    """The one password of the pages, compared in constant time; who fails too often is not listened to for a while."""
+    """The pages' one password, compared in constant time; a client that fails too often is locked out for a while."""
 
     def __init__(self, token: str, clock: Callable[[], datetime]) -> None:
         self._digest = _digest(token)
@@ -48,7 +48,7 @@ class DashboardPassword:
         self._failures: OrderedDict[str, tuple[int, datetime]] = OrderedDict()
 
     def refuses(self, client: str) -> timedelta | None:
-        """How long this address is not listened to any more; None where it is."""
+        """How much longer this address is locked out; None if it is not."""
         count, since = self._failures.get(client, (0, self._clock()))
         left = since + FORGET_AFTER - self._clock()
         if left <= timedelta():
@@ -68,7 +68,7 @@ class DashboardPassword:
         return False
 
     def seal(self, what: str) -> str:
-        """Shows that a form came from one of our pages, which only those see who have the password."""
+        """A token that proves that a form came from our pages, which only password holders can see."""
         return hmac.new(self._digest, f"form:{what}".encode(), hashlib.sha256).hexdigest()
 
     def sealed(self, what: str, seal: str) -> bool:
@@ -77,14 +77,14 @@ class DashboardPassword:
 
 @dataclass(frozen=True, slots=True)
 class PasswordGuard:
-    """An application behind the password, with the headers of a page that nobody else may frame, read or keep."""
+    """Puts an application behind the password and adds headers against framing, reading and caching."""
 
     app: ASGIApp
     password: DashboardPassword
     refuse: Callable[[Headers, int, str, str], Response]
-    """Makes an answer from the request's headers, a status, a title and a text."""
+    """Builds an answer from the request's headers, a status, a title and a text."""
     public: Collection[str]
-    """Paths that need no password: what the refusals themselves are drawn with."""
+    """Paths that need no password: the assets of the refusal pages."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -137,7 +137,7 @@ def from_our_pages(headers: Headers) -> bool:
 
 
 def address(scope: Scope) -> str:
-    """Whose failures are counted together: an IPv4 address, or the network that one IPv6 customer gets."""
+    """The key for counting failures: an IPv4 address, or an IPv6 customer's network."""
     host = (scope.get("client") or ("", 0))[0]
     try:
         found = ipaddress.ip_address(host)
@@ -147,7 +147,7 @@ def address(scope: Scope) -> str:
 
 
 def _given(authorization: str) -> str | None:
-    """The password in the header, whatever user name stands before it; None where there is none."""
+    """The password in the header, with any user name; None if there is none."""
     if bearer := _BEARER.fullmatch(authorization.strip()):
         return bearer[1]
     if basic := _BASIC.fullmatch(authorization.strip()):

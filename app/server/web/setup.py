@@ -36,7 +36,7 @@ Keep = Callable[[NewAppResponse, str], str]
 
 
 class SetupPage:
-    """Answers to whoever has the token of the terminal, until an App was made."""
+    """Serves the person who has the terminal's token, until an App was created."""
 
     def __init__(self, *, github_url: str, public_url: str, token: str, exchange: Exchange, keep: Keep) -> None:
         self._github = github_url
@@ -71,7 +71,7 @@ class SetupPage:
         if given := request.query_params.get("token", ""):
             if not _same(given, self._token):
                 return self._stranger()
-            answer = RedirectResponse("/setup", 303)  # the token does not stay in the address
+            answer = RedirectResponse("/setup", 303)  # removes the token from the address bar
             secure = request.url.scheme == "https"
             answer.set_cookie(COOKIE, self._token, path="/setup", httponly=True, samesite="lax", secure=secure)
             return answer
@@ -87,7 +87,7 @@ class SetupPage:
         said = await _form(request)
         if problem := _problem(said):
             return self._render("setup.html", status=400, problem=problem, **said)
-        # A page of its own, so that people can come back to it from GitHub: a form's answer would be gone.
+        # A separate page, so that people can return to it from GitHub; a form's answer would be gone.
         return RedirectResponse(f"/setup/confirm?state={self._new_state(said)}", 303)
 
     async def confirm(self, request: Request) -> Response:
@@ -125,7 +125,7 @@ class SetupPage:
         return page
 
     async def done(self, request: Request) -> Response:
-        """GitHub sends the person back here; the state shows that it is the form that was begun here."""
+        """GitHub redirects the person here; the state proves that it was our form."""
         said = self._states.pop(request.query_params.get("state", ""), None)
         if not self._knows(request) or said is None or self.made is not None:
             return self._stranger()

@@ -1,4 +1,4 @@
-"""A server's premises: one database and one state directory, which its roles share and nothing else."""
+"""A server's shared state: one database and one state directory, used by all its roles."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ def utc_now() -> datetime:
 
 
 class ServerContext:
-    """Everything that is kept, by its table."""
+    """The stores of a server, by table."""
 
     def __init__(self, settings: Settings, clock: Callable[[], datetime] = utc_now) -> None:
         self.settings = settings
@@ -41,7 +41,7 @@ class ServerContext:
         return open_database(self.settings.database_url, self.settings.state)
 
     def prepare(self) -> None:
-        """Make what is missing; raises OutputError where the state directory or the database cannot be used."""
+        """Create what is missing. Raises OutputError if the state directory or the database cannot be used."""
         try:
             self.settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -92,5 +92,5 @@ class ServerContext:
         return QueueLimits(jobs=self.settings.jobs, per_repository=self.settings.jobs_per_repository)
 
     def mirror(self, repository: int) -> GitStore:
-        """The trusted bare repository for a forge's repository, by its number, which outlives its name."""
+        """The trusted bare repository of a GitHub repository, by its id, which survives renames."""
         return GitStore(self.settings.state / "mirrors" / f"r{int(repository)}.git")

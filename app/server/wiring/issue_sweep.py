@@ -1,4 +1,4 @@
-"""What a sweep asks of GitHub, as a server's App or with one token, and how it has an issue taken up."""
+"""Loads the issues for a sweep, as a server's App or with a token, and starts work on them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ A_DAY = timedelta(days=1)
 
 
 class IssueSweep:
-    """One repository. With `server_context` the jobs of a server's database are known, and new ones can be admitted."""
+    """The sweep of one repository. With `server_context`, a server's jobs are known and new ones can be admitted."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class IssueSweep:
         self._server_context = server_context
 
     async def candidates(self, query: str) -> tuple[SweepCandidate, ...]:
-        """Open issues with our label, or those that a search finds; and those whose work was lost."""
+        """Open issues with our label, or those that a search finds; and those whose job was lost."""
         facts = self._readers.facts
         issues = await facts.searched(query) if query else await facts.labelled(LABEL)
         config = await self._config()
@@ -63,7 +63,7 @@ class IssueSweep:
         return SweepLimits(most, max(allowed - opened, 0), await self._day(config))
 
     async def admit(self, number: int) -> str:
-        """Have the label heard, as if its webhook came now; returns what became of it."""
+        """Handle the label as if its webhook came now; returns the outcome."""
         if self._server_context is None:
             raise AgentFixError("Only a server has a database to admit jobs to.")
         issue, put_on = await self._readers.facts.issue(number), await self._label_on(number)
@@ -81,7 +81,7 @@ class IssueSweep:
         return config
 
     async def _candidate(self, issue: GitHubIssue, config: RepoConfig) -> SweepCandidate:
-        """The fewest questions: of what is left alone for other reasons nothing more is asked."""
+        """Build a candidate with as few requests as possible: none once there is a reason to skip it."""
         found = SweepCandidate(issue, None)
         if issue.pull_request or not issue.open or LABEL not in {label.casefold() for label in issue.labels}:
             return found
@@ -98,7 +98,7 @@ class IssueSweep:
         )
 
     async def _lost(self) -> tuple[SweepCandidate, ...]:
-        """A server's leases tell it by themselves; what a workflow leaves behind is only its comment."""
+        """Jobs of workflow runs that ended without reporting. A server detects lost jobs by their leases."""
         if self._server_context is not None:
             return ()
         us = (await self._github_clients.ourselves(self._readers)).bot.user
@@ -119,14 +119,14 @@ class IssueSweep:
         return such[-1] if such else None
 
     async def _day(self, config: RepoConfig) -> int | None:
-        """How many jobs the rest of the day's budget pays for, each as dear as it may become."""
+        """How many jobs today's remaining budget can pay for, at their highest cost."""
         budget = config.budget.over(defaults_of(self._settings).budget)
         if config.budget.usd_per_day is None or budget.usd <= 0:
             return None
         return max(int(config.budget.usd_per_day * 1_000_000) - await self._spent(budget.usd), 0) // budget.usd
 
     async def _spent(self, dearest: int) -> int:
-        """By the ledger; without one, every job that people were told of within a day counts in full."""
+        """Today's spending by the ledger; without one, each job reported within a day counts in full."""
         now = (self._server_context.clock if self._server_context else self._github_clients.app.now)()
         if self._server_context is not None:
             repository, engine = await self._readers.facts.repository(), self._server_context.engine
@@ -140,7 +140,7 @@ class IssueSweep:
 
 @asynccontextmanager
 async def open_issue_sweep(settings: Settings, owner: str, name: str, token: str) -> AsyncIterator[IssueSweep]:
-    """With a token as whoever it belongs to, else as the server's App."""
+    """Connect with the token, as its owner, or else as the server's App."""
     host, repository = (
         GitHubHost(settings.github_api_url, settings.github_url, settings.proxy),
         RepositoryId(0, owner, name),

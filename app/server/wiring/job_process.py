@@ -1,4 +1,4 @@
-"""A server's job at its desk: people are asked through messages, and the change goes to the publisher as intents."""
+"""Builds the runner of a server's job: it asks people by messages and publishes through the outbox."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -45,7 +45,7 @@ class LostBaseError(AgentFixError):
 
 @dataclass(frozen=True, slots=True)
 class MessageFeed:
-    """What people say to one job, as the agent hears it (`app.core.job.UserMessages`)."""
+    """Reads people's messages to one job for the agent (`app.core.job.UserMessages`)."""
 
     server_context: ServerContext
     job: str
@@ -56,7 +56,7 @@ class MessageFeed:
 
 
 class ServerJobRunner(JobRunner):
-    """A job whose change is published by somebody else, who holds what this process never does."""
+    """A job whose change is published by another process, which holds the credentials that this one never has."""
 
     def __init__(self, office: "JobProcess", job_context: JobContext, inputs: JobInputs, progress: Progress) -> None:
         job = inputs.job
@@ -69,7 +69,7 @@ class ServerJobRunner(JobRunner):
         self._claim = office.claim
 
     async def approve(self, plan: Plan) -> Plan:
-        """The plan as it was approved, with its edits; Parked while nobody has."""
+        """The approved plan with its edits. Raises WaitingForUser if nobody has approved it."""
         said = await asyncio.to_thread(self._server_context.messages.since, self.inputs.job.id, 0, "approve")
         if not said:
             await asyncio.to_thread(self._show, JobResult(exit_status="awaiting_approval", plan=plan))
@@ -81,7 +81,7 @@ class ServerJobRunner(JobRunner):
         return edited
 
     async def answer(self, questions: tuple[str, ...], after: int) -> QuestionAnswers:
-        """What people answered since they were asked; Parked while nobody has."""
+        """People's answers since the question was asked. Raises WaitingForUser if there are none."""
         said = await asyncio.to_thread(self._server_context.messages.since, self.inputs.job.id, after, "answer")
         if not said:
             asked = (self.plan or Plan(summary="")).model_copy(update={"questions": questions})
@@ -91,21 +91,21 @@ class ServerJobRunner(JobRunner):
         return QuestionAnswers(questions=questions, last_message_seq=heard)
 
     def _show(self, result: JobResult) -> None:
-        """What people are asked about, where the status comment finds it."""
+        """Store what people are asked about, for the status comment."""
         self.inputs.store.store_result(self.inputs.job.id, result.model_dump(mode="json"))
 
     def before(self) -> Patch:
-        """The branch without the merge, where this machine has its commit."""
+        """The branch without the merge, if this machine has its commit."""
         tree, mirror, ours = self.inputs.tree, self.inputs.mirror, self._job_context.parents[:1]
         return difference(tree, mirror.tree(ours[0])) if ours and mirror.keeps(ours[0]) else super().before()
 
     def diff_base(self) -> str:
-        """The branch as it was, where its merge is what the agent works on."""
+        """The branch's own commit, if the agent works on a merge."""
         ours = self._job_context.parents[:1]
         return ours[0] if ours and self.inputs.mirror.keeps(ours[0]) else super().diff_base()
 
     async def publish(self, patch: Patch, summary: str) -> PublishedChange:
-        """Make the commit, so that its id is known, and keep the bytes from which the publisher makes it again."""
+        """Make the commit, so that its id is known, and store the bytes from which the publisher makes it again."""
         job, mirror = self.inputs.job, self.inputs.mirror
         recipe = self._recipe(self.blobs.put(patch.model_dump_json().encode()), summary)
         commit = await asyncio.to_thread(make_commit, mirror, patch, recipe)
@@ -114,7 +114,7 @@ class ServerJobRunner(JobRunner):
         return PublishedChange(branch=job.branch, commit=commit, changes=changes, patch=recipe.patch)
 
     def store_trajectory_base(self, result: JobResult) -> None:
-        """Wish for what the result calls for, and hand the job over; or end it where nothing is to be published."""
+        """Request the result's effects and hand the job over; or end it if nothing is to be published."""
         store, job = self.inputs.store, self.inputs.job
         verification = result.verification
         if result.exit_status != "pr_opened" or verification is None:
@@ -154,12 +154,12 @@ class ServerJobRunner(JobRunner):
 
 
 def make_commit(mirror: GitStore, patch: Patch, recipe: CommitRecipe) -> str:
-    """The same bytes make the same commit in every mirror."""
+    """Make the commit; the same bytes give the same commit in every repository."""
     return mirror.commit(patch, message=recipe.message, author=recipe.author, date=recipe.date, parents=recipe.parents)
 
 
 class JobProcess:
-    """Where one process of a server works on one claimed job."""
+    """The resources with which a process works on one claimed job."""
 
     def __init__(self, server_context: ServerContext, claim: JobClaim) -> None:
         self.server_context = server_context
@@ -167,7 +167,7 @@ class JobProcess:
         self.store: JobStore = server_context.store(fence=claim.epoch)
 
     def runner(self, watcher: Progress) -> ServerJobRunner:
-        """The job's desk. LostBaseError where the base commit is not here. Blocking."""
+        """The job's runner. Raises LostBaseError if the base commit is not here. Blocking."""
         found = self.server_context.job_queries.get(self.claim.job)
         if found is None:
             raise AgentFixError(f"There is no job {self.claim.job}.", code=ExitCode.INTERNAL)
@@ -197,7 +197,7 @@ class JobProcess:
         return self.server_context.lessons(job_context.place.repository, self.claim.epoch)
 
     def ledger(self, job: Job, job_context: JobContext) -> SqlLedger:
-        """The job's account, within what it and others may cost in a day."""
+        """The job's account, limited by its own cap and by the daily caps."""
         server_context = self.server_context
         clock = lambda: server_context.clock().timestamp()  # noqa: E731
         shared = server_context.caps.purses(job_context, paid_by(job, job_context), clock)
@@ -210,7 +210,7 @@ class JobProcess:
         return DurableEngine(settings.state, JobResult, work, scope=self.claim.job, database_url=settings.database_url)
 
     def _have(self, mirror: GitStore, repository: int, *commits: str) -> None:
-        """Have commits in the mirror of this machine: they are there, come as parcels, or are waited for."""
+        """Make commits available on this machine: they exist, are transferred, or are waited for."""
         transfers = self.server_context.transfers
         missing = [commit for commit in commits if not transfers.unpack_into(mirror, repository, commit)]
         for commit in missing:

@@ -1,4 +1,4 @@
-"""What a job's process imports sooner or later, imported before there is a job."""
+"""Imports what a job's process needs, before there is a job."""
 
 from app.config.settings import Settings
 from app.llm.litellm import load
@@ -6,7 +6,7 @@ from app.llm.replay import PREFIX
 
 
 def preload(settings: Settings) -> None:
-    """Seconds of imports, most of them the model library's; a recorded model needs none."""
+    """Import for seconds, mostly the model library; a recorded model needs none."""
     loading = None if settings.model.startswith(PREFIX) else load()
     import app.jobs.engine  # noqa: F401, PLC0415  # beside the other
 

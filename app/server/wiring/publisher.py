@@ -1,4 +1,4 @@
-"""The publisher's rooms: everything that talks to the forge, over a server's premises; no model is known here."""
+"""Builds the publisher: everything that talks to GitHub, without any model library."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -38,7 +38,7 @@ TRANSFER_LIFETIME = timedelta(days=2)
 
 @dataclass(frozen=True, slots=True)
 class PublisherContext:
-    """What the publisher's process looks after."""
+    """What the publisher's process works with."""
 
     server_context: ServerContext
     login: str
@@ -53,14 +53,14 @@ class PublisherContext:
         return sum([await asyncio.to_thread(self._fill, each) for each in wanted])
 
     async def prune(self) -> int:
-        """Forget what nobody asks for any more."""
+        """Delete what nobody requests any more."""
         await asyncio.to_thread(self.server_context.inbox.prune)
         await asyncio.to_thread(self.server_context.transfers.prune, TRANSFER_LIFETIME)
         await asyncio.to_thread(prune_lessons, self.server_context.engine, self.server_context.clock())
         return 0
 
     def _fill(self, wanted: WantedCommit) -> bool:
-        """One that is not here yet is brought by the stock."""
+        """Pack one commit; False if it still has to be fetched."""
         mirror = self.server_context.mirror(wanted.repository)
         mirror.ensure()
         if not mirror.keeps(wanted.commit):
@@ -72,7 +72,7 @@ class PublisherContext:
 
 @asynccontextmanager
 async def open_publishing(settings: Settings) -> AsyncIterator[PublisherContext]:
-    """Raises AgentFixError where the App's key is refused: nothing could be done with it."""
+    """Open the publisher. Raises AgentFixError if GitHub refuses the App's key: nothing could be done with it."""
     server_context = ServerContext(settings)
     server_context.prepare()
     host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)
@@ -84,8 +84,10 @@ async def open_publishing(settings: Settings) -> AsyncIterator[PublisherContext]
 def build_publisher(
     server_context: ServerContext, connection: Connection, login: str, *, page: str = "", kept: str = KEPT_ON_SERVER
 ) -> PublisherContext:
-    """Every room, by one way in. `page` is where people follow the work, if not at the dashboard; `kept` says where a
-    change is that was not published."""
+    """Build all parts for one kind of access.
+
+    `page` is where people follow the work, if not on the dashboard; `kept` says where an unpublished change is.
+    """
     settings, clock = server_context.settings, server_context.clock
 
     async def forge_at(place: IssueRef) -> GitHubForge:

@@ -1,4 +1,4 @@
-"""What the receiver holds of a server's premises: the database, and no repository, no forge and no model."""
+"""Builds the receiver: the database, but no repository, no GitHub client and no model."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ def utc_now() -> datetime:
 
 
 class ReceiverContext:
-    """The rooms behind the receiver's door."""
+    """What the receiver's process works with."""
 
     def __init__(self, settings: Settings, clock: Callable[[], datetime] = utc_now) -> None:
         self.clock = clock
