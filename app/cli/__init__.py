@@ -1,4 +1,4 @@
-"""The command line: parses, and hands over to a door. Imports nothing heavy, so that `--help` is instant."""
+"""The command line: parses arguments and calls the command. Imports nothing heavy, so that `--help` is instant."""
 
 import argparse
 import gc
@@ -41,7 +41,7 @@ through what they leave, which is no garbage."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The console script. Returns the exit code; errors are one line and a hint, never a traceback."""
+    """The console script. Returns the exit code; errors are shown as one line and a hint, never as a traceback."""
     make_streams_safe()
     arguments = parser().parse_args(argv)
     gc.set_threshold(COLLECT_AFTER, 20, 20)

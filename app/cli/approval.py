@@ -1,4 +1,4 @@
-"""`--approve`: the plan is shown and a person says yes, no, or edits it."""
+"""`--approve`: shows the plan and asks a person to accept, reject or edit it."""
 
 import asyncio
 import shlex
@@ -15,7 +15,10 @@ PLAN_FILE = "plan.md"
 
 
 async def ask_at_terminal(plan: Plan, *, out: Path, editor: str) -> Plan:
-    """The plan as agreed to. Raises Parked where nobody can be asked or the answer is no; OUT keeps the plan."""
+    """The accepted plan.
+
+    Raises WaitingForUser if nobody can be asked or the answer is no; OUT keeps the plan.
+    """
     path = out / PLAN_FILE
     path.write_text(render_plan_file(plan), "utf-8")
     if sys.stdin is None or not sys.stdin.isatty():
@@ -37,14 +40,14 @@ async def ask_at_terminal(plan: Plan, *, out: Path, editor: str) -> Plan:
 
 
 def _ask() -> str:
-    """One answer; the end of the input is a no. The question is not part of what `--json` prints."""
+    """Ask once; end of input means no. The question is not part of the `--json` output."""
     print("Go on with this plan? [y]es, [e]dit, [n]o: ", end="", file=sys.stderr, flush=True)
     line = sys.stdin.readline()
     return line.strip().lower() if line else "no"
 
 
 def _edit(path: Path, editor: str, plan: Plan) -> Plan:
-    """The plan as it is after the editor; what cannot be read as a plan is said, and the last good one stays."""
+    """The plan after editing. An unreadable plan is reported, and the last good one is kept."""
     subprocess.run([*shlex.split(editor), str(path)], check=False)
     try:
         return parse_plan_file(path.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""`agent-fix doctor`: tries to break each property of the sandbox, prints the exact repair and what else works."""
+"""`agent-fix doctor`: tries to break each property of the sandbox, and prints repairs and working alternatives."""
 
 import argparse
 import asyncio
@@ -32,7 +32,7 @@ def doctor_command(arguments: argparse.Namespace) -> int:
 
 
 async def _examine(name: str, settings: Settings) -> tuple[Sequence[DoctorCheck], Sequence[SandboxAvailability]]:
-    """One after the other, so that what is opened for the second does not load the machine that the first measures."""
+    """Examine one kind after the other, so that one does not slow down the measurements of another."""
     checks = await make_provider(name, settings).check()
     return checks, await sandbox_availability(settings)
 
@@ -54,7 +54,7 @@ def report(name: str, checks: Sequence[DoctorCheck], kinds: Sequence[SandboxAvai
 
 
 def _entry(mark: str, name: str, detail: str, repair: str) -> Iterator[str]:
-    """Long words go on below their own beginning, so that a column stays a column."""
+    """Wrapped lines are indented to their own column."""
     head = f"  {mark:<5} {name:<20} "
     indent = " " * len(head)
     repaired = _lines(f"repair: {repair}", WIDTH - len(head)) if repair else []
@@ -64,5 +64,5 @@ def _entry(mark: str, name: str, detail: str, repair: str) -> Iterator[str]:
 
 
 def _lines(text: str, width: int) -> list[str]:
-    """Commands and paths stay whole, to be copied."""
+    """Wrap lines, but never inside commands and paths, so that they can be copied."""
     return wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]

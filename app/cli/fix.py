@@ -1,4 +1,4 @@
-"""`agent-fix fix`: the door for a local repository and an issue file; bad input is refused before anything costs."""
+"""`agent-fix fix`: fixes an issue file in a local repository; bad input is refused before anything costs money."""
 
 import argparse
 import asyncio
@@ -38,7 +38,7 @@ MODEL_HINT = "Pass --model NAME (any model LiteLLM knows, such as anthropic/NAME
 
 @dataclass(frozen=True, slots=True)
 class FixOptions:
-    """What one `fix` was asked to do; None where the repository's configuration or the default decides."""
+    """The options of one `fix`; None if the repository's configuration or the default decides."""
 
     repo: Path
     issue: Path | IssueAddress
@@ -106,7 +106,7 @@ def fix(options: FixOptions, settings: Settings, *, afterwards: Callable[[], Non
 
 
 def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob:
-    """The job that this command is about: the unfinished one of the same work, or a new one. Blocking."""
+    """The unfinished job for the same work, or a new one. Blocking."""
     issue = _issue(options.issue, local_context.settings)
     local_context.prepare()
     store = local_context.store
@@ -148,14 +148,14 @@ def _issue(where: Path | IssueAddress, settings: Settings) -> Issue:
 
 
 def read_config(inspected: RepositoryInspection) -> RepoConfig:
-    """The configuration of the base commit; a work tree's uncommitted one is not read."""
+    """The configuration of the base commit; an uncommitted one in the work tree is not read."""
     if SOURCE not in inspected.tree.entries():
         return RepoConfig()
     return parse_config(inspected.tree.read(SOURCE))
 
 
 def effective_budget(options: FixOptions, budget: Budget) -> Budget:
-    """The command line's word, else what the job has already, or gets from the configuration."""
+    """The budget from the command line, else the existing job's, else the configuration's."""
     given: dict[str, int | float] = {}
     if options.budget is not None:
         given["usd"] = parse_usd(options.budget, current=budget.usd)
@@ -173,14 +173,14 @@ def _positive(option: str, number: float) -> float:
 
 
 def work_key(job: Job) -> str:
-    """Equal for commands that ask for the same work; limits and places of output may differ."""
+    """A key that is equal for commands that request the same work; limits and output paths may differ."""
     issue = job.task.issue.model_dump(exclude=None if job.task.issue.labels else {"labels"})
     work = [job.task.repository, issue, job.task.base]
     how = [job.model, job.runner, job.sandbox, job.plan_mode, job.plan_file]
     choice = [job.models.model_dump(), job.reasoning]
     chosen: list[object] = (
         [] if choice == [ModelNames().model_dump(), ""] else [choice]
-    )  # jobs of before there was a choice are found
+    )  # also finds jobs from before this option existed
     more = [job.task.kind, job.task.fixed_by, job.attempts]
     chosen += [] if more == ["bug", "", 1] else [more]
     chosen += [[image.digest for image in job.task.images]] if job.task.images else []
@@ -240,7 +240,7 @@ class LocalJobDraft:
         return KindDecision("tests", "the fix that they are for was named (`--fixed-by`)")
 
     def _fix(self) -> str:
-        """The fix that tests are to be written for, in full; empty where none is known."""
+        """The full id of the fix that tests are to be written for; empty if none is known."""
         root, base, issue = self.inspected.root, self.inspected.base_commit, self.issue
         if self.options.fixed_by is not None:
             return requested_fix(root, base, self.options.fixed_by)
@@ -252,7 +252,7 @@ class LocalJobDraft:
         return name
 
     def _models(self) -> ModelNames:
-        """Whoever says anything says it for every kind of work: the option, the environment, the repository."""
+        """Model names by precedence: the option, the environment, the repository. Each sets every kind of work."""
         if self.options.model:
             return ModelNames(code=self.options.model)
         if self.settings.model:
@@ -269,7 +269,7 @@ def _attempts(number: int) -> int:
 
 
 def _bring_fix(mirror: GitStore, root: Path, fix: str) -> None:
-    """The fix and what was before it, so that it can be shown and taken back."""
+    """Fetch the fix and its parent, so that it can be shown and reverted."""
     if fix:
         mirror.fetch(root, fix)
         for parent in mirror.parents(fix)[:1]:
@@ -290,7 +290,7 @@ def _read_plan(path: Path | None) -> str:
 
 
 def _prepare_out(options: FixOptions, local_context: LocalContext, job: Job) -> Path:
-    """A directory that can be written, found out before anything costs."""
+    """Create the output directory, so that an unwritable one is noticed before anything costs money."""
     out = options.out.expanduser().resolve() if options.out else local_context.settings.state / "results" / job.id
     local_context.folder(out).prepare()
     return out

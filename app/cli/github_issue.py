@@ -1,4 +1,4 @@
-"""An issue of a GitHub repository for the command line, read with the environment's token, or without one if public."""
+"""Reads a GitHub issue for the command line, with the environment's token, or without one if public."""
 
 from urllib.parse import urlsplit
 
@@ -16,14 +16,14 @@ from app.github.repository_api import RepositoryApi
 
 
 async def fetch_issue(settings: Settings, address: IssueAddress) -> Issue:
-    """Title, body and labels. Raises IssueError, with what is in the way."""
+    """Title, body and labels. Raises IssueError with the reason."""
     host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)
     async with TokenConnection(host, github_token(settings.environment)) as bearer:
         return await read_issue_at(bearer, address)
 
 
 async def read_issue_at(bearer: TokenConnection, address: IssueAddress) -> Issue:
-    """The same by a connection. No token goes to another server than the one it is for."""
+    """The same over an open connection. A token is never sent to a server that it is not for."""
     site = bearer.host.server_url
     if address.server and _host(address.server) != _host(site):
         raise _unreadable(

@@ -1,4 +1,4 @@
-"""The images beside an issue's file: named by relative paths in its text, below its directory, and nowhere else."""
+"""Loads the images of an issue file: relative paths in its text, and only below its directory."""
 
 import os
 import stat
@@ -13,7 +13,7 @@ BESIDE = "only files beside the issue's are read"
 
 
 def images_beside(issue: Path, body: str) -> ImageCollection:
-    """Of the issue in that file; one on standard input (`-`) has none beside it. Blocking."""
+    """The images of the issue in that file; none for standard input (`-`). Blocking."""
     image_collection, tried = ImageCollection(), 0
     folder = None if str(issue) == "-" else issue.expanduser().absolute().parent
     for place, address in enumerate(image_addresses(body), 1):
@@ -30,7 +30,7 @@ def images_beside(issue: Path, body: str) -> ImageCollection:
 
 
 def _inside(folder: Path | None, address: str) -> Path:
-    """The file itself, behind all links; NotShown where it is not below the directory."""
+    """The file after resolving links. Raises ImageRejected if it is outside the directory."""
     name = unquote(address)
     if folder is None or ":" in name or "\\" in name or "\0" in name or name.startswith("/"):
         raise ImageRejected(BESIDE)
@@ -45,7 +45,7 @@ def _inside(folder: Path | None, address: str) -> Path:
 
 
 def _read(path: Path) -> bytes:
-    """Of a plain file only: a pipe or a device may never end."""
+    """Read plain files only: a pipe or a device may never end."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:

@@ -1,4 +1,4 @@
-"""`agent-fix jobs`: what is and was worked on, its log as it grows, and the way to stop it."""
+"""`agent-fix jobs`: lists jobs, follows their logs, and stops them."""
 
 import argparse
 import json
@@ -80,13 +80,13 @@ def _show(local_context: LocalContext, arguments: argparse.Namespace) -> int:
 
 
 def _print_patch(local_context: LocalContext, row: JobRow) -> int:
-    """The change that the job came to, as `git apply` takes it, published or not."""
+    """Print the job's change as a diff for `git apply`, published or not."""
     digest = (row.result or {}).get("diff")
     if not digest:
         print(f"Job {row.job.id} has come to no change.", file=sys.stderr)
         return ExitCode.NO_CHANGE
     diff = local_context.blob(row.job.id, digest)
-    if sys.stdout.isatty():  # where bytes of a change could speak to the terminal
+    if sys.stdout.isatty():  # raw bytes of a change could control the terminal
         print(plain(diff.decode("utf-8", "replace")))
     else:
         sys.stdout.buffer.write(diff)
@@ -114,7 +114,7 @@ def _logs(local_context: LocalContext, arguments: argparse.Namespace) -> int:
     terminal = TerminalProgress(sys.stdout)
     seen = 0
     while True:
-        # The state is read before the log: what is said before a job ends is never missed.
+        # The state is read before the log, so that no line written before the job's end is missed.
         row = local_context.store.find(row.job.id)
         for line in local_context.store.progress_since(row.job.id, after=seen):
             terminal.report(line.kind, line.text)
@@ -125,7 +125,7 @@ def _logs(local_context: LocalContext, arguments: argparse.Namespace) -> int:
 
 
 def _is_over(row: JobRow) -> bool:
-    """Nothing more will be said, unless somebody gives the command again."""
+    """True if the log is complete, unless the command is given again."""
     beginning = row.state == "queued" and (datetime.now(UTC) - row.job.created_at).total_seconds() < BEGINNING_SECONDS
     return row.final or (row.living_owner is None and not beginning)
 
@@ -152,7 +152,7 @@ def _cancel(local_context: LocalContext, arguments: argparse.Namespace) -> int:
 
 
 def _when_left(local_context: LocalContext, row: JobRow) -> JobRow:
-    """The job once no process works on it, or as it stands after a while."""
+    """The job once no process works on it, or its current state after a while."""
     deadline = time.monotonic() + CANCEL_SECONDS
     while row.living_owner is not None and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
@@ -161,7 +161,7 @@ def _when_left(local_context: LocalContext, row: JobRow) -> JobRow:
 
 
 class JobSummaryJson(TypedDict):
-    """What a list shows of a job. `cost` is in micro-dollars."""
+    """A job in a list. `cost` is in micro-dollars."""
 
     job: str
     title: str
@@ -174,7 +174,7 @@ class JobSummaryJson(TypedDict):
 
 
 def _summary(local_context: LocalContext, row: JobRow) -> JobSummaryJson:
-    """A job whose process died is told from one that is worked on."""
+    """Marks jobs whose process died, as opposed to those in progress."""
     result = row.result or {}
     interrupted = not row.final and row.living_owner is None and row.state not in {"paused", "awaiting_approval"}
     return {

@@ -1,4 +1,4 @@
-"""`agent-fix lessons`: what earlier jobs in a repository of this machine learned, what you tell them, what goes."""
+"""`agent-fix lessons`: shows, adds and deletes the lessons of a repository on this machine."""
 
 import argparse
 import json

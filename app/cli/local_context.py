@@ -1,4 +1,4 @@
-"""The command line's house: one process that plays all roles, over one state directory."""
+"""The parts of the command line: one process that plays all roles, with one state directory."""
 
 import asyncio
 import hashlib
@@ -53,7 +53,7 @@ Approver = Callable[[Plan], Awaitable[Plan]]
 
 @dataclass(frozen=True, slots=True)
 class LocalJob:
-    """A job about to be worked on, with what its process knows of it."""
+    """A job to work on, with what its process knows about it."""
 
     job: Job
     config: RepoConfig
@@ -61,14 +61,14 @@ class LocalJob:
     out: Path
     resumed: bool
     notes: tuple[str, ...] = ()
-    """For everybody who reads the result."""
+    """Notes for everybody who reads the result."""
     told: tuple[str, ...] = ()
-    """For the person at this machine only: it names their directories."""
+    """Notes for the person at this machine only, because they contain their paths."""
     record: Path | None = None
 
 
 def open_store(settings: Settings) -> JobStore:
-    """The job table in the state directory. Raises OutputError where that cannot be written."""
+    """The jobs table in the state directory. Raises OutputError if it cannot be written."""
     try:
         settings.state.mkdir(parents=True, exist_ok=True)
         (settings.state / ".writable").touch()
@@ -86,7 +86,7 @@ def open_store(settings: Settings) -> JobStore:
 
 
 class LocalContext:
-    """The places of a state directory, and what they hold."""
+    """The paths of a state directory and the stores in it."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -96,11 +96,11 @@ class LocalContext:
         return open_store(self.settings)
 
     def prepare(self) -> None:
-        """Find out, before anything costs, whether jobs can be kept; raises OutputError where not."""
+        """Check, before anything costs money, that jobs can be stored. Raises OutputError if not."""
         OutputFolder(self.settings.state, "--state").prepare()
 
     def warm(self) -> None:
-        """Import what a job needs while its repository is looked at."""
+        """Import what a job needs while its repository is inspected."""
         threading.Thread(target=import_module, args=("app.jobs.engine",), daemon=True).start()
 
     def mirror(self, repository: Path) -> GitStore:
@@ -115,7 +115,7 @@ class LocalContext:
         return OutputFolder(out)
 
     def engine(self, job_id: str, work: Callable[[str, Journal], Awaitable[JobResult]]) -> "DurableEngine[JobResult]":
-        """The engine of one job: its scope keeps the other processes of this state directory from taking it up."""
+        """The engine of one job: its own scope keeps other processes with this state directory from resuming it."""
         from app.jobs.engine import DurableEngine  # noqa: PLC0415  # 0.3 s of imports, off the critical path (see warm)
 
         return DurableEngine(self.settings.state, JobResult, work, scope=job_id)
@@ -140,7 +140,7 @@ class LocalContext:
         return LocalJobRunner(inputs, progress, job_models, self.folder(order.out), approve)
 
     def keep_result(self, job_id: str, contents: Iterable[bytes]) -> None:
-        """Bytes that a job is to find among its blobs."""
+        """Store bytes among a job's blobs."""
         for content in contents:
             JobBlobs(self.store.engine, job_id).put(content)
 
@@ -148,7 +148,7 @@ class LocalContext:
         return JobBlobs(self.store.engine, job_id).get(digest)
 
     def totals(self, job_id: str) -> Totals:
-        """What a job's model calls came to, wherever it stands."""
+        """The totals of a job's model calls so far."""
         return SqlLedger(self.store.engine, job_id, 0).totals()
 
     def sweep(self) -> None:

@@ -1,4 +1,4 @@
-"""What a person sees before and after a job, and the files it leaves in OUT."""
+"""Prints what a person sees before and after a job, and writes the files in OUT."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ CHANGE = "change.patch"
 
 
 def print_begin(order: LocalJob, terminal: TerminalProgress, *, epoch: int) -> None:
-    """Who works on what, with which model, in which sandbox, for how much."""
+    """Print who works on what, with which model, in which sandbox, for how much."""
     job, task = order.job, order.job.task
     recorded = " (recorded answers, no model is asked)" if job.model.startswith("recorded/") else ""
     goes_on = f", taken up again (attempt {epoch})" if epoch > 1 else ""
@@ -61,7 +61,7 @@ def print_refusal(error: AgentFixError) -> None:
 async def report(
     runner: LocalJobRunner, order: LocalJob, result: JobResult, terminal: TerminalProgress, *, as_json: bool
 ) -> None:
-    """Write the files into OUT and say what came out. The same twice leaves the same."""
+    """Write the files into OUT and print the outcome. Idempotent."""
     document = job_document(order, result)
     files: dict[str, str | bytes] = {"job.json": json.dumps(document, indent=2) + "\n"}
     if result.diff:
@@ -113,7 +113,7 @@ def pull_request(order: LocalJob, result: JobResult, verification: Verification)
 
 
 def job_document(order: LocalJob, result: JobResult) -> dict[str, Any]:
-    """`job.json`: what was asked, decided, run and spent. `usage.cost` is in micro-dollars."""
+    """`job.json`: what was requested, decided, run and spent. `usage.cost` is in micro-dollars."""
     job = order.job
     return {
         "job": job.id,

@@ -1,7 +1,7 @@
-"""Carries a job out at the terminal: takes it, watches for Ctrl-C and `jobs cancel`, and ends with an exit code.
+"""Runs a job at the terminal: handles Ctrl-C and `jobs cancel`, and ends with an exit code.
 
-A process that ends is a process that crashed, politely: nothing is wound down, because everything worth keeping is
-in the database already and every sandboxed process dies with this one. What survives `kill -9` survives Ctrl-C.
+The process ends as in a crash, without cleaning up, because all results are in the database already and every sandboxed
+process dies with this one. What survives `kill -9` survives Ctrl-C.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class LocalRun:
 
     @cached_property
     def runner(self) -> LocalJobRunner:
-        """Raises AgentFixError where what was chosen cannot be had: a sandbox, a recording."""
+        """The job's runner. Raises AgentFixError if a chosen sandbox or recording is unavailable."""
         approve = partial(ask_at_terminal, out=self.order.out, editor=self.local_context.settings.editor)
         return self.local_context.runner(self.order, self.local_context.progress(self.order, self.terminal), approve)
 
@@ -96,7 +96,7 @@ class LocalRun:
         return await self._report(result)
 
     async def _make_sure(self, state: JobState) -> None:
-        """Model and sandbox can be used: found out before anything costs. A new job that is refused was never there."""
+        """Check model and sandbox before anything costs money. A new job that is refused is deleted."""
         job, store = self.order.job.id, self.local_context.store
         try:
             self.runner.job_models.warm()
@@ -104,7 +104,7 @@ class LocalRun:
             await self.runner.prove_sandbox()
         except AgentFixError as error:
             if self.order.resumed:
-                if state in WORKED_ON:  # it broke off, and this is why it does not go on
+                if state in WORKED_ON:  # it was interrupted, and this is why it cannot continue
                     store.enter(job, "paused", error.message)
                 store.release(job)
             else:
@@ -122,7 +122,7 @@ class LocalRun:
         return await engine.carry_out(self.order.job.id, resumed=resumed)
 
     async def _release(self, error: AgentFixError) -> None:
-        """The job stays as it stands; what is known so far is written out, so that people can look at it."""
+        """Keep the job's state, and write out what is known so far for people to look at."""
         job, store = self.order.job, self.local_context.store
         state = error.state if isinstance(error, WaitingForUser) else "paused"
         store.enter(job.id, state, error.message)
@@ -152,10 +152,10 @@ class LocalRun:
         return result.exit_code
 
     async def _obey_cancel(self) -> None:
-        """End the process once `jobs cancel` asked for it; a branch that is being made is finished first."""
+        """End the process once `jobs cancel` asked for it; a branch that is being created is finished first."""
         job, store = self.order.job.id, self.local_context.store
         asked = partial(store.stop_requested, job)
-        # Nothing is awaited between the job's stop and the process's end: no branch can come to be after it.
+        # No await between stopping the job and ending the process, so that no branch can be created in between.
         while not (await asyncio.to_thread(asked) and store.stop(job, CANCELLED)):  # noqa: ASYNC110  # others say it
             await asyncio.sleep(STOP_POLL_SECONDS)
         self.terminal.report("warning", f"job {job} was cancelled; no branch was made")
@@ -163,7 +163,7 @@ class LocalRun:
 
 
 def _unforeseen(local_context: LocalContext, error: Exception) -> AgentFixError:
-    """A full disk by its name; anything else is our own fault, with a report that a maintainer can use."""
+    """Report a full disk as such; anything else is our own bug, with a report that a maintainer can use."""
     if _full(local_context.settings.state, error):
         return OutputError("The disk is full.", code=ExitCode.DISK_FULL, hint=GO_ON)
     path = local_context.settings.state / "error-report.txt"
@@ -178,7 +178,7 @@ def _unforeseen(local_context: LocalContext, error: Exception) -> AgentFixError:
 
 
 def _full(state: Path, error: Exception) -> bool:
-    """Libraries and programs tell of a full disk in their own words, or only that something could not be written."""
+    """True for a full disk, which libraries and programs report in different ways."""
     if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "disk is full" in str(error):
         return True
     try:

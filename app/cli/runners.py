@@ -1,4 +1,4 @@
-"""`agent-fix runners`: which coding agents there are, which can work here, what is newer upstream, and what broke."""
+"""`agent-fix runners`: lists coding agents, whether they work here, newer versions, and failures."""
 
 import argparse
 import asyncio
@@ -43,7 +43,7 @@ class RunnerRow(Record):
 
     @property
     def is_ok(self) -> bool:
-        """The newest, and seen to work."""
+        """True for the newest version, if it was tried and works."""
         return not self.behind and not self.lacks and (self.rehearsal is None or self.rehearsal.passed)
 
 
@@ -78,7 +78,7 @@ class RunnerCheck:
         self._arguments = arguments
 
     async def of(self, chosen: Sequence[AgentRecipe]) -> list[RunnerRow]:
-        """Versions are asked for side by side; rehearsals are given one by one, and told as they end."""
+        """Queries versions in parallel; rehearses one by one and reports each result."""
         found = await asyncio.gather(*(self._newest(recipe) for recipe in chosen))
         lines = []
         for recipe, version in zip(chosen, found, strict=True):
@@ -102,7 +102,7 @@ class RunnerCheck:
 
 
 async def newest(recipe: AgentRecipe, python: Path) -> str:
-    """The newest version that this machine's own package client knows of; `?` where it says nothing."""
+    """The newest version according to this machine's package client; `?` if that gives no answer."""
     if recipe.client == "npm":
         told = await ask(["npm", "view", recipe.package, "version"], seconds=PATIENCE)
         return (told or "").strip() or UNKNOWN
@@ -116,7 +116,7 @@ def _line(recipe: AgentRecipe, settings: Settings) -> RunnerRow:
 
 
 def lacking(recipe: AgentRecipe, settings: Settings) -> str:
-    """What this machine would need; looked for and not tried."""
+    """What this machine lacks for the runner; checked without running it."""
     if recipe.client == "npm":
         return ", ".join(tool for tool in ("node", "npm") if find_visible(tool) is None)
     new_enough = find_python(recipe, settings, python_interpreter())

@@ -1,4 +1,4 @@
-"""`agent-fix serve`: the GitHub App, as one supervisor with its three roles or as one role of it on this machine."""
+"""`agent-fix serve`: runs the GitHub App, as a supervisor with three roles or as one role on this machine."""
 
 import argparse
 import asyncio
@@ -32,7 +32,7 @@ def serve_command(arguments: argparse.Namespace) -> int:
 
 
 def serve_all(settings: Settings) -> int:
-    """Check everything, then keep every role at work until told to end."""
+    """Check everything, then run every role until told to end."""
     settings.check(*ROLES)  # what is worth a warning is told by the role that it concerns
     _check_prices(settings)
     _begin_log(settings)
@@ -55,12 +55,12 @@ def role_spec(role: Role, settings: Settings, listener: int) -> RoleSpec:
 
 
 def command(*words: str) -> tuple[str, ...]:
-    """This program again: isolated (`-I`), so that nothing in a directory or a variable can take the place of `app`."""
+    """The command for this program, isolated (`-I`) so that no directory or variable can replace `app`."""
     return (sys.executable, "-I", "-m", "app", "serve", *words)
 
 
 def _prepare(settings: Settings) -> int:
-    """Make the tables, once for all roles, in a process that takes the database's libraries along when it ends."""
+    """Create the tables once for all roles, in a separate process that frees the database libraries at its end."""
     from app.server.wiring.context import ServerContext  # noqa: PLC0415
 
     ServerContext(settings).prepare()
@@ -68,7 +68,7 @@ def _prepare(settings: Settings) -> int:
 
 
 def _check_prices(settings: Settings) -> None:
-    """What no job could begin with is told now, by line and key."""
+    """Check the price file now and report each wrong line and key, because no job could start with it."""
     if settings.prices is not None:
         from app.llm.price_file import read_prices  # noqa: PLC0415
 
@@ -78,7 +78,7 @@ def _check_prices(settings: Settings) -> None:
 def _serve_role(role: Role, arguments: argparse.Namespace) -> int:
     settings = read_server_settings(arguments.state, role)
     own = settings.for_role(role)
-    if settings.environment.keys() - own.keys():  # started by hand, with more than it may hold
+    if settings.environment.keys() - own.keys():  # started by hand, with variables that the role must not have
         listener = ("--listening", str(arguments.listening)) if arguments.listening is not None else ()
         os.execve(sys.executable, command("--role", role, *listener), own)  # noqa: S606  # no shell is wanted
     warnings = settings.check(role)
@@ -110,7 +110,7 @@ def _begin_log(settings: Settings) -> None:
 
 
 def _log_end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """The last word of a process that ends with an error of its own, through the log, which shows no secret."""
+    """Log a process's uncaught error through the log, which masks secrets."""
     logger.critical("ended by an error of agent-fix itself", exc_info=(kind, error, trace))
 
 

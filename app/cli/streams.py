@@ -1,4 +1,4 @@
-"""Standard streams as every command may rely on them: there, and able to print whatever a repository holds."""
+"""Makes the standard streams safe: open, and able to print any text from a repository."""
 
 import io
 import os
@@ -6,9 +6,9 @@ import sys
 
 
 def make_streams_safe() -> None:
-    """Closed streams lead nowhere, and characters that a terminal's encoding lacks are written as escapes.
+    """Open closed streams on the null device, and escape characters that the terminal's encoding lacks.
 
-    A closed one would otherwise be taken by the next file that is opened, and what is printed would go into that.
+    Otherwise the next opened file would take a closed stream's number, and output would go into it.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass

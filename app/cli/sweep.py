@@ -1,4 +1,4 @@
-"""`agent-fix sweep`: labelled issues that nobody works on are taken up, as many as the caps allow, each told why."""
+"""`agent-fix sweep`: starts work on labelled issues within the caps, and explains each decision."""
 
 import argparse
 import asyncio
@@ -61,7 +61,7 @@ async def _admit(issue_sweep: IssueSweep, rows: tuple[SweepDecision, ...]) -> di
 
 
 def swept_table(rows: tuple[SweepDecision, ...], repository: str = "") -> str:
-    """For the workflow's page; titles are other people's words."""
+    """The table for the workflow's page; titles are escaped, because other people wrote them."""
     shown = [
         (linked(row.number, repository), cell(row.title), cell(row.reason) or f"**{_becomes(row)}**") for row in rows
     ]

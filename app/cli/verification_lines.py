@@ -1,4 +1,4 @@
-"""The verification as a few lines at the terminal: what was run on the base and the head, and what spoke against it."""
+"""Summarises the verification for the terminal: what was run on base and head, and which checks failed."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _WORDS: dict[FailureReason, str] = {
 
 
 def proof_lines(facts: Verification) -> Iterator[str]:
-    """One line per thing that was run; gates only where they have something to say."""
+    """One line per command; gates only if they report something."""
     if facts.reproduction is not None:
         yield f"reproduction  {_reproduction(facts.reproduction)}"
     if facts.suite is not None:
