@@ -1,6 +1,6 @@
-# make demo | test | lint | bench | chaos | action | runners | sandboxes | lock: each does its own set-up in .venv (Python 3.11+ and git are all it needs).
+# make demo | test | test-all | docs | lint | bench | chaos | action | runners | sandboxes | lock: each does its own set-up in .venv (Python 3.11+ and git are all it needs).
 .DEFAULT_GOAL := test
-.PHONY: install demo docs test lint types unit bench bench-peers bench-action chaos action runners sandboxes lock clean
+.PHONY: install demo docs test test-all lint types unit fast bench bench-peers bench-action chaos action runners sandboxes lock clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
@@ -23,7 +23,19 @@ demo: install
 	@$(BIN)/agent-fix demo --out $(DEMO)
 
 test: lint
-	@$(MAKE) --no-print-directory -j2 types unit
+	@$(MAKE) --no-print-directory -j2 types fast
+
+# Unit tests, and one story of each kind of integration. CONTRIBUTING.md has the table of what runs where.
+STORIES := tests/e2e/test_story.py tests/integration/server/browser tests/integration/git/test_git_store.py \
+	tests/integration/github/triggers/test_triggers.py tests/integration/github/test_effects.py \
+	tests/integration/sandbox/test_verifier.py tests/integration/server/test_litellm_model.py tests/attacks/test_patch_policy.py
+
+fast: install
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup tests/unit $(STORIES)
+
+test-all: lint types install
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
+	@$(MAKE) --no-print-directory docs
 
 lint: install
 	$(BIN)/ruff check .
@@ -33,7 +45,7 @@ types: install
 	$(BIN)/mypy
 
 unit: install
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/pytest -n $(WORKERS) tests/unit
 
 chaos: install
 	$(BIN)/pytest -n $(CORES) tests/chaos --full
