@@ -17,7 +17,7 @@ from app.sandbox.egress.proxy import EgressProxy
 from app.sandbox.egress.upstream import Upstream
 from app.sandbox.host_directories import HostDirectory, make_mount_point, plain_path
 
-FORWARDER_PROGRAM = Path(__file__).with_name("forwarder.py")
+FORWARDER_PROGRAM = Path(__file__).parents[1] / "egress" / "forwarder.py"
 SOCKET_INSIDE = "/run/egress.sock"
 PORT = 3128
 COMMAND_SECONDS = 1800.0
