@@ -22,6 +22,7 @@ exit codes:
    5  broken .github/agent-fix.yml            6  no sandbox with every property
    7  the model cannot be used                8  the repository's set-up failed
    9  output or state cannot be written      10  the disk is full
+  11  `doctor --github`: at least one line says not ok
   20  unproved: nothing broke, nothing is proved
   21  broken: verification failed, no branch was made
   22  a limit was reached (money, minutes, steps); a higher one goes on
@@ -234,10 +235,15 @@ def _add_demo(commands: "Commands[argparse.ArgumentParser]") -> None:
 def _add_doctor(commands: "Commands[argparse.ArgumentParser]") -> None:
     doctor = commands.add_parser(
         "doctor",
-        help="prove what the sandbox promises on this machine",
+        help="prove what the sandbox promises on this machine; examine a repository on GitHub",
         description="Tries to break each property of the sandbox and prints the exact repair where one fails. "
-        "Then says of every other kind of sandbox whether it could be used here, and if not, why.",
+        "Then says of every other kind of sandbox whether it could be used here, and if not, why. "
+        "With --github it examines that repository instead, as the server's App or with the token in "
+        "AGENT_FIX_GITHUB_TOKEN, GITHUB_TOKEN or GH_TOKEN: each line says ok, not ok or cannot tell, with the repair. "
+        "It changes nothing there; the App's last ping is sent once more. The exit code is 0, or 11 where a line "
+        "says not ok.",
     )
+    doctor.add_argument("--github", metavar="OWNER/NAME", help="can agent-fix work in this repository?")
     doctor.add_argument("--sandbox", choices=tuple(SANDBOXES), help="default: AGENT_FIX_SANDBOX, or bubblewrap")
     doctor.add_argument("--json", action="store_true", help="print the checks as JSON")
     _add_state(doctor)

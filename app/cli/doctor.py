@@ -1,13 +1,14 @@
-"""`agent-fix doctor`: tries to break each property of the sandbox, and prints repairs and working alternatives."""
+"""`agent-fix doctor`: tries to break each property of the sandbox, or examines a repository on GitHub."""
 
 import argparse
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from textwrap import wrap
 
-from app.config.settings import Settings, read_settings
-from app.core.errors import ExitCode
+from app.config.settings import Settings, read_server_settings, read_settings
+from app.core.errors import AgentFixError, ExitCode
 from app.pipeline.wiring.sandbox_availability import SandboxAvailability, sandbox_availability
 from app.pipeline.wiring.sandboxes import make_provider
 from app.sandbox.base import DoctorCheck
@@ -16,6 +17,8 @@ WIDTH = 110
 
 
 def doctor_command(arguments: argparse.Namespace) -> int:
+    if arguments.github:
+        return github_command(arguments)
     settings = read_settings(arguments.state)
     name = arguments.sandbox or settings.sandbox
     checks, kinds = asyncio.run(_examine(name, settings))
@@ -29,6 +32,22 @@ def doctor_command(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(report(name, checks, kinds)))
     return ExitCode.OK if all(check.ok for check in checks) else ExitCode.SANDBOX
+
+
+def github_command(arguments: argparse.Namespace) -> int:
+    """Whether agent-fix can work in a repository."""
+    from app.server.wiring.examining import examine  # noqa: PLC0415  # GitHub's client is imported where it is needed
+
+    owner, slash, name = arguments.github.partition("/")
+    if not (owner and slash and name) or "/" in name:
+        raise AgentFixError(f"{arguments.github!r} is no repository.", hint="Write --github owner/name.")
+    found = asyncio.run(examine(read_server_settings(arguments.state, "publisher"), owner, name))
+    if arguments.json:
+        print(json.dumps({"repository": arguments.github, "findings": [asdict(each) for each in found]}, indent=2))
+    else:
+        for each in found:
+            print("\n".join(_entry(each.state, each.name, each.detail, each.repair, width=11)))
+    return ExitCode.GITHUB if any(each.state == "not ok" for each in found) else ExitCode.OK
 
 
 async def _examine(name: str, settings: Settings) -> tuple[Sequence[DoctorCheck], Sequence[SandboxAvailability]]:
@@ -53,9 +72,9 @@ def report(name: str, checks: Sequence[DoctorCheck], kinds: Sequence[SandboxAvai
     yield "\nAnother one is used with --sandbox NAME, or AGENT_FIX_SANDBOX=NAME for a server."
 
 
-def _entry(mark: str, name: str, detail: str, repair: str) -> Iterator[str]:
+def _entry(mark: str, name: str, detail: str, repair: str, width: int = 5) -> Iterator[str]:
     """Wrapped lines are indented to their own column."""
-    head = f"  {mark:<5} {name:<20} "
+    head = f"  {mark:<{width}} {name:<20} "
     indent = " " * len(head)
     repaired = _lines(f"repair: {repair}", WIDTH - len(head)) if repair else []
     first, *rest = [*_lines(detail, WIDTH - len(head)), *repaired]

@@ -18,6 +18,7 @@ class ExitCode(IntEnum):
     SETUP_FAILED = 8
     OUTPUT = 9
     DISK_FULL = 10
+    GITHUB = 11
     UNPROVED = 20
     BROKEN = 21
     LIMIT_REACHED = 22

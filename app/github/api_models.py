@@ -28,6 +28,7 @@ class LabelResponse(ApiModel):
 class AppResponse(ApiModel):
     id: int = 0
     slug: str
+    html_url: str = ""
 
 
 class IdResponse(ApiModel):
@@ -37,6 +38,16 @@ class IdResponse(ApiModel):
 class InstallationResponse(ApiModel):
     id: int
     suspended_at: datetime | None = None
+    permissions: dict[str, str] = {}
+    events: list[str] = []
+    html_url: str = ""
+
+
+class Rights(ApiModel):
+    """What the account behind a token may do in a repository; of an App's token it says nothing."""
+
+    admin: bool = False
+    push: bool = False
 
 
 class RepositoryResponse(ApiModel):
@@ -46,6 +57,33 @@ class RepositoryResponse(ApiModel):
     default_branch: str
     private: bool
     archived: bool = False
+    has_issues: bool = True
+    permissions: Rights = Rights()
+
+
+class Branch(ApiModel):
+    protected: bool = False
+
+
+class BranchRule(ApiModel):
+    """A rule of a ruleset that applies to a branch."""
+
+    type: str
+    ruleset_id: int = 0
+    parameters: dict[str, Any] | None = None
+
+
+class Ruleset(ApiModel):
+    name: str = ""
+    current_user_can_bypass: str = "never"
+
+
+class WorkflowPermissions(ApiModel):
+    can_approve_pull_request_reviews: bool
+
+
+class HookConfig(ApiModel):
+    url: str | None = None
 
 
 class RepositoriesResponse(ApiModel):
@@ -229,6 +267,7 @@ class DeliveryResponse(ApiModel):
     delivered_at: datetime
     redelivery: bool
     status_code: int
+    status: str = ""
     event: str
     action: str | None = None
     installation_id: int | None = None

@@ -10,6 +10,7 @@ from app.github import api_models
 from app.github.calls import (
     CREATE_TOKEN,
     GET_APP,
+    GET_HOOK,
     GET_INSTALLATION,
     LIST_DELIVERIES,
     LIST_INSTALLATIONS,
@@ -37,6 +38,13 @@ class AppRegistration:
 
     async def identity(self) -> api_models.AppResponse:
         return await self._read(api_models.AppResponse, GET_APP)
+
+    async def hook(self) -> api_models.HookConfig | None:
+        """Where the App's webhooks go; None where it has none."""
+        try:
+            return await self._read(api_models.HookConfig, GET_HOOK)
+        except NotFoundOnGitHub:
+            return None
 
     async def login(self) -> str:
         return f"{(await self.identity()).slug}[bot]"

@@ -30,7 +30,7 @@ COMMITS: Final = (
 SEARCH: Final = "github/issue-metrics#59: search finds what the token may read; published is metadata alone"
 _REPOSITORY: Final = "/repos/{owner}/{repo}"
 _NAME: Final = re.compile(r"\{(\w+)\}")
-_SEVERAL_SEGMENTS: Final = frozenset({"path", "ref"})
+_SEVERAL_SEGMENTS: Final = frozenset({"path", "ref", "branch"})
 """Values in which a slash stays a slash; GitHub's description marks these parameters `x-multi-segment`."""
 
 
@@ -49,6 +49,8 @@ class Purpose(StrEnum):
     PUSH = "push branches"
     READ_RUN = "see whether a workflow run goes on"
     CANCEL_RUN = "cancel a workflow run"
+    SEE_SETTINGS = "see a repository's settings"
+    SEE_ORGANISATION = "see an organisation's settings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ GET_INSTALLATION = _repo("GET", "/installation", Purpose.AS_APP)
 LIST_INSTALLATIONS = Call("GET", "/app/installations", Purpose.AS_APP)
 CREATE_TOKEN = Call("POST", "/app/installations/{installation_id}/access_tokens", Purpose.AS_APP)
 REVOKE_TOKEN = Call("DELETE", "/installation/token", Purpose.AS_APP)
+GET_HOOK = Call("GET", "/app/hook/config", Purpose.AS_APP)
 LIST_DELIVERIES = Call("GET", "/app/hook/deliveries", Purpose.AS_APP)
 REDELIVER = Call("POST", "/app/hook/deliveries/{delivery_id}/attempts", Purpose.AS_APP)
 CONVERT_MANIFEST = Call("POST", "/app-manifests/{code}/conversions", Purpose.AS_APP)
@@ -127,6 +130,10 @@ GET_CONTENT = _repo("GET", "/contents/{path}", Purpose.READ, contents="read")
 GET_REF = _repo("GET", "/git/ref/{ref}", Purpose.READ, contents="read")
 LIST_MATCHING_REFS = _repo("GET", "/git/matching-refs/{ref}", Purpose.READ, contents="read")
 GET_COMMIT = _repo("GET", "/commits/{ref}", Purpose.READ, contents="read")
+GET_BRANCH = _repo("GET", "/branches/{branch}", Purpose.READ, contents="read")
+LIST_BRANCH_RULES = _repo("GET", "/rules/branches/{branch}", Purpose.READ, metadata="read")
+GET_RULESET = _repo("GET", "/rulesets/{ruleset_id}", Purpose.READ, metadata="read")
+GET_LABEL = _repo("GET", "/labels/{name}", Purpose.READ, issues="read")
 COMPARE_COMMITS = _repo("GET", "/compare/{basehead}", Purpose.READ, contents="read")
 SEARCH_ISSUES = Call("GET", "/search/issues", Purpose.READ, {"issues": "read"}, SEARCH)
 LIST_ISSUES = _repo("GET", "/issues", Purpose.READ, issues="read")
@@ -146,6 +153,7 @@ LIST_REVIEWERS = _repo("GET", "/pulls/{pull_number}/requested_reviewers", Purpos
 LIST_PULL_COMMENTS = _repo("GET", "/pulls/{pull_number}/comments", Purpose.READ, pull_requests="read")
 LIST_ALL_PULL_COMMENTS = _repo("GET", "/pulls/comments", Purpose.READ, pull_requests="read")
 GET_PULL_COMMENT = _repo("GET", "/pulls/comments/{comment_id}", Purpose.READ, pull_requests="read")
+PLAN_FEATURES = _graphql(graphql.PLAN_FEATURES, Purpose.READ, metadata="read")
 BODY_HTML = _graphql(graphql.BODY_HTML, Purpose.READ, issues="read", pull_requests="read")
 COMMENT_EDIT = _graphql(graphql.COMMENT_EDIT, Purpose.READ, issues="read", pull_requests="read")
 LINKED_PULL_REQUESTS = _graphql(graphql.LINKED_PULL_REQUESTS, Purpose.READ, issues="read", pull_requests="read")
@@ -166,6 +174,7 @@ LIST_ANNOTATIONS = _repo(
 GET_COMBINED_STATUS = _repo(
     "GET", "/commits/{ref}/status", Purpose.READ_CHECKS, COMMITS, statuses="read", contents="read"
 )
+LIST_RUNS = _repo("GET", "/actions/runs", Purpose.READ_CHECKS, actions="read")
 GET_JOB_LOG = _repo("GET", "/actions/jobs/{job_id}/logs", Purpose.READ_CHECKS, actions="read")
 
 CREATE_COMMENT = _repo("POST", "/issues/{issue_number}/comments", Purpose.COMMENT, issues="write")
@@ -197,6 +206,21 @@ GIT_PUSH = Call("GIT", "push", Purpose.PUSH, {"contents": "write"})
 GET_RUN = _repo("GET", "/actions/runs/{run_id}", Purpose.READ_RUN, actions="read")
 CANCEL_RUN = _repo("POST", "/actions/runs/{run_id}/cancel", Purpose.CANCEL_RUN, actions="write")
 
+GET_WORKFLOW_PERMISSIONS = _repo("GET", "/actions/permissions/workflow", Purpose.SEE_SETTINGS, administration="read")
+BRANCH_PROTECTIONS = _graphql(graphql.BRANCH_PROTECTIONS, Purpose.SEE_SETTINGS, administration="read")
+GET_ORGANISATION_WORKFLOW_PERMISSIONS = Call(
+    "GET",
+    "/orgs/{org}/actions/permissions/workflow",
+    Purpose.SEE_ORGANISATION,
+    {"organization_administration": "read"},
+)
+
 CALLS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Call))
-BY_APP: Final = frozenset(Purpose) - {Purpose.READ_RUN, Purpose.CANCEL_RUN}
-"""What an App does; only the Action looks at workflow runs, with its workflow's own token."""
+BY_APP: Final = frozenset(Purpose) - {
+    Purpose.READ_RUN,
+    Purpose.CANCEL_RUN,
+    Purpose.SEE_SETTINGS,
+    Purpose.SEE_ORGANISATION,
+}
+"""What an App does. Only the Action looks at workflow runs, with its workflow's own token, and only `doctor --github`
+looks at settings, with an administrator's."""

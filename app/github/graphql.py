@@ -25,6 +25,33 @@ query BodyHtml($owner: String!, $name: String!, $number: Int!) {
 }
 """
 
+PLAN_FEATURES = """
+query PlanFeatures($owner: String!, $name: String!) {
+  repository(owner: $owner, name: $name) {
+    planFeatures { draftPullRequests }
+  }
+}
+"""
+
+BRANCH_PROTECTIONS = """
+query BranchProtections($owner: String!, $name: String!) {
+  repository(owner: $owner, name: $name) {
+    branchProtectionRules(first: 100) {
+      nodes {
+        pattern
+        blocksCreations
+        lockBranch
+        requiresApprovingReviews
+        requiresCommitSignatures
+        requiresLinearHistory
+        requiresStatusChecks
+        restrictsPushes
+      }
+    }
+  }
+}
+"""
+
 REVIEW_THREADS = """
 query ReviewThreads($owner: String!, $name: String!, $number: Int!, $after: String) {
   repository(owner: $owner, name: $name) {
@@ -123,6 +150,43 @@ class BodyHtmlAnswer(GraphQLNode):
         """Empty where there is no such issue any more."""
         found = self.repository.issue_or_pull_request if self.repository else None
         return found.body_html if found else ""
+
+
+class Plan(GraphQLNode):
+    draft_pull_requests: bool
+
+
+class PlanRepository(GraphQLNode):
+    plan_features: Plan
+
+
+class PlanAnswer(GraphQLNode):
+    repository: PlanRepository
+
+
+class Protection(GraphQLNode):
+    """A branch protection rule of the older kind, for all branches that its pattern matches."""
+
+    pattern: str
+    blocks_creations: bool = False
+    lock_branch: bool = False
+    requires_approving_reviews: bool = False
+    requires_commit_signatures: bool = False
+    requires_linear_history: bool = False
+    requires_status_checks: bool = False
+    restricts_pushes: bool = False
+
+
+class Protections(GraphQLNode):
+    nodes: list[Protection | None] | None
+
+
+class ProtectionsRepository(GraphQLNode):
+    branch_protection_rules: Protections
+
+
+class ProtectionsAnswer(GraphQLNode):
+    repository: ProtectionsRepository
 
 
 class LoginNode(GraphQLNode):

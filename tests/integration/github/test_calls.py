@@ -27,6 +27,10 @@ def modules() -> Iterator[tuple[Path, ast.Module]]:
 def texts(tree: ast.Module) -> Iterator[str]:
     """Every string but docstrings, those of f-strings too."""
     prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    pages = [
+        node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) and "site" in ast.unparse(node.values[0])
+    ]
+    prose |= {id(part) for page in pages for part in page.values}  # people's pages, not the API's
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
             yield node.value

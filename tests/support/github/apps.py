@@ -29,6 +29,8 @@ Handler = Callable[[FakeGitHub, Request, dict[str, Any]], tuple[int, Any] | Resp
 def app_routes(github: Callable[[], FakeGitHub]) -> list[Route]:
     table: tuple[tuple[str, str, Handler], ...] = (
         ("GET", "/app", _identity),
+        ("GET", "/app/hook/config", _hook),
+        ("GET", "/user", _self),
         ("GET", "/repos/{owner}/{name}/installation", _installation),
         ("GET", "/app/installations", _installations),
         ("GET", "/apps/{slug}", _application),
@@ -96,6 +98,18 @@ def _route(github: Callable[[], FakeGitHub], method: str, path: str, handler: Ha
 
 def _identity(fake: FakeGitHub, _request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
     return 200, app_view(fake.world)
+
+
+def _hook(fake: FakeGitHub, _request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
+    values = {"url": fake.world.hook, "content_type": "json", "insecure_ssl": "0"} if fake.world.hook else {}
+    return 200, shaped(models.WebhookConfig, **values)
+
+
+def _self(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
+    user = fake.gate.token(request.headers["authorization"]).user
+    if user is None:
+        raise AccessDenied(403, "Resource not accessible by integration")
+    return 200, account_view(user)
 
 
 def _installation(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
@@ -190,6 +204,8 @@ def _redeliver(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tup
     old = next((delivery for delivery in fake.world.deliveries if delivery.id == wanted), None)
     if old is None:
         raise AccessDenied(404, "Not Found")
-    again = replace(old, id=fake.world.number(), delivered_at=fake.world.now, status=0, redelivery=True)
+    status, words = fake.world.hook_answers or (0, "")
+    again = replace(old, id=fake.world.number(), delivered_at=fake.world.now, status=status, redelivery=True)
+    again.words = words
     fake.world.deliveries.append(again)
     return 202, {}

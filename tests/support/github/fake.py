@@ -9,7 +9,7 @@ import httpx
 
 from app.github.connection import AppConnection, AppCredentials, GitHubHost, RepositoryId
 from app.github.repository_api import RepositoryApi
-from tests.support.github import checks, comments, issues, pulls, repos
+from tests.support.github import checks, comments, issues, pulls, repos, settings
 from tests.support.github.apps import app_routes
 from tests.support.github.authentication import APP_ID, app_key
 from tests.support.github.git_http import git_route
@@ -18,7 +18,7 @@ from tests.support.github.server import FakeGitHub
 from tests.support.github.world import Installation, Issue, Repo, User, World
 from tests.support.loopback import listening, serving
 
-ROOMS = (checks, issues, pulls, repos, comments)
+ROOMS = (checks, issues, pulls, repos, settings, comments)
 """Imported for the routes that they register."""
 API, SITE = "http://api.github.example", "http://github.example"
 
@@ -26,6 +26,7 @@ API, SITE = "http://api.github.example", "http://github.example"
 def fake_github(world: World) -> FakeGitHub:
     made: list[FakeGitHub] = []
     extra = [*app_routes(lambda: made[0]), graphql_route(lambda: made[0]), git_route(lambda: made[0])]
+    extra.append(settings.organisation_route(lambda: made[0]))
     made.append(FakeGitHub(world, extra))
     return made[0]
 

@@ -3,18 +3,20 @@
 import base64
 
 from githubkit_schemas.latest import models
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from tests.support.github.authentication import AccessDenied
 from tests.support.github.server import Answer, Ask, rest
 from tests.support.github.shapes import shaped
-from tests.support.github.views import commit_view, permission_view, ref_view, repo_view
+from tests.support.github.views import commit_view, permission_view, ref_view, repo_view, rights_view
 from tests.support.repositories import git
 
 
 @rest("GET", "")
 def get_repo(ask: Ask) -> Answer:
-    return 200, repo_view(ask.repo)
+    """The headers tell of a classic token's scopes; of any other they say nothing."""
+    view, scopes = repo_view(ask.repo, rights_view(ask.repo, ask.token)), ask.token.scopes
+    return (200, view) if scopes is None else JSONResponse(view, headers={"x-oauth-scopes": scopes})
 
 
 @rest("GET", "/collaborators/{login}/permission")

@@ -7,7 +7,7 @@ from functools import cache
 from app.github.calls import CALLS, Call
 
 _NUMBER = re.compile(r"\{\w*(?:_id|_number)\}")
-_SEVERAL_SEGMENTS = re.compile(r"\{(?:path|ref)\}")
+_SEVERAL_SEGMENTS = re.compile(r"\{(?:path|ref|branch)\}")
 _NAME = re.compile(r"\{\w+\}")
 
 

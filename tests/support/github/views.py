@@ -43,7 +43,14 @@ def permission_view(repo: Repo, user: User) -> dict[str, Any]:
     return shaped(models.RepositoryCollaboratorPermission, permission=legacy, role_name=role, user=person)
 
 
-def repo_view(repo: Repo) -> dict[str, Any]:
+def rights_view(repo: Repo, token: Token) -> dict[str, Any]:
+    """What the account behind a token may do; of an App's token GitHub says no to everything (a guess)."""
+    role = repo.collaborators.get(token.user.id, "read") if token.user else "none"
+    writes = {"admin": ("admin", "maintain", "push"), "write": ("push",)}.get(role, ())
+    return {name: name in writes for name in ("admin", "maintain", "push", "triage", "pull")}
+
+
+def repo_view(repo: Repo, rights: dict[str, Any] | None = None) -> dict[str, Any]:
     return shaped(
         models.FullRepository,
         id=repo.id,
@@ -53,6 +60,8 @@ def repo_view(repo: Repo) -> dict[str, Any]:
         default_branch="main",
         archived=repo.archived,
         private=repo.private,
+        has_issues=repo.has_issues,
+        **({} if rights is None else {"permissions": rights}),
     )
 
 
@@ -233,12 +242,21 @@ def reaction_view(world: World, number: int, user: int, content: str) -> dict[st
 
 
 def app_view(world: World) -> dict[str, Any]:
-    return shaped(models.Integration, id=4_711, slug=world.bot.login.removesuffix("[bot]"), name="agent-fix")
+    slug = world.bot.login.removesuffix("[bot]")
+    return shaped(models.Integration, id=4_711, slug=slug, name="agent-fix", html_url=f"{SITE}/apps/{slug}")
 
 
 def installation_view(installation: Installation) -> dict[str, Any]:
     suspended = when(datetime.fromtimestamp(0)) if installation.suspended else None  # noqa: DTZ006  # only that it is set
-    return shaped(models.Installation, id=installation.id, app_id=4_711, suspended_at=suspended)
+    return shaped(
+        models.Installation,
+        id=installation.id,
+        app_id=4_711,
+        suspended_at=suspended,
+        permissions=dict(installation.permissions),
+        events=list(installation.events),
+        html_url=f"{SITE}/settings/installations/{installation.id}",
+    )
 
 
 def token_view(text: str, token: Token) -> dict[str, Any]:
@@ -255,6 +273,10 @@ def delivery_view(delivery: Delivery) -> dict[str, Any]:
         action=delivery.action,
         delivered_at=when(delivery.delivered_at),
         status_code=delivery.status,
-        status="OK" if delivery.status < 300 else "Invalid HTTP Response",
+        status=delivery.words or _words(delivery.status),
         redelivery=delivery.redelivery,
     )
+
+
+def _words(status: int) -> str:
+    return "OK" if 200 <= status < 300 else f"Invalid HTTP Response: {status}" if status else "pending"

@@ -164,6 +164,19 @@ class Repo:
     archived: bool = False
     moved: bool = False
     drafts: bool = True
+    has_rules: bool = True
+    """Whether the plan knows rulesets and protected branches; for public repositories every one does."""
+    has_issues: bool = True
+    labels: set[str] = field(default_factory=set)
+    guarded: bool = False
+    """Whether a branch protection rule covers `main`."""
+    rules: list[dict[str, Any]] = field(default_factory=list)
+    """Of rulesets, as GitHub tells them, each with a regular expression of the `branches` that it is for."""
+    bypasses: dict[int, str] = field(default_factory=dict)
+    """Rulesets that do not bind who asks, and how they may be bypassed."""
+    protections: list[dict[str, Any]] = field(default_factory=list)
+    actions_open_pulls: bool = False
+    """A new repository's default: its workflows may not open pull requests with their own token."""
 
     @property
     def full_name(self) -> str:
@@ -204,6 +217,7 @@ class Installation:
     id: int
     repositories: set[int]
     permissions: dict[str, str] = field(default_factory=lambda: dict(PERMISSIONS))
+    events: list[str] = field(default_factory=list)
     suspended: bool = False
 
 
@@ -216,6 +230,10 @@ class Token:
     permissions: Mapping[str, str]
     expires_at: datetime
     revoked: bool = False
+    user: User | None = None
+    """Whose it is where it is a person's; an App's and a workflow's are nobody's."""
+    scopes: str | None = None
+    """Of a classic token."""
 
 
 @dataclass
@@ -228,6 +246,8 @@ class Delivery:
     delivered_at: datetime
     status: int
     redelivery: bool = False
+    words: str = ""
+    """How GitHub puts the status, where it is not OK."""
 
 
 class World:
@@ -250,6 +270,12 @@ class World:
         """Images that people attached, by their UUID."""
         self.apps: dict[str, int] = {}
         """Other Apps, by slug."""
+        self.hook = "https://agent-fix.example/webhook"
+        """Where the App's webhooks go; empty where it has none."""
+        self.hook_answers: tuple[int, str] | None = None
+        """What a delivery that is asked for again comes to; None while it is not sent."""
+        self.organisations_open_pulls: set[str] = set()
+        """Organisations whose repositories may let workflows open pull requests."""
         self._numbers = itertools.count(1_001)
         self.bot = self.add_user("agent-fix-test[bot]", kind="Bot")
         self.actions = self.add_user("github-actions[bot]", kind="Bot")
