@@ -36,8 +36,8 @@ from app.github.calls import (
 )
 from app.github.connection import AppConnection, Connection, RepositoryId, TokenConnection
 from app.github.errors import ForgeError
-from app.github.findings import Finding, Pushed, Refused
-from app.github.graphql import PlanAnswer, Protection, ProtectionsAnswer
+from app.github.findings import Finding, OwnPush, Refused
+from app.github.graphql import PlanFeaturesAnswer, Protection, ProtectionsAnswer
 from app.github.http_client import HttpClient, parsed
 from app.github.identity import find_bot_user
 from app.github.repository_api import RepositoryApi
@@ -120,7 +120,7 @@ class _Examination:
     async def findings(self) -> list[Finding]:
         main, us = self._repository.default_branch, await find_bot_user(self._api)
         config, line = await self._configuration()
-        pushed = Pushed(config.branch_for(slug="example", number=1), us.person.email)
+        pushed = OwnPush(config.branch_for(slug="example", number=1), us.person.email)
         branch = await _asked(self._api.find(api_models.Branch, GET_BRANCH, main))
         enterprise = self._api.app.host.is_enterprise_server
         return [
@@ -152,13 +152,13 @@ class _Examination:
     async def _has_drafts(self) -> bool | Refused:
         if not self._repository.private:
             return True
-        found = await _asked(self._api.graphql(PlanAnswer, PLAN_FEATURES, self._names))
+        found = await _asked(self._api.graphql(PlanFeaturesAnswer, PLAN_FEATURES, self._names))
         return found if isinstance(found, Refused) else found.repository.plan_features.draft_pull_requests
 
     async def _rules(self, branch: str) -> Sequence[api_models.BranchRule] | Refused:
         return await _asked(self._api.pages(api_models.BranchRule, LIST_BRANCH_RULES, branch))
 
-    async def _rulesets(self, pushed: Pushed) -> Finding:
+    async def _rulesets(self, pushed: OwnPush) -> Finding:
         rules = await self._rules(pushed.branch)
         numbers = set() if isinstance(rules, Refused) else {rule.ruleset_id for rule in rules}
         bypassed = {number for number in numbers if await self._is_bypassed(number)}

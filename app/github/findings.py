@@ -230,7 +230,7 @@ def webhook(address: str, delivery: api_models.DeliveryResponse | None, *, asked
     return Finding("webhook", "not ok", f"{what} to {address} came to: {answer}.", repair)
 
 
-class Pushed(NamedTuple):
+class OwnPush(NamedTuple):
     """What agent-fix would push: the branch, and the address that its commits are by."""
 
     branch: str
@@ -238,7 +238,7 @@ class Pushed(NamedTuple):
 
 
 def branch_rules(
-    pushed: Pushed, rules: Sequence[api_models.BranchRule] | Refused, bypassed: Collection[int], page: str
+    pushed: OwnPush, rules: Sequence[api_models.BranchRule] | Refused, bypassed: Collection[int], page: str
 ) -> Finding:
     """What rulesets make of a push. `bypassed` are those that do not bind us."""
     if isinstance(rules, Refused):
@@ -290,7 +290,7 @@ def _forbidden(rule: Protection) -> list[str]:
     return [text for text, holds in words.items() if holds]
 
 
-def _refusal(rule: api_models.BranchRule, pushed: Pushed) -> str:
+def _refusal(rule: api_models.BranchRule, pushed: OwnPush) -> str:
     """Why a rule refuses every push of ours; empty where it does not."""
     if rule.type in BLOCKING_RULES:
         return BLOCKING_RULES[rule.type]
@@ -300,7 +300,7 @@ def _refusal(rule: api_models.BranchRule, pushed: Pushed) -> str:
     return f"{text} does not fit {_pattern(rule)}"
 
 
-def _asked_about(rule: api_models.BranchRule, pushed: Pushed) -> str:
+def _asked_about(rule: api_models.BranchRule, pushed: OwnPush) -> str:
     """What of ours has to fit a rule's pattern; empty for a rule about anything else."""
     by = {"branch_name_pattern": pushed.branch}
     by |= dict.fromkeys(("commit_author_email_pattern", "committer_email_pattern"), pushed.email)
@@ -336,7 +336,7 @@ def _found(operator: str, pattern: str, text: str) -> bool | None:
     return None
 
 
-def _unclear(rule: api_models.BranchRule, pushed: Pushed) -> str:
+def _unclear(rule: api_models.BranchRule, pushed: OwnPush) -> str:
     if text := _asked_about(rule, pushed):
         return "" if _fits(rule, text) else f"does {text} fit {_pattern(rule)}?"
     if rule.type == "commit_message_pattern":

@@ -152,16 +152,16 @@ class BodyHtmlAnswer(GraphQLNode):
         return found.body_html if found else ""
 
 
-class Plan(GraphQLNode):
+class PlanFeatures(GraphQLNode):
     draft_pull_requests: bool
 
 
-class PlanRepository(GraphQLNode):
-    plan_features: Plan
+class PlanFeaturesRepository(GraphQLNode):
+    plan_features: PlanFeatures
 
 
-class PlanAnswer(GraphQLNode):
-    repository: PlanRepository
+class PlanFeaturesAnswer(GraphQLNode):
+    repository: PlanFeaturesRepository
 
 
 class Protection(GraphQLNode):

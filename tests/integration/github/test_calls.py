@@ -12,15 +12,15 @@ from app.github.app_manifest import PERMISSIONS
 from app.github.calls import BY_APP, CALLS, CREATE_COMMENT, GET_CONTENT, REMOVE_LABEL, Call, Purpose, grant
 
 APP = Path(__file__).parents[3] / "app"
-TABLE = APP / "forge" / "github" / "calls.py"
-SENDERS = {"line.py": "call", "manifest.py": "CONVERT_MANIFEST"}
+TABLE = APP / "github" / "calls.py"
+SENDERS = {"http_client.py": "call", "app_manifest.py": "CONVERT_MANIFEST"}
 """The two modules that send, and what they take method and path from."""
 API_PATH = re.compile(r"/?(?:repos|repositories|app|apps|app-manifests|installation|search|user|users|orgs)/")
 BELOW = re.compile(r"/(?:issues|pulls|commits|check-runs|check-suites|actions|git|contents|compare|collaborators)\b")
 
 
 def modules() -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted((APP / "forge" / "github").rglob("*.py")) + sorted((APP / "reception").rglob("*.py")):
+    for path in sorted((APP / "github").rglob("*.py")) + sorted((APP / "triggers").rglob("*.py")):
         yield path, ast.parse(path.read_text())
 
 
