@@ -193,7 +193,7 @@ async def test_an_overflow_is_known_by_its_words(endpoint: OpenAIEndpoint, statu
 
 
 async def test_silence_ends_by_our_patience(endpoint: OpenAIEndpoint) -> None:
-    asked = model(endpoint, patience=ModelTimeouts(first=0.3, between=0.3))
+    asked = model(endpoint, timeouts=ModelTimeouts(first=0.3, between=0.3))
     for before in (0, 2):
         endpoint.script(stall(WHOLE, before))
         found = await failure(asked)
