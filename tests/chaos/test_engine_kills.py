@@ -41,8 +41,8 @@ def test_killed_anywhere_it_goes_on_where_it_stood(tmp_path: Path, step: str, mo
 
 def test_a_parked_job_goes_on_when_people_have_answered(tmp_path: Path) -> None:
     (tmp_path / "park").touch()
-    assert work(tmp_path).stdout.strip() == "Parked"
-    assert work(tmp_path).stdout.strip() == "Parked", "it stays parked while nobody answers"
+    assert work(tmp_path).stdout.strip() == "WaitingForUser"
+    assert work(tmp_path).stdout.strip() == "WaitingForUser", "it stays parked while nobody answers"
     (tmp_path / "park").unlink()
     assert work(tmp_path).returncode == 0
     assert marks(tmp_path, "turn.1") == 1
