@@ -77,6 +77,10 @@ class ForgeEffects(Forge, Protocol):
         """The address at which a person opens the pull request of a branch with one click."""
         ...
 
+    async def tip(self, branch: str) -> str:
+        """The id of a branch's newest commit; empty if there is no such branch."""
+        ...
+
     async def replace_branch(self, name: str, commit: str, ours: Collection[str]) -> str:
         """As `ensure_branch`; one of that name, or a numbered one, that holds one of `ours` is moved to `commit`."""
         ...

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from app.core.redaction import mask_tokens
 from app.github.calls import GIT_FETCH, GIT_PUSH
-from app.github.errors import ForgeError, NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
+from app.github.errors import ForgeError, NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure, WorkflowsMoved
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi
 from app.repo.git_command import check_branch
@@ -46,7 +46,10 @@ _TOLD = (
 )
 _REFUSED = (
     RefusalPattern(
-        "without .?workflows.? permission", NeedsHumanAction, "The App may not change workflows, and does not ask to."
+        "without .?workflows?.? (?:permission|scope)",
+        WorkflowsMoved,
+        "A workflow changed meanwhile, or the branch changes one, which needs a person. `/agent retry` on an issue and "
+        "`/agent rebase` on a pull request begin from what is there now.",
     ),
     RefusalPattern(
         "verified signatures",
@@ -159,7 +162,8 @@ class BranchesApi:
             return await asyncio.to_thread(push, self.store, remote, name, commit, expected=expected)
 
     async def _may_leave(self, tip: str, commit: str) -> bool:
-        if tip in await asyncio.to_thread(self.store.parents, commit):
+        below = await asyncio.to_thread(self.store.parents, commit)
+        if tip in below or tip in await asyncio.to_thread(self.store.parents, below[0]):  # of a merge on our commit
             return True
         return await RepositoryReader(self._api).author_address(tip) == self._address
 

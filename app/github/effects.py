@@ -23,6 +23,7 @@ from app.github.errors import NeedsHumanAction, TemporaryFailure
 from app.github.identity import BotUser, find_bot_user
 from app.github.markers import has_text, marked
 from app.github.pull_request_edits import PullRequestEditor
+from app.github.pull_requests import PullRequestsApi
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi
 from app.github.review_threads import ReviewThreadsApi
@@ -38,6 +39,7 @@ class GitHubForge:
         self.number = number
         self.bot = bot
         self.reads = RepositoryReader(api)
+        self.pulls = PullRequestsApi(api)
         self.checks = ChecksApi(api)
         self.threads = ReviewThreadsApi(api, bot.login)
         self.branches = BranchesApi(api, store, bot.person.email)
@@ -56,6 +58,9 @@ class GitHubForge:
 
     def comparison(self, base: str, branch: str) -> str:
         return f"{self._site}/compare/{quote(base)}...{quote(branch)}?expand=1"
+
+    async def tip(self, branch: str) -> str:
+        return await self.reads.head(branch) or ""
 
     async def ensure_branch(self, name: str, commit: str) -> str:
         return await self.branches.ensure(name, commit)

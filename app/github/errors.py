@@ -47,3 +47,7 @@ class NoAccess(ForgeError):  # noqa: N818
 
 class NeedsHumanAction(ForgeError):  # noqa: N818
     """The forge understood and refused: a protected branch, a closed pull request, somebody else's commits."""
+
+
+class WorkflowsMoved(NeedsHumanAction):
+    """The branch has a workflow file that no other branch has: it lacks a change of that file, or makes one."""

@@ -36,7 +36,7 @@ async def carry_out(forge: ForgeEffects, job: str, effect: Effect) -> Receipt:  
             return Receipt(url=await forge.update_draft_status(effect.branch, effect.commit, told, close=effect.close))
         case PushCommits():
             branch = await forge.advance_branch(effect.branch, effect.commit, effect.expected)
-            return Receipt(url=forge.page, branch=branch)
+            return Receipt(url=forge.page, branch=branch, onto=effect.onto)
         case LabelAndRequestReview():
             return Receipt(url=await forge.ensure_labels_and_reviewers(effect.branch, effect.labels, effect.reviewers))
         case AddFollowUpSection():
@@ -75,10 +75,20 @@ async def _opened(forge: ForgeEffects, effect: OpenDraftPullRequest) -> Receipt:
     branch = await _made(forge, effect)
     failpoint("branch.made")
     try:
-        return Receipt(url=await forge.ensure_pull_request(effect.pull_request(branch)), branch=branch)
+        url = await forge.ensure_pull_request(effect.pull_request(branch))
+        return Receipt(url=url, branch=branch, onto=effect.onto)
     except ForgeError as error:
         error.branch, error.compare = branch, forge.comparison(effect.base, branch)
         raise
+
+
+async def from_newest_base(forge: ForgeEffects, requested: Effect, granted: Effect) -> Effect | None:
+    """The requested effect with the newest commit of its base branch to merge first; None if it has one already."""
+    kinds = OpenDraftPullRequest | PushCommits
+    if not isinstance(requested, kinds) or not isinstance(granted, kinds) or requested.onto:
+        return None
+    tip = await forge.tip(granted.base)
+    return requested.model_copy(update={"onto": tip}) if tip else None
 
 
 async def _made(forge: ForgeEffects, effect: OpenDraftPullRequest) -> str:

@@ -52,6 +52,9 @@ class OpenDraftPullRequest(Record):
     """Empty commits of ours that a branch may hold in its place. Only the publisher says so, which made them."""
     draft: str = ""
     """The branch of a draft that was opened early: the commit goes there or nowhere. Only the publisher says so."""
+    onto: str = ""
+    """A commit of the base branch to merge into the commit before it is pushed (`app.publish.base_merge`). The
+    publisher sets it, after GitHub refused the commit alone."""
 
     def pull_request(self, branch: str) -> NewPullRequest:
         verified = bool(self.recipe.patch)  # an early draft's commit has none
@@ -88,6 +91,10 @@ class PushCommits(Record):
     commit: str
     recipe: CommitRecipe
     expected: str
+    base: str = ""
+    """The branch that the pull request is against. The publisher sets it."""
+    onto: str = ""
+    """As in OpenDraftPullRequest."""
 
 
 class LabelAndRequestReview(Record):
@@ -182,6 +189,8 @@ class Receipt(Record):
 
     url: str = ""
     branch: str = ""
+    onto: str = ""
+    """The commit of the base branch that was merged in first; empty if none was."""
 
 
 EffectState = Literal["wanted", "claimed", "done", "failed", "withdrawn"]

@@ -13,6 +13,7 @@ from app.github.errors import ForgeError, NoAccess
 from app.jobs.context import ThreadRef
 from app.jobs.job_queries import JobQueries, JobWithContext
 from app.jobs.store import JobStore
+from app.publish.base_merge import merge_note
 from app.publish.effects import (
     AddFollowUpSection,
     AnswerReviewThread,
@@ -115,7 +116,8 @@ class JobFinalizer:
 
     def _published(self, each: JobWithContext, receipt: Receipt) -> FinalizedJob:
         result = JobResult.model_validate(each.row.result)
-        update = {"url": receipt.url, "branch": receipt.branch or result.branch}
+        notes = (merge_note(each.job_context.base_ref, receipt.onto, result.commit),) if receipt.onto else ()
+        update = {"url": receipt.url, "branch": receipt.branch or result.branch, "notes": (*result.notes, *notes)}
         result = result.model_copy(update=update)
         return FinalizedJob(result, tuple(self._effects(each, result)))
 

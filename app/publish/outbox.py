@@ -188,6 +188,14 @@ class Outbox:
             db.execute(intents.update().where(*ours, intents.c.attempts == claim.attempts).values(values))
         return then
 
+    def amend(self, claim: EffectClaim, effect: Effect) -> None:
+        """Replace a claimed effect by what its publisher has decided, due at once."""
+        ours = (intents.c.key == claim.key, intents.c.state == "claimed", intents.c.attempts == claim.attempts)
+        then = NextAttempt("wanted", self._now(), claim.attempts)
+        with self._engine.begin() as db:
+            values = {**_columns(then), "owner": "", "intent": effect.model_dump(mode="json")}
+            db.execute(intents.update().where(*ours, intents.c.revision == claim.revision).values(values))
+
     def withdraw(self, job: str) -> int:
         """Take back what nobody has begun; returns how many are with a publisher at this moment."""
         with self._engine.begin() as db:

@@ -20,6 +20,7 @@ from app.github.errors import NoAccess, RateLimited
 from app.github.models import ActorPermission, GitHubIssue, PullRequest, Repository
 from app.jobs.context import NO_REQUESTER
 from app.jobs.job_queries import JobWithContext
+from app.publish.base_merge import merge_base_branch, merge_note
 from app.publish.drafts import NOT_YET, EarlyDrafts, is_early_effect
 from app.publish.early_draft import AT_WORK
 from app.publish.effects import Effect, OpenDraftPullRequest, OpenEarlyDraft, PushCommits, UpdateDraftStatus
@@ -33,7 +34,7 @@ from app.publish.policy_rules import (
     live_refusal,
     request_refusal,
 )
-from app.publish.pull_request_template import with_template
+from app.publish.pull_request_template import insert_note, with_template
 from app.publish.secret_scan import SecretScan
 from app.repo.git_store import GitError, GitStore, UnsafePathError
 from app.verify.gates.candidate import CandidatePatch
@@ -64,8 +65,17 @@ class CommitStore(Protocol):
     async def fetch(self, commit: str) -> None: ...
 
 
+class MergeBaseReader(Protocol):
+    """Finds the merge base of two commits (`app.github.pull_requests`)."""
+
+    async def merge_base(self, base: str, head: str) -> str: ...
+
+
 class PolicyTarget(ForgeEffects, Protocol):
     """A conversation together with what is looked at before anything is published there."""
+
+    @property
+    def pulls(self) -> MergeBaseReader: ...
 
     @property
     def reads(self) -> PolicyReader: ...
@@ -124,12 +134,30 @@ class PublishPolicy:
         now = await self._ask(request, forge.reads)
         _raise(live_refusal(request, now))
         await self._stock(request, forge.branches)
+        if effect.onto:
+            effect = await self._with_base(request, forge)
         tree = forge.branches.store.tree(request.patch.base)
         _raise(await asyncio.to_thread(change_refusal, request, CandidatePatch(tree, request.patch), now.config))
         if isinstance(effect, PushCommits):
-            return effect
+            return effect.model_copy(update={"base": request.where.job_context.base_ref})
         worded = await asyncio.to_thread(with_template, effect, tree, request.where)
         return await self._drafts.placed(request.where, worded, draft, forge.branches.store)
+
+    async def _with_base(self, request: PublishRequest, forge: PolicyTarget) -> OpenDraftPullRequest | PushCommits:
+        """The same effect for a merge of the verified commit with `onto`, a commit of the base branch."""
+        effect, branches, base_ref = request.effect, forge.branches, request.where.job_context.base_ref
+        tip = await forge.tip(base_ref)
+        # A worker could name any commit here; only what people have put on the base branch may come along.
+        if effect.onto != tip and (not tip or await forge.pulls.merge_base(tip, effect.onto) != effect.onto):
+            raise PublishRefused(f"{effect.onto} is not on {base_ref}, so it is not merged into the change.")
+        begun = effect.recipe.parents[-1] if effect.recipe.parents else request.patch.base
+        common = await forge.pulls.merge_base(effect.onto, begun)
+        await _have(branches, effect.onto, common)
+        merged = await asyncio.to_thread(merge_base_branch, branches.store, request, common)
+        if isinstance(effect, PushCommits):
+            return effect.model_copy(update={"commit": merged})
+        note = merge_note(base_ref, effect.onto, effect.commit)
+        return effect.model_copy(update={"commit": merged, "body": insert_note(effect.body, f"> [!NOTE]\n> {note}")})
 
     async def _early(self, claim: EffectClaim, effect: OpenEarlyDraft, forge: PolicyTarget) -> Effect:
         """A draft before there is a change: the same questions, of an empty commit."""

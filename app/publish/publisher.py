@@ -8,8 +8,9 @@ from app.core.errors import AgentFixError
 from app.core.failpoints import failpoint
 from app.core.issue_ref import IssueRef
 from app.github.base import ForgeEffects
-from app.publish.carry_out import carry_out
-from app.publish.effects import Effect
+from app.github.errors import WorkflowsMoved
+from app.publish.carry_out import carry_out, from_newest_base
+from app.publish.effects import Effect, Receipt
 from app.publish.outbox import EffectClaim, Outbox
 
 F = TypeVar("F", bound=ForgeEffects)
@@ -51,10 +52,24 @@ class Publisher(Generic[F]):
     async def _carry_out(self, claim: EffectClaim) -> None:
         try:
             forge = await self._open_forge(claim.issue_ref)
-            receipt = await carry_out(forge, claim.job, await self._grant(claim, forge))
+            receipt = await self._try_to_carry_out(claim, forge, await self._grant(claim, forge))
         except AgentFixError as error:
             await asyncio.to_thread(self._outbox.failed, claim, error)
+            return
+        if receipt is None:
             return
         failpoint("effect.made")
         await asyncio.to_thread(self._outbox.done, claim, receipt)
         failpoint("receipt.written")
+
+    async def _try_to_carry_out(self, claim: EffectClaim, forge: F, granted: Effect) -> Receipt | None:
+        """Returns None if the effect was changed in the outbox instead, and is due again at once."""
+        try:
+            return await carry_out(forge, claim.job, granted)
+        except WorkflowsMoved:
+            other = await from_newest_base(forge, claim.effect, granted)
+            if other is None:
+                raise
+            await asyncio.to_thread(self._outbox.amend, claim, other)
+            failpoint("effect.amended")
+            return None

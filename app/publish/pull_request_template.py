@@ -51,7 +51,7 @@ def with_template(effect: OpenDraftPullRequest, tree: Tree, where: JobWithContex
     template = find_template(tree) if where.job_context.goal == "new_branch" else ""
     bodies = (fill_template(template, body) if template else body, body, effect.body)
     chosen = next(text for text in bodies if len(text) <= MAX_BODY)
-    return effect.model_copy(update={"body": _noted(chosen, FORK_NOTE) if where.job_context.fork else chosen})
+    return effect.model_copy(update={"body": insert_note(chosen, FORK_NOTE) if where.job_context.fork else chosen})
 
 
 def find_template(tree: Tree) -> str:
@@ -132,10 +132,10 @@ def _with_note(body: str, workflows: tuple[str, ...]) -> str:
         "> [!NOTE]\n> CI waits for `/agent ci`, but `pull_request_target` starts in spite of that: "
         f"{names} may have begun already."
     )
-    return _noted(body, note)
+    return insert_note(body, note)
 
 
-def _noted(body: str, note: str) -> str:
-    """Before the first section, where a reviewer looks before anything is started."""
+def insert_note(body: str, note: str) -> str:
+    """The body with a note before its first section."""
     head, mark, rest = body.partition("\n## ")
     return f"{head.rstrip()}\n\n{note}\n{mark}{rest}" if mark else f"{body.rstrip()}\n\n{note}\n"

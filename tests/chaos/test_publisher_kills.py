@@ -123,3 +123,27 @@ def test_killed_between_two_effects_github_has_each_once(tmp_path: Path, moment:
     row = JobStore(sqlite_engine(tmp_path / "state.db"), lambda: fake_github.world.now).get("j1")
     assert row is not None
     assert row.state == "pr_opened"
+
+
+CI = ".github/workflows/ci.yml"
+
+
+@pytest.mark.parametrize("moment", ["commit.rebuilt:2", "effect.amended:1", "intent.claimed:3", "branch.made:1"])
+def test_killed_while_the_base_is_merged_into_what_was_verified(tmp_path: Path, moment: str) -> None:
+    """A workflow changed meanwhile, and goes on changing: still one branch, one draft, and one merge."""
+    fake_github = make_fake_github(tmp_path)
+    fake_github.world.push_as_human(fake_github.repo, "main", {CI: "on: push\n"})
+    with served(fake_github.github) as address:
+        spec = asyncio.run(prepare(fake_github, address, tmp_path))
+        newest = fake_github.world.push_as_human(fake_github.repo, "main", {CI: "on: issues\n"})
+        assert publish(spec, moment) == -9
+        assert publish(spec, late=1) == 0
+    assert sorted(fake_github.repo.branches) == [BRANCH, "main"]
+    (pull,) = fake_github.repo.pulls
+    assert pull.body.count("was merged into this branch after verification") == 1
+    row = JobStore(sqlite_engine(tmp_path / "state.db"), lambda: fake_github.world.now).get("j1")
+    assert row is not None
+    assert row.state == "pr_opened"
+    assert row.result is not None
+    merged = git(fake_github.repo.path, "show", "-s", "--format=%P", BRANCH).split()
+    assert merged == [row.result["commit"], newest]

@@ -56,6 +56,9 @@ class FileForge:
     def page(self) -> str:
         return "https://forge.example/page"
 
+    async def tip(self, branch: str) -> str:
+        return ""
+
     def comparison(self, base: str, branch: str) -> str:
         return f"https://forge.example/{base}...{branch}"
 

@@ -20,9 +20,28 @@ PERMISSIONS = {
     "metadata": "read",
 }
 SKIPS = re.compile(r"\[(?:skip ci|ci skip|no ci|skip actions|actions skip)\]|^skip-checks: *true$", re.MULTILINE)
-PRE_RECEIVE = """#!/bin/sh
+WORKFLOWS_ARE_ELSEWHERE = """
+workflows_are_elsewhere() {  # COMMIT REF
+    git ls-tree -r "$1" -- .github/workflows/ | while read -r mode type blob path; do
+        for other in $(git for-each-ref --format="%(refname)" refs/heads/); do
+            [ "$other" = "$2" ] && continue
+            [ "$(git rev-parse -q --verify "$other:$path")" = "$blob" ] && continue 2
+        done
+        echo "refusing to allow a GitHub App to create or update workflow" \\
+            "\\`$path\\` without \\`workflows\\` permission" >&2
+        exit 1
+    done
+}
+"""
+"""The docs' sentence (github/docs, scopes-for-oauth-apps.md, `workflow`), by the word: "Workflow files can be committed
+without this scope if the same file (with both the same path and contents) exists on another branch in the same
+repository." So a branch that is behind a changed workflow is refused too, also where the push does not touch any:
+vtmocanu/uzi#456, Molecule-AI/molecule-core#970, wildfly/wildfly.org#549, kaeawc/android-build#428."""
+PRE_RECEIVE = f"""#!/bin/sh
+{WORKFLOWS_ARE_ELSEWHERE}
 while read old new ref; do
     echo "$old $new $ref" >> pushes
+    case "$new" in *[!0]*) workflows_are_elsewhere "$new" "$ref" || exit 1 ;; esac
     if grep -qxF "$ref" protected 2>/dev/null; then
         echo "error: GH006: Protected branch update failed for $ref." >&2
         exit 1
