@@ -222,8 +222,13 @@ def _other_sources(base: Tree, patch: Patch, languages: set[str], seed: int) -> 
 
 
 def _versions(base: Tree, patch: Patch, noisy: dict[str, bytes]) -> dict[str, bytes]:
-    paths = [path for path, entry in base.entries().items() if entry.mode != "120000" and has_version(path)]
-    before = base.read_many(paths)
+    touched = set(patch.paths())
+    paths = [
+        path
+        for path, entry in base.entries().items()
+        if entry.mode != "120000" and entry.size <= _MAX_SOURCE and (path in touched or has_version(path))
+    ]
+    before = base.read_many(path for path in paths if not is_test_path(path))
     after = {change.path: change.content for change in patch.changes}
     made = {path: bumped(path, noisy.get(path, content), after.get(path)) for path, content in before.items()}
     return {path: content for path, content in made.items() if content is not None}

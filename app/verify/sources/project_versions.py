@@ -4,24 +4,30 @@ import re
 from pathlib import PurePosixPath
 
 _PATTERNS = (
+    (re.compile(r"^setup\.py$"), re.compile(rb"\bversion\s*=\s*[\"'](\d+(?:\.\d+)+[^\"'\n]*)[\"']")),
     (
-        re.compile(r"(?:__init__|__about__|__version__|_?version)\.py$"),
+        re.compile(r"\.py$"),
         re.compile(
             rb"^(?:__version__|VERSION|version)\s*(?::\s*\w+\s*)?=\s*[\"'](\d+(?:\.\d+)+[^\"'\n]*)[\"']", re.MULTILINE
         ),
     ),
-    (re.compile(r"^setup\.py$"), re.compile(rb"\bversion\s*=\s*[\"'](\d+(?:\.\d+)+[^\"'\n]*)[\"']")),
     (re.compile(r"^pyproject\.toml$"), re.compile(rb"^version\s*=\s*\"(\d+(?:\.\d+)+[^\"\n]*)\"", re.MULTILINE)),
     (re.compile(r"^package\.json$"), re.compile(rb"^\s*\"version\"\s*:\s*\"(\d+(?:\.\d+)+[^\"\n]*)\"", re.MULTILINE)),
-    (re.compile(r"version\.go$"), re.compile(rb"\b[vV]ersion\s*(?:string\s*)?:?=\s*\"(v?\d+(?:\.\d+)+[^\"\n]*)\"")),
+    (
+        re.compile(r"\.(?:go|[cm]?[jt]s)$"),
+        re.compile(rb"\b(?:VERSION|[vV]ersion)\s*(?:string\s*)?:?=\s*[\"'](v?\d+(?:\.\d+)+[^\"'\n]*)[\"']"),
+    ),
+)
+_USUAL = re.compile(
+    r"(?:__init__|__about__|__version__|_?version|setup)\.py$|pyproject\.toml$|package\.json$|version\.(?:go|[cm]?[jt]s)$"
 )
 _MAX_DEPTH = 4
 _NUMBER = re.compile(rb"\d+")
 
 
 def has_version(path: str) -> bool:
-    """Whether a file of this name may say its project's version. Cargo's is left out: its lock file repeats it."""
-    return path.count("/") < _MAX_DEPTH and _pattern(path) is not None
+    """Whether this is where projects say their version. Cargo's is left out: its lock file repeats it."""
+    return path.count("/") < _MAX_DEPTH and _USUAL.search(PurePosixPath(path).name) is not None
 
 
 def _pattern(path: str) -> re.Pattern[bytes] | None:
