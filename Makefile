@@ -1,6 +1,6 @@
-# make demo | test | test-all | docs | lint | bench | chaos | action | runners | sandboxes | lock: each does its own set-up in .venv (Python 3.11+ and git are all it needs).
+# Each target does its own set-up in .venv; Python 3.11+ and git are all it needs. CONTRIBUTING.md has the table of what runs where.
 .DEFAULT_GOAL := test
-.PHONY: install demo docs test test-all lint types unit fast bench bench-peers bench-action chaos action runners sandboxes lock clean
+.PHONY: install demo docs test test-all lint types unit fast integration e2e attacks bench bench-peers bench-action chaos action runners sandboxes lock clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
@@ -25,17 +25,27 @@ demo: install
 test: lint
 	@$(MAKE) --no-print-directory -j2 types fast
 
-# Unit tests, and one story of each kind of integration. CONTRIBUTING.md has the table of what runs where.
+# One story of each kind of integration, beside the unit tests.
 STORIES := tests/e2e/test_story.py tests/integration/server/browser tests/integration/git/test_git_store.py \
 	tests/integration/github/triggers/test_triggers.py tests/integration/github/test_effects.py \
+	tests/integration/github/test_calls.py tests/integration/github/test_fake_shapes.py \
 	tests/integration/sandbox/test_verifier.py tests/integration/server/test_litellm_model.py tests/attacks/test_patch_policy.py
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 fast: install
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup tests/unit $(STORIES)
+	$(PYTEST) tests/unit $(STORIES)
 
-test-all: lint types install
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
-	@$(MAKE) --no-print-directory docs
+# Everything but tests that take hours; those need --full: chaos, runners, sandboxes, action.
+test-all: test integration e2e attacks docs
+
+integration: install
+	$(PYTEST) tests/integration tests/contract $(STORIES:%=--deselect=%)
+
+e2e: install
+	$(PYTEST) tests/e2e $(STORIES:%=--deselect=%)
+
+attacks: install
+	$(PYTEST) tests/attacks tests/chaos $(STORIES:%=--deselect=%)
 
 lint: install
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""The Action's own papers: action.yml looked over by others' tools, and told in the README as it is."""
+"""action.yml and the workflows are checked by tools that others wrote, and against what the documentation says."""
 
 import os
 import re
@@ -13,7 +13,6 @@ import yaml
 
 ROOT = Path(__file__).parents[3]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
-BEGIN, END = "<!-- inputs of action.yml -->", "<!-- /inputs of action.yml -->"
 
 
 def tool(name: str) -> str:
@@ -207,31 +206,3 @@ def test_a_step_that_keeps_something_never_fails_a_job_whose_draft_is_open() -> 
     keeping = {step["name"]: step for step in ACTION["runs"]["steps"] if step["name"].startswith("Keep ")}
     assert keeping.keys() == {"Keep the environment", "Keep the record"}
     assert all(step["continue-on-error"] is True for step in keeping.values())
-
-
-def readme_table() -> str:
-    """The README's part about inputs and outputs, as action.yml says it."""
-    lines = ["| Input | What it is | Default |", "|---|---|---|"]
-    for name, given in ACTION["inputs"].items():
-        default = str(given.get("default", ""))
-        shown = "`github.token`" if "github.token" in default else f"`{default}`" if default else ""
-        lines.append(f"| `{name}` | {_cell(given['description'])} | {shown} |")
-    lines += ["", "| Output | What it is |", "|---|---|"]
-    lines += [f"| `{name}` | {_cell(given['description'])} |" for name, given in ACTION["outputs"].items()]
-    return "\n".join(lines)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
-
-
-def test_the_readme_tells_the_inputs_and_outputs() -> None:
-    """`python -m tests.unit.action.test_action_files` writes them anew."""
-    text = (ROOT / "README.md").read_text()
-    assert BEGIN in text
-    assert text.partition(BEGIN)[2].partition(END)[0].strip() == readme_table()
-
-
-if __name__ == "__main__":
-    before, _, rest = (ROOT / "README.md").read_text().partition(BEGIN)
-    (ROOT / "README.md").write_text(f"{before}{BEGIN}\n{readme_table()}\n{END}{rest.partition(END)[2]}")
