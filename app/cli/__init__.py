@@ -28,8 +28,8 @@ exit codes:
   22  a limit was reached (money, minutes, steps); a higher one goes on
   23  no change was made                     24  waits for approval
   25  waits for an answer                    26  stopped by `jobs cancel`
-  30-37  the repository: not one, no commits, bare, shallow, submodules,
-         LFS pointers, unknown base, unsupported
+  30-37  the repository: not one, no commits, bare, shallow, unknown base,
+         unsupported
   40-44  the issue: unreadable, empty, binary, too large; plan file invalid
 """
 

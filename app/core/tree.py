@@ -15,7 +15,7 @@ class TreeEntry(NamedTuple):
 class Tree(Protocol):
     """One commit's files as stored bytes: no filters, no work tree, nothing executed.
 
-    Paths are text with surrogate escapes for bytes that are not UTF-8. Gitlinks are not listed.
+    Paths are text with surrogate escapes for bytes that are not UTF-8.
     """
 
     @property
@@ -23,6 +23,10 @@ class Tree(Protocol):
 
     def entries(self) -> Mapping[str, TreeEntry]:
         """Every file and symlink by path, in git's order."""
+        ...
+
+    def gitlinks(self) -> Mapping[str, str]:
+        """The submodules that the commit pins: the commit id of each, by path."""
         ...
 
     def read(self, path: str) -> bytes:

@@ -43,10 +43,10 @@ class RemovedPaths(NamedTuple):
 
 
 class TreeListing(NamedTuple):
-    """A commit's files, its gitlinks (submodules), which are not files, and the files with missing contents."""
+    """A commit's files, the commit ids of its gitlinks (submodules, not files), and the files with missing contents."""
 
     entries: dict[str, TreeEntry]
-    gitlinks: tuple[str, ...]
+    gitlinks: dict[str, str]
     missing: tuple[str, ...]
 
 
@@ -89,7 +89,7 @@ def shown_path(path: str) -> str:
 def parse_listing(output: bytes) -> TreeListing:
     """Parse `git ls-tree -r -l -z`, which shows BAD as the size of a file with missing content."""
     entries: dict[str, TreeEntry] = {}
-    gitlinks: list[str] = []
+    gitlinks: dict[str, str] = {}
     missing: list[str] = []
     for record in output.split(b"\0"):
         if not record:
@@ -97,12 +97,12 @@ def parse_listing(output: bytes) -> TreeListing:
         head, _, name = record.partition(b"\t")
         mode, _, oid, size = head.decode("ascii").split()
         if mode == GITLINK:
-            gitlinks.append(path_text(name))
+            gitlinks[path_text(name)] = oid
         elif size == "BAD":
             missing.append(path_text(name))
         else:
             entries[path_text(name)] = TreeEntry(mode, oid, int(size))
-    return TreeListing(entries, tuple(gitlinks), tuple(missing))
+    return TreeListing(entries, gitlinks, tuple(missing))
 
 
 def parse_stages(output: bytes) -> tuple[dict[str, IndexStage], dict[str, MergeSides]]:

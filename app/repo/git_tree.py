@@ -25,8 +25,7 @@ class GitTree:
     def entries(self) -> Mapping[str, TreeEntry]:
         return self._list().entries
 
-    def gitlinks(self) -> tuple[str, ...]:
-        """Paths of the submodules that the commit pins."""
+    def gitlinks(self) -> Mapping[str, str]:
         return self._list().gitlinks
 
     def read(self, path: str) -> bytes:

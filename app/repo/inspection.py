@@ -7,11 +7,15 @@ import difflib
 import os
 import re
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from app.core.errors import ExitCode, RepositoryError
+from app.core.tree import Tree
 from app.repo.git_command import Git, GitError
+from app.repo.git_format import shown_path
 from app.repo.git_store import GitStore, log
 from app.repo.git_tree import GitTree
 
@@ -51,7 +55,6 @@ def inspect(path: Path, base: str | None, store: GitStore) -> RepositoryInspecti
     store.ensure()
     store.fetch(root, commit)
     tree = store.tree(commit)
-    refuse_unusable_files(root, tree)
     dirty = _count_dirty(git)
     return RepositoryInspection(
         root=root,
@@ -148,12 +151,6 @@ def _refuse_unusable_history(root: Path, git: Git) -> None:
             code=ExitCode.SHALLOW_REPOSITORY,
             hint="Complete it with `git fetch --unshallow`, or clone without --depth.",
         )
-    partial, _, _ = git.attempt("config", "--get-regexp", r"^(extensions\.partialclone|remote\..*\.promisor)$")
-    if partial == 0:
-        raise _unsupported(
-            f"{root} is a partial clone: some of its files are not on this machine.",
-            "Clone again without --filter.",
-        )
 
 
 def _refuse_read_only(root: Path, git: Git) -> None:
@@ -201,37 +198,37 @@ def _ref_names(git: Git) -> list[str]:
     return git.text("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/remotes", "refs/tags").splitlines()
 
 
-def refuse_unusable_files(name: Path | str, tree: GitTree) -> None:
-    """Raise if no work could be done on these files, however they came; `name` is the repository's, for people."""
-    _refuse_submodules(name, tree)
-    _refuse_lfs(name, tree)
+def notes_about_contents(tree: Tree) -> tuple[str, ...]:
+    """Sentences on what the commit names and does not hold: submodules, and contents that are kept in Git LFS."""
+    notes = []
+    if links := tree.gitlinks():
+        notes.append(
+            f"{_counted(len(links), 'submodule')} ({_first(links)}) cannot be changed here: the pinned commits stay."
+        )
+    if pointers := _lfs_pointers(tree):
+        notes.append(
+            f"{_counted(len(pointers), 'file')} in Git LFS ({_first(pointers)}) cannot be had here: "
+            "the pointers stand in their place, and tests that need the contents fail."
+        )
+    return tuple(notes)
 
 
-def _refuse_submodules(root: Path | str, tree: GitTree) -> None:
-    if not tree.gitlinks() and ".gitmodules" not in tree.entries():
-        return
-    names = ", ".join(tree.gitlinks()[:3]) or ".gitmodules"
-    raise RepositoryError(
-        f"{root} has submodules ({names}), which are not supported.",
-        code=ExitCode.SUBMODULES,
-        hint="Work in the submodule's own repository, or vendor its files.",
-    )
+def _counted(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number} {what}s"
 
 
-def _refuse_lfs(root: Path | str, tree: GitTree) -> None:
-    """Raise if the files need Git LFS: attributes and pointers together. Pointers alone may be test data."""
+def _first(paths: Iterable[str]) -> str:
+    return ", ".join(shown_path(path) for path in islice(paths, 3))
+
+
+def _lfs_pointers(tree: Tree) -> list[str]:
+    """Files that need Git LFS: attributes and pointers together. Pointers alone may be test data."""
     entries = tree.entries()
     attributes = [path for path in entries if path.rpartition("/")[2] == ".gitattributes"]
     if not any(_LFS_ATTRIBUTE.search(content) for content in tree.read_many(attributes).values()):
-        return
+        return []
     small = [path for path, entry in entries.items() if len(_LFS_POINTER) < entry.size <= 1_024]
-    pointers = [path for path, content in tree.read_many(small).items() if content.startswith(_LFS_POINTER)]
-    if pointers:
-        raise RepositoryError(
-            f"{root} keeps {len(pointers)} file(s) in Git LFS ({', '.join(pointers[:3])}), which is not supported.",
-            code=ExitCode.LFS_POINTERS,
-            hint="The commit holds pointers instead of contents; `git lfs migrate export` brings the contents back.",
-        )
+    return [path for path, content in tree.read_many(small).items() if content.startswith(_LFS_POINTER)]
 
 
 def _count_dirty(git: Git) -> int | None:

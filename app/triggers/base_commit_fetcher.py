@@ -14,7 +14,6 @@ from app.github.connection import RepositoryId
 from app.github.errors import NeedsHumanAction, NoAccess, RateLimited
 from app.jobs.job_queries import JobWithContext
 from app.repo.git_command import GitError
-from app.repo.inspection import refuse_unusable_files
 from app.triggers.base_merge import BaseMerge
 from app.triggers.fix_fetcher import FixFetcher
 from app.triggers.github_clients import GitHubClients, RepositoryClients
@@ -76,8 +75,6 @@ class BaseCommitFetcher:
         shown_at = f"refs/pull/{repo_context.number}/head" if on_pull else ""
         for commit in dict.fromkeys((job.task.base, *job_context.parents)):
             await branches.fetch(commit, ref=shown_at if commit == job.task.base else "")
-        tree = branches.store.tree(job.task.base)
-        await asyncio.to_thread(refuse_unusable_files, f"{repo_context.owner}/{repo_context.name}", tree)
         if job_context.aim in {"conflicts", "ci"}:
             await self._merging.prepare(each, branches, readers)
             return

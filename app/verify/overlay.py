@@ -55,6 +55,9 @@ class Overlay:
     def entries(self) -> Mapping[str, TreeEntry]:
         return self._entries
 
+    def gitlinks(self) -> Mapping[str, str]:
+        return self._base.gitlinks()
+
     def read(self, path: str) -> bytes:
         change = self._changed.get(path)
         if change is None:

@@ -12,8 +12,6 @@ from tests.support import wallet_project
 from tests.support.console import Console, branches
 from tests.support.repositories import commit_files, git, make_repository, snapshot
 
-LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12345\n"
-
 
 @pytest.fixture
 def console(tmp_path: Path) -> Console:
@@ -71,14 +69,6 @@ def _shallow(path: Path) -> Path:
     return path
 
 
-def _submodules(path: Path) -> Path:
-    inner = wallet_project.make_wallet(path.with_name("inner"))
-    repository = wallet_project.make_wallet(path)
-    git(repository, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "inner")
-    git(repository, "commit", "-q", "-m", "a submodule")
-    return repository
-
-
 def _incomplete(path: Path) -> Path:
     """A partial clone that does not say so, as a copied or mirrored one may not."""
     original = wallet_project.make_wallet(path.with_name("original"))
@@ -94,10 +84,6 @@ def _damaged(path: Path) -> Path:
     tree = git(repository, "rev-parse", "HEAD:wallet")
     (repository / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
     return repository
-
-
-def _lfs(path: Path) -> Path:
-    return wallet_project.make_wallet(path, {".gitattributes": "*.bin filter=lfs -text\n", "large.bin": LFS_POINTER})
 
 
 def _sha256(path: Path) -> Path:
@@ -116,8 +102,6 @@ REPOSITORIES: dict[str, tuple[Callable[[Path], Path], int, str]] = {
     "shallow": (_shallow, 33, "`git fetch --unshallow`"),
     "incomplete": (_incomplete, 37, "is incomplete: objects of the commit"),
     "damaged": (_damaged, 37, "is incomplete: objects of the commit"),
-    "submodules": (_submodules, 34, "has submodules (inner)"),
-    "LFS": (_lfs, 35, "keeps 1 file(s) in Git LFS (large.bin)"),
     "SHA-256": (_sha256, 37, "object format sha256"),
 }
 

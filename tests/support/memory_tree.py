@@ -23,6 +23,10 @@ class MemoryTree:
     commit: str = "0" * 40
     modes: Mapping[str, str] = field(default_factory=dict)
     reads: list[str] = field(default_factory=list)
+    submodules: Mapping[str, str] = field(default_factory=dict)
+
+    def gitlinks(self) -> Mapping[str, str]:
+        return self.submodules
 
     def entries(self) -> Mapping[str, TreeEntry]:
         ordered = sorted(self.files, key=lambda path: path.encode("utf-8", "surrogateescape"))

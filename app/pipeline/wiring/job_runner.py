@@ -36,6 +36,7 @@ from app.repo.git_patch import unified_diff
 from app.repo.git_store import GitError
 from app.repo.index.commit_history import MAX_COMMITS
 from app.repo.index.survey import RepositorySurvey
+from app.repo.inspection import notes_about_contents
 from app.sandbox.base import Sandbox, SandboxSpec, SetupPlan
 from app.sandbox.setup.plan import plan_setup
 from app.sandbox.workspaces import AnotherAgent, Workspaces
@@ -191,7 +192,7 @@ class JobRunner(ABC):
             learn=self._learn,
             keep_diff=self.keep_diff,
             changed_lines=partial(changed_lines, self.inputs.tree),
-            notes=(*self.inputs.notes, *self.kind.notes),
+            notes=(*self.inputs.notes, *self.kind.notes, *notes_about_contents(self.inputs.tree)),
             warnings=self._warnings,
         )
 

@@ -26,6 +26,7 @@ from app.sandbox.setup.ecosystems.python import (
     python_needs,
 )
 from app.sandbox.setup.ecosystems.rust import RUST_ENVIRONMENT, RUST_MANIFESTS, configure_cargo, rust_needs
+from app.sandbox.setup.ecosystems.submodules import submodule_needs
 
 FORMAT = "1"
 """Raised when the same commands come to mean another result, so that older cached results are not used."""
@@ -84,6 +85,7 @@ async def plan_setup(
     needs = detect(files, frozenset(tools), python)
     if commands is not None:
         needs = [_configured(files, commands, needs, python)]
+    needs += submodule_needs(files, hosts)
     notes = _flat(need.notes for need in needs)
     origin: Literal["detected", "configuration"] = "detected" if commands is None else "configuration"
     if not any(need.commands for need in needs):

@@ -1,6 +1,7 @@
 """Every kind of repository a user may name: what works, and the message and exit code of what does not."""
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.errors import ExitCode, RepositoryError
+from app.core.patch import FileChange, Patch
+from app.core.task import Person
 from app.repo.git_store import GitStore
-from app.repo.inspection import inspect, note_about, slug
+from app.repo.inspection import inspect, note_about, notes_about_contents, slug
 from tests.support.repositories import commit_files, git, make_repository, snapshot
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12345\n"
@@ -154,19 +157,16 @@ def test_shallow(repository: Path, tmp_path: Path, store: GitStore) -> None:
     assert refusal(tmp_path / "shallow", store).code == ExitCode.SHALLOW_REPOSITORY
 
 
-def test_partial(repository: Path, tmp_path: Path, store: GitStore) -> None:
+def test_a_partial_clone_is_refused_only_where_files_of_the_base_are_missing(
+    repository: Path, tmp_path: Path, store: GitStore
+) -> None:
     git(repository, "config", "uploadpack.allowFilter", "true")
-    git(
-        tmp_path,
-        "clone",
-        "-q",
-        "--filter=blob:none",
-        "--no-checkout",
-        f"file://{repository}",
-        str(tmp_path / "partial"),
-    )
-    error = refusal(tmp_path / "partial", store)
-    assert (error.code, "partial clone" in error.message) == (ExitCode.UNSUPPORTED_REPOSITORY, True)
+    source, clone = f"file://{repository}", tmp_path / "partial"
+    git(tmp_path, "clone", "-q", "--filter=blob:none", "--no-checkout", source, str(clone))
+    error = refusal(clone, store)
+    assert (error.code, "is incomplete" in error.message) == (ExitCode.UNSUPPORTED_REPOSITORY, True)
+    git(clone, "checkout", "-q", "HEAD")  # brings them
+    assert inspect(clone, None, store).base_commit == git(repository, "rev-parse", "HEAD")
 
 
 def test_sha256(tmp_path: Path, store: GitStore) -> None:
@@ -177,24 +177,32 @@ def test_sha256(tmp_path: Path, store: GitStore) -> None:
     assert (error.code, "sha256" in error.message) == (ExitCode.UNSUPPORTED_REPOSITORY, True)
 
 
-def test_submodules(repository: Path, store: GitStore) -> None:
-    clean = git(repository, "rev-parse", "HEAD")
+def test_submodules_stay_as_they_are_pinned(repository: Path, store: GitStore, tmp_path: Path) -> None:
     git(repository, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},vendor/lib")
-    git(repository, "commit", "-q", "-m", "a submodule without .gitmodules")
-    error = refusal(repository, store)
-    assert (error.code, "vendor/lib" in error.message) == (ExitCode.SUBMODULES, True)
-    assert inspect(repository, clean, store).base_commit == clean
-    git(repository, "rm", "-q", "--cached", "vendor/lib")
-    commit_files(repository, {".gitmodules": '[submodule "x"]\n\tpath = x\n\turl = ext::sh -c evil\n'})
-    assert refusal(repository, store).code == ExitCode.SUBMODULES
+    git(repository, "commit", "-q", "-m", "a submodule")
+    inspected = inspect(repository, None, store)
+    (note,) = notes_about_contents(inspected.tree)
+    assert "vendor/lib" in note
+    work = tmp_path / "work"
+    work.mkdir()
+    store.checkout(inspected.base_commit, work)
+    assert [*(work / "vendor/lib").iterdir()] == []
+    change = FileChange(path="a.txt", mode="100644", content=b"a")
+    made = store.commit(
+        Patch(base=inspected.base_commit, changes=(change,)),
+        message="m",
+        author=Person(name="a", email="a@b.test"),
+        date=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+    assert store.tree(made).gitlinks() == {"vendor/lib": "1" * 40}
 
 
-def test_lfs_pointers(repository: Path, store: GitStore) -> None:
+def test_lfs_pointers_are_told(repository: Path, store: GitStore) -> None:
     commit_files(repository, {"tests/data/pointer.bin": LFS_POINTER})
-    inspect(repository, None, store)  # a pointer as test data is just a file
+    assert notes_about_contents(inspect(repository, None, store).tree) == ()  # as test data it is just a file
     commit_files(repository, {"assets/.gitattributes": "*.bin filter=lfs diff=lfs merge=lfs -text\n"})
-    error = refusal(repository, store)
-    assert (error.code, "tests/data/pointer.bin" in error.message) == (ExitCode.LFS_POINTERS, True)
+    (note,) = notes_about_contents(inspect(repository, None, store).tree)
+    assert "1 file in Git LFS (tests/data/pointer.bin)" in note
 
 
 def test_lfs_attributes_without_pointers_are_fine(repository: Path, store: GitStore) -> None:

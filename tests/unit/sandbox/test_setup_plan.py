@@ -12,6 +12,7 @@ import pytest
 from app.core.errors import ConfigError, SetupError
 from app.sandbox.base import SetupPlan
 from app.sandbox.setup.clients.base import ClientProblem
+from app.sandbox.setup.ecosystems.submodules import fetch_command
 from app.sandbox.setup.package_hosts import PackageClients
 from app.sandbox.setup.plan import WORK_ENVIRONMENT, plan_setup
 from tests.support.memory_tree import MemoryTree
@@ -43,8 +44,9 @@ async def plan(
     clients: Clients | None = None,
     tools: dict[str, str] = TOOLS,
     scope: str = "",
+    submodules: dict[str, str] | None = None,
 ) -> SetupPlan:
-    tree = MemoryTree({path: text.encode() for path, text in files.items()})
+    tree = MemoryTree({path: text.encode() for path, text in files.items()}, submodules=submodules or {})
     return await plan_setup(
         tree,
         commands=commands,
@@ -477,3 +479,36 @@ async def test_manifests_that_are_links_or_enormous_are_not_read() -> None:
 def test_at_work_every_client_says_at_once_that_there_is_no_network() -> None:
     assert dict(WORK_ENVIRONMENT)["PIP_NO_INDEX"] == "1"
     assert dict(WORK_ENVIRONMENT)["CARGO_NET_OFFLINE"] == "true"
+
+
+GITMODULES = """
+[submodule "public"]
+	path = vendor/public
+	url = https://forge.test/a/public.git
+[submodule "private"]
+	path = private
+	url = git@forge.test:a/private.git
+[submodule "relative"]
+	path = relative
+	url = ../relative.git
+"""
+
+
+async def test_public_submodules_are_fetched_where_their_host_is_opened() -> None:
+    links = {"vendor/public": "1" * 40, "private": "2" * 40, "relative": "3" * 40}
+    setup = await plan({".gitmodules": GITMODULES}, hosts=["forge.test"], submodules=links)
+    assert setup.directories == ("vendor/public",)
+    (command,) = setup.commands
+    assert f"fetch -q --depth 1 -- https://forge.test/a/public.git {'1' * 40}" in command
+    (note,) = setup.notes
+    assert note.startswith("private, relative: submodules stay empty")
+    closed = await plan({".gitmodules": GITMODULES}, submodules=links)
+    assert closed.commands == ()
+    assert closed.notes[0].startswith("vendor/public, private, relative: submodules stay empty")
+
+
+def test_a_submodule_that_cannot_be_had_is_no_reason_to_stop(tmp_path: Path) -> None:
+    command = fetch_command("inner", f"file://{tmp_path}/absent", "1" * 40)
+    done = subprocess.run(["/bin/sh", "-e", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "stays empty" in done.stdout
+    assert [*(tmp_path / "inner").iterdir()] == []

@@ -178,6 +178,9 @@ class _SelftestTree:
     def entries(self) -> Mapping[str, TreeEntry]:
         return {path: self._entry(content) for path, content in sorted(self.files.items())}
 
+    def gitlinks(self) -> Mapping[str, str]:
+        return {}
+
     def read(self, path: str) -> bytes:
         return self.files[path]
 

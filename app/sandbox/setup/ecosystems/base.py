@@ -43,6 +43,7 @@ class ManifestFiles:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self.entries = tree.entries()
+        self.gitlinks = tree.gitlinks()
 
     def __contains__(self, path: str) -> bool:
         return path in self.entries
