@@ -64,7 +64,7 @@ runners: install
 	$(BIN)/pytest -n $(CORES) tests/e2e/test_external_agents.py --full
 
 sandboxes: install
-	$(BIN)/pytest -n $(CORES) --dist loadgroup --full tests/contract/test_sandbox.py tests/integration/sandbox/containers tests/integration/sandbox/e2b tests/integration/sandbox/test_srt.py
+	$(BIN)/pytest -n $(CORES) --dist loadgroup --full tests/contract/test_sandbox.py tests/integration/sandbox/containers tests/integration/sandbox/e2b
 
 action: install
 	$(BIN)/pytest --full tests/e2e/test_action.py tests/e2e/test_workflow_templates.py tests/unit/action/test_workflows.py tests/unit/action/test_action_files.py

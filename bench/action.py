@@ -28,7 +28,7 @@ from tests.support.emulate.github import EmulatedGitHub, Repository, emulated_gi
 from tests.support.openai_endpoint import ReceivedRequest, Reply, error
 
 AIMS = {"cold": 10.0, "cached": 3.0}
-STEPS = ("Build the environment", "Restore the environment", "Make ready", "Receive", "Keep the environment")
+STEPS = ("Build the environment", "Restore the environment", "Receive", "Keep the environment")
 NOTHING_ASKED = "I can see that too."
 
 

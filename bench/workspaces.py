@@ -16,13 +16,11 @@ from app.core.errors import AgentFixError
 from app.sandbox.base import SandboxProvider, SandboxSpec, SetupPlan
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.sandbox.e2b.provider import E2BProvider
-from app.sandbox.srt.provider import SrtProvider
 from bench.ground import Ground
 from bench.table import Row
 from tests.support.containers.engines import end_engines, obtained
 from tests.support.containers.engines import provider as container_provider
 from tests.support.e2b.server import LocalE2B, local_e2b
-from tests.support.sandbox_runtime import obtained_srt
 
 FILES, CONTENT = 500, b"x" * 2_000
 """Of the tree that is written into each workspace."""
@@ -53,7 +51,7 @@ def measure(ground: Ground, repeat: int, _: Path | None) -> list[Row]:
     """Everywhere the same tree, and a set-up without a download. What cannot be had here is said, not left out."""
     rows: list[Row] = []
     absent: list[str] = []
-    for name in ("bubblewrap", "e2b", "srt", "docker", "podman"):
+    for name in ("bubblewrap", "e2b", "docker", "podman"):
         try:
             with provided(name, ground.root) as (make, create):
                 taken = asyncio.run(_measured(make, create, ground.root, repeat))
@@ -89,12 +87,6 @@ def provided(name: str, root: Path) -> Iterator[tuple[Make, Callable[[], Awaitab
                     lambda place: E2BProvider(server.account, scope=str(place), caches=place / "caches"),
                     lambda: _create(server),
                 )
-            case "srt":
-                found = obtained_srt()
-                if isinstance(found, str):
-                    raise Absent(found)
-                path = {"PATH": f"{found}:{os.environ['PATH']}", "HOME": os.environ["HOME"]}
-                yield lambda place: SrtProvider(place / "jobs", environment=path), None
             case _:
                 engine = obtained(name)
                 stack.callback(end_engines)
@@ -115,7 +107,7 @@ async def _measured(make: Make, create: Callable[[], Awaitable[None]] | None, ro
         with tempfile.TemporaryDirectory(prefix="workspaces-", dir=root) as directory:
             place = Path(directory)
             for parent in (root, place):
-                parent.chmod(0o711)  # as root, srt's commands are another user's
+                parent.chmod(0o711)  # as root, a command is another user's
             provider = make(place)
             for among, key in ((taken.cold, "first"), (taken.warm, "next"), (taken.again, "next")):
                 among.append(await _opened(provider, _spec(f"{key}-{turn}")))

@@ -14,7 +14,6 @@ from app.jobs.job_queries import JobWithContext
 from app.jobs.queue import PARKED
 from app.llm.sql_ledger import SqlLedger
 from app.publish.summary import step_summary
-from app.server.standby import dismiss_spare
 from app.server.wiring.publisher import PublisherContext
 
 PUBLISHING, LAST_WORDS = 900.0, 120.0
@@ -28,7 +27,6 @@ CALM: Final[frozenset[JobState]] = frozenset(
 
 
 async def publish(workflow: Workflow) -> int:
-    dismiss_spare(workflow.settings.state)
     async with open_workflow(workflow) as action_context:
         publisher_context = action_context.publisher_context
         found = the_job(publisher_context)

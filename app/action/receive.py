@@ -14,7 +14,6 @@ from app.jobs.job_queries import WORKED_ON
 from app.publish import replies
 from app.publish.effects import UpdateStatusComment
 from app.publish.outbox import name_without_job
-from app.server.standby import dismiss_spare, spare_is_ready
 from app.triggers.events import ChecksFailed, Event, ReviewSubmitted, TriggerEvent
 from app.triggers.status_comment_recovery import RecoveredStatus
 from app.triggers.sweep import AT_WORK
@@ -46,10 +45,6 @@ async def receive(workflow: Workflow, told: WorkflowEvent) -> int:
         await drain(action_context.publisher_context, DrainLimits(TELLING))
         found = the_job(action_context.publisher_context)
     work = found is not None and found.ready and not found.handed_over and found.row.state in WORKED_ON
-    if work and workflow.artifact_dir:
-        await spare_is_ready(workflow.settings.state)
-    if not work:
-        dismiss_spare(workflow.settings.state)
     write_outputs(workflow, {"work": "true" if work else "false", "job": found.job.id if found else ""})
     return ExitCode.OK
 

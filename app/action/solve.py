@@ -9,7 +9,6 @@ from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
 from app.jobs.job_queries import JobWithContext
 from app.jobs.queue import PARKED
-from app.server.standby_handover import start_in_spare
 from app.server.terminal import TerminalProgress
 from app.server.wiring.context import ServerContext
 from app.server.worker import Intervals, Worker, start_process
@@ -65,7 +64,7 @@ async def solve(workflow: Workflow) -> int:
     if not newest:
         raise AgentFixError("There is no job to work on.", code=ExitCode.USAGE)
     job = newest[0].job.id
-    start = start_in_spare(workflow.settings, start_process(workflow.settings))
+    start = start_process(workflow.settings)
     worker, solving = Worker(server_context, start, intervals=INTERVALS), SolveStep(server_context, job)
 
     def cancel() -> None:

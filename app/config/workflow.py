@@ -10,7 +10,7 @@ from app.config.environment_values import SettingProblem, SettingsError
 from app.config.roles import LESSONS, STATE_DIR, environment_for, is_for_a_model
 from app.config.settings import Settings, process_environment, settings_from
 
-Step = Literal["ready", "receive", "solve", "publish"]
+Step = Literal["receive", "solve", "publish"]
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
 
 TOKEN: Final = "AGENT_FIX_GITHUB_TOKEN"  # noqa: S105  # a name
@@ -19,11 +19,8 @@ TOKENS: Final = (TOKEN, "GITHUB_TOKEN", "GH_TOKEN")
 MODEL_KEYS: Final = "AGENT_FIX_MODEL_KEYS"
 _PAPERS: Final = frozenset({"GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "RUNNER_TEMP"})
 _EVENT: Final = frozenset({"GITHUB_EVENT_NAME", "GITHUB_EVENT_PATH", "AGENT_FIX_ISSUE", "AGENT_FIX_SOLVED"})
-_KEEPING: Final = "AGENT_FIX_KEEPING"
 _RECORD: Final = "AGENT_FIX_RECORD"
 _PLACE: Final = frozenset(f"GITHUB_{name}" for name in ("REPOSITORY", "RUN_ID", "RUN_ATTEMPT", "SERVER_URL", "API_URL"))
-KNOWN_BY: Final = frozenset({"RUNNER_TRACKING_ID"})
-"""By this a runner finds what a job left running, and ends it."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -47,8 +44,6 @@ class Workflow:
     """To work on without an event that names one; 0 for none."""
     records: bool = True
     """Whether an artifact is made of the job's record."""
-    artifact_dir: bool = False
-    """Whether the environment is put into the cache after this step: nothing may change it meanwhile."""
     solved: str = ""
     """How the solving step ended, as GitHub says: success, failure, cancelled, skipped."""
     token: str = field(default="", repr=False)
@@ -56,14 +51,14 @@ class Workflow:
 
 def step_environment(step: Step, environment: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that this step's process may hold, with the model's keys under their own names."""
-    if step in {"ready", "solve"}:
+    if step == "solve":
         own = environment_for("worker", environment, {TOKEN: _tokens(environment)})
         keys = _model_keys(environment.get(MODEL_KEYS, ""))
         return {**own, **keys, **chosen_variables(environment, _PAPERS), STATE_DIR: str(_state(environment))}
     own = environment_for("publisher", environment, {})
     return {
         **own,
-        **chosen_variables(environment, _PAPERS | _EVENT | _PLACE | {TOKEN, _KEEPING, _RECORD}),
+        **chosen_variables(environment, _PAPERS | _EVENT | _PLACE | {TOKEN, _RECORD}),
         STATE_DIR: str(_state(environment)),
     }
 
@@ -101,7 +96,6 @@ def workflow_from(environment: Mapping[str, str]) -> Workflow:
         summary=_path(environment, "GITHUB_STEP_SUMMARY"),
         issue=_issue(environment.get("AGENT_FIX_ISSUE", "").strip()),
         records=environment.get(_RECORD, "true") == "true",
-        artifact_dir=environment.get(_KEEPING) == "true",
         solved=environment.get("AGENT_FIX_SOLVED", ""),
         token=environment.get(TOKEN, ""),
     )

@@ -5,7 +5,6 @@ SANDBOXES = {
     "docker": "in a container of Docker",
     "podman": "in a container of Podman",
     "e2b": "in E2B's cloud",
-    "srt": "on this machine, macOS and Linux",
     "none": "no isolation",
 }
 DEFAULT = "bubblewrap"

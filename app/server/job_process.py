@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import partial
 from typing import NoReturn
 
-from app.config.settings import Settings, read_settings
+from app.config.settings import read_settings
 from app.core import failpoints, log
 from app.core.errors import AgentFixError, ExitCode, LostSandboxError
 from app.core.job import Journal, N, ProgressKind, WaitingForUser
@@ -38,7 +38,6 @@ FOR_MONEY = timedelta(minutes=10)
 """The same, where a day's money has to come back."""
 FOR_PEOPLE: frozenset[ExitCode] = frozenset({ExitCode.LIMIT_REACHED, ExitCode.SANDBOX, ExitCode.CONFIG})
 _PR_SET_PDEATHSIG = 1
-EndProcess = Callable[[int], NoReturn]
 
 logger = logging.getLogger("app.server.job_process")  # which is `__main__` here
 
@@ -92,10 +91,9 @@ class InterruptibleJournal:
 class JobAttendance:
     """Works on one claimed job in this process."""
 
-    def __init__(self, office: JobProcess, leave: EndProcess = end_process) -> None:
+    def __init__(self, office: JobProcess) -> None:
         self.office = office
         self.claim = office.claim
-        self._leave = leave
         self._draining = asyncio.Event()
 
     async def run(self) -> ExitCode:
@@ -166,10 +164,10 @@ class JobAttendance:
         while True:
             row = await asyncio.to_thread(store.get, job)
             if row is None or row.epoch != self.claim.epoch:
-                self._leave(ExitCode.BUSY)
+                end_process(ExitCode.BUSY)
             # No await between stopping the job and ending the process, so that no effect can be requested in between.
             if row.stop_requested and store.stop(job, queue.stop_reason(job)):
-                self._leave(ExitCode.STOPPED)
+                end_process(ExitCode.STOPPED)
             await asyncio.sleep(LOOK_SECONDS)
 
 
@@ -189,17 +187,13 @@ def main() -> NoReturn:
     failpoints.arm(settings.failpoint)
     if not owner.startswith(f"{this_process().split(':')[0]}:{os.getppid()}:"):
         end_process(ExitCode.BUSY)  # the parent has died already
-    run_claimed_job(settings, JobClaim(job, epoch, owner, resumed=epoch > 1))
-
-
-def run_claimed_job(settings: Settings, claim: JobClaim, leave: EndProcess = end_process) -> NoReturn:
-    """Work on a claimed job, then end the process."""
     try:
-        code = asyncio.run(JobAttendance(JobProcess(ServerContext(settings), claim), leave).run())
+        claim = JobClaim(job, epoch, owner, resumed=epoch > 1)
+        code = asyncio.run(JobAttendance(JobProcess(ServerContext(settings), claim)).run())
     except Exception:
-        logger.exception("job %s failed", claim.job)
+        logger.exception("job %s failed", job)
         code = ExitCode.INTERNAL
-    leave(code)
+    end_process(code)
 
 
 if __name__ == "__main__":

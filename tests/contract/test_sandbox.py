@@ -33,7 +33,6 @@ from app.sandbox.unsandboxed import UnsandboxedProvider
 from tests.support.containers.engines import provided, shared
 from tests.support.e2b.server import local_e2b
 from tests.support.memory_tree import MemoryTree
-from tests.support.sandbox_runtime import at_srt
 from tests.support.sandboxes import filler, opened, shell
 
 
@@ -52,25 +51,21 @@ PROVIDERS: dict[str, Callable[[Path], AbstractContextManager[SandboxProvider]]] 
     "docker": partial(provided, "docker"),
     "e2b": at_e2b,
     "podman": partial(provided, "podman"),
-    "srt": at_srt,
     "none": lambda directory: nullcontext(UnsandboxedProvider(directory / "jobs")),
 }
 FILES = {"README.md": b"hello\n", "src/a.py": b"a = 1\n"}
 SMALL = SandboxLimits(output=4096)
 LARGE = SandboxLimits(output=1_000_000)
-START_SECONDS = {"srt": 4.0}
-"""In which a command has begun, also where all processors are busy."""
 
 
 SLOW = [
     pytest.param("docker", marks=pytest.mark.xdist_group("docker")),
     pytest.param("podman", marks=[pytest.mark.xdist_group("podman"), pytest.mark.full]),
-    pytest.param("srt", marks=pytest.mark.full),
 ]
 """The slow ones. Those that take long to start have all their tests in one process."""
 
 
-@pytest.fixture(params=[*sorted(PROVIDERS.keys() - {"docker", "podman", "srt"}), *SLOW])
+@pytest.fixture(params=[*sorted(PROVIDERS.keys() - {"docker", "podman"}), *SLOW])
 def provider(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SandboxProvider]:
     with PROVIDERS[str(request.param)](tmp_path) as made:
         yield made
@@ -232,7 +227,7 @@ class TestLimits:
     async def test_the_time_limit_ends_everything_it_started(self, provider: SandboxProvider, sandbox: Sandbox) -> None:
         beat = "while :; do echo x >> beat; done"
         script = f"touch beat; setsid sh -c '{beat}' & (setsid sh -c 'exec sleep 300' &) ; echo begun; exec sleep 300"
-        done = await sandbox.exec(["/bin/sh", "-c", script], timeout=START_SECONDS.get(provider.name, 0.5))
+        done = await sandbox.exec(["/bin/sh", "-c", script], timeout=0.5)
         assert done.timed_out
         assert not done.ok
         assert done.exit_code == 137
@@ -347,7 +342,7 @@ class TestLosing:
             pass
         else:
             assert not done.ok
-            assert done.output.startswith(b"begun\n")  # srt's own shell may say there that something was killed
+            assert done.output.startswith(b"begun\n")
         await sandbox.close()
         async with opened(provider, SandboxSpec("lost", filler(FILES))) as again:
             assert await shell(again, "cat README.md src/a.py") == "hello\na = 1\n"

@@ -144,11 +144,11 @@ def test_where_workflows_may_not_open_pull_requests_the_work_is_kept(
 
 def _no_step_holds_both(acted: ActResult, token: str) -> None:
     """With what the runner started each step, before anything of ours could have dropped a part of it."""
-    assert set(acted.environments) == {"ready", "receive", "solve", "publish"}
+    assert set(acted.environments) == {"receive", "solve", "publish"}
     for step, environment in acted.environments.items():
         # A runner gives a composite action's steps no INPUT_ variables; act does.
         values = " ".join(value for name, value in environment.items() if not name.startswith("INPUT_"))
-        assert (KEY in values) == (step in {"ready", "solve"}), f"the model's key and {step}"
+        assert (KEY in values) == (step == "solve"), f"the model's key and {step}"
         assert (token in values) == (step in {"receive", "publish"}), f"the token and {step}"
     kept = "".join(path.read_text(errors="replace") for path in acted.records)
     assert KEY not in kept + acted.log
@@ -164,7 +164,7 @@ def test_an_event_that_asks_for_nothing_is_green_and_reaches_no_github(
     ada.comment(issue, "I can see that too. ::set-output name=work::true")
     acted = runner.act(runner.workflow(), "issue_comment", said(github, since))
     assert acted.code == 0, acted.log[-4_000:]
-    assert list(acted.environments) == ["ready", "receive"]
+    assert list(acted.environments) == ["receive"]
     assert [call for call in github.calls[asked:] if call.token and call.token.text == runner.token] == []
 
 
@@ -186,7 +186,7 @@ def test_the_bots_own_comment_and_a_strangers_start_nothing(
     reader = runner.act(runner.workflow("reader"), "issue_comment", payload)
     for acted in (own, reader):
         assert acted.code == 0, acted.log[-4_000:]
-        assert list(acted.environments) == ["ready", "receive"]
+        assert list(acted.environments) == ["receive"]
     assert len(repository.site.comments(issue)) == 2
     assert "own_doing" in own.log
     assert "no_access" in reader.log

@@ -246,7 +246,7 @@ def test_an_uncommitted_configuration_is_not_read(console: Console, tmp_path: Pa
 
 def test_an_unknown_sandbox(console: Console, tmp_path: Path) -> None:
     console.environment["AGENT_FIX_SANDBOX"] = "chroot"
-    says = ("no sandbox 'chroot'", "bubblewrap, docker, podman, e2b, srt, none")
+    says = ("no sandbox 'chroot'", "bubblewrap, docker, podman, e2b, none")
     refused(console, wallet_project.make_wallet(tmp_path / "wallet"), wallet_project.ISSUE, code=6, says=says)
 
 

@@ -89,7 +89,6 @@ IMPLEMENTATIONS = {
     "app.sandbox.container.provider",
     "app.sandbox.e2b",
     "app.sandbox.e2b.provider",
-    "app.sandbox.srt.provider",
     "app.sandbox.unsandboxed",
 }
 # Where implementations are chosen: everything else names the port.

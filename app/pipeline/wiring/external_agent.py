@@ -99,9 +99,6 @@ def external_agent(job: Job, settings: Settings) -> ExternalAgent | None:
     if job.sandbox == "none":
         message = f"{recipe.title} executes whatever it likes, so it needs a sandbox."
         raise AgentFixError(message, code=ExitCode.CONFIG, hint="Leave out --sandbox none, or take the native runner.")
-    if job.sandbox == "srt":
-        message = f"{recipe.title} cannot work behind srt: it has no way to the model from there."
-        raise AgentFixError(message, code=ExitCode.CONFIG, hint="Take --sandbox docker, or the native runner.")
     if job.model.startswith(PREFIX):
         message = f"{recipe.title} asks a model of its own accord, and {job.model} is a recording."
         raise AgentFixError(message, code=ExitCode.CONFIG, hint="Take the native runner, or a real model.")

@@ -14,7 +14,6 @@ from app.sandbox.container.provider import ContainerProvider
 from app.sandbox.e2b.indexes import PYTHON, ask_reachable, find_in_template
 from app.sandbox.setup.package_hosts import PackageClients, asked_once
 from app.sandbox.setup.plan import FindTool, find_visible
-from app.sandbox.srt.provider import SrtProvider
 from app.sandbox.unsandboxed import UnsandboxedProvider
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ def make_provider(name: str, settings: Settings) -> SandboxProvider:
             return make_e2b(settings)
         case "docker" | "podman":
             return make_containers(name, settings)
-        case "srt":
-            return SrtProvider(root, environment=settings.environment)
         case "none":
             return UnsandboxedProvider(root)
         case _:

@@ -69,7 +69,7 @@ def start_repair(about: HostConditions, error: AgentFixError) -> str:
     """The repair that fits these surroundings best; `error` is why no sandbox started."""
     own_words = bool(error.hint) and "doctor" not in error.hint
     rules = (
-        (not about.linux, "bubblewrap exists on Linux only. Use --sandbox docker, --sandbox srt or --sandbox e2b."),
+        (not about.linux, "bubblewrap exists on Linux only. Use --sandbox docker or --sandbox e2b."),
         (own_words, error.hint),
         (about.root and about.sys_admin, f"This container refuses namespaces also to root. {ORDINARY} {ELSEWHERE}"),
         (about.root, f"This root may not make namespaces. {ORDINARY} Or: {DOCKER_ROOT} {ELSEWHERE}"),

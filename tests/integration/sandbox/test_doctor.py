@@ -20,7 +20,7 @@ GOOD = DoctorCheck("network", ok=True, detail="reached: nothing")
 BAD = DoctorCheck("identity", ok=False, detail="uid 0", repair="Run agent-fix as an ordinary user.")
 KINDS = [
     SandboxAvailability("bubblewrap", usable=True, detail="Linux"),
-    SandboxAvailability("srt", usable=False, detail="none", repair="npm"),
+    SandboxAvailability("podman", usable=False, detail="none", repair="apt"),
 ]
 
 
@@ -58,8 +58,8 @@ class TestScreen:
     def test_every_kind_is_named_and_the_one_in_use_marked(self) -> None:
         text = "\n".join(report("bubblewrap", [GOOD], KINDS))
         assert "ready bubblewrap (used)" in text
-        assert "srt                  none" in text
-        assert "repair: npm" in text
+        assert "podman               none" in text
+        assert "repair: apt" in text
 
     def test_long_words_stay_in_their_column_and_commands_whole(self) -> None:
         command = "docker run --security-opt seccomp=unconfined"
@@ -94,9 +94,6 @@ class TestKinds:
         found = await sandbox_availability(settings)
         assert [kind.name for kind in found] == list(SANDBOXES)
         assert all(kind.detail and (kind.usable or kind.repair) for kind in found)
-        srt = next(kind for kind in found if kind.name == "srt")
-        assert not srt.usable
-        assert "npm install -g" in srt.repair
 
     def test_every_kind_has_words_and_can_be_chosen(self) -> None:
         assert DEFAULT in SANDBOXES

@@ -35,7 +35,7 @@ def test_a_careless_workflow_does_not_undo_the_split(step: Step) -> None:
     own = step_environment(step, {**CARELESS, "AGENT_FIX_GITHUB_TOKEN": TOKEN})
     values = " ".join(own.values())
     assert (TOKEN in values) == (step in {"receive", "publish"})
-    assert (KEY in values) == (step in {"ready", "solve"})
+    assert (KEY in values) == (step == "solve")
     assert "PYTHONPATH" not in own
     assert own["AGENT_FIX_STATE_DIR"] == "/home/runner/temp/agent-fix-state"
 
@@ -44,7 +44,7 @@ def test_a_careless_workflow_does_not_undo_the_split(step: Step) -> None:
 def test_prices_are_the_solving_step_s_and_the_choice_of_models_everybody_s(step: Step) -> None:
     ours = {"AGENT_FIX_PRICES": "/w/prices.yml", "AGENT_FIX_MODEL_PLAN": "openai/o3"}
     own = step_environment(step, {**CARELESS, **ours})
-    assert ("AGENT_FIX_PRICES" in own) == (step in {"ready", "solve"})
+    assert ("AGENT_FIX_PRICES" in own) == (step == "solve")
     assert own["AGENT_FIX_MODEL_PLAN"] == "openai/o3"
 
 

@@ -46,7 +46,6 @@ def test_our_own_runner_does_the_rest(settings: Settings, told: dict[str, Any]) 
     ("told", "complaint"),
     [
         ({"sandbox": "none"}, "it needs a sandbox"),
-        ({"sandbox": "srt"}, "no way to the model"),
         ({"model": "recorded/answers.jsonl"}, "is a recording"),
         ({"runner": "robot"}, "no runner 'robot'"),
         ({"runner": "robot", "aim": "ask"}, "no runner 'robot'"),

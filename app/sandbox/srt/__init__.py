@@ -1,1 +1,0 @@
-"""Sandboxes through Anthropic's sandbox-runtime."""
