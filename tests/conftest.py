@@ -1,6 +1,8 @@
 """Options of the whole suite."""
 
 import re
+import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -8,6 +10,15 @@ from tests.support.containers.engines import end_engines
 
 UNTESTED = re.compile(r"\bNOT (?:TESTED|checked)\b")
 """In the reason of a test that is skipped for want of a part."""
+
+
+@pytest.fixture(autouse=True)
+def github_as_published() -> Iterator[None]:
+    """Fails a test in which a fake GitHub was asked, or answered, what GitHub's description does not know."""
+    yield
+    if judge := sys.modules.get("tests.support.openapi"):
+        found, judge.VIOLATIONS[:] = judge.VIOLATIONS[:], []
+        assert not found, "\n".join(found)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

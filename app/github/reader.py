@@ -108,7 +108,7 @@ class RepositoryReader:
 
     async def branches(self, prefix: str) -> tuple[str, ...]:
         """Branches whose names begin so."""
-        found = await self._api.pages(api_models.ReferenceResponse, LIST_MATCHING_REFS, f"heads/{prefix}")
+        found = await self._api.read(list[api_models.ReferenceResponse], LIST_MATCHING_REFS, f"heads/{prefix}")
         return tuple(item.ref.removeprefix("refs/heads/") for item in found)
 
     async def comments(self, number: int, before: datetime) -> tuple[IssueComment, ...]:

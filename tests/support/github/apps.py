@@ -17,8 +17,8 @@ from tests.support.github.views import (
     account_view,
     app_view,
     delivery_view,
+    found_view,
     installation_view,
-    issue_view,
     repo_view,
     token_view,
 )
@@ -140,8 +140,9 @@ def _repositories(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> 
         raise AccessDenied(403, "This installation has been suspended")
     opened = sorted(token.repositories & installation.repositories)
     size, page = int(request.query_params["per_page"]), int(request.query_params["page"])
-    shown = [repo_view(fake.world.repos[number]) for number in opened[(page - 1) * size : page * size]]
-    return 200, {"total_count": len(opened), "repositories": shown}
+    shown = opened[(page - 1) * size : page * size]
+    views = [repo_view(fake.world.repos[number], models.Repository) for number in shown]
+    return 200, {"total_count": len(opened), "repositories": views}
 
 
 def _repository(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
@@ -182,7 +183,7 @@ def _search(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[
     liked = [number for kind, number, _, _ in repo.reactions if kind == "issues"]
     by_likes = request.query_params.get("sort") in {"reactions", "reactions-+1"}
     found.sort(key=lambda issue: liked.count(issue.number) if by_likes else issue.number, reverse=True)
-    items = [{**issue_view(repo, issue), "score": 1.0, "author_association": "NONE"} for issue in found]
+    items = [found_view(repo, issue) for issue in found]
     kind = {"incomplete_results": False, "search_type": "lexical"}
     return 200, {"total_count": len(found), "items": items, **kind}
 

@@ -15,7 +15,7 @@ from tests.support.repositories import git
 @rest("GET", "")
 def get_repo(ask: Ask) -> Answer:
     """The headers tell of a classic token's scopes; of any other they say nothing."""
-    view, scopes = repo_view(ask.repo, rights_view(ask.repo, ask.token)), ask.token.scopes
+    view, scopes = repo_view(ask.repo, rights=rights_view(ask.repo, ask.token)), ask.token.scopes
     return (200, view) if scopes is None else JSONResponse(view, headers={"x-oauth-scopes": scopes})
 
 

@@ -15,7 +15,7 @@ def call_of(method: str, path: str, text: str = "") -> Call | None:
     """The row of this request; None for one that the product does not make."""
     if text:
         return next((call for call in CALLS if call.text == text), None)
-    found = [call for call in CALLS if call.method == method and _pattern(call.path).fullmatch(path)]
+    found = [call for call in CALLS if not call.text and call.method == method and _pattern(call.path).fullmatch(path)]
     return max(found, key=lambda call: len(_NAME.sub("", call.path)), default=None)
 
 

@@ -10,8 +10,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Message, Send
 
 from app.github.calls import Call as GitHubCall
+from tests.support import openapi
 from tests.support.github.authentication import AccessDenied, Authenticator
 from tests.support.github.faults import Fault
 from tests.support.github.registration import Registrations
@@ -94,7 +96,7 @@ class FakeGitHub:
         self.calls.append(self._call(request, raw))
         fault = next((fault for fault in self.faults if fault.hits(request.method, path)), None)
         if fault is None:
-            await self.app(scope, _replayed(raw), send)
+            await self._answered(scope, raw, send)
             return
         if fault.after or fault.cut:
             whole = await _answer_of(self.app, scope, raw)
@@ -106,6 +108,23 @@ class FakeGitHub:
         media = "text/html" if fault.body.startswith("<") else "application/json"
         response = Response(fault.body, fault.status, dict(fault.headers), media_type=media)
         await response(scope, receive, send)
+
+    async def _answered(self, scope: Any, raw: bytes, send: Send) -> None:
+        """What the application answers, held against GitHub's description of it."""
+        call = call_of(scope["method"], scope["path"])
+        head: dict[str, Any] = {}
+        parts: list[bytes] = []
+
+        async def noted(message: Message) -> None:
+            head.update(message)
+            parts.append(message.get("body", b""))
+            await send(message)
+
+        await self.app(scope, _replayed(raw), send if call is None else noted)
+        if call is not None:
+            media = dict(head["headers"]).get(b"content-type", b"").decode()
+            query = scope["query_string"].decode()
+            openapi.note(call, query, raw, openapi.Answer(head["status"], media, b"".join(parts)))
 
     def mutations(self) -> list[Call]:
         """What was changed over REST, token requests left out."""

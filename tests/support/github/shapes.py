@@ -14,7 +14,9 @@ _ADDRESS = "https://github.example/x"
 
 
 def shaped(model: Any, /, **values: Any) -> dict[str, Any]:
-    """A JSON answer that this model of githubkit's accepts; AssertionError where `values` do not fit it."""
+    """A JSON answer that this model of githubkit's accepts, with no value that the model does not know."""
+    unknown = values.keys() - {field.alias or name for name, field in model.model_fields.items()}
+    assert not unknown, f"{model.__name__} has no {', '.join(sorted(unknown))}"
     body = {**deepcopy(_template(model)), **values}
     TypeAdapter(model).validate_python(body)
     return body

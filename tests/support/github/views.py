@@ -50,9 +50,11 @@ def rights_view(repo: Repo, token: Token) -> dict[str, Any]:
     return {name: name in writes for name in ("admin", "maintain", "push", "triage", "pull")}
 
 
-def repo_view(repo: Repo, rights: dict[str, Any] | None = None) -> dict[str, Any]:
+def repo_view(
+    repo: Repo, model: Any = models.FullRepository, rights: dict[str, Any] | None = None
+) -> dict[str, Any]:
     return shaped(
-        models.FullRepository,
+        model,
         id=repo.id,
         name=repo.name,
         full_name=repo.full_name,
@@ -66,11 +68,20 @@ def repo_view(repo: Repo, rights: dict[str, Any] | None = None) -> dict[str, Any
 
 
 def issue_view(repo: Repo, issue: Issue) -> dict[str, Any]:
-    optional: dict[str, Any] = {}
+    return _issue_view(models.Issue, models.IssuePropLabelsItemsOneof1, repo, issue)
+
+
+def found_view(repo: Repo, issue: Issue) -> dict[str, Any]:
+    """As a search tells of it."""
+    model, label = models.IssueSearchResultItem, models.IssueSearchResultItemPropLabelsItems
+    return _issue_view(model, label, repo, issue, score=1.0, author_association="NONE")
+
+
+def _issue_view(model: Any, label: Any, repo: Repo, issue: Issue, **optional: Any) -> dict[str, Any]:
     if issue.pull is not None:
         optional["pull_request"] = shaped(models.IssuePropPullRequest)
     return shaped(
-        models.Issue,
+        model,
         id=issue.number,
         number=issue.number,
         title=issue.title,
@@ -78,7 +89,7 @@ def issue_view(repo: Repo, issue: Issue) -> dict[str, Any]:
         user=user_view(issue.user),
         state=issue.state,
         locked=issue.locked,
-        labels=[label_view(name) for name in issue.labels],
+        labels=[shaped(label, name=name, color="ededed") for name in issue.labels],
         assignees=[user_view(user) for user in issue.assignees],
         comments=len(issue.comments),
         html_url=f"{SITE}/{repo.full_name}/issues/{issue.number}",
@@ -167,7 +178,8 @@ def _pull_values(repo: Repo, issue: Issue, pull: Pull) -> dict[str, Any]:
 
 def _side(model: Any, inner: Any, repo: Repo, ref: str, fork: int = 0) -> dict[str, Any]:
     nested = shaped(inner, id=fork or repo.id, name=repo.name, full_name=repo.full_name, owner=user_view(repo.owner))
-    return shaped(model, ref=ref, sha=repo.branches.get(ref, "0" * 40), label=f"{repo.owner.login}:{ref}", repo=nested)
+    label, tip = f"{repo.owner.login}:{ref}", repo.branches.get(ref, "0" * 40)
+    return shaped(model, ref=ref, sha=tip, label=label, user=user_view(repo.owner), repo=nested)
 
 
 def pull_view(repo: Repo, issue: Issue) -> dict[str, Any]:
@@ -193,9 +205,15 @@ def files_view(repo: Repo, pull: Pull) -> list[dict[str, Any]]:
     for line in lines:
         added, deleted, name = line.split("\t")
         diff = git(repo.path, "diff", f"{branches[pull.base]}...{branches[pull.head]}", "--", name)
-        counts = {"additions": int(added), "deletions": int(deleted), "changes": int(added) + int(deleted)}
+        counts: dict[str, Any] = {
+            "additions": int(added),
+            "deletions": int(deleted),
+            "changes": int(added) + int(deleted),
+        }
         patch = diff[diff.index("@@") :]
-        files.append(shaped(models.DiffEntry, filename=name, status="modified", patch=patch, **counts))
+        address = f"{SITE}/{repo.full_name}/raw/{branches[pull.head]}/{name}"
+        counts |= {"patch": patch, "raw_url": address, "blob_url": address}
+        files.append(shaped(models.DiffEntry, filename=name, status="modified", **counts))
     return files
 
 

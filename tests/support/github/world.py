@@ -8,17 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from app.github.app_manifest import PERMISSIONS
 from tests.support.repositories import commit_files, git, make_repository
 
-PERMISSIONS = {
-    "contents": "write",
-    "issues": "write",
-    "pull_requests": "write",
-    "checks": "write",
-    "statuses": "read",
-    "actions": "read",
-    "metadata": "read",
-}
 SKIPS = re.compile(r"\[(?:skip ci|ci skip|no ci|skip actions|actions skip)\]|^skip-checks: *true$", re.MULTILINE)
 WORKFLOWS_ARE_ELSEWHERE = """
 workflows_are_elsewhere() {  # COMMIT REF
