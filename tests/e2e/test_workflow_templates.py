@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.e2e.test_action import KEY, labelled
 from tests.e2e.test_conversation import MONEY, PROJECT, think
@@ -12,7 +13,7 @@ from tests.support.act_runner import OURS, ActResult, ActWorkflow
 from tests.support.conversation_model import ConversationModel
 from tests.support.emulate.github import EmulatedGitHub, emulated_github
 from tests.support.repositories import git
-from tests.support.workflow_templates import as_act_reads_it
+from tests.support.workflow_templates import TEMPLATES, as_act_reads_it
 
 pytestmark = [pytest.mark.xdist_group("emulate"), pytest.mark.timeout(300)]
 
@@ -59,12 +60,18 @@ class Owned:
 
     def __init__(self, github: EmulatedGitHub, model: ConversationModel, place: Path) -> None:
         self.repository = github.add_repository("", PROJECT)
-        self.token = github.workflow_token(self.repository)
+        self._github = github
+        self.token = ""
+        """Of the last workflow."""
         self._variables = {"AGENT_FIX_MODEL": "openai/mind", "OPENAI_API_BASE": model.url}
         self._addresses = {"GITHUB_API_URL": github.api_url, "GITHUB_SERVER_URL": github.server_url}
         self._place = place
 
-    def act(self, template: str, event: str, payload: Mapping[str, Any]) -> tuple[ActResult, list[str]]:
+    def act(self, template: str, job: str, event: str, payload: Mapping[str, Any]) -> tuple[ActResult, list[str]]:
+        """The token may do what the template's job says, and nothing else."""
+        held = yaml.safe_load((TEMPLATES / template).read_text("utf-8"))["jobs"][job]["permissions"]
+        permissions = {name.replace("-", "_"): access for name, access in held.items()}
+        self.token = self._github.workflow_token(self.repository, permissions)
         place = self._place / f"{template}.{event}"
         workflow = Copied(place, self.repository.full_name, self._variables, template)
         secrets = {"GITHUB_TOKEN": self.token, "OPENAI_API_KEY": KEY}
@@ -83,7 +90,7 @@ FIXED = MONEY.replace("cents // 2", "(cents + 1) // 2")
 
 def test_the_template_makes_a_draft_of_a_label(github: EmulatedGitHub, owned: Owned) -> None:
     issue, event = labelled(github, owned.repository)
-    acted, _ = owned.act("agent-fix.yml", "issues", event)
+    acted, _ = owned.act("agent-fix.yml", "work", "issues", event)
     (pull,) = owned.repository.site.pulls()
     assert pull.draft
     assert "**Proved.**" in pull.body
@@ -100,7 +107,7 @@ def test_the_template_makes_a_draft_of_a_label(github: EmulatedGitHub, owned: Ow
 def test_failing_checks_on_its_draft_are_mended_by_a_second_commit(github: EmulatedGitHub, owned: Owned) -> None:
     repository = owned.repository
     _, event = labelled(github, repository)
-    owned.act("agent-fix.yml", "issues", event)
+    owned.act("agent-fix.yml", "work", "issues", event)
     (pull,) = repository.site.pulls()
     repository.add_check(pull.head, "lint", "failure", log="money.py:4: write the divisor as a named constant\n")
     finished = {
@@ -114,13 +121,30 @@ def test_failing_checks_on_its_draft_are_mended_by_a_second_commit(github: Emula
     }
     payload = {"action": "completed", "workflow_run": finished}
     payload |= {"repository": event["repository"], "sender": event["sender"]}
-    acted, _ = owned.act("agent-fix-ci.yml", "workflow_run", payload)
+    acted, _ = owned.act("agent-fix-ci.yml", "mend", "workflow_run", payload)
     assert acted.reached("solve"), acted.log[-4_000:]
     (again,) = repository.site.pulls()
     assert again.number == pull.number
     assert again.head != pull.head
     assert b"HALVES = 2" in (repository.site.file("money.py", pull.branch) or b"")
     assert git(repository.path, "rev-parse", f"{again.head}^") == pull.head, "one more commit on top of the first"
+
+
+@pytest.mark.full
+def test_a_question_about_a_job_is_answered_by_a_token_that_cannot_push(github: EmulatedGitHub, owned: Owned) -> None:
+    """No check, no status and no branch is the business of the job that answers `status` and `stop`."""
+    repository = owned.repository
+    issue, event = labelled(github, repository)
+    owned.act("agent-fix.yml", "work", "issues", event)
+    since = len(github.deliveries)
+    asked = repository.as_user("ada").comment(issue, "/agent status")
+    payload = github.delivered("issue_comment", "created", since=since).payload
+    payload["comment"]["author_association"] = "OWNER"
+    acted, _ = owned.act("agent-fix.yml", "now", "issue_comment", payload)
+    assert not acted.reached("solve")
+    last = repository.site.comments(issue)[-1]
+    assert (last.author, last.id > asked) == (github.bot, True), acted.log[-4_000:]
+    assert not [call for call in github.calls if call.token and call.token.text == owned.token and call.status == 403]
 
 
 @pytest.mark.full
@@ -131,11 +155,11 @@ def test_a_night_begins_what_nobody_has_begun(github: EmulatedGitHub, owned: Own
     begun, _ = labelled(github, repository)
     repository.as_user("ada").push(f"agent-fix/issue-{begun}-half-loses-a-cent", {"money.py": FIXED})
     night = {"schedule": "17 3 * * *", "repository": event["repository"], "sender": event["sender"]}
-    swept, asked = owned.act("agent-fix-sweep.yml", "schedule", night)
+    swept, asked = owned.act("agent-fix-sweep.yml", "sweep", "schedule", night)
     assert not swept.reached("solve")
     assert asked == [f"workflow run agent-fix.yml --field issue={issue}"]
     by_number = {"inputs": {"issue": str(issue)}, "repository": event["repository"], "sender": event["sender"]}
-    owned.act("agent-fix.yml", "workflow_dispatch", by_number)
+    owned.act("agent-fix.yml", "work", "workflow_dispatch", by_number)
     (pull,) = repository.site.pulls()
     assert pull.draft
     assert f"Fixes #{issue}" in pull.body

@@ -14,10 +14,24 @@ from typing import Any
 
 import pytest
 
+from app.github.calls import Purpose, grant
+from app.github.connection import Grant
 from tests.support.repositories import git
 
 TEMPLATES = Path(__file__).parents[2] / "workflows"
 PATIENCE = 60.0
+WORK = frozenset(Purpose) - {Purpose.AS_APP, Purpose.CANCEL_RUN}
+JOBS: Mapping[tuple[str, str], frozenset[Purpose]] = {
+    ("agent-fix.yml", "work"): WORK,
+    ("agent-fix.yml", "now"): frozenset(
+        {Purpose.ACCOUNTS, Purpose.READ, Purpose.COMMENT, Purpose.READ_RUN, Purpose.CANCEL_RUN}
+    ),
+    ("agent-fix-ci.yml", "mend"): WORK,
+    ("agent-fix-sweep.yml", "sweep"): frozenset({Purpose.ACCOUNTS, Purpose.READ, Purpose.READ_RUN}),
+}
+"""What the action does in each job of the templates."""
+OF_ITS_OWN: Mapping[tuple[str, str], Grant] = {("agent-fix-sweep.yml", "sweep"): {"actions": "write"}}
+"""What a job's own script does besides: `gh workflow run`."""
 NEWER = re.compile(r"(?m)^ +(?:queue: max|deployment: false)\n")
 """What GitHub knows and act's own schema does not yet."""
 
@@ -26,6 +40,12 @@ def as_act_reads_it(template: str) -> tuple[str, str]:
     """Its text, and by what name it uses the action."""
     text = (TEMPLATES / template).read_text("utf-8")
     return NEWER.sub("", text), re.findall(r"uses: (\S*agent-fix@\S+)", text)[0]
+
+
+def permissions_of(template: str, job: str) -> dict[str, str]:
+    """What the job's token needs, by the names that workflows use. Metadata can be read by every one."""
+    needed = {**grant(JOBS[template, job]), **OF_ITS_OWN.get((template, job), {})}
+    return {name.replace("_", "-"): access for name, access in needed.items() if name != "metadata"}
 
 
 @dataclass(frozen=True)

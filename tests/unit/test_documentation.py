@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from docs.generate import PAGES, REFERENCE
+from app.github.app_manifest import PERMISSIONS
+from docs.generate import PAGES, REFERENCE, in_words
+from tests.support.workflow_templates import permissions_of
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -14,6 +16,18 @@ DOCS = ROOT / "docs"
 @pytest.mark.parametrize("name", PAGES)
 def test_generated_pages_are_up_to_date(name: str) -> None:
     assert (REFERENCE / name).read_text("utf-8") == PAGES[name](), "run `python -m docs.generate`"
+
+
+@pytest.mark.parametrize("page", ["docs/how-to/run-a-server.md"])
+def test_pages_tell_the_apps_permissions_as_they_are(page: str) -> None:
+    told = in_words(PERMISSIONS)
+    assert told in " ".join((ROOT / page).read_text("utf-8").split()), f"write into {page}: {told}"
+
+
+def test_the_actions_page_tells_what_its_job_needs() -> None:
+    page, needed = DOCS / "how-to" / "github-action.md", permissions_of("agent-fix.yml", "work")
+    told = in_words(needed, lambda name: f"`{name}`")
+    assert told in " ".join(page.read_text("utf-8").split()), f"write into {page.name}: {told}"
 
 
 def test_the_menu_lists_every_page_once() -> None:

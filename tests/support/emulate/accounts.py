@@ -5,6 +5,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
+from app.github.app_manifest import PERMISSIONS
 from tests.support.emulate.corrections import corrected
 from tests.support.emulate.front import IN_REPO, Answer, Ask, answers, paged
 from tests.support.emulate.memory import ACTIONS, Token, stamp
@@ -16,7 +17,10 @@ _ROLES = {"pull": "read", "triage": "read", "push": "write", "maintain": "write"
 
 @answers("POST", "/app/installations/{id:int}/access_tokens")
 async def mint(ask: Ask) -> Answer:
-    status, made = await ask.passed_on()
+    wanted = ask.body.get("permissions", PERMISSIONS)
+    if any(PERMISSIONS.get(name) not in {access, "write"} for name, access in wanted.items()):
+        raise AccessDenied(422, "The permissions requested are not granted to this installation.")
+    status, made = await ask.passed_on(json={**ask.body, "permissions": wanted})
     made.pop("repositories", None)
     chosen = ask.body.get("repository_ids")
     ask.front.memory.tokens[made["token"]] = Token(

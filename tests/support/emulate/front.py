@@ -18,6 +18,8 @@ from tests.support.emulate.corrections import corrected
 from tests.support.emulate.memory import Call, Memory, Repo, Token, now
 from tests.support.emulate.relay import Relay
 from tests.support.github.authentication import AccessDenied
+from tests.support.github.rights import allows, call_of
+from tests.support.openapi import note
 
 IN_REPO = "/repos/{owner}/{name}"
 _KEPT = {"link", "location", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"}
@@ -105,6 +107,13 @@ def answers(method: str, path: str) -> Callable[[Handler], Handler]:
     return register
 
 
+async def _noted(request: Request, token: Token | None) -> None:
+    """What the App asks is held against GitHub's description; what emulate answers is of others' making."""
+    call = call_of(request.method, request.url.path)
+    if call is not None and (token is None or token.permissions is not None):
+        note(call, request.url.query, await request.body())
+
+
 class Front:
     """`app` is the ASGI application. One mutation at a time; webhooks wait until it is all remembered."""
 
@@ -144,6 +153,7 @@ class Front:
                 response = await self._answered(handler, ask)
             except AccessDenied as refusal:
                 response = JSONResponse(refusal.body, refusal.status, refusal.headers)
+            await _noted(request, token)
             self.memory.calls.append(Call(request.method, request.url.path, response.status_code, token))
             if request.method in _MUTATIONS:
                 self.memory.happened()
@@ -174,6 +184,9 @@ class Front:
         open_to_all = request.url.path.startswith("/_logs/") or ".git/" in request.url.path
         if not open_to_all and not signed_by_app and (token is None or not token.live):
             raise AccessDenied(401, "Bad credentials")
+        call = call_of(request.method, request.url.path)
+        if token and token.permissions is not None and call and not allows(token.permissions, call):
+            raise AccessDenied(403, "Resource not accessible by integration")
         parts = request.url.path.split("/")
         repo = self.memory.repos.get("/".join(parts[2:4])) if parts[1] == "repos" else None
         raw = b"" if ".git/" in request.url.path else await request.body()

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import httpx
 import jwt
 
+from app.github.app_manifest import PERMISSIONS
 from tests.support.emulate import accounts, checks, comments, git_http, issues, pulls, threads
 from tests.support.emulate.front import Front
 from tests.support.emulate.memory import Call, Memory, Repo, Token
@@ -43,15 +44,6 @@ OWNER, WRITER, READER, STRANGER = "ada", "grace", "rob", "mallory"
 """Accounts; the first has every right, the last none."""
 RIGHTLESS = "nobody"
 """Emulate takes an unknown token for its first user."""
-PERMISSIONS = {
-    "actions": "read",
-    "checks": "write",
-    "contents": "write",
-    "issues": "write",
-    "metadata": "read",
-    "pull_requests": "write",
-    "statuses": "read",
-}
 PATIENCE = 30.0
 T = TypeVar("T")
 
@@ -215,12 +207,16 @@ class EmulatedGitHub:
         assert task is not None
         asyncio.run_coroutine_threadsafe(tell(), task.get_loop()).result(60)
 
-    def workflow_token(self, repository: Repository) -> str:
-        """A token of the App for one repository, as a workflow's job is given one; it lives as long as others do."""
+    def workflow_token(self, repository: Repository, permissions: Mapping[str, str] = PERMISSIONS) -> str:
+        """A token for one repository, as a workflow's job is given one with the permissions that it names."""
         signed = {"authorization": f"Bearer {self._signature()}"}
-        body = {"repository_ids": [repository.id], "permissions": {**PERMISSIONS}}
-        path = f"/app/installations/{INSTALLATION}/access_tokens"
-        return str(self._client.post(path, headers=signed, json=body).raise_for_status().json()["token"])
+        body = {"repository_ids": [repository.id], "permissions": dict(permissions)}
+        with httpx.Client(base_url=self._emulate, timeout=30.0) as direct:
+            made = direct.post(f"/app/installations/{INSTALLATION}/access_tokens", headers=signed, json=body)
+        token = str(made.raise_for_status().json()["token"])
+        held = Token(token, self._front.memory.bot, dict(permissions), frozenset({repository.id}))
+        self._front.memory.tokens[token] = held
+        return token
 
     def _signature(self) -> str:
         claims = {"iss": str(APP["id"]), "iat": int(time.time()) - 60, "exp": int(time.time()) + 300}
@@ -275,7 +271,7 @@ def seed(site: str, people: tuple[str, ...]) -> dict[str, Any]:
         "slug": APP["slug"],
         "name": APP["name"],
         "private_key": app_key()[0],
-        "permissions": PERMISSIONS,
+        "permissions": {**PERMISSIONS, "actions": "write"},  # which only workflows are given
         "events": ["*"],
         "webhook_url": f"{site}/_webhooks",
         "webhook_secret": SECRET,
