@@ -35,6 +35,8 @@ MOVED = {301, 307}
 """Any address may be another one by now; GitHub says so in its guide and not of each operation."""
 NEWER = {"label": {"archived_at", "archived_by"}}
 """Fields that githubkit's models have and the description, which is older, does not know yet."""
+NEWER_KINDS = "repository-rule-detailed"
+"""Has kinds that the description does not know yet; githubkit's models judge those that they know."""
 _KEPT = {"enum", "type", "minItems", "maxItems", "minLength", "maxLength", "pattern"}
 _SEEN: set[bytes] = set()
 
@@ -185,7 +187,7 @@ class _Extract:
                 schema = self._description["components"]["schemas"][name]
                 if name in NEWER:
                     schema["properties"] |= {key: {} for key in NEWER[name]}
-                schemas[name] = self._plain(schema)
+                schemas[name] = _with_newer_kinds(self._plain(schema)) if name == NEWER_KINDS else self._plain(schema)
                 waiting.append(schemas[name])
         return {"operations": found, "$defs": schemas}
 
@@ -233,6 +235,14 @@ class _Extract:
             branches = (made, *made["anyOf"])
             made["propertyNames"] = {"enum": sorted({name for each in branches for name in each.get("properties", ())})}
         return {"anyOf": [made, {"type": "null"}]} if schema.get("nullable") else made
+
+
+def _with_newer_kinds(schema: Schema | None) -> Schema:
+    """Objects that are told apart by `type`, and any whose type is not known."""
+    assert schema is not None
+    known = [name for each in schema["anyOf"] for name in each["properties"]["type"]["enum"]]
+    newer = {"required": ["type"], "properties": {"type": {"type": "string", "not": {"enum": known}}}}
+    return {**schema, "anyOf": [*schema["anyOf"], newer]}
 
 
 def _references(value: Any) -> Iterator[str]:

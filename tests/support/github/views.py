@@ -50,9 +50,7 @@ def rights_view(repo: Repo, token: Token) -> dict[str, Any]:
     return {name: name in writes for name in ("admin", "maintain", "push", "triage", "pull")}
 
 
-def repo_view(
-    repo: Repo, model: Any = models.FullRepository, rights: dict[str, Any] | None = None
-) -> dict[str, Any]:
+def repo_view(repo: Repo, model: Any = models.FullRepository, rights: dict[str, Any] | None = None) -> dict[str, Any]:
     return shaped(
         model,
         id=repo.id,
