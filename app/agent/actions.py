@@ -1,6 +1,7 @@
 """The six tools as the model is told of them, and the typed action each call becomes."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -149,6 +150,13 @@ class SubmitAction(Action):
             description="A command that fails on the original code with your changed tests, and passes now.",
         ),
     ] = ""
+    objection: Annotated[
+        Text,
+        Field(
+            max_length=4_000,
+            description="Once, after an independent test failed that contradicts the issue: which behaviour, and why.",
+        ),
+    ] = ""
     lessons: Annotated[
         tuple[str, ...],
         Field(description="Rarely: lasting facts for later jobs here, each `path: fact` with the file that shows it."),
@@ -160,21 +168,50 @@ class SubmitAction(Action):
         return self.summary
 
 
+class TestFile(BaseModel):
+    """A new file of tests."""
+
+    __test__: ClassVar[bool] = False  # not a test class, whatever pytest makes of its name
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    path: Path
+    content: Annotated[Text, Field(max_length=60_000)]
+
+
+_Ids = Annotated[tuple[Annotated[Text, Field(max_length=400)], ...], Field(max_length=100)]
+
+
+class Specify(Action):
+    tool = "specify"
+    about = "Hand in the specification tests; the only call of its turn. Each is executed on the code as it is."
+    files: Annotated[tuple[TestFile, ...], Field(max_length=20, description="New test files.")] = ()
+    tests: Annotated[_Ids, Field(description="The runner's ids of the tests in them, the example first.")] = ()
+    outdated: Annotated[_Ids, Field(description="Ids of existing tests that assert what the issue calls wrong.")] = ()
+    reason: Annotated[
+        Text, Field(max_length=1_000, description="Only without tests: why none can show what the issue asks for.")
+    ] = ""
+
+    @property
+    def target(self) -> str:
+        return ", ".join(self.tests) or self.reason
+
+
 ACTIONS: dict[str, type[Action]] = {
     kind.tool: kind for kind in (BashAction, ViewAction, EditAction, WriteAction, SearchAction, SubmitAction)
 }
+AUTHOR_ACTIONS: dict[str, type[Action]] = {kind.tool: kind for kind in (ViewAction, SearchAction, Specify)}
+"""For the author of the specification tests, who changes nothing."""
 
 
-def specs() -> tuple[ToolSpec, ...]:
+def specs(actions: Mapping[str, type[Action]] = ACTIONS) -> tuple[ToolSpec, ...]:
     """The tools in a fixed order and with fixed bytes, so that the prompt's prefix can be cached."""
-    kinds = ACTIONS.values()
+    kinds = actions.values()
     return tuple(ToolSpec(name=kind.tool, description=kind.about, parameters=_schema(kind)) for kind in kinds)
 
 
 def _schema(kind: type[Action]) -> dict[str, Any]:
     """Pydantic's schema without what a model does not need: titles, size caps, null alternatives."""
     full = kind.model_json_schema()
-    properties = {name: _property(prop) for name, prop in full["properties"].items()}
+    properties = {name: _property(prop, full.get("$defs", {})) for name, prop in full["properties"].items()}
     return {
         "type": "object",
         "properties": properties,
@@ -183,7 +220,17 @@ def _schema(kind: type[Action]) -> dict[str, Any]:
     }
 
 
-def _property(prop: dict[str, Any]) -> dict[str, Any]:
+def _property(prop: dict[str, Any], defined: dict[str, Any]) -> dict[str, Any]:
     kind = prop.get("type") or next(option["type"] for option in prop["anyOf"] if option["type"] != "null")
-    kept: dict[str, Any] = {key: prop[key] for key in ("description", "items") if key in prop}
+    kept: dict[str, Any] = {"description": prop["description"]} if "description" in prop else {}
+    if "items" in prop:
+        kept["items"] = _items(prop["items"], defined)
     return {"type": kind, **kept}
+
+
+def _items(items: dict[str, Any], defined: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" not in items:
+        return {"type": items["type"]}
+    full = defined[items["$ref"].rsplit("/", 1)[-1]]
+    properties = {name: {"type": prop["type"]} for name, prop in full["properties"].items()}
+    return {"type": "object", "properties": properties, "required": full["required"], "additionalProperties": False}

@@ -20,6 +20,8 @@ class Submission(Record):
     summary: str
     reproduction: str = ""
     asked: bool = False
+    objection: str = ""
+    """Why a failing independent test contradicts the issue; heard once."""
     lessons: tuple[str, ...] = ()
     """What it would tell who works here next, each as `path: fact`; believed only as `app.pipeline.lessons` sees
     fit."""

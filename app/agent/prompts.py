@@ -33,12 +33,16 @@ Name = Literal[
     "outside_again",
     "outside_more",
     "images",
+    "author",
+    "specification",
+    "objection",
 ]
 
 _SAID = "What is wanted now, in the words of the person who asked, who may"
 _UNSAID = "What is wrong with it stands below: put that right."
 _GUARDS = "Existing tests that guard the plan's files, the nearest first: to be run while you work"
 _IMAGES = "What the images of the issue show, as a model described them"
+_EXAMPLE = "One of the independent tests that your work has to pass; the others are held back"
 _LESSONS = "What earlier jobs here learned, to be checked before it is relied on"
 OPENINGS: Final[dict[TaskKind, str]] = {
     "bug": "Fix this issue.",
@@ -90,21 +94,24 @@ def render_brief(
     images: str = "",
     overrides: Overrides = NO_OVERRIDES,
     planning: bool = False,
+    tests: str = "",
+    example: str = "",
 ) -> str:
     """The first user message. `instructions` are (path, text) of the repository's own rules, shown as data.
 
     `suite` says how the test suite does before any change; `guards` are the tests that guard the plan's files;
-    `images` what a model saw on the issue's. The same job always gets the same bytes.
+    `images` what a model saw on the issue's. `tests` says how tests are written here, to who writes the specification;
+    `example` is the one of these that the fixer is shown. The same job always gets the same bytes.
     """
     task = job.task
     texts = (task.issue.title, task.issue.body, repository_map, lessons, images, *(text for _, text in instructions))
-    texts += (*overrides.texts, *guards, suite)
+    texts += (*overrides.texts, *guards, suite, tests, example)
     mark = _delimiter(job.id, *texts, *job.conflicts, *(part for s in task.sections for part in (s.title, s.text)))
-    name = _opening(job)
+    name: Name = "specification" if tests else _opening(job)
     said_first = name in {"follow_up", "question"}
     sections = [
         (_SAID, "" if said_first else task.request),
-        *(_guided("What kind of task this is", job.kind, overrides, mark) if job.aim == "fix" else ()),
+        *(_guided("What kind of task this is", job.kind, overrides, mark) if job.aim == "fix" and not tests else ()),
         *(_guided("How to plan", "plan", overrides, mark) if planning else ()),
         ("Files with conflicts", _data(mark, "\n".join(map(one_line, job.conflicts)))),
         (_IMAGES, _data(mark, images)),
@@ -112,6 +119,8 @@ def render_brief(
         ("Plan", render_plan(plan) if plan else ""),
         (_GUARDS, _data(mark, "\n".join(map(one_line, guards)))),
         ("The test suite before any change", _data(mark, suite)),
+        (_EXAMPLE, _data(mark, example)),
+        ("How tests are written here", _data(mark, tests)),
         *((one_line(section.title), _data(mark, section.text)) for section in task.sections),
         (_LESSONS, _data(mark, lessons)),
         ("Map of the repository", _data(mark, repository_map)),

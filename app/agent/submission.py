@@ -65,7 +65,12 @@ def postpone(action: SubmitAction) -> SubmissionResult:
 
 
 def _submission(action: SubmitAction) -> Submission:
-    return Submission(summary=action.summary, reproduction=action.reproduction.strip(), lessons=action.lessons)
+    return Submission(
+        summary=action.summary,
+        reproduction=action.reproduction.strip(),
+        objection=action.objection.strip(),
+        lessons=action.lessons,
+    )
 
 
 async def _reviewed(submission: Submission, review: Reviewer) -> SubmissionResult:
@@ -80,6 +85,8 @@ def _rejected_as_it_stands(submission: Submission, steps: Sequence[Step]) -> str
     for index in range(len(steps) - 1, -1, -1):
         turn = steps[index].turn
         if turn.fate == "rejected" and turn.submission:
-            same = turn.submission.reproduction == submission.reproduction and last_checkpoint(steps[:index]) == tree
+            then = turn.submission
+            same = then.reproduction == submission.reproduction and last_checkpoint(steps[:index]) == tree
+            same = same and (then.objection == submission.objection or not submission.objection)
             return turn.observations[0].text if same else ""
     return ""

@@ -3,7 +3,7 @@
 import difflib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -32,14 +32,16 @@ class MalformedError(Exception):
     """The arguments are not a JSON object."""
 
 
-def parse_calls(calls: Sequence[ToolCall], turn: int) -> tuple[ParsedCall, ...]:
+def parse_calls(
+    calls: Sequence[ToolCall], turn: int, actions: Mapping[str, type[Action]] = ACTIONS
+) -> tuple[ParsedCall, ...]:
     """The first MAX_CALLS calls of a turn, each with an id of its own."""
     taken: set[str] = set()
     admitted = []
     for index, call in enumerate(calls[:MAX_CALLS], start=1):
         call_id = _id(call.id, taken, f"call-{turn}-{index}")
         taken.add(call_id)
-        admitted.append(_admit(call, call_id))
+        admitted.append(_admit(call, call_id, actions))
     return tuple(admitted)
 
 
@@ -51,10 +53,10 @@ def _id(wanted: str, taken: set[str], own: str) -> str:
     return own
 
 
-def _admit(call: ToolCall, call_id: str) -> ParsedCall:
-    kind = ACTIONS.get(call.name)
+def _admit(call: ToolCall, call_id: str, actions: Mapping[str, type[Action]]) -> ParsedCall:
+    kind = actions.get(call.name)
     if kind is None:
-        return _refuse(call, call_id, _unknown_tool(call.name))
+        return _refuse(call, call_id, _unknown_tool(call.name, actions))
     try:
         arguments, raw = read_object(call.arguments)
     except MalformedError as error:
@@ -117,11 +119,11 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _unknown_tool(name: str) -> str:
+def _unknown_tool(name: str, actions: Mapping[str, type[Action]]) -> str:
     shown = name if len(name) <= 64 else f"{name[:64]}… ({len(name):,} characters)"
-    near = difflib.get_close_matches(name[:64].lower(), ACTIONS, n=1)
+    near = difflib.get_close_matches(name[:64].lower(), actions, n=1)
     guess = f" Did you mean {near[0]}?" if near else ""
-    return f"There is no tool {shown!r}.{guess} The tools are: {', '.join(ACTIONS)}."
+    return f"There is no tool {shown!r}.{guess} The tools are: {', '.join(actions)}."
 
 
 def _misfit(kind: type[Action], error: ValidationError) -> str:

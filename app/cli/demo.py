@@ -45,7 +45,7 @@ def _show(out: Path, *, recorded: bool) -> None:
 
 def _introduce(model: str | None) -> None:
     if model is None:
-        print("This demo plays the recorded answers of one real model run. Everything else is real and happens now:")
+        print("This demo plays the recorded answers of a real model. Everything else is real and happens now:")
         print("the sandbox, every command, the test suites, the verification and the commit.")
         print("With a model of your own: agent-fix demo --model NAME (and its key in the environment).")
     else:

@@ -5,7 +5,15 @@ from collections.abc import Iterator
 
 from app.core.evidence import Execution
 from app.core.text import one_line
-from app.core.verification import FailureReason, Reproduction, SuiteComparison, SuiteResult, Verification
+from app.core.verification import (
+    FailureReason,
+    Reproduction,
+    SpecificationResult,
+    SuiteComparison,
+    SuiteResult,
+    Verification,
+)
+from app.verify.verdict import CONTROLS
 
 _WORDS: dict[FailureReason, str] = {
     "green": "green",
@@ -16,18 +24,32 @@ _WORDS: dict[FailureReason, str] = {
 
 
 def proof_lines(facts: Verification) -> Iterator[str]:
-    """One line per command; gates only if they report something."""
+    """One line per command; gates and controls only if they report something."""
+    if facts.specification is not None:
+        yield f"specification {_specification(facts.specification)}"
+        yield from (f"  does not hold: {test.sentence}" for test in facts.specification.failing[:10])
     if facts.reproduction is not None:
         yield f"reproduction  {_reproduction(facts.reproduction)}"
     if facts.suite is not None:
         yield f"suite         {_suite(facts.suite)}"
         yield from (f"  newly failing: {one_line(test)}" for test in facts.suite.newly_failing[:10])
+    for control in facts.controls:
+        if control.outcome == "failed":
+            yield f"  control failed: {CONTROLS[control.name]} {one_line(control.detail)}".rstrip()
     counted = Counter(gate.outcome.replace("_", " ") for gate in facts.gates)
     yield f"gates         {', '.join(f'{number} {outcome}' for outcome, number in counted.most_common())}"
     for gate in facts.gates:
         if gate.outcome in {"blocked", "warned"}:
             details = "; ".join(one_line(detail) for detail in gate.details[:3])
             yield f"  {gate.outcome}: {gate.name}: {details}"
+
+
+def _specification(found: SpecificationResult) -> str:
+    if not found.tests:
+        return f"none: {one_line(found.absent)}"
+    prompts = sum(test.role == "shows" for test in found.tests)
+    passing = sum(test.head == "passed" for test in found.tests)
+    return f"{prompts} of {len(found.tests)} tests red on the base → {passing} green on the head"
 
 
 def _reproduction(found: Reproduction) -> str:

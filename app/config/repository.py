@@ -74,12 +74,15 @@ class ModelChoice(Record):
 
     code: ModelName = Field(description="Writes the change, and does whatever has no model of its own.")
     plan: ModelName | None = Field(default=None, description="Makes the plan.")
+    test: ModelName | None = Field(
+        default=None, description="Writes the specification tests; the plan's model where absent."
+    )
     answer: ModelName | None = Field(default=None, description="Answers questions (`/agent ask`).")
     cheap: ModelName | None = Field(default=None, description="Does small things beside: lessons, words for images.")
 
     @property
     def models(self) -> ModelNames:
-        return ModelNames(code=self.code, plan=self.plan or "", answer=self.answer or "", cheap=self.cheap or "")
+        return ModelNames.model_validate({name: value or "" for name, value in self})
 
 
 _NAME = {"type": "string"}
@@ -110,7 +113,8 @@ class RepoConfig(Record):
 
     model: ModelKey | None = Field(
         default=None,
-        description="The model, by the name LiteLLM knows, or one for each of `plan`, `code`, `answer` and `cheap`.",
+        description="The model, by the name LiteLLM knows, or one for each of `plan`, `test`, `code`, `answer` and"
+        " `cheap`.",
     )
     reasoning: Literal["low", "medium", "high"] | None = Field(
         default=None,
@@ -122,6 +126,11 @@ class RepoConfig(Record):
     )
     plan: Literal["auto", "approve", "none"] = Field(
         default="auto", description="Plan and go on, plan and wait for `/agent approve`, or work without a plan."
+    )
+    specification: bool = Field(
+        default=True,
+        description="Have tests written from the issue by an independent author before the work begins. Without them"
+        " no change is `proved`.",
     )
     setup: Commands | None = Field(
         default=None, description="Commands that prepare the project; detected where absent, nothing for an empty list."

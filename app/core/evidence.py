@@ -6,6 +6,7 @@ from app.core.patch import FileChange
 from app.core.record import Record
 
 Status = Literal["passed", "failed", "error", "skipped"]
+Outcome = Status | Literal["not_run"]
 ControlName = Literal[
     "same_conditions",
     "sources_changed",
@@ -60,7 +61,7 @@ class TestRun(Record):
     __test__: ClassVar[bool] = False
 
     execution: Execution
-    results: tuple[tuple[str, Status | Literal["not_run"]], ...]
+    results: tuple[tuple[str, Outcome], ...]
     """One result per id, in the order of the ids."""
     texts: tuple[tuple[str, str], ...] = ()
     """The failure message of each failing id."""

@@ -34,7 +34,7 @@ class Totals(Record):
     pending: int = 0
     estimated: int = 0
     models: tuple[ModelUse, ...] = ()
-    """The models that really answered, ordered by kind of work (plans, code, questions, the rest), fallbacks last."""
+    """The models that really answered, by kind of work (plans, tests, code, questions, the rest), fallbacks last."""
 
     @property
     def cached_share(self) -> float:

@@ -2,8 +2,8 @@
 
 from typing import ClassVar, Literal
 
-from app.core.evidence import Execution
-from app.core.patch import Patch
+from app.core.evidence import Control, Execution, Outcome, TestSelection
+from app.core.patch import FileChange, Patch
 from app.core.record import Record
 
 Verdict = Literal["proved", "tested", "unproved", "broken"]
@@ -23,6 +23,10 @@ class Reproduction(Record):
     note: str = ""
     unanswered: str = ""
     """If not empty, this is the agent's earlier reproduction, kept because its last one shows nothing."""
+    ids: tuple[str, ...] = ()
+    """The tests behind it that fail on the base and pass on the head, as the harness's own runner executed them."""
+    controls: tuple[Control, ...] = ()
+    """The controls of that execution."""
     without: str = ""
     """The commit that was reverted on the base: the fix that new tests must guard."""
 
@@ -32,10 +36,93 @@ class Reproduction(Record):
         return f"the base without {self.without[:10]}" if self.without else "the base"
 
 
+class SpecifiedTest(Record):
+    """One frozen test of the independent author's. `sentence` is the behaviour that it asks for, in the author's words.
+
+    `shows` the issue: it fails on the base for the right reason. `guards`: it passes there, and has to go on passing.
+    """
+
+    __test__: ClassVar[bool] = False  # not a test class, whatever pytest makes of its name
+
+    id: str
+    sentence: str
+    role: Literal["shows", "guards"]
+    missing: str = ""
+    """The interface that the issue names and the base does not have, where that is why the test fails there."""
+    base_text: str = ""
+    """What the framework says of its failure on the base."""
+    head: Outcome = "not_run"
+    head_text: str = ""
+    withdrawn: bool = False
+    """After an objection of the fixer's."""
+
+
+class SourceText(Record):
+    """A text file."""
+
+    path: str
+    text: str
+
+
+class Specification(Record):
+    """The independent author's tests as they were frozen before the work began; the example, shown to the fixer, first.
+
+    `digest` covers files and ids. Without tests, `absent` says why there are none, as a sentence after a colon.
+    """
+
+    files: tuple[SourceText, ...] = ()
+    tests: tuple[SpecifiedTest, ...] = ()
+    digest: str = ""
+    example: str = ""
+    """The path of the file in which the example stands alone; empty where it does not."""
+    dropped: tuple[str, ...] = ()
+    """What was written and not kept, each with the reason."""
+    outdated: tuple[str, ...] = ()
+    """Existing tests that, by the author, pin what the issue calls wrong."""
+    absent: str = ""
+    base: Execution | None = None
+    """The tests' last execution on the base."""
+    runs: int = 0
+    """How often they were executed on the base, each time with the same results."""
+    model: str = ""
+    turns: int = 0
+    tokens: int = 0
+    cost: int = 0
+    """In micro-dollars."""
+    seconds: float = 0.0
+
+    @property
+    def selection(self) -> TestSelection:
+        files = (FileChange(path=file.path, mode="100644", content=file.text.encode()) for file in self.files)
+        return TestSelection(files=tuple(files), ids=tuple(test.id for test in self.tests))
+
+
+class Settlement(Record):
+    """What a third call decided when the fixer objected to failing specification tests."""
+
+    objection: str
+    kept: tuple[str, ...] = ()
+    withdrawn: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class SpecificationResult(Specification):
+    """The frozen tests, executed on the head."""
+
+    head_run: Execution | None = None
+    controls: tuple[Control, ...] = ()
+    settlement: Settlement | None = None
+
+    @property
+    def failing(self) -> tuple[SpecifiedTest, ...]:
+        """Those that do not pass on the head and were not withdrawn."""
+        return tuple(test for test in self.tests if test.head != "passed" and not test.withdrawn)
+
+
 class TestCount(Record):
     """The number of tests with each status."""
 
-    __test__: ClassVar[bool] = False  # pytest must not collect this class because of its name
+    __test__: ClassVar[bool] = False
 
     passed: int = 0
     failed: int = 0
@@ -82,16 +169,42 @@ class GateResult(Record):
     details: tuple[str, ...] = ()
 
 
-class Verification(Record):
-    """All facts and the verdict that follows from them (`app.verify.verdict`)."""
+CapRule = Literal["sources_changed", "watches_tests", "literal_branches", "existing_tests_changed"]
 
-    verdict: Verdict
-    reasons: tuple[str, ...] = ()
+
+class Cap(Record):
+    """Something about the patch itself that limits the verdict, and where or why."""
+
+    rule: CapRule
+    findings: tuple[str, ...]
+
+
+class Facts(Record):
+    """Everything that the harness found out about one submission."""
+
+    specification: SpecificationResult | None = None
+    """None where the task expects no red."""
     reproduction: Reproduction | None = None
     suite: SuiteComparison | None = None
     gates: tuple[GateResult, ...] = ()
+    caps: tuple[Cap, ...] = ()
+    expects_red: bool = True
+    """False for tasks that change no behaviour: there the suite is all that can be compared."""
+    submission: int = 1
+    """Which of the job's submissions this is; all of them count."""
     isolated: bool = True
     sandbox: str = ""
+
+
+class Verification(Facts):
+    """The facts and the verdict that follows from them (`app.verify.verdict`)."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    """The names of the rules that kept the verdict from being better, the most serious first."""
+    controls: tuple[Control, ...] = ()
+    """Of the tests that the verdict rests on."""
 
 
 class BaselineResult(Record):
@@ -99,6 +212,8 @@ class BaselineResult(Record):
 
     suite: SuiteResult | None = None
     brief: str = ""
+    specification: Specification | None = None
+    """The independent author's tests, or why there are none; None where nothing is to be red."""
 
 
 class UnchangedSubmission(Record):
@@ -115,5 +230,7 @@ class VerifiedPatch(Record):
     """A patch with the harness's findings; `feedback` is sent to the agent."""
 
     patch: Patch
+    reproduction: str = ""
+    """As it was submitted."""
     verification: Verification
     feedback: str = ""

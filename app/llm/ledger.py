@@ -24,7 +24,7 @@ NOTHING = Usage()
 _USD = re.compile(r"\$?([0-9]{1,6}(?:\.[0-9]{1,6})?|\.[0-9]{1,6})")
 
 
-_ORDER: tuple[WorkKind, ...] = ("plan", "code", "answer", "cheap")
+_ORDER: tuple[WorkKind, ...] = ("plan", "test", "code", "answer", "cheap")
 
 
 class Ledger(Protocol):

@@ -19,6 +19,7 @@ from app.core.record import Record
 from app.core.result import AttemptSummary, JobResult
 from app.core.verification import Verdict, VerifiedPatch
 from app.llm.base import ModelAnswer, ModelInfo, ModelRequest
+from app.verify.verdict import BEYOND_THE_FIXER
 
 
 class ShareSpentError(AgentFixError):
@@ -49,6 +50,8 @@ class Attempt:
     allotment: AttemptBudget
     waits: bool = True
     """At a limit the job waits for more: there is nothing to fall back upon, and nobody else's turn."""
+    submissions: int = 0
+    """How many were verified in the attempts before."""
 
     @property
     def prefix(self) -> str:
@@ -82,6 +85,14 @@ class AttemptOutcome:
         return self.result.verification.verdict if self.result.verification else None
 
     @property
+    def is_best(self) -> bool:
+        """Whether no other attempt could be better: proved, or kept from it by nothing that a fixer can change."""
+        found = self.result.verification
+        if found is None or found.verdict != "tested":
+            return self.verdict == "proved"
+        return bool(found.rules) and BEYOND_THE_FIXER.issuperset(found.rules)
+
+    @property
     def is_publishable(self) -> bool:
         return self.result.exit_status == "pr_opened" and bool(self.verified)
 
@@ -102,7 +113,9 @@ async def try_until_proved(
         fallback = any(outcome.is_publishable for outcome in outcomes)
         scope = journal if job.attempts == 1 else AttemptJournal(journal, prefix_of(number), fallback=fallback)
         try:
-            outcome = await work(Attempt(number, scope, allotment, waits=number == job.attempts and not fallback))
+            waits = number == job.attempts and not fallback
+            submissions = sum(len(each.verified) for each in outcomes)
+            outcome = await work(Attempt(number, scope, allotment, waits=waits, submissions=submissions))
         except AgentFixError as error:
             if not (error.final and fallback):
                 raise
@@ -110,7 +123,7 @@ async def try_until_proved(
             break  # what keeps this one from its end keeps others from theirs
         journal.on_resume(_nothing)  # its tree is gone, and nothing that follows stands on it
         outcomes.append(outcome)
-        if outcome.is_publishable and outcome.verdict == "proved":
+        if outcome.is_publishable and outcome.is_best:
             break
     return tuple(outcomes)
 

@@ -1,6 +1,6 @@
 """The page that tells the story: plan, work, verification, publication; each step kept as soon as it is done.
 
-plan ∥ suite on base ─► questions? ─► approval? ─► work ⇄ review ─► publish ─► Result
+plan ∥ suite on base ∥ specification tests ─► questions? ─► approval? ─► work ⇄ review ─► publish ─► Result
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from app.core.plan_text import render_plan
 from app.core.record import Record
 from app.core.result import JobResult
 from app.core.task import STRUCTURAL
-from app.core.verification import BaselineResult, VerifiedPatch
+from app.core.verification import BaselineResult, Settlement, Specification, SpecificationResult, VerifiedPatch
 from app.pipeline.attempts import (
     Attempt,
     AttemptOutcome,
@@ -31,7 +31,7 @@ from app.pipeline.attempts import (
     try_until_proved,
 )
 from app.pipeline.questions import Answerer, Planner, refuse_questions, resolve_questions
-from app.pipeline.reviews import SubmissionReviews, VerifierPort
+from app.pipeline.reviews import Settles, SubmissionReviews, VerifierPort, nobody_settles
 from app.sandbox.base import Sandbox
 
 
@@ -49,6 +49,14 @@ class ApprovedPlan(Record):
     """The plan a person agreed to, as they edited it."""
 
     plan: Plan
+
+
+Specifies = Callable[[str, Sequence[QuestionAnswers]], Awaitable[Specification]]
+"""(the calls' key, what people answered) → the independent author's frozen tests; the work of one durable step."""
+
+
+async def nothing_is_specified(key: str, answers: Sequence[QuestionAnswers]) -> Specification:
+    return Specification(absent="none were asked for.")
 
 
 Learns = Callable[[BaselineResult, Sequence[VerifiedPatch], Submission | None], Awaitable[str]]
@@ -77,6 +85,8 @@ class JobServices:
     verifier: VerifierPort
     publish: Callable[[Patch, str], Awaitable[PublishedChange]]
     totals: Callable[[], Totals]
+    specify: Specifies = nothing_is_specified
+    settle: Settles = nobody_settles
     answer: Answerer = refuse_questions
     learn: Learns = nothing_is_learned
     changed_lines: Callable[[Patch], int] = lambda _: 0
@@ -109,24 +119,44 @@ class PreparedWork(NamedTuple):
 
 
 async def _prepare(job: Job, services: JobServices, journal: Journal) -> PreparedWork:
-    """The plan people agreed to and what is known of the base; the model thinks while the suite is executed."""
+    """The plan people agreed to and what is known of the base, with the specification; all made side by side.
+
+    Each begins its first step before any of them waits, so that the journal has these in the same order each time.
+    """
     baseline = partial(journal.step, "baseline", BaselineResult, services.verifier.baseline)
+    specified = partial(_specified, job, services, journal)
     if job.plan_mode == "none":
-        return PreparedWork(None, await baseline())
+        known, specification = await asyncio.gather(baseline(), specified("specification", ()))
+        return PreparedWork(None, known.model_copy(update={"specification": specification}))
     services.progress.report("state", "planning")
     if job.plan_mode == "only":
         plan = await services.plan(journal, ())
         services.progress.report("plan", render_plan(plan))
         return PreparedWork(plan, BaselineResult())
-    plan, known = await asyncio.gather(services.plan(journal, ()), baseline())
+    work = services.plan(journal, ()), baseline(), specified("specification", ())
+    plan, known, specification = await asyncio.gather(*work)
     services.progress.report("plan", render_plan(plan))
     answers: Sequence[QuestionAnswers] = ()
     if not job.plan_file:
         plan, answers = await resolve_questions(plan, services.plan, services.answer, journal, services.progress)
+    if answers:  # what people said since decides what the tests have to ask for
+        specification = await specified("specification.answered", answers)
     if job.plan_mode == "approve":
         approval = await journal.step("approval", ApprovedPlan, partial(_approve, services, plan))
         plan = approval.plan
-    return PreparedWork(plan, known, answers)
+    return PreparedWork(plan, known.model_copy(update={"specification": specification}), answers)
+
+
+async def _specified(
+    job: Job, services: JobServices, journal: Journal, name: str, answers: Sequence[QuestionAnswers]
+) -> Specification | None:
+    """The independent author's tests, frozen; None where nothing is to be red."""
+    if not job.expects_red:
+        return None
+    found = await journal.step(name, Specification, partial(services.specify, name, answers))
+    frozen = f"{len(found.tests)} independent tests are frozen"
+    services.progress.report("note", frozen if found.tests else f"no independent tests: {found.absent}")
+    return found
 
 
 async def _approve(services: JobServices, plan: Plan) -> ApprovedPlan:
@@ -170,6 +200,8 @@ async def _attempt(
             services.progress,
             ready.known,
             settled=not job.expects_red,
+            settle=partial(_settled, services, attempt.prefix),
+            others=attempt.submissions,
         )
         assignment = Assignment(brief=services.brief(*ready), plan=ready.plan, aim=_aim(job))
         runner = services.runner(sandbox, attempt)
@@ -187,6 +219,12 @@ async def _attempt(
         spent=spent_in(runner.trajectory()),
         changed_lines=services.changed_lines(reviews.last.patch) if reviews.last and job.attempts > 1 else 0,
     )
+
+
+async def _settled(
+    services: JobServices, prefix: str, key: str, found: SpecificationResult, objection: str
+) -> Settlement:
+    return await services.settle(f"{prefix}{key}", found, objection)
 
 
 async def _worked(runner: Runner, assignment: Assignment, reviews: SubmissionReviews) -> RunnerEnding:

@@ -1,19 +1,34 @@
 """The harness's side of a submission: it is verified from its patch alone, and taken or sent back with the facts."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol
 
 from app.agent.base import ReviewResult, Submission
+from app.core.evidence import Control
 from app.core.job import Journal, Progress
 from app.core.patch import Patch
-from app.core.verification import BaselineResult, UnchangedSubmission, Verification, VerifiedPatch
+from app.core.verification import (
+    BaselineResult,
+    Facts,
+    Settlement,
+    SpecificationResult,
+    UnchangedSubmission,
+    Verification,
+    VerifiedPatch,
+)
+from app.verify.feedback import feedback
+from app.verify.verdict import facts_of, judged
 
 MAX_REVIEWS = 6
 """Submissions that are verified; the last one's facts are the job's, whatever they are."""
 
 MAX_UNANSWERED = 2
 """Earlier reproductions that are executed again where the last one shows nothing."""
+
+Settles = Callable[[str, SpecificationResult, str], Awaitable[Settlement]]
+"""(the call's key, the tests with their results, the objection) → which of the failing tests are withdrawn."""
 
 
 class VerifierPort(Protocol):
@@ -24,6 +39,15 @@ class VerifierPort(Protocol):
     async def verify(
         self, patch: Patch, submission: Submission, known: BaselineResult, earlier: Sequence[UnchangedSubmission] = ()
     ) -> VerifiedPatch: ...
+
+    def same_sources(self, patch: Patch, other: Patch) -> bool:
+        """Whether two patches have the same sources, comments apart. Blocking."""
+        ...
+
+
+async def nobody_settles(key: str, found: SpecificationResult, objection: str) -> Settlement:
+    """Where no third call can be made, the tests stand."""
+    return Settlement(objection=objection, kept=tuple(test.id for test in found.failing))
 
 
 class SubmissionReviews:
@@ -38,14 +62,22 @@ class SubmissionReviews:
         known: BaselineResult,
         *,
         settled: bool = False,
+        settle: Settles = nobody_settles,
+        others: int = 0,
     ) -> None:
-        """Where it is `settled` that nothing can be shown red, a submission is not sent back for a reproduction."""
+        """Where it is `settled` that nothing can be shown red, a submission is not sent back for a reproduction.
+
+        `others` is how many submissions of this job were verified before these.
+        """
         self._verifier = verifier
         self._export = export
         self._journal = journal
         self._progress = progress
         self._known = known
         self._settled = settled
+        self._settle = settle
+        self._others = others
+        self._settlement: Settlement | None = None
         self.verified: list[VerifiedPatch] = []
         """Every submission's facts, in order."""
         self.last: VerifiedPatch | None = None
@@ -54,7 +86,8 @@ class SubmissionReviews:
         self._progress.report("state", "verifying")
         name = f"verify.{len(self.verified) + 1}"
         before = tuple(self.verified)
-        self.last = await self._journal.step(name, VerifiedPatch, partial(self._verify, submission, before))
+        found = await self._journal.step(name, VerifiedPatch, partial(self._verify, submission, before))
+        self.last = await self._with_objection(found, submission.objection.strip())
         self.verified.append(self.last)
         verification = self.last.verification
         self._progress.report("verification", f"{verification.verdict}: {' '.join(verification.reasons)}")
@@ -67,11 +100,59 @@ class SubmissionReviews:
     async def _verify(self, submission: Submission, before: Sequence[VerifiedPatch]) -> VerifiedPatch:
         """The facts of this patch and reproduction; what was verified just so before is not executed again."""
         patch = await self._export()
+        number = self._others + len(before) + 1
         for earlier in before:
-            known = earlier.verification.reproduction
-            if earlier.patch == patch and known is not None and known.command == submission.reproduction:
-                return earlier
-        return await self._verifier.verify(patch, submission, self._known, _unanswered(before))
+            if earlier.patch == patch and earlier.reproduction == submission.reproduction:
+                return _numbered(earlier, number)
+        found = await self._verifier.verify(patch, submission, self._known, _unanswered(before))
+        return _numbered(_specified(found, await self._compared(found, before)), number)
+
+    async def _compared(self, found: VerifiedPatch, before: Sequence[VerifiedPatch]) -> SpecificationResult | None:
+        """The frozen tests' result, which has to be that of every earlier submission with the same sources."""
+        now = found.verification.specification
+        for earlier in before:
+            then = earlier.verification.specification
+            if now is None or then is None or not (now.tests and then.tests):
+                continue
+            if {test.id: test.head for test in then.tests} == {test.id: test.head for test in now.tests}:
+                continue
+            if await asyncio.to_thread(self._verifier.same_sources, earlier.patch, found.patch):
+                detail = "an earlier submission with the same sources ended otherwise."
+                controls = tuple(control for control in now.controls if control.name != "repeats_agree")
+                failed = Control(name="repeats_agree", outcome="failed", detail=detail)
+                return now.model_copy(update={"controls": (*controls, failed)})
+        return now
+
+    async def _with_objection(self, found: VerifiedPatch, objection: str) -> VerifiedPatch:
+        """Where the fixer objects for the first time, a third call decides; from then on its decision holds."""
+        specification = found.verification.specification
+        if specification is None:
+            return found
+        if objection and specification.failing and self._settlement is None:
+            work = partial(self._settle, "objection", specification, objection)
+            self._settlement = await self._journal.step("objection", Settlement, work)
+            decided = self._settlement
+            told = f"{len(decided.withdrawn)} tests withdrawn, {len(decided.kept)} upheld. {decided.reason}"
+            self._progress.report("note", f"the fixer objected: {told}")
+        if self._settlement is None:
+            return found
+        withdrawn = self._settlement.withdrawn
+        tests = tuple(test.model_copy(update={"withdrawn": test.id in withdrawn}) for test in specification.tests)
+        update = {"tests": tests, "settlement": self._settlement}
+        return _specified(found, specification.model_copy(update=update))
+
+
+def _numbered(found: VerifiedPatch, number: int) -> VerifiedPatch:
+    verification = found.verification.model_copy(update={"submission": number})
+    return found.model_copy(update={"verification": verification})
+
+
+def _specified(found: VerifiedPatch, specification: SpecificationResult | None) -> VerifiedPatch:
+    """The same with another result of the frozen tests, and what follows from that."""
+    if specification == found.verification.specification:
+        return found
+    verification = judged(Facts(**{**facts_of(found.verification), "specification": specification}))
+    return found.model_copy(update={"verification": verification, "feedback": feedback(verification)})
 
 
 def _unanswered(before: Sequence[VerifiedPatch]) -> tuple[UnchangedSubmission, ...]:
@@ -86,27 +167,27 @@ def _unanswered(before: Sequence[VerifiedPatch]) -> tuple[UnchangedSubmission, .
 
 
 _RETURNED = (
-    "Nothing is broken, but it is not proved either. If a better reproduction is possible, submit with that; "
-    "if not, submit the same again: it is then taken as it is, and the pull request says what is not proved."
+    "Nothing is broken, but it is not proved either. If you can do better, with a test of your own that fails on the "
+    "original code and passes now, submit again; if not, submit the same again: it is then taken as it is, and the "
+    "pull request says what is not proved."
 )
 
 
 def is_acceptable(now: Verification, before: Sequence[VerifiedPatch], *, asked: bool) -> bool:
     """Whether a submission is taken as it is.
 
-    What is proved is taken at once, and so is red→green where only the suite has nothing to say: the agent could not
-    do better. What else broke nothing goes back once with the facts, so that a better reproduction may be found
-    (unless one was asked for already, or none can be expected), and so do tests that vanished. What is broken goes back
-    while there are reviews left.
+    What is proved is taken at once, and so is what the frozen tests or the fixer's own show where only the rest has
+    nothing to say: the agent could not do better. What else broke nothing goes back once with the facts, so that a
+    better reproduction may be found (unless one was asked for already, or none can be expected), and so do tests that
+    vanished and a patch whose own text limits the verdict. What is broken goes back while there are reviews left.
     """
     if now.verdict == "proved" or len(before) + 1 >= MAX_REVIEWS:
         return True
     if now.verdict == "broken":
         return False
-    shown = now.reproduction is not None and (now.reproduction.on_base, now.reproduction.on_head) == ("red", "green")
     lost = now.suite is not None and bool(now.suite.missing)
     return (
-        (shown and now.verdict == "tested")
+        (now.verdict == "tested" and now.expects_red and not now.caps)
         or (asked and not lost)
         or any(earlier.verification.verdict != "broken" for earlier in before)
     )

@@ -6,17 +6,18 @@ from typing import Final
 from app.core.job import FINAL, JobState
 from app.publish.early_draft import AT_WORK
 from app.publish.effects import MAX_BODY, Effect, OpenEarlyDraft, UpdateDraftStatus
+from app.publish.evidence import Caps, clip
 from app.publish.follow_up import marked_state
 from app.publish.markdown import inline
 from app.publish.outbox import EffectStatus
 from app.publish.plan_comment import plan_steps, plan_summary
 from app.publish.pull_request_text import opening_line, pull_request_title
 from app.publish.status_text import HEADLINES, StatusView
-from app.publish.verification_text import TextLimits, bullets, clip
+from app.publish.verification_text import bullets
 
 _UNTOLD: Final[frozenset[JobState]] = frozenset({"publishing", "pr_opened", "no_access"})
 """The verified text is on its way or there; or nothing can be said any more."""
-_LEVELS = (TextLimits(0, 30, 2_000), TextLimits(0, 12, 400), TextLimits(0, 3, 120))
+_LEVELS = (Caps(0, 30, 2_000), Caps(0, 12, 400), Caps(0, 3, 120))
 """The most that is shown of a plan, and what is shown of one that would be too long so."""
 _AT_WORK_TEXT = (
     "**Not verified yet.** The agent is at work, and the branch holds an empty commit. "
@@ -44,7 +45,7 @@ def _draft(view: StatusView) -> OpenEarlyDraft:
     )
 
 
-def _body(view: StatusView, caps: TextLimits) -> Iterator[str]:
+def _body(view: StatusView, caps: Caps) -> Iterator[str]:
     yield opening_line(view.job.task)
     yield marked_state(_alert("IMPORTANT", _AT_WORK_TEXT))
     if summary := plan_summary(view.plan, view.planned):

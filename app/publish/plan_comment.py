@@ -5,8 +5,9 @@ from typing import Final
 
 from app.core.plan import Plan
 from app.core.plan_text import render_plan_file
+from app.publish.evidence import Caps, clip
 from app.publish.markdown import fenced, inline
-from app.publish.verification_text import TextLimits, bullets, clip
+from app.publish.verification_text import bullets
 
 _MARKS = ("<!-- agent-fix:plan -->", "<!-- /agent-fix:plan -->")
 _EMPTY_FIELD = re.compile(r"(?m)^(?:#.*|\w+: (?:\[\]|''))\n")
@@ -30,7 +31,7 @@ def can_be_edited(plan: Plan | None) -> bool:
     return 0 < len(_text(plan)) <= MAX_PLAN
 
 
-def editable(plan: Plan | None, logged: str, caps: TextLimits) -> str:
+def editable(plan: Plan | None, logged: str, caps: Caps) -> str:
     """The plan where `/agent approve` looks for what people made of it; one that is too long is only shown."""
     if not can_be_edited(plan):
         steps = bullets(plan_steps(plan, logged), caps, numbered=True)

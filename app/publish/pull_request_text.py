@@ -14,24 +14,17 @@ from app.core.verification import GateResult, Verdict
 from app.llm.ledger import price
 from app.publish.attempts_text import attempts_section
 from app.publish.effects import MAX_BODY, MAX_TITLE
+from app.publish.evidence import Caps, clip
 from app.publish.markdown import cell, code_cell, code_span, details, inline, quoted, table
 from app.publish.plaintext import count, duration, harmless_line, harmless_text
 from app.publish.pull_request_content import PullRequestContent
-from app.publish.verification_text import (
-    TextLimits,
-    bullets,
-    clip,
-    known_failures,
-    meaning,
-    test_list,
-    verification_section,
-)
+from app.publish.verification_text import bullets, known_failures, meaning, test_list, verification_section
 
 MAX_SUBJECT = 72
 MAX_FOLLOW_UP = 15_000
 SKIP_CI = "[skip ci]"
 """Heard by push and pull_request triggers where it stands in the head commit, not by `pull_request_target`."""
-_LEVELS = (TextLimits(4_000, 50, 2_000), TextLimits(1_500, 20, 1_000), TextLimits(500, 8, 400), TextLimits(100, 3, 120))
+_LEVELS = (Caps(4_000, 50, 2_000), Caps(1_500, 20, 1_000), Caps(500, 8, 400), Caps(100, 3, 120))
 """The most that is shown, and what is shown of a body that would be too long so."""
 
 NO_FIX: frozenset[TaskKind] = frozenset({"feature", "tests", "refactoring", "dependencies"})
@@ -63,18 +56,16 @@ def commit_message(task: Task, summary: str = "", requester: Person | None = Non
 def pull_request_body(facts: PullRequestContent) -> str:
     """At most 60,000 characters; where that cuts something off, the text says so."""
     bodies = (_body(facts, caps) for caps in _LEVELS)
-    return next((body for body in bodies if len(body) <= MAX_BODY), "") or _body(facts, TextLimits(0, 1, 60))
+    return next((body for body in bodies if len(body) <= MAX_BODY), "") or _body(facts, Caps(0, 1, 60))
 
 
 def follow_up_body(facts: PullRequestContent, who: str) -> str:
     """A section of a pull request's body about what was done to it later; at most 15,000 characters."""
     bodies = (_follow_up(facts, who, caps) for caps in _LEVELS)
-    return next((body for body in bodies if len(body) <= MAX_FOLLOW_UP), "") or _follow_up(
-        facts, who, TextLimits(0, 1, 60)
-    )
+    return next((body for body in bodies if len(body) <= MAX_FOLLOW_UP), "") or _follow_up(facts, who, Caps(0, 1, 60))
 
 
-def _follow_up(facts: PullRequestContent, who: str, caps: TextLimits) -> str:
+def _follow_up(facts: PullRequestContent, who: str, caps: Caps) -> str:
     asked = clip(facts.task.request, min(caps.text, 600)).strip()
     by = f" by {code_span(who)}" if who else ""
     verified = verification_section(facts.verification, facts.task.base, facts.commit, caps)
@@ -104,7 +95,7 @@ def _ident(text: str) -> str:
     return "".join(char for char in text if char.isprintable() and char not in "<>").strip() or "unknown"
 
 
-def _body(facts: PullRequestContent, caps: TextLimits) -> str:
+def _body(facts: PullRequestContent, caps: Caps) -> str:
     sections = (
         opening_line(facts.task),
         banner(facts),
@@ -141,6 +132,9 @@ def banner(facts: PullRequestContent) -> str:
     lines = [f"**{verification.verdict.capitalize()}.** {meaning(verification)}"]
     found, suite = verification.reproduction, verification.suite
     numbers = []
+    if (specified := verification.specification) is not None and specified.tests:
+        passing = sum(test.head == "passed" for test in specified.tests)
+        numbers.append(f"independent tests passed {passing:,} of {len(specified.tests):,}")
     if found is not None and found.on_base == "red" and found.on_head == "green":
         numbers.append("reproduction 🔴 → 🟢")
     if (
@@ -157,7 +151,7 @@ def banner(facts: PullRequestContent) -> str:
     return _alert(_ALERT[verification.verdict], *lines)
 
 
-def _alerts(facts: PullRequestContent, caps: TextLimits) -> Iterator[str]:
+def _alerts(facts: PullRequestContent, caps: Caps) -> Iterator[str]:
     if not facts.verification.isolated:
         yield _alert(
             "WARNING", "**No sandbox.** The agent's commands and the project's tests ran unprotected on the host."
@@ -175,12 +169,12 @@ def _alert(kind: str, *lines: str) -> str:
     return "\n".join([f"> [!{kind}]", *(f"> {line}".rstrip() for line in lines)])
 
 
-def _summary(facts: PullRequestContent, caps: TextLimits) -> str:
+def _summary(facts: PullRequestContent, caps: Caps) -> str:
     words = quoted(clip(facts.summary, caps.text * 2))
     return f"In the agent's own words:\n\n{words}" if facts.summary.strip() else ""
 
 
-def _plan(plan: Plan | None, caps: TextLimits) -> str:
+def _plan(plan: Plan | None, caps: Caps) -> str:
     if plan is None:
         return ""
     parts = [f"**Steps**\n\n{bullets(plan.steps, caps, numbered=True)}"] if plan.steps else []
@@ -197,7 +191,7 @@ def _plan(plan: Plan | None, caps: TextLimits) -> str:
     return "\n\n".join(part for part in (summary, folded) if part)
 
 
-def _changes(facts: PullRequestContent, caps: TextLimits) -> str:
+def _changes(facts: PullRequestContent, caps: Caps) -> str:
     if not facts.changes:
         return ""
     warned = [gate for gate in facts.verification.gates if gate.outcome == "warned"]
@@ -242,7 +236,7 @@ def _totals(changes: tuple[FileStat, ...]) -> str:
     return f"{count(len(changes), 'file')}, +{added:,} −{deleted:,} lines"  # noqa: RUF001
 
 
-def _notes(facts: PullRequestContent, caps: TextLimits) -> str:
+def _notes(facts: PullRequestContent, caps: Caps) -> str:
     parts = []
     if facts.notes:
         parts.append(bullets(facts.notes, caps))

@@ -18,12 +18,13 @@ from app.jobs.context import JobContext
 from app.jobs.store import ProgressRow, Wants
 from app.llm.ledger import price, usd
 from app.publish.effects import MAX_COMMENT
+from app.publish.evidence import Caps, clip
 from app.publish.markdown import code_span, details, inline, prose, quoted
 from app.publish.plaintext import count
 from app.publish.plan_comment import can_be_edited, editable, plan_steps, plan_summary
 from app.publish.pull_request_content import pull_request_content, shown_model
 from app.publish.pull_request_text import banner
-from app.publish.verification_text import TextLimits, bullets, clip
+from app.publish.verification_text import bullets
 
 HEADLINES: Final[dict[JobState, str]] = {
     "queued": "⏳ Waiting for its turn",
@@ -65,16 +66,16 @@ NOT_KEPT: Final = "The change is not kept: the Action's input `record` is `false
 class DetailLevel(NamedTuple):
     """How much is shown; where a comment would be too long, less."""
 
-    caps: TextLimits
+    caps: Caps
     lately: int
     answer: int
 
 
 _LEVELS = (
-    DetailLevel(TextLimits(0, 12, 400), 3, 6_500),
-    DetailLevel(TextLimits(0, 8, 200), 3, 4_500),
-    DetailLevel(TextLimits(0, 4, 120), 1, 2_500),
-    DetailLevel(TextLimits(0, 1, 60), 0, 500),
+    DetailLevel(Caps(0, 12, 400), 3, 6_500),
+    DetailLevel(Caps(0, 8, 200), 3, 4_500),
+    DetailLevel(Caps(0, 4, 120), 1, 2_500),
+    DetailLevel(Caps(0, 1, 60), 0, 500),
 )
 
 
@@ -241,7 +242,7 @@ def _stage_names(view: StatusView) -> Iterator[tuple[str, int]]:
     yield ("Pull request updated" if view.job_context.goal == "same_branch" else "Draft pull request"), 4
 
 
-def _plan_details(view: StatusView, caps: TextLimits) -> str:
+def _plan_details(view: StatusView, caps: Caps) -> str:
     """The steps, folded; where they are to be edited they stand open already."""
     steps = plan_steps(view.plan, view.planned)
     if not steps or view.planned_only or view.state in {"awaiting_approval", "needs_input"}:
@@ -264,7 +265,7 @@ def _done(row: ProgressRow) -> str:
     return code_span(clip(first, 80)) if row.kind == "command" else inline(clip(first, 120))
 
 
-def _notes(view: StatusView, caps: TextLimits) -> str:
+def _notes(view: StatusView, caps: Caps) -> str:
     """What people are told of how they asked: one paragraph, which joins no list."""
     notes = (*view.job_context.notes, *view.warned) if view.state not in FINAL else ()
     shown = [text for note in notes[: caps.items] if (text := inline(clip(note, caps.text)))]

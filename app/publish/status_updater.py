@@ -22,10 +22,11 @@ from app.llm.ledger import NEAR_CAP
 from app.publish.early_draft import early_key, status_key
 from app.publish.early_draft_text import early_draft_effects
 from app.publish.effects import MAX_BODY, AddReaction, ChangeLabels, Effect, UpdateStatusComment, WriteCheckRun
+from app.publish.evidence import Caps
 from app.publish.isolated_loop import IsolatedLoop
 from app.publish.outbox import Outbox, StaleEpoch, TooManyEffects
 from app.publish.status_text import GOOD, KEPT_ON_SERVER, WAITING, StatusView, error_id, render_status
-from app.publish.verification_text import TextLimits, meaning, verification_section
+from app.publish.verification_text import meaning, verification_section
 
 EVERY = timedelta(seconds=10)
 _SLOWER: tuple[tuple[timedelta, timedelta], ...] = (
@@ -41,7 +42,7 @@ _CONCLUSIONS: dict[Verdict, Conclusion] = {
     "unproved": "neutral",
     "broken": "failure",
 }
-_LEVELS = (TextLimits(4_000, 50, 2_000), TextLimits(1_000, 20, 500), TextLimits(100, 3, 120))
+_LEVELS = (Caps(4_000, 50, 2_000), Caps(1_000, 20, 500), Caps(100, 3, 120))
 _TURN = re.compile(r"turn (\d+)")
 CHECK = "agent-fix"
 

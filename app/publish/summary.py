@@ -6,15 +6,16 @@ from typing import Final
 from app.core.job import Job, JobState
 from app.core.result import JobResult
 from app.llm.ledger import price
+from app.publish.evidence import Caps, clip
 from app.publish.markdown import code_span, inline
 from app.publish.plaintext import count
 from app.publish.pull_request_content import shown_model
 from app.publish.status_text import HEADLINES, KEPT_IN_RECORD, what_is_left
-from app.publish.verification_text import MEANING, TextLimits, bullets, clip, verification_section
+from app.publish.verification_text import bullets, meaning, verification_section
 
 MOST: Final = 500_000
 """Characters; GitHub takes a megabyte for each step."""
-_LEVELS: Final = (TextLimits(8_000, 100, 4_000), TextLimits(1_000, 20, 500), TextLimits(100, 3, 120))
+_LEVELS: Final = (Caps(8_000, 100, 4_000), Caps(1_000, 20, 500), Caps(100, 3, 120))
 
 
 def step_summary(
@@ -41,7 +42,7 @@ def linked(number: int, repository: str) -> str:
     return f"[#{number}]({repository}/issues/{number})" if repository else f"#{number}"
 
 
-def _parts(job: Job, reason: str, result: JobResult | None, caps: TextLimits, left: str) -> Iterator[str]:
+def _parts(job: Job, reason: str, result: JobResult | None, caps: Caps, left: str) -> Iterator[str]:
     if reason:
         yield inline(clip(reason, caps.text))
     if result is None:
@@ -57,7 +58,7 @@ def _parts(job: Job, reason: str, result: JobResult | None, caps: TextLimits, le
         yield bullets(result.plan.steps, caps, numbered=True)
     if result.verification is not None:
         verdict = result.verification.verdict
-        yield f"### Verification\n\n**{verdict.capitalize()}.** {MEANING[verdict]}"
+        yield f"### Verification\n\n**{verdict.capitalize()}.** {meaning(result.verification)}"
         yield verification_section(result.verification, job.task.base, result.commit, caps)
     elif result.summary and not left:
         yield inline(clip(result.summary, caps.text))

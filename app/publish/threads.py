@@ -3,8 +3,8 @@
 import re
 
 from app.jobs.context import ThreadRef
+from app.publish.evidence import clip
 from app.publish.markdown import code_span, quoted
-from app.publish.verification_text import clip
 
 NEAR = 5
 """Lines around a thread within which a change answers it."""

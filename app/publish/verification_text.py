@@ -1,7 +1,6 @@
 """The Verification section of a pull request: what was really run, on which commit, and how it ended."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from app.core.evidence import Execution
 from app.core.verification import (
@@ -13,21 +12,22 @@ from app.core.verification import (
     Verdict,
     Verification,
 )
+from app.publish.evidence import Caps, clip, control_table, independent_tests
 from app.publish.markdown import cell, code_cell, code_span, details, fenced, inline, table
 from app.publish.plaintext import count, duration
 
 MEANING: dict[Verdict, str] = {
-    "proved": "Red on the base, green with this change, and nothing in the test suite newly fails.",
-    "tested": "Part of the proof is there, part is missing.",
+    "proved": "Tests that an independent author wrote from the issue fail without this change and pass with it, and "
+    "nothing in the test suite newly fails.",
+    "tested": "Tests speak for this change, and something keeps it from being proved: see below.",
     "unproved": "Nothing that was run shows that this change works. Review it as you would a stranger's.",
-    "broken": "Something that was run speaks against this change. It is shown as it stands.",
+    "broken": "At least one check failed. The change is shown as it stands.",
 }
-_WITHOUT: dict[Verdict, str] = {
-    **MEANING,
-    "proved": "Red where the fix is taken back, green with it, and nothing in the test suite newly fails.",
-    "tested": "Part of the proof is there, part is missing: see whether the new tests fail without the fix.",
+_TESTED = {
+    "own": "The tests that came with this change fail without it and pass with it; no independent test proves it.",
+    "suite": "This task changes no behaviour, and nothing in the test suite newly fails.",
+    "guards": "The new tests fail where the fix is taken back and pass with it.",
 }
-"""For tests of a fix that is there already."""
 _ORIGIN = {
     "agent": "written by the agent",
     "asked": "written by the agent when it was asked for one",
@@ -45,30 +45,29 @@ _GATES = {"passed": "🟢 passed", "blocked": "🔴 blocked", "warned": "🟡 lo
 
 def meaning(facts: Verification) -> str:
     """The verdict in a sentence."""
-    if facts.verdict == "unproved" and _red_to_green(facts.reproduction):
+    found = facts.reproduction
+    if facts.verdict == "unproved" and _red_to_green(found):
         return "The reproduction is red without this change and green with it, and that is not enough: see why below."
-    guards = facts.reproduction is not None and facts.reproduction.without
-    return (_WITHOUT if guards else MEANING)[facts.verdict]
+    if facts.verdict == "tested" and not facts.expects_red:
+        return _TESTED["suite"]
+    if facts.verdict == "tested" and found is not None and found.ids and _red_to_green(found):
+        return _TESTED["guards" if found.without else "own"]
+    return MEANING[facts.verdict]
 
 
 def _red_to_green(found: Reproduction | None) -> bool:
     return found is not None and (found.on_base, found.on_head) == ("red", "green")
 
 
-class TextLimits(NamedTuple):
-    """How much of the long parts is shown: characters of an output, items of a list, characters of a text."""
-
-    output: int
-    items: int
-    text: int
-
-
-def verification_section(facts: Verification, base: str, head: str, caps: TextLimits) -> str:
+def verification_section(facts: Verification, base: str, head: str, caps: Caps) -> str:
     parts = [
         f"**{facts.verdict.capitalize()}**, because:" if facts.reasons else f"**{facts.verdict.capitalize()}.**",
         bullets(facts.reasons, caps),
         _table(facts, base, head, caps),
+        independent_tests(facts, caps),
         _origin(facts.reproduction, caps),
+        control_table(facts.controls),
+        _submissions(facts),
         _tests(facts.suite, caps),
         _not_run(facts, caps),
         _gates(facts.gates, caps),
@@ -77,15 +76,11 @@ def verification_section(facts: Verification, base: str, head: str, caps: TextLi
     return "\n\n".join(part for part in parts if part)
 
 
-def bullets(items: Sequence[str], caps: TextLimits, *, numbered: bool = False) -> str:
+def bullets(items: Sequence[str], caps: Caps, *, numbered: bool = False) -> str:
     """A list of sentences, shortened honestly."""
     shown = [text for item in items[: caps.items] if (text := inline(clip(item, caps.text)))]
     marked = [f"{number}. {text}" if numbered else f"- {text}" for number, text in enumerate(shown, 1)]
     return "\n".join([*marked, *_more(len(items), caps)])
-
-
-def clip(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
 
 
 def known_failures(suite: SuiteComparison | None) -> tuple[str, ...]:
@@ -96,16 +91,19 @@ def known_failures(suite: SuiteComparison | None) -> tuple[str, ...]:
     return tuple(test for test in suite.base.failing or () if test in still)
 
 
-def test_list(tests: Sequence[str], caps: TextLimits) -> str:
+def test_list(tests: Sequence[str], caps: Caps) -> str:
     return "\n".join([*(f"- {code_span(clip(test, 200))}" for test in tests[: caps.items]), *_more(len(tests), caps)])
 
 
-def _more(total: int, caps: TextLimits) -> list[str]:
+def _more(total: int, caps: Caps) -> list[str]:
     return [f"- and {total - caps.items:,} more"] if total > caps.items else []
 
 
-def _table(facts: Verification, base: str, head: str, caps: TextLimits) -> str:
+def _table(facts: Verification, base: str, head: str, caps: Caps) -> str:
     rows = []
+    if (specified := facts.specification) is not None and specified.tests and specified.base is not None:
+        sides = [_specified(specified.base, 0), _specified(specified.head_run, len(specified.failing))]
+        rows.append(["Independent tests", *sides, code_cell(clip(specified.base.command, min(caps.text, 200)))])
     if (found := facts.reproduction) is not None:
         rows.append(
             [
@@ -123,6 +121,19 @@ def _table(facts: Verification, base: str, head: str, caps: TextLimits) -> str:
         return ""
     # The command last: a long one is then cut off by a narrow page, and not what came of it.
     return table(["", f"Base {code_span(base[:10])}", f"Head {code_span(head[:10])}", "Command"], rows)
+
+
+def _specified(execution: Execution | None, failing: int) -> str:
+    """The frozen tests on the base, where they fail as they should, or on the head."""
+    if execution is None:
+        return _REDNESS["not_run"]
+    return f"{'🔴 fails' if execution.exit_code or failing else '🟢 passes'}<br>{_ending(execution)}"
+
+
+def _submissions(facts: Verification) -> str:
+    if facts.submission < 2:
+        return ""
+    return f"This is submission {facts.submission} of the job; all {facts.submission} were verified."
 
 
 def _reproduced(execution: Execution | None, outcome: FailureReason) -> str:
@@ -155,10 +166,11 @@ def _ending(execution: Execution) -> str:
     return f"exit code {execution.exit_code}, {duration(execution.seconds)}"
 
 
-def _origin(found: Reproduction | None, caps: TextLimits) -> str:
+def _origin(found: Reproduction | None, caps: Caps) -> str:
     if found is None:
         return ""
-    sentences = [f"The reproduction is {_ORIGIN[found.origin]}."]
+    tests = f" Its tests were then executed by their ids: {count(len(found.ids), 'test')}." if found.ids else ""
+    sentences = [f"The reproduction is {_ORIGIN[found.origin]}.{tests}"]
     if found.without:
         sentences.append(
             f"The fix {code_span(found.without[:10])} is in the base already: this was run on the base with that fix "
@@ -173,7 +185,7 @@ def _origin(found: Reproduction | None, caps: TextLimits) -> str:
     return " ".join(sentences)
 
 
-def _tests(suite: SuiteComparison | None, caps: TextLimits) -> str:
+def _tests(suite: SuiteComparison | None, caps: Caps) -> str:
     if suite is None:
         return ""
     lists = (
@@ -188,7 +200,7 @@ def _tests(suite: SuiteComparison | None, caps: TextLimits) -> str:
     )
 
 
-def _not_run(facts: Verification, caps: TextLimits) -> str:
+def _not_run(facts: Verification, caps: Caps) -> str:
     """What a reader might think was run and was not."""
     sentences = []
     if facts.reproduction is None:
@@ -208,7 +220,7 @@ def _reasons(gate: GateResult) -> str:
     return "; ".join(gate.details) or "no reason given"
 
 
-def _gates(gates: Sequence[GateResult], caps: TextLimits) -> str:
+def _gates(gates: Sequence[GateResult], caps: Caps) -> str:
     """Those that found something stand open, the quiet ones in one line."""
     loud = [gate for gate in gates if gate.outcome in {"blocked", "warned"}]
     quiet = [clip(gate.name, 60) for gate in gates if gate.outcome == "passed"]
@@ -219,16 +231,18 @@ def _gates(gates: Sequence[GateResult], caps: TextLimits) -> str:
     return "\n\n".join(parts)
 
 
-def _details(gate: GateResult, caps: TextLimits) -> str:
+def _details(gate: GateResult, caps: Caps) -> str:
     shown = [cell(clip(detail, min(caps.text, 300))) for detail in gate.details[: caps.items]]
     if len(gate.details) > caps.items:
         shown.append(f"and {len(gate.details) - caps.items:,} more")
     return "<br>".join(shown)
 
 
-def _outputs(facts: Verification, caps: TextLimits) -> str:
-    found, suite = facts.reproduction, facts.suite
+def _outputs(facts: Verification, caps: Caps) -> str:
+    found, suite, specified = facts.reproduction, facts.suite, facts.specification
     executions = (
+        ("Output of the independent tests on the base", specified.base if specified else None),
+        ("Output of the independent tests on the head", specified.head_run if specified else None),
         ("Output of the reproduction on the base", found.base if found else None),
         ("Output of the reproduction on the head", found.head if found else None),
         ("Output of the test suite on the base", suite.base.execution if suite and suite.base else None),
@@ -241,7 +255,7 @@ def _outputs(facts: Verification, caps: TextLimits) -> str:
     )
 
 
-def _end_of(execution: Execution, caps: TextLimits) -> str:
+def _end_of(execution: Execution, caps: Caps) -> str:
     """The end of an output says most; what is left out before it is said."""
     text = execution.excerpt
     left_out = max(0, len(text) - caps.output)

@@ -8,7 +8,7 @@ from app.core.text import one_line
 from app.jobs.job_queries import JobWithContext
 from app.jobs.messages import MessageKind
 from app.publish import replies
-from app.publish.verification_text import clip
+from app.publish.evidence import clip
 from app.triggers.approved_plan import approved_plan, plan_of, status_address
 from app.triggers.commands import HIGHEST_BUDGET, CommandOptions
 from app.triggers.decisions import JobRequest

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 from app.core.evidence import Execution
-from app.core.verification import Reproduction, SuiteComparison, SuiteResult, Verification
+from app.core.verification import Facts, Reproduction, SuiteComparison, SuiteResult, Verification
 from app.verify.advice import ADVICE
 from app.verify.suite import could_not_start
+from app.verify.verdict import facts_of, holds, judged
 
 MAX_FEEDBACK = 4_000
 MAX_IDS = 20
@@ -36,23 +37,61 @@ def baseline_brief(command: str, result: SuiteResult | None) -> str:
     return f"The suite (`{command}`) on the base: {told}.{failing}{partial}"
 
 
-def feedback(verification: Verification, *, expects_red: bool = True) -> str:
+def feedback(verification: Verification) -> str:
     """The facts of a verification that speak against the patch, at most 4,000 characters, no praise.
 
-    A reproduction that is not there is asked for only where `expects_red`: something can fail before.
+    Of the independent author's tests only the sentences of those that fail: neither code, nor names, nor output.
     """
     if verification.verdict == "proved":
-        where = verification.reproduction.reference if verification.reproduction else "the base"
-        return f"Verified: the reproduction fails on {where} and passes now; nothing newly fails."
+        return "Verified: the independent tests fail on the base and pass now; nothing newly fails."
+    found = verification.reproduction
     sections = [
         f"Verdict: {verification.verdict}.",
-        *(f"- {reason[:_COMMAND]}" for reason in verification.reasons),
+        *_specification(verification),
+        *(f"- {reason[:_COMMAND]}" for reason in _reasons(verification)),
         *_gates(verification),
-        *(_reproduction(verification.reproduction) if expects_red or verification.reproduction else ()),
+        *(_reproduction(found) if (verification.expects_red and not _shown(verification)) or found else ()),
         *_suite(verification.suite),
     ]
     text = "\n".join(section for section in sections if section)
     return text if len(text) <= MAX_FEEDBACK else text[: MAX_FEEDBACK - 30].rstrip() + "\n… (the rest is left out)"
+
+
+def _specification(verification: Verification) -> Iterable[str]:
+    found = verification.specification
+    if found is None:
+        return
+    for role, title in _ROLES.items():
+        if failing := [test.sentence for test in found.failing if test.role == role]:
+            yield "\n".join([title, *(f"  - {sentence}" for sentence in failing)])
+    if found.failing:
+        yield _OBJECTED if found.settlement else _OBJECT
+
+
+_ROLES = {
+    "shows": "Independent tests, written from the issue before you started, ask for this, and it does not hold yet:",
+    "guards": "They also ask that this goes on working, and it no longer does:",
+}
+_OBJECT = (
+    "You are not shown these tests. Make it so; or, if one of them contradicts the issue, submit with an `objection`: "
+    "which behaviour, and why the issue does not ask for it. You can object once."
+)
+_OBJECTED = "Your objection was heard, and these tests were upheld."
+
+
+def _reasons(verification: Verification) -> tuple[str, ...]:
+    """The verdict's reasons, without what only the details of the independent tests' controls say, and these tests."""
+    found = verification.specification
+    if found is None:
+        return verification.reasons
+    bare = tuple(control.model_copy(update={"detail": ""}) for control in found.controls)
+    told = judged(Facts(**{**facts_of(verification), "specification": found.model_copy(update={"controls": bare})}))
+    sentences = [test.sentence for test in found.failing]
+    return tuple(reason for reason in told.reasons if not any(sentence in reason for sentence in sentences))
+
+
+def _shown(verification: Verification) -> bool:
+    return verification.specification is not None and holds(verification.specification)
 
 
 def _gates(verification: Verification) -> Iterable[str]:

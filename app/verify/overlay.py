@@ -12,8 +12,12 @@ def difference(base: Tree, other: Tree) -> Patch:
     """The changes that make the files of `base` those of `other`."""
     before, after = base.entries(), other.entries()
     changed = [path for path, entry in after.items() if path not in before or _differs(before[path], entry)]
-    contents = other.read_many(changed)
-    changes = [FileChange(path=path, mode=cast("Mode", after[path].mode), content=contents[path]) for path in changed]
+    contents, old = other.read_many(changed), base.read_many(path for path in changed if path in before)
+    changes = [
+        FileChange(path=path, mode=cast("Mode", after[path].mode), content=contents[path])
+        for path in changed
+        if path not in before or (before[path].mode, old[path]) != (after[path].mode, contents[path])
+    ]
     gone = [path for path in before if path not in after]
     changes += [FileChange(path=path, mode=cast("Mode", before[path].mode), content=None) for path in gone]
     return Patch(base=base.commit, changes=tuple(sorted(changes, key=lambda change: change.path)))
@@ -28,6 +32,8 @@ def apply_patch(before: Patch | None, patch: Patch | None) -> Patch | None:
 
 
 def _differs(before: TreeEntry, after: TreeEntry) -> bool:
+    if not before.oid or not after.oid:  # of an overlay: only the contents tell
+        return True
     return (before.mode, before.oid) != (after.mode, after.oid)
 
 

@@ -1,6 +1,8 @@
-"""The reproduction on base plus the changed tests, and on the head: red must turn green, twice where that is cheap."""
+"""The fixer's reproduction on base plus the changed tests, and on the head: which tests it turns from red to green."""
 
+import re
 import secrets
+import shlex
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -11,7 +13,10 @@ from app.core.patch import Patch
 from app.core.text import plain
 from app.core.tree import Tree
 from app.core.verification import Reproduction
+from app.repo.grammars import language_of
 from app.sandbox.base import Sandbox
+from app.verify.concurrency import both
+from app.verify.configured_command import recognise
 from app.verify.execution import run
 from app.verify.existing_names import ExistingNames
 from app.verify.failure_reason import LOOKED_AT, FailedRun, failure_reason, rightly_failing, words_of
@@ -23,8 +28,8 @@ from app.verify.source_reading import only_reads_source
 from app.verify.suite import measure_cases, read_file
 from app.verify.test_paths import is_test_file, is_test_path
 
-CHEAP = 60.0
-"""Seconds that base and head may take together to be run a second time."""
+MAX_IDS = 20
+"""Of the tests that turned, how many are executed again under controls."""
 
 BorrowSandbox = Callable[[str, Patch | None], AbstractAsyncContextManager[Sandbox]]
 """A fresh sandbox of that name with base plus patch, gone afterwards."""
@@ -53,10 +58,33 @@ def changed_tests(patch: Patch, suite: SuiteCommand | None) -> ReproductionSubje
     return ReproductionSubject(command, "changed tests", suite, files)
 
 
+def named_tests(command: str, head: Tree, suite: SuiteCommand | None) -> tuple[str, ...]:
+    """The ids or files that a command names, where it starts the suite's framework on chosen tests and does no more."""
+    if suite is None or not suite.narrowed or suite.directory:
+        return ()
+    found = recognise(head, command, suite)
+    if found.framework != suite.framework or not found.narrowed:
+        return ()
+    words = [word.removeprefix("./") for word in shlex.split(command)]
+    if suite.framework == "unittest":
+        entries = head.entries()
+        chosen = tuple(word for word in words if _DOTTED.fullmatch(word) or f"{word}.py" in entries)
+    else:
+        chosen = tuple(word for word in words if is_test_file(word.split("::")[0]))
+    return chosen if all(word.split("::")[0] in head.entries() for word in chosen if "/" in word) else ()
+
+
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+
+
 def with_tests_only(patch: Patch, command: str, base: Tree) -> Patch | None:
-    """The part of a patch that goes onto the base: its tests, and new files that the command itself names."""
-    words = set(words_of(command)) - base.entries().keys()
-    kept = tuple(change for change in patch.changes if is_test_path(change.path) or change.path in words)
+    """The part of a patch that goes onto the base: its tests, what the command names, and all else new but sources."""
+    there, words = base.entries().keys(), set(words_of(command))
+
+    def goes_along(path: str) -> bool:
+        return is_test_path(path) or (path not in there and (path in words or language_of(path) is None))
+
+    kept = tuple(change for change in patch.changes if goes_along(change.path))
     return Patch(base=patch.base, changes=kept) if kept else None
 
 
@@ -82,24 +110,12 @@ async def reproduce(
     `failing_before` are tests of the suite known to fail on base: among changed tests they do not make the head red.
     `beneath` makes the base that sandboxes are filled with into `base`, where that is another.
     """
-    existing = ExistingNames(base)
     tests = apply_patch(beneath, with_tests_only(patch, subject.command, base))
-    head = await _attempt(subject, borrow, "reproduction-head", patch, timeout)
-    before = await _attempt(subject, borrow, "reproduction-base", tests, timeout)
-    result = _judge(subject, before, head, existing, failing_before)
-    seconds = head.execution.seconds + before.execution.seconds
-    if result.on_base != "red" or result.on_head != "green":
-        return result
-    if seconds > CHEAP:
-        return _noted(result, f"Run once: it takes {seconds:.0f} s.")
-    head = await _attempt(subject, borrow, "reproduction-head-again", patch, timeout)
-    before = await _attempt(subject, borrow, "reproduction-base-again", tests, timeout)
-    again = _judge(subject, before, head, existing, failing_before)
-    if again.on_head != "green":
-        return _noted(again, "It passed on the head once and failed the second time.")
-    if again.on_base != "red":
-        return _noted(again, "It failed on the base once and not the second time, so its failure shows nothing.")
-    return result
+    head, before = await both(
+        _attempt(subject, borrow, "reproduction-head", patch, timeout),
+        _attempt(subject, borrow, "reproduction-base", tests, timeout),
+    )
+    return _judge(subject, before, head, ExistingNames(base), failing_before)
 
 
 async def reproduce_on_head(
@@ -142,7 +158,16 @@ def _judge(
         on_base=on_base,
         on_head=on_head,
         note=" ".join(note for note in notes if note),
+        ids=_candidates(before, head, existing) if on_head == "green" and on_base != "green" else (),
     )
+
+
+def _candidates(before: FailedRun, head: FailedRun, existing: ExistingNames) -> tuple[str, ...]:
+    """Tests that pass on the head and not on the base, those that fail there for a reason that counts first."""
+    passing = {name for name, case in (head.cases or {}).items() if case.status == "passed"}
+    before_already = {name for name, case in (before.cases or {}).items() if case.status in ("passed", "skipped")}
+    failing = rightly_failing(before, existing)
+    return tuple(sorted(passing - before_already, key=lambda name: (name not in failing, name)))[:MAX_IDS]
 
 
 def _passed(cases: Report, name: str) -> bool:
@@ -153,10 +178,6 @@ def _passed(cases: Report, name: str) -> bool:
     below = (f"{file}::", f"{file}.", f"{PurePosixPath(file).name}.")
     passing = [other for other, case in cases.items() if case.status == "passed"]
     return any(other.startswith(below) for other in passing) or (is_test_file(name) and bool(passing))
-
-
-def _noted(result: Reproduction, note: str) -> Reproduction:
-    return result.model_copy(update={"note": f"{result.note} {note}".strip()})
 
 
 async def _attempt(

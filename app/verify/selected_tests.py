@@ -8,11 +8,12 @@ from typing import Literal
 from app.core.evidence import Execution, Status, TestRun, TestSelection
 from app.core.patch import FileChange, Patch
 from app.core.text import plain
+from app.sandbox.base import Sandbox
 from app.verify.execution import as_inside, excerpt
 from app.verify.frameworks import SuiteCommand, narrow
 from app.verify.launcher.base import CaseOutcome, CopiedTests, Launcher, LauncherReport
 from app.verify.launcher.python import PythonLauncher
-from app.verify.launcher.supervisor_client import SupervisorAnswer, supervise
+from app.verify.launcher.supervisor_client import StepEnd, SupervisorAnswer, supervise
 from app.verify.overlay import apply_patch
 from app.verify.reports import MAX_TEXT, test_id
 from app.verify.reproduction import BorrowSandbox
@@ -155,6 +156,7 @@ class _Trial:
         async with self.borrow(self.name, apply_patch(self.patch, mine)) as sandbox:
             answer = await supervise(sandbox, self.launcher.steps(ids, watch, self.timeout), read=read)
             output = b"".join([await as_inside(sandbox, step.output) for step in answer.steps])
+            answer = answer.model_copy(update={"steps": tuple([await _mapped(sandbox, step) for step in answer.steps])})
         told = LauncherReport(problem=answer.problem) if answer.problem else self.launcher.read(ids, answer, watch)
         return answer, told, output
 
@@ -164,6 +166,13 @@ class _Trial:
         for one in ids:
             groups.setdefault(self.launcher.group(one), []).append(one)
         return [one for group in self.random.sample(list(groups), len(groups)) for one in groups[group]]
+
+
+async def _mapped(sandbox: Sandbox, step: StepEnd) -> StepEnd:
+    """The same with the work tree at its usual place in what was reported."""
+    reported = "\0".join(step.messages).encode("utf-8", "surrogatepass")
+    mapped = (await as_inside(sandbox, reported)).decode("utf-8", "surrogatepass")
+    return step.model_copy(update={"messages": tuple(mapped.split("\0")) if step.messages else ()})
 
 
 def _worst(found: Sequence[tuple[str, CaseOutcome]]) -> CaseOutcome | None:

@@ -23,7 +23,7 @@ def compare(command: str, base: SuiteResult, head: SuiteResult) -> SuiteComparis
         head=head,
         newly_failing=tuple(sorted(newly)),
         fixed=tuple(sorted(failed_before & passed_now)),
-        missing=tuple(sorted(_missing(gone, passed_before, passed_now | failed_now))),
+        missing=tuple(sorted(_missing(gone, passed_before, passed_now | (failed_now - failed_before)))),
     )
 
 

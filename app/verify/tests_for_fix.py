@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from app.core.patch import Patch
 from app.core.tree import Tree
@@ -23,7 +24,12 @@ class FixUnderTest:
 
     commit: str = ""
     find: Callable[[], RevertedFix] | None = None
-    """Blocking, and asked once for each reproduction."""
+    """Blocking."""
+
+    @cached_property
+    def taken(self) -> RevertedFix | None:
+        """What makes the base into itself without the fix; None where no fix is known."""
+        return self.find() if self.find else None
 
 
 async def check_tests_for_fix(
@@ -37,7 +43,7 @@ async def check_tests_for_fix(
     failing_before: frozenset[str] = frozenset(),
 ) -> Reproduction:
     """Run on the base without the fix, and on the head; on the head alone where there is no fix to take back."""
-    taken = await asyncio.to_thread(guarded.find) if guarded.find else None
+    taken = await asyncio.to_thread(lambda: guarded.taken)
     if taken is None or taken.patch is None:
         found = await reproduce_on_head(subject, patch, tree, borrow, timeout=timeout)
         note = UNKNOWN if taken is None else f"The fix {guarded.commit[:10]} cannot be taken back: {taken.reason}."

@@ -1,69 +1,259 @@
-"""The verdict: a pure function of what was run and seen, by named rules in order.
+"""The verdict: a pure function of what was run and seen, by named rules.
 
-    broken     something speaks against the patch: a gate, the reproduction on the head, the suite
-    unproved   tests vanished, a failure that the agent itself showed was hidden, or too little was run
-    proved     the reproduction was red for the right reason on base and is green on head, and the suite,
-               run on both, shows nothing newly failing
-    tested     one of the two only: red→green without a suite that could be compared, or a suite without red→green
+    proved     an independent author's frozen tests are red on the base for the right reason and green on the head,
+               the suite was run on both and is clean, and every control of these runs held
+    tested     the fixer's own tests went from red to green under the same controls;
+               or the task expects no red, and a suite that can be compared is clean
+    unproved   less than that, and nothing speaks against the patch
+    broken     a check failed: a gate, the reproduction on the head, the suite, the runner, a frozen test
 
-No model is asked, and no sentence of a model is an argument. One more failure never makes a verdict better.
+Each rule that objects names the best verdict that it leaves; the lowest of these is the verdict. So one more failure
+never makes a verdict better. No model is asked, and no sentence of a model is an argument.
 """
 
-from app.core.verification import GateResult, Reproduction, SuiteComparison, SuiteResult, Verdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from app.core.evidence import Control, ControlName
+from app.core.verification import (
+    Facts,
+    Reproduction,
+    SpecificationResult,
+    SpecifiedTest,
+    SuiteComparison,
+    Verdict,
+    Verification,
+)
 
 MAX_NAMED = 5
+_RANK: dict[Verdict, int] = {"broken": 0, "unproved": 1, "tested": 2, "proved": 3}
+_TRUSTED: tuple[ControlName, ...] = ("failing_copies_fail",)
+"""Controls that have to be run: where they are not, nobody knows whether the results can be believed."""
+_PROVING: tuple[ControlName, ...] = ("same_conditions", *_TRUSTED)
+"""The same for `proved`: without a sandbox nothing is."""
+
+BEYOND_THE_FIXER = frozenset({"no_specification", "suite_not_compared", "no_red_expected", "same_conditions"})
+"""Rules whose objection no other change could have avoided."""
 
 
-def verdict(
-    reproduction: Reproduction | None, suite: SuiteComparison | None, gates: tuple[GateResult, ...]
-) -> tuple[Verdict, tuple[str, ...]]:
-    """The verdict and the sentences it follows from."""
-    against = (*_blocked(gates), *_reproduction_against(reproduction), *_suite_against(suite))
-    if against:
-        return "broken", against
-    if suite is not None and suite.missing:
-        return "unproved", (f"{_named(suite.missing, 'test')} passed on the base and did not run on the head.",)
-    if reproduction is not None and reproduction.unanswered:
-        return "unproved", (reproduction.unanswered,)
-    red_green, compared = _red_to_green(reproduction), _compared(suite)
-    reasons = (_about_reproduction(reproduction), _about_suite(suite))
-    if red_green and compared:
-        return "proved", reasons
-    if red_green or compared:
-        return "tested", reasons
-    return "unproved", reasons
+class Refusal(NamedTuple):
+    """A rule's objection: the best verdict that it leaves, and why."""
+
+    rule: str
+    at_most: Verdict
+    reason: str
 
 
-def _blocked(gates: tuple[GateResult, ...]) -> tuple[str, ...]:
-    return tuple(
-        f"{gate.name}: {'; '.join(gate.details[:MAX_NAMED]) or 'refused'}"
-        for gate in gates
-        if gate.outcome == "blocked"
+def judged(facts: Facts) -> Verification:
+    """The facts with their verdict, the sentences it follows from, and the rules that kept it from being better."""
+    found = sorted((refusal for rule in _RULES for refusal in rule(facts)), key=lambda each: _RANK[each.at_most])
+    outcome: Verdict = found[0].at_most if found else "proved"
+    reasons = [refusal.reason for refusal in found if outcome != "broken" or refusal.at_most == "broken"]
+    if outcome in ("proved", "tested"):
+        reasons = [*_shown(facts), *reasons]
+    elif outcome == "unproved":
+        reasons += _shown(facts)
+    specified = facts.specification is not None and bool(facts.specification.tests)
+    shown = facts.specification if specified else facts.reproduction
+    return Verification(
+        **facts_of(facts),
+        verdict=outcome,
+        reasons=tuple(dict.fromkeys(filter(None, reasons))),
+        rules=tuple(dict.fromkeys(refusal.rule for refusal in found)),
+        controls=shown.controls if shown else (),
     )
 
 
-def _reproduction_against(reproduction: Reproduction | None) -> tuple[str, ...]:
-    if reproduction is None or reproduction.unanswered or reproduction.on_head in ("green", "not_run"):
-        return ()
-    if reproduction.on_head == "was_not_there":
-        return ("The reproduction could not be run on the head.",)
-    return ("The reproduction still fails on the head.",)
+def facts_of(facts: Facts) -> dict[str, Any]:
+    """Only the facts, also of what has a verdict already."""
+    return {name: getattr(facts, name) for name in Facts.model_fields}
 
 
-def _suite_against(suite: SuiteComparison | None) -> tuple[str, ...]:
+def _gates(facts: Facts) -> Iterator[Refusal]:
+    for gate in facts.gates:
+        if gate.outcome == "blocked":
+            details = "; ".join(gate.details[:MAX_NAMED]) or "refused"
+            yield Refusal(f"gate: {gate.name}", "broken", f"{gate.name}: {details}")
+
+
+def _reproduction_fails(facts: Facts) -> Iterator[Refusal]:
+    found = facts.reproduction
+    if found is None or found.on_head in ("green", "not_run"):
+        return
+    if found.unanswered:
+        yield Refusal("reproduction_unanswered", "unproved", found.unanswered)
+    elif found.on_head == "was_not_there":
+        yield Refusal("reproduction_fails", "broken", "The reproduction could not be run on the head.")
+    else:
+        yield Refusal("reproduction_fails", "broken", "The reproduction still fails on the head.")
+
+
+def _suite_worse(facts: Facts) -> Iterator[Refusal]:
+    suite = facts.suite
     if suite is None:
-        return ()
+        return
     if suite.newly_failing:
-        return (f"Newly failing: {_named(suite.newly_failing, 'test')}.",)
-    if suite.base is None or suite.head is None or not _told_something(suite.base):
-        return ()
-    turned = _turned(suite.base, suite.head)
-    return (turned,) if turned else ()
+        reason = f"Newly failing: {_named(suite.newly_failing, 'test')}."
+        yield Refusal("suite_newly_failing", "broken", reason)
+    elif turned := _turned(suite):
+        yield Refusal("suite_worse", "broken", turned)
+    if suite.missing:
+        reason = f"{_named(suite.missing, 'test')} passed on the base and did not run on the head."
+        yield Refusal("tests_vanished", "unproved", reason)
 
 
-def _turned(base: SuiteResult, head: SuiteResult) -> str:
+def _untrusted(facts: Facts) -> Iterator[Refusal]:
+    for control in (*_controls(facts.specification), *_controls(facts.reproduction)):
+        if control.name == "failing_copies_fail" and control.outcome == "failed":
+            yield Refusal(control.name, "broken", f"The test runner is not to be trusted here{_colon(control.detail)}")
+
+
+def _specification_fails(facts: Facts) -> Iterator[Refusal]:
+    found = facts.specification
+    if found is None or not found.tests:
+        return
+    if failing := found.failing:
+        told = f"{_tests(failing)} of the independent author's {_verb(failing, 'fails', 'fail')} on the head"
+        if found.settlement is None:
+            yield Refusal("specification_fails", "broken", f"{told}: {_sentences(failing)}")
+        else:
+            reason = f"{told}, the fixer objected, and a third call upheld it: {_sentences(failing)}"
+            yield Refusal("specification_disputed", "unproved", reason)
+    if withdrawn := tuple(test for test in found.tests if test.withdrawn):
+        reason = f"{_tests(withdrawn)} of the independent author's {_verb(withdrawn, 'was', 'were')} withdrawn after"
+        reason += f" the fixer objected: {_sentences(withdrawn)}"
+        yield Refusal("specification_disputed", "tested", reason)
+
+
+def _caps(facts: Facts) -> Iterator[Refusal]:
+    for cap in facts.caps:
+        listed = "; ".join(cap.findings[:MAX_NAMED])
+        yield Refusal(cap.rule, "unproved" if cap.rule == "sources_changed" else "tested", _CAPS[cap.rule] + listed)
+
+
+_CAPS = {
+    "sources_changed": "The patch changes nothing that is executed: ",
+    "watches_tests": "The patch adds code that can tell that it is being tested: ",
+    "literal_branches": "The patch adds a branch for the very values of the issue or of a test: ",
+    "existing_tests_changed": "The patch changes existing tests that no independent test calls wrong: ",
+}
+
+
+def _not_proved(facts: Facts) -> Iterator[Refusal]:
+    """What is missing for `proved`."""
+    if not facts.expects_red:
+        yield Refusal("no_red_expected", "tested", "This task changes no behaviour, so no test is to fail before it.")
+        return
+    found = facts.specification
+    if found is None or not found.tests:
+        why = found.absent if found is not None else "none were asked for."
+        yield Refusal("no_specification", "tested", f"There are no independent tests: {why}")
+    else:
+        yield from (refusal for control in found.controls for refusal in _unless_held(control, "tested"))
+        yield from _unless_run(_PROVING, found.controls, "tested")
+        if not _held_back(found):
+            reason = "No independent test that fails on the base was held back from the fixer."
+            yield Refusal("nothing_held_back", "tested", reason)
+    if not _compared(facts.suite):
+        yield Refusal("suite_not_compared", "tested", _about_suite(facts.suite))
+
+
+def _not_tested(facts: Facts) -> Iterator[Refusal]:
+    """What is missing for `tested`."""
+    if not facts.expects_red:
+        if not _compared(facts.suite):
+            yield Refusal("suite_not_compared", "unproved", _about_suite(facts.suite))
+        return
+    if holds(facts.specification) or _turns(facts.reproduction):
+        return
+    found = facts.reproduction
+    if found is not None and found.ids:
+        yield from (refusal for control in found.controls for refusal in _unless_held(control, "unproved"))
+        yield from _unless_run(_TRUSTED, found.controls, "unproved")
+    yield Refusal("nothing_shown", "unproved", _about_reproduction(found))
+
+
+_RULES: tuple[Callable[[Facts], Iterator[Refusal]], ...] = (
+    _gates,
+    _untrusted,
+    _reproduction_fails,
+    _suite_worse,
+    _specification_fails,
+    _caps,
+    _not_tested,
+    _not_proved,
+)
+
+
+def _unless_held(control: Control, at_most: Verdict) -> Iterator[Refusal]:
+    if control.outcome == "failed" and control.name != "failing_copies_fail":
+        yield Refusal(control.name, at_most, f"{CONTROLS[control.name]} did not hold{_colon(control.detail)}")
+
+
+def _unless_run(names: Sequence[ControlName], controls: Sequence[Control], at_most: Verdict) -> Iterator[Refusal]:
+    ran = {control.name: control for control in controls if control.outcome != "not_run"}
+    for name in names:
+        if name not in ran:
+            why = next((control.detail for control in controls if control.name == name), "")
+            yield Refusal(name, at_most, f"{CONTROLS[name]} could not be checked{_colon(why)}")
+
+
+def _colon(detail: str) -> str:
+    return f": {detail}" if detail else "."
+
+
+CONTROLS = {
+    "same_conditions": "“base and head differ in nothing but the sources”",
+    "sources_changed": "“the patch changes what is executed”",
+    "noise_stays_red": "“comments and shifted lines alone change nothing”",
+    "reprint_stays_green": "“the sources without comments pass as well”",
+    "additions_stay_red": "“what is only added is not enough”",
+    "changed_line_executed": "“the tests execute a changed line”",
+    "failing_copies_fail": "“copies that have to fail do fail”",
+    "exit_code_agrees": "“exit code and results agree”",
+    "repeats_agree": "“each repetition ends the same way”",
+}
+"""What each control asserts, in words."""
+
+
+def _controls(found: SpecificationResult | Reproduction | None) -> tuple[Control, ...]:
+    return found.controls if found is not None else ()
+
+
+def _sound(controls: Sequence[Control]) -> bool:
+    """No control failed, and those that have to be run were."""
+    failed = any(control.outcome == "failed" for control in controls)
+    return not failed and not any(_unless_run(_TRUSTED, controls, "tested"))
+
+
+def holds(found: SpecificationResult | None) -> bool:
+    """Frozen tests show the change, and nothing speaks against how that was found out."""
+    if found is None or found.failing or not _sound(found.controls):
+        return False
+    return any(test.role == "shows" and not test.withdrawn for test in found.tests)
+
+
+def _held_back(found: SpecificationResult) -> bool:
+    """Some test that shows the issue was not the example that the fixer saw."""
+    prompts = [test for test in found.tests[1 if found.example else 0 :] if test.role == "shows"]
+    return any(not test.withdrawn for test in prompts)
+
+
+def _turns(found: Reproduction | None) -> bool:
+    """The fixer's own tests go from red to green, executed by the harness's runner."""
+    if found is None or found.unanswered or not found.ids:
+        return False
+    return (found.on_base, found.on_head) == ("red", "green") and _sound(found.controls)
+
+
+def _turned(suite: SuiteComparison) -> str:
     """How the suite as a whole became worse where no single test is named."""
+    base, head = suite.base, suite.head
+    if base is None or head is None:
+        return ""
     before, now = base.execution, head.execution
+    if base.count is None and (before.exit_code != 0 or before.timed_out):
+        return ""  # a base that told nothing: the head cannot be worse
     if now.timed_out and not before.timed_out:
         return "The suite ends on the base and does not end on the head."
     if base.count is not None and head.count is None:
@@ -71,15 +261,6 @@ def _turned(base: SuiteResult, head: SuiteResult) -> str:
     if before.exit_code == 0 and now.exit_code != 0 and not head.failing:
         return f"The suite's exit code is 0 on the base and {now.exit_code} on the head."
     return ""
-
-
-def _told_something(base: SuiteResult) -> bool:
-    """False for a base that told nothing: then the head cannot be worse."""
-    return base.count is not None or (base.execution.exit_code == 0 and not base.execution.timed_out)
-
-
-def _red_to_green(reproduction: Reproduction | None) -> bool:
-    return reproduction is not None and reproduction.on_base == "red" and reproduction.on_head == "green"
 
 
 def _compared(suite: SuiteComparison | None) -> bool:
@@ -92,19 +273,48 @@ def _compared(suite: SuiteComparison | None) -> bool:
     return base.count.passed > 0 and head.count.passed > 0
 
 
-def _about_reproduction(reproduction: Reproduction | None) -> str:
-    if reproduction is None:
-        return "There is no reproduction."
-    if reproduction.on_head == "not_run":
+def _shown(facts: Facts) -> Iterator[str]:
+    """What speaks for the patch: who wrote which test, and what was run."""
+    found, own = facts.specification, facts.reproduction
+    if found is not None and holds(found):
+        prompts = tuple(test for test in found.tests if test.role == "shows" and not test.withdrawn)
+        guarding = tuple(test for test in found.tests if test.role == "guards" and not test.withdrawn)
+        yield (
+            f"{_tests(prompts)} that an independent author wrote from the issue before the work began"
+            f" {_verb(prompts, 'fails', 'fail')} on the base and {_verb(prompts, 'passes', 'pass')} on the head."
+        )
+        if missing := tuple(dict.fromkeys(test.missing for test in prompts if test.missing)):
+            yield f"This is new behaviour: the base does not have {', '.join(missing[:MAX_NAMED])}."
+        if guarding:
+            yield f"{_tests(guarding)} of that author's {_verb(guarding, 'passes', 'pass')} on both, as before."
+    if own is not None and _turns(own):
+        count = len(own.ids)
+        tests = "One test" if count == 1 else f"{count} tests"
+        fails, passes = ("fails", "passes") if count == 1 else ("fail", "pass")
+        yield f"{tests} of the fixer's own {fails} on {own.reference} and {passes} on the head."
+    if _compared(facts.suite):
+        yield _about_suite(facts.suite)
+
+
+def _about_reproduction(found: Reproduction | None) -> str:
+    """Why the fixer's reproduction is no evidence."""
+    if found is None:
+        return "There is no test of the fixer's own that fails on the base."
+    if found.unanswered:
+        return ""
+    if found.on_head == "not_run":
         return "The reproduction was not run."
-    where = reproduction.reference
+    where = found.reference
+    if found.on_base == "red" and found.ids:
+        return "The fixer's own tests do not count, because a control of their execution did not hold."
     on_base = {
-        "red": f"The reproduction fails on {where} and passes on the head.",
+        "red": f"The reproduction fails on {where} and passes on the head, but no test that the harness can run by"
+        " itself shows that.",
         "green": f"The reproduction passes on {where} already, so it shows nothing.",
         "was_not_there": f"What the reproduction runs was not there on {where}: its failure there shows nothing.",
         "not_run": "The reproduction was run on the head only.",
     }
-    return on_base[reproduction.on_base]
+    return on_base[found.on_base]
 
 
 def _about_suite(suite: SuiteComparison | None) -> str:
@@ -118,6 +328,19 @@ def _about_suite(suite: SuiteComparison | None) -> str:
     told = f" ({count.passed} passed)" if count is not None else ""
     partial = suite.head.partial or suite.base.partial
     return f"The suite was run on both, with nothing newly failing{told}.{' ' + partial if partial else ''}"
+
+
+def _sentences(tests: Sequence[SpecifiedTest]) -> str:
+    listed = " ".join(test.sentence for test in tests[:MAX_NAMED])
+    return f"{listed} (and {len(tests) - MAX_NAMED} more)" if len(tests) > MAX_NAMED else listed
+
+
+def _tests(tests: Sequence[SpecifiedTest]) -> str:
+    return "One test" if len(tests) == 1 else f"{len(tests)} tests"
+
+
+def _verb(tests: Sequence[SpecifiedTest], one: str, several: str) -> str:
+    return one if len(tests) == 1 else several
 
 
 def _named(names: tuple[str, ...], noun: str) -> str:

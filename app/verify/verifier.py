@@ -1,6 +1,7 @@
 """The proof engine: base and patch go in, what was really run comes out, each run in a fresh sandbox."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,15 +14,18 @@ from app.core.patch import Patch
 from app.core.tree import Tree
 from app.core.verification import (
     BaselineResult,
+    Facts,
     GateResult,
     Reproduction,
+    SpecificationResult,
     SuiteComparison,
     SuiteResult,
     UnchangedSubmission,
-    Verification,
     VerifiedPatch,
 )
 from app.sandbox.base import Sandbox
+from app.verify.concurrency import both
+from app.verify.controls import Twins
 from app.verify.detect import find_suite
 from app.verify.feedback import baseline_brief, feedback
 from app.verify.frameworks import SuiteCommand
@@ -29,10 +33,14 @@ from app.verify.gates import CandidatePatch, static_gates
 from app.verify.gates.bandit import security_scan
 from app.verify.gates.lint import lint
 from app.verify.overlay import Overlay
-from app.verify.reproduction import ReproductionSubject, changed_tests, reproduce, with_tests_of
+from app.verify.proof import Prover, unexamined
+from app.verify.repeated_runs import RunsSelected
+from app.verify.reproduction import ReproductionSubject, changed_tests, named_tests, reproduce, with_tests_of
+from app.verify.selected_tests import run_selected
+from app.verify.sources import analysis
 from app.verify.suite_runner import Guards, SuiteRunner, no_guards
 from app.verify.tests_for_fix import FixUnderTest, check_tests_for_fix
-from app.verify.verdict import verdict
+from app.verify.verdict import holds, judged
 
 
 class FreshSandboxes(Protocol):
@@ -46,6 +54,8 @@ class FreshSandboxes(Protocol):
         ...
 
 
+_ONE_AT_A_TIME = frozenset({"none", "srt"})
+"""Providers whose sandboxes share the host's files and ports."""
 MAX_GUARDS = 5
 """Tests that are named where no suite could be run."""
 
@@ -88,7 +98,11 @@ class Verifier:
         expects_red: bool = True,
         limits: TimeLimits | None = None,
         guards: Guards = no_guards,
+        text: str = "",
+        run: RunsSelected = run_selected,
+        twins: Twins = analysis,
     ) -> None:
+        """`text` is what the issue says: the names in it are those of interfaces that may be new."""
         self._workspaces = workspaces
         self._tree = tree
         self._progress = progress
@@ -98,14 +112,36 @@ class Verifier:
         self._conflicts = conflicts
         self._find_before = before
         self._guarded = guarded
-        self._expects_red = expects_red or guarded is not None
+        self._wants_red = expects_red
         self._limits = limits or TimeLimits()
         self._guards = guards
         self._isolated = True
+        self._slots = asyncio.Semaphore(1 if workspaces.provider in _ONE_AT_A_TIME else max(2, os.cpu_count() or 2))
+        self.prover = Prover(
+            tree=tree,
+            suite=lambda: self.suite,
+            borrow=self.borrow,
+            progress=progress,
+            timeout=self._limits.reproduction,
+            run=run,
+            twins=twins,
+            text=text,
+            isolated=lambda: self._isolated,
+            before=lambda: self._before,
+            guarded=guarded,
+            protected=protected_paths,
+        )
 
     @cached_property
     def _before(self) -> Patch | None:
         return self._find_before() if self._find_before else None
+
+    @cached_property
+    def _expects_red(self) -> bool:
+        """Whether something is to fail on the base. Tests for a fix can only where that can be taken back. Blocking."""
+        if self._guarded is not None:
+            return self._guarded.taken is not None and self._guarded.taken.patch is not None
+        return self._wants_red
 
     @cached_property
     def _reference(self) -> Tree:
@@ -133,31 +169,49 @@ class Verifier:
         `earlier` are the agent's own reproductions that failed on base and head before.
         """
         self._isolated = True
-        await asyncio.to_thread(lambda: self.suite)
+        await asyncio.to_thread(lambda: (self.suite, self._expects_red))
         gates = await self._static(patch)
-        reproduction, suite = None, None
         if any(gate.outcome == "blocked" for gate in gates):
-            suite = SuiteComparison(
-                command=self.suite.command if self.suite else "", not_run="Not run: a gate blocks the patch."
-            )
-            if submission.reproduction:
-                reproduction = Reproduction(command=submission.reproduction, note="Not run: a gate blocks the patch.")
+            facts = self._not_executed(gates, submission, known)
         else:
             gates = (*gates, await lint(self._lint, patch, self.borrow, timeout=self._limits.lint))
-            reproduction = await self._reproduction(patch, submission, known, earlier)
-            suite = await self._suite(patch, known.suite)
-        outcome, reasons = verdict(reproduction, suite, gates)
-        verification = Verification(
-            verdict=outcome,
-            reasons=reasons,
-            reproduction=reproduction,
-            suite=suite,
-            gates=gates,
-            isolated=self._isolated,
-            sandbox=self._workspaces.provider,
+            facts = (await self._executed(patch, submission, known, earlier)).model_copy(update={"gates": gates})
+        update = {"isolated": self._isolated, "sandbox": self._workspaces.provider, "expects_red": self._expects_red}
+        verification = judged(facts.model_copy(update=update))
+        told = feedback(verification)
+        return VerifiedPatch(
+            patch=patch, reproduction=submission.reproduction, verification=verification, feedback=told
         )
-        told = feedback(verification, expects_red=self._expects_red)
-        return VerifiedPatch(patch=patch, verification=verification, feedback=told)
+
+    def same_sources(self, patch: Patch, other: Patch) -> bool:
+        """Whether two patches have the same sources, comments apart. Blocking."""
+        return self.prover.same_sources(patch, other)
+
+    def _not_executed(self, gates: tuple[GateResult, ...], submission: Submission, known: BaselineResult) -> Facts:
+        why = "Not run: a gate blocks the patch."
+        reproduction = Reproduction(command=submission.reproduction, note=why) if submission.reproduction else None
+        specification = SpecificationResult(absent="a gate blocks the patch.") if self._expects_red else None
+        suite = SuiteComparison(command=self.suite.command if self.suite else "", not_run=why)
+        return Facts(gates=gates, reproduction=reproduction, suite=suite, specification=specification)
+
+    async def _executed(
+        self, patch: Patch, submission: Submission, known: BaselineResult, earlier: Sequence[UnchangedSubmission]
+    ) -> Facts:
+        """The specification, the fixer's own tests and the suite, side by side as far as there are cores."""
+        (specification, reproduction), suite = await both(
+            both(self._specified(patch, known), self._reproduction(patch, submission, known, earlier)),
+            self._suite(patch, known.suite),
+        )
+        caps = await self.prover.caps(patch, known.specification)
+        if reproduction is not None:
+            counts = self._expects_red and not (specification is not None and holds(specification))
+            reproduction = await self.prover.own(patch, reproduction) if counts else unexamined(reproduction)
+        return Facts(specification=specification, reproduction=reproduction, suite=suite, caps=caps)
+
+    async def _specified(self, patch: Patch, known: BaselineResult) -> SpecificationResult | None:
+        if not self._expects_red or known.specification is None:
+            return None
+        return await self.prover.specification(patch, known.specification)
 
     async def _static(self, patch: Patch) -> tuple[GateResult, ...]:
         candidate = CandidatePatch(self._tree, patch)
@@ -175,22 +229,27 @@ class Verifier:
         """The agent's reproduction; where it shows nothing, its earlier ones or the changed tests may show more."""
         own = None
         if submission.reproduction.strip():
-            subject = ReproductionSubject(submission.reproduction.strip(), "asked" if submission.asked else "agent")
+            command = submission.reproduction.strip()
+            suite = await asyncio.to_thread(self.prover.narrowable, patch)
+            named = await asyncio.to_thread(named_tests, command, Overlay(self._tree, patch), suite)
+            subject = ReproductionSubject(
+                command, "asked" if submission.asked else "agent", suite if named else None, named
+            )
             own = await self._reproduce(subject, patch, known)
-            if own.on_base in ("red", "not_run") or own.on_head != "green":
+            if own.on_base == "not_run" or own.on_head != "green" or (own.on_base == "red" and own.ids):
                 return own
         if own is None or own.on_base == "green":
             for one in earlier:
                 held = await self._reproduce(ReproductionSubject(one.command), with_tests_of(patch, one.patch), known)
                 if held.on_base == "red":
                     return _held(held, own)
-        tests = changed_tests(patch, await asyncio.to_thread(self._narrowable, patch))
-        if tests is None or (own is not None and tests.command == own.command):
+        tests = changed_tests(patch, await asyncio.to_thread(self.prover.narrowable, patch))
+        if tests is None or (own is not None and (own.ids or tests.command == own.command)):
             return own
         derived = await self._reproduce(tests, patch, known)
         if own is None:
             return derived
-        if derived.on_base != "red" or derived.on_head != "green":
+        if not derived.ids or derived.on_head != "green":
             return own
         return _instead(derived, own)
 
@@ -213,12 +272,6 @@ class Verifier:
             beneath=self._before,
         )
 
-    def _narrowable(self, patch: Patch) -> SuiteCommand | None:
-        """A command that can run chosen test files: the suite's, else what base or head speak for by themselves."""
-        if self.suite is not None and self.suite.narrowed:
-            return self.suite
-        return find_suite(self._tree) or find_suite(Overlay(self._tree, patch))
-
     async def _suite(self, patch: Patch, base: SuiteResult | None) -> SuiteComparison:
         if self.suite is None:
             found = SuiteComparison(command="", not_run="No test command was found in the repository.")
@@ -238,18 +291,21 @@ class Verifier:
     @asynccontextmanager
     async def borrow(self, name: str, patch: Patch | None) -> AsyncIterator[Sandbox]:
         """A fresh sandbox, destroyed afterwards, also when the job is stopped in the middle. No patch: the base."""
-        sandbox = await self._workspaces.fresh(name, self._before if patch is None else patch)
-        self._isolated = self._isolated and sandbox.isolated
-        try:
-            yield sandbox
-        finally:
-            await asyncio.shield(sandbox.destroy())
+        async with self._slots:
+            sandbox = await self._workspaces.fresh(name, self._before if patch is None else patch)
+            self._isolated = self._isolated and sandbox.isolated
+            try:
+                yield sandbox
+            finally:
+                await asyncio.shield(sandbox.destroy())
 
 
 def _instead(shown: Reproduction, own: Reproduction | None) -> Reproduction:
     """A reproduction in place of the agent's last one, which shows nothing."""
-    reason = (own.note or "it passes on the base.") if own else ""
-    about = f"The agent's own reproduction `{own.command}` shows nothing: {reason}" if own else ""
+    if own is None:
+        return shown
+    why = "it passes on the base." if own.on_base == "green" else "it names no test that can be run by itself."
+    about = f"The agent's own reproduction `{own.command}` shows nothing: {own.note or why}"
     return shown.model_copy(update={"note": f"{shown.note} {about}".strip()})
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.support import wallet_project
 from tests.support.console import Console
 from tests.support.conversation_model import ConversationModel, ModelQuestion, planned, submitted
-from tests.support.openai_endpoint import OpenAIEndpoint, Reply, answer, error
+from tests.support.openai_endpoint import OpenAIEndpoint, Reply, answer, error, specified
 
 CONFIG = """\
 model: {code: openai/code, plan: hosted_vllm/planner}
@@ -36,15 +36,19 @@ def test_what_each_model_did_and_cost_is_told(tmp_path: Path) -> None:
     )
     broke = error(429, "You exceeded your current quota.", code="insufficient_quota")
     with OpenAIEndpoint([work, broke]) as code, ConversationModel(think) as others:
+        others.author = lambda _: specified(wallet_project.SPECIFICATION, *wallet_project.SPECIFIED)
         own = {"OPENAI_API_BASE": code.url, "HOSTED_VLLM_API_BASE": others.url}
         console = Console(tmp_path, {**own, "AGENT_FIX_PRICES": str(tmp_path / "prices.yml")})
         done = console.fix(repository, wallet_project.ISSUE)
     assert done.code == 0, done.said
     told = done.pull_request
-    note = "1 of 3 answers came from `hosted_vllm/stand-in`, because `openai/code` had no money left on its account."
+    note = "1 of 4 answers came from `hosted_vllm/stand-in`, because `openai/code` had no money left on its account."
     assert note in told.partition("## Notes")[2]
-    models = "models `hosted_vllm/planner` (plan), `openai/code` (code), `hosted_vllm/stand-in` (code as a fallback)"
+    fallback = "`hosted_vllm/stand-in` (code as a fallback)"
+    models = f"models `hosted_vllm/planner` (plan and test), `openai/code` (code), {fallback}"
     assert models in told
-    assert done.job["usage"]["cost"] == ONE - (-ONE // 10) - (-ONE // 5)
+    assert done.job["verification"]["verdict"] == "proved"
+    assert done.job["usage"]["cost"] == ONE - 2 * (-ONE // 10) - (-ONE // 5)
     assert [request.body["model"] for request in code.requests] == ["code", "code"], "a full account is asked once"
     assert [request.body["model"] for request in others.requests] == ["planner", "stand-in"]
+    assert [request.body["model"] for request in others.author_requests] == ["planner"], "as plans are, where not said"

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from app.core.evidence import ControlName
 from tests.support import wallet_project
 from tests.support.console import Console, ConsoleResult
 from tests.support.repositories import git, make_repository, snapshot
@@ -84,15 +86,14 @@ def test_it_is_told_as_it_happens(story: Told) -> None:
         "turn 3 of at most 100",
         "edit wallet/shares.py",
         "verifying",
-        "reproduction on head and base: python3 -m unittest tests.test_shares",
-        "suite on the head",
-        "proved: The reproduction fails on the base and passes on the head.",
+        "independent tests on the head",
+        "proved: 3 tests that an independent author wrote from the issue before the work began",
         "publishing",
         "base red (exit 1",
         "head green (exit 0",
         "base 2 passed → head 3 passed",
         f"branch {wallet_project.BRANCH}",
-        "$0.0060, 6 model calls",
+        "$0.0070, 7 model calls",
     )
     places = [told.find(moment) for moment in moments]
     assert -1 not in places, moments[places.index(-1)]
@@ -115,6 +116,24 @@ def test_red_became_green_by_what_the_harness_ran(story: Told) -> None:
     assert (suite["base"]["count"]["passed"], suite["head"]["count"]["passed"]) == (2, 3)
     assert suite["newly_failing"] == []
     assert story.finished.verification["isolated"] is True
+
+
+def test_independent_tests_were_red_and_are_green_and_every_control_is_told(story: Told) -> None:
+    frozen, controls = story.finished.verification["specification"], story.finished.verification["controls"]
+    assert [(test["role"], test["head"]) for test in frozen["tests"]] == [("shows", "passed")] * 3 + [
+        ("guards", "passed")
+    ]
+    assert frozen["example"] == "tests/test_spec_example.py"
+    assert {control["name"] for control in controls} == set(get_args(ControlName))
+    assert "failed" not in {control["outcome"] for control in controls}
+    assert story.finished.verification["rules"] == []
+
+
+def test_who_made_the_change_saw_one_of_the_tests_at_most(story: Told) -> None:
+    told = "".join(path.read_text() for path in story.finished.out.glob("trajectory*"))
+    assert "test_spec" not in told
+    assert "several_cents" not in told
+    assert git(story.repository, "ls-tree", "-r", "--name-only", wallet_project.BRANCH).count("test_spec") == 0
 
 
 def test_the_branch_is_one_commit_on_the_base(story: Told) -> None:
@@ -179,7 +198,7 @@ def test_the_trajectory_has_every_step(story: Told) -> None:
     assert "AssertionError" in story.finished.observation(2, 1)
     assert "Ran 3 tests" in story.finished.observation(4)
     assert story.finished.steps[-1]["submission"] == "accepted"
-    assert story.finished.job["usage"]["calls"] == story.console.calls_bought() == 6
+    assert story.finished.job["usage"]["calls"] == story.console.calls_bought() == 7
 
 
 def test_nothing_is_left_behind_but_the_state(story: Told) -> None:

@@ -65,8 +65,34 @@ def submit(reproduction: str = "python3 -m unittest tests.test_money.TestSplit.t
     return "submit", {"summary": "Give the remainder to the first people.", "reproduction": reproduction}
 
 
+SPECIFICATION = {
+    "tests/test_spec_example.py": (
+        "import unittest\n\nfrom money import split\n\n\n"
+        "class Example(unittest.TestCase):\n"
+        "    def test_reported(self):\n        self.assertEqual(sum(split(100, 3)), 100)\n"
+    ),
+    "tests/test_spec_more.py": (
+        "import unittest\n\nfrom money import split\n\n\n"
+        "class More(unittest.TestCase):\n"
+        "    def test_no_cent_is_lost(self):\n        self.assertEqual(sum(split(1000, 7)), 1000)\n\n"
+        "    def test_shares_are_alike(self):\n        self.assertEqual(sorted(split(5, 3)), [1, 2, 2])\n\n"
+        "    def test_one_gets_all(self):\n        self.assertEqual(split(7, 1), [7])\n"
+    ),
+}
+SPECIFIED = (
+    "tests.test_spec_example.Example.test_reported",
+    *(f"tests.test_spec_more.More.test_{name}" for name in ("no_cent_is_lost", "shares_are_alike", "one_gets_all")),
+)
+
+
+def specify(files: Mapping[str, str] = SPECIFICATION, tests: Sequence[str] = SPECIFIED) -> Call:
+    handed_in = [{"path": path, "content": text} for path, text in files.items()]
+    return "specify", {"files": handed_in, "tests": list(tests)}
+
+
 ANSWERS = (
     ScriptedReplies("plan", json.dumps(PLAN)),
+    ScriptedReplies("specification.1", "Two files.", [specify()]),
     ScriptedReplies("turn.1", "Look.", [("view", {"path": "money.py"}), bash("cat CHANGES.txt")]),
     ScriptedReplies(
         "turn.2",
@@ -91,9 +117,11 @@ def with_turn(key: str, *calls: Call) -> tuple[ScriptedReplies, ...]:
 
 
 def replies(answers: Sequence[ScriptedReplies] = ANSWERS) -> list[Reply]:
-    """The answers as an endpoint sends them."""
+    """The answers as an endpoint sends them, but for the author's, who is asked at any time."""
     return [
-        answer(said.content, tools=[(c["id"], c["name"], c["arguments"]) for c in _calls(said)]) for said in answers
+        answer(said.content, tools=[(c["id"], c["name"], c["arguments"]) for c in _calls(said)])
+        for said in answers
+        if not said.key.startswith("specification")
     ]
 
 

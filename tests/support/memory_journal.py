@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,6 +11,8 @@ from app.core.errors import AgentFixError
 from app.core.job import N
 
 Moment = Literal["before", "during", "after"]
+_INSIDE = ContextVar("_INSIDE", default="")
+"""The step at hand, of each of the tasks that work side by side."""
 
 
 class Died(BaseException):
@@ -29,7 +32,6 @@ class MemoryJournal:
     kept: dict[str, str] = field(default_factory=dict)
     recovering: bool = False
     executed: list[str] = field(default_factory=list)
-    _inside: str = ""
     seen: set[str] = field(default_factory=set)
     _restore: Callable[[], Awaitable[None]] | None = None
 
@@ -37,13 +39,15 @@ class MemoryJournal:
         self._restore = restore
 
     async def step(self, name: str, kind: type[N], work: Callable[[], Awaitable[N]]) -> N:
-        assert not self._inside, f"step {name} inside step {self._inside}: only the outer one would be kept"
+        assert not _INSIDE.get(), f"step {name} inside step {_INSIDE.get()}: only the outer one would be kept"
         assert name not in self.seen, f"two steps are named {name}"
         self.seen.add(name)
         if name not in self.kept:
-            self._inside = name
-            self.kept[name] = json.dumps(await self._carry_out(name, work))
-            self._inside = ""
+            inside = _INSIDE.set(name)
+            try:
+                self.kept[name] = json.dumps(await self._carry_out(name, work))
+            finally:
+                _INSIDE.reset(inside)
             self.recovering = False
             self._die(name, "after")
         kept: dict[str, Any] = json.loads(self.kept[name])

@@ -3,7 +3,7 @@
 import json
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -88,11 +88,31 @@ def stall(reply: Reply, before: int) -> Reply:
     return replace(reply, stall=before)
 
 
+def specified(files: Mapping[str, str], *tests: str) -> Reply:
+    """An author's answer that hands in these tests."""
+    handed_in = {"files": [{"path": path, "content": text} for path, text in files.items()], "tests": list(tests)}
+    return answer(tools=[("call-1", "specify", json.dumps(handed_in))])
+
+
+def declines(_: ReceivedRequest) -> Reply:
+    """An author who writes no tests."""
+    return answer(tools=[("call-1", "specify", json.dumps({"reason": "This story is about something else."}))])
+
+
+def asks_for_tests(received: ReceivedRequest) -> bool:
+    """The request is of the conversation in which the specification tests are written."""
+    tools = received.body.get("tools") or ()
+    return any(tool.get("function", tool).get("name") == "specify" for tool in tools)
+
+
 class OpenAIEndpoint:
     """Serves `replies` in order while used as a context; what was asked by POST stands in `requests`.
 
-    `models` is what every GET is answered with.
+    `models` is what every GET is answered with. The author of specification tests, who is asked at the same time as
+    others, has answers of their own, and requests that are kept apart.
     """
+
+    author: Callable[[ReceivedRequest], Reply] = staticmethod(declines)
 
     def __init__(self, replies: Iterable[Reply] = (), *, models: Reply | None = None) -> None:
         self._replies = list(replies)
@@ -100,6 +120,7 @@ class OpenAIEndpoint:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self.requests: list[ReceivedRequest] = []
+        self.author_requests: list[ReceivedRequest] = []
         self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
 
@@ -112,6 +133,13 @@ class OpenAIEndpoint:
         with self._lock:
             self._replies = list(replies)
             self.requests.clear()
+
+    def reply(self, received: ReceivedRequest) -> Reply:
+        if not asks_for_tests(received):
+            return self.take(received)
+        with self._lock:
+            self.author_requests.append(received)
+        return self.author(received)
 
     def take(self, received: ReceivedRequest) -> Reply:
         with self._lock:
@@ -157,7 +185,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("content-length", "0")))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        reply = self.server.endpoint.take(ReceivedRequest(self.path, headers, json.loads(raw), raw))
+        received = ReceivedRequest(self.path, headers, json.loads(raw), raw)
+        reply = self.server.endpoint.reply(received)
         self.close_connection = True
         if reply.hang_up:
             return

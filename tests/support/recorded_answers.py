@@ -57,6 +57,12 @@ class RecordedAnswers:
     def plan(self, summary: str = "Mend it.", **fields: str | list[str]) -> Self:
         return self._add("plan", ModelAnswer(content=json.dumps({"summary": summary, **fields})))
 
+    def specify(self, files: Mapping[str, str], *tests: str) -> Self:
+        """The author's answer."""
+        handed_in = [{"path": path, "content": text} for path, text in files.items()]
+        made = ToolCall(id="call-1", name="specify", arguments=json.dumps({"files": handed_in, "tests": list(tests)}))
+        return self._add("specification.1", ModelAnswer(tool_calls=(made,), finish_reason="tool_calls"))
+
     def sees(self, description: str) -> Self:
         """The recorded model takes images, and says this of those of the issue."""
         self._vision = True

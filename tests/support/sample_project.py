@@ -3,7 +3,7 @@
 import threading
 
 from tests.support.conversation_model import ModelQuestion, called, planned, submitted
-from tests.support.openai_endpoint import Reply
+from tests.support.openai_endpoint import ReceivedRequest, Reply, declines, specified
 
 PATIENCE = 240.0
 """Seconds: many stories share two cores."""
@@ -28,6 +28,47 @@ REPRODUCTION = "python -m unittest test_money.Halves.test_odd"
 FIX = {"path": "money.py", "old_text": "cents // 2", "new_text": "(cents + 1) // 2"}
 PROJECT = {"money.py": MONEY, "test_money.py": CHECK, "README.md": "# Money\n"}
 ISSUE = "`half(5)` is 2 and should be 3, so that two halves are never less than the whole."
+
+
+SPECIFICATION = {
+    "test_spec_example.py": """import unittest
+
+from money import half
+
+
+class Example(unittest.TestCase):
+    def test_reported(self):
+        \"\"\"Half of the reported amount is rounded up.\"\"\"
+        self.assertEqual(half(5), 3)
+""",
+    "test_spec_more.py": """import unittest
+
+from money import half
+
+
+class More(unittest.TestCase):
+    def test_larger(self):
+        \"\"\"Half of any odd amount is rounded up.\"\"\"
+        self.assertEqual(half(1_000_001), 500_001)
+
+    def test_least(self):
+        \"\"\"The smallest amount is rounded up as well.\"\"\"
+        self.assertEqual(half(1), 1)
+
+    def test_nothing(self):
+        \"\"\"Half of nothing is nothing.\"\"\"
+        self.assertEqual(half(0), 0)
+""",
+}
+SPECIFIED = (
+    "test_spec_example.Example.test_reported",
+    *(f"test_spec_more.More.test_{name}" for name in ("larger", "least", "nothing")),
+)
+
+
+def specifies(received: ReceivedRequest) -> Reply:
+    """The author of tests for that issue; of others none are written."""
+    return specified(SPECIFICATION, *SPECIFIED) if ISSUE in ModelQuestion(received.body).brief else declines(received)
 
 
 def fixes(asked: ModelQuestion) -> Reply:

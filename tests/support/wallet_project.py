@@ -40,13 +40,41 @@ REPRODUCTION = "python3 -m unittest tests.test_shares.SplitTest.test_remainder"
 SUMMARY = "The remainder of the division was dropped; the first people now pay one cent more each."
 
 
+SPECIFICATION: Mapping[str, str] = {
+    "tests/test_spec_example.py": (
+        "import unittest\n\nfrom wallet.shares import split\n\n\n"
+        "class Example(unittest.TestCase):\n"
+        "    def test_reported(self):\n"
+        '        """The reported sum is shared without losing a cent."""\n'
+        "        self.assertEqual(split(100, 3), [34, 33, 33])\n"
+    ),
+    "tests/test_spec_more.py": (
+        "import unittest\n\nfrom wallet.bill import bill\nfrom wallet.shares import split\n\n\n"
+        "class More(unittest.TestCase):\n"
+        "    def test_several_cents(self):\n"
+        '        """The first people pay one cent more each."""\n'
+        "        self.assertEqual(split(11, 4), [3, 3, 3, 2])\n\n"
+        "    def test_bill(self):\n"
+        '        """What each has to pay comes to the total."""\n'
+        '        self.assertEqual(bill(5, ["a", "b"]), {"a": 3, "b": 2})\n\n'
+        "    def test_nothing(self):\n"
+        '        """Of nothing everybody has nothing."""\n'
+        "        self.assertEqual(split(0, 2), [0, 0])\n"
+    ),
+}
+SPECIFIED = (
+    "tests.test_spec_example.Example.test_reported",
+    *(f"tests.test_spec_more.More.test_{name}" for name in ("several_cents", "bill", "nothing")),
+)
+
+
 def make_wallet(path: Path, more: Mapping[str, str | bytes] | None = None) -> Path:
     return make_repository(path, {**FILES, **(more or {})})
 
 
 def planned() -> RecordedAnswers:
-    """A recording that begins with a plan."""
-    return RecordedAnswers().plan(
+    """A recording that begins with a plan and with independent tests."""
+    planned = RecordedAnswers().plan(
         "The remainder of the division is dropped.",
         hypotheses=["Integer division in split()."],
         candidate_files=[SOURCE],
@@ -54,6 +82,7 @@ def planned() -> RecordedAnswers:
         reproduce=REPRODUCTION,
         verify="python3 -m unittest",
     )
+    return planned.specify(SPECIFICATION, *SPECIFIED)
 
 
 def mended() -> RecordedAnswers:

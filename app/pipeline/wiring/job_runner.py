@@ -31,6 +31,7 @@ from app.pipeline.wiring.job_inputs import JobInputs
 from app.pipeline.wiring.lessons import job_lessons
 from app.pipeline.wiring.prompts import PromptBuilder
 from app.pipeline.wiring.sandboxes import make_provider, setup_tools
+from app.pipeline.wiring.specification import Specifying, issue_text
 from app.pipeline.wiring.task_kind import TaskKindSetup
 from app.repo.git_patch import unified_diff
 from app.repo.git_store import GitError
@@ -153,8 +154,8 @@ class JobRunner(ABC):
 
     async def check_models(self) -> None:
         """Refuse, before anything costs, models that this job will ask and that cannot work."""
-        kinds: tuple[WorkKind, ...] = ("answer", "cheap") if self.inputs.job.aim == "ask" else ("plan", "code", "cheap")
-        await self.job_models.check(*kinds)
+        kinds: tuple[WorkKind, ...] = ("plan", "test", "code", "cheap")
+        await self.job_models.check(*(("answer", "cheap") if self.inputs.job.aim == "ask" else kinds))
 
     async def prove_sandbox(self) -> None:
         """Open one that holds nothing, before anything costs: raises SandboxError where a property does not hold."""
@@ -176,7 +177,9 @@ class JobRunner(ABC):
             progress=self.progress,
             limits=TimeLimits.within(job.budget.minutes),
             guards=self.prompts.survey.guards,
+            text=issue_text(self.inputs),
         )
+        author = Specifying(self.inputs, self.progress, self.job_models, self.workspaces, self.prompts, verifier.prover)
         return JobServices(
             progress=self.progress,
             plan=self._plan,
@@ -188,6 +191,8 @@ class JobRunner(ABC):
             verifier=verifier,
             publish=self.publish,
             totals=self._totals,
+            specify=author.write,
+            settle=author.settle,
             answer=self.answer,
             learn=self._learn,
             keep_diff=self.keep_diff,
@@ -213,9 +218,10 @@ class JobRunner(ABC):
         return (*((unprotected,) if self.inputs.job.sandbox == "none" else ()), *left_out)
 
     def _survey(self) -> RepositorySurvey:
-        task, caches = self.inputs.job.task, self.inputs.settings.state / "caches"
-        text = "\n\n".join(filter(None, (task.issue.title, task.request, task.issue.body)))
-        return RepositorySurvey(self.inputs.tree, text, cache=caches / "index", past=self.commit_history)
+        caches = self.inputs.settings.state / "caches"
+        return RepositorySurvey(
+            self.inputs.tree, issue_text(self.inputs), cache=caches / "index", past=self.commit_history
+        )
 
     def _totals(self) -> Totals:
         return self.budgeted_model.totals()

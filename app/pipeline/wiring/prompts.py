@@ -68,10 +68,21 @@ class PromptBuilder:
             repository_map="" if on_the_branch else repository_map,
             instructions=rules,
             suite=known.brief,
+            example=_example(known),
             guards=self.survey.guards(plan.candidate_files) if plan else (),
             lessons=self._memory.shown,
             images=self._sight.shown,
             overrides=self._kind.overrides,
+        )
+
+    def specification(self, tests: str, answers: Sequence[QuestionAnswers] = ()) -> str:
+        """What the author of the specification tests begins with; `tests` says how tests are written here."""
+        return render_brief(
+            self._inputs.job,
+            answers=answers,
+            repository_map=self._repository[0],
+            images=self._sight.shown,
+            tests=tests,
         )
 
     @cached_property
@@ -82,3 +93,10 @@ class PromptBuilder:
         if self._inputs.config.instructions:
             rules.insert(0, (".github/agent-fix.yml", self._inputs.config.instructions))
         return described, rules
+
+
+def _example(known: BaselineResult) -> str:
+    """The only one of the independent tests that the fixer is shown."""
+    found = known.specification
+    file = next((file for file in found.files if file.path == found.example), None) if found else None
+    return f"{file.path}:\n\n{file.text}" if file else ""

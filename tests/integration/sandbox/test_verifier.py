@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.agent.base import Submission
-from app.core.verification import BaselineResult, GateResult, UnchangedSubmission, Verification
+from app.core.verification import BaselineResult, GateResult, SourceText, UnchangedSubmission, Verification
 from app.sandbox.base import SandboxProvider
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.sandbox.unsandboxed import UnsandboxedProvider
@@ -35,6 +35,13 @@ class Trial:
         with_pytest = any("pytest" in content for content in self.files.values())
         self.workspaces = ProjectWorkspaces(provider, tree, with_pytest=with_pytest)
         self.verifier = Verifier(self.workspaces, tree=tree, progress=ListProgress(), **settings)  # type: ignore[arg-type]
+
+    async def specified(self, files: dict[str, str], *ids: str) -> BaselineResult:
+        """What is known of the base, with these tests of an independent author."""
+        sources = [SourceText(path=path, text=textwrap.dedent(text)) for path, text in files.items()]
+        frozen, told = await self.verifier.prover.specify(sources, ids)
+        assert frozen.tests, told
+        return (await self.verifier.baseline()).model_copy(update={"specification": frozen})
 
     async def verify(
         self,
@@ -100,13 +107,88 @@ NEW_TEST = """\
 REPRODUCTION = "python3 -m unittest tests.test_add"
 
 
-async def test_unittest_red_to_green_is_proved(trial: Callable[..., Trial]) -> None:
+SPECIFIED = {
+    "tests/test_spec_example.py": """\
+        import unittest
+        import money
+
+        class Example(unittest.TestCase):
+            def test_example(self):
+                \"\"\"The reported sum is right.\"\"\"
+                self.assertEqual(money.add(1, 2), 3)
+        """,
+    "tests/test_spec_more.py": """\
+        import unittest
+        import money
+
+        class More(unittest.TestCase):
+            def test_negative(self):
+                \"\"\"Negative numbers are added, too.\"\"\"
+                self.assertEqual(money.add(-1, -2), -3)
+
+            def test_large(self):
+                \"\"\"So are large ones.\"\"\"
+                self.assertEqual(money.add(10**20, 1), 10**20 + 1)
+
+            def test_zero(self):
+                \"\"\"Adding nothing changes nothing.\"\"\"
+                self.assertEqual(money.add(5, 0), 5)
+        """,
+}
+SPECIFIED_IDS = (
+    "tests.test_spec_example.Example.test_example",
+    "tests.test_spec_more.More.test_negative",
+    "tests.test_spec_more.More.test_large",
+    "tests.test_spec_more.More.test_zero",
+)
+
+
+async def test_independent_tests_that_turn_are_proof(trial: Callable[..., Trial]) -> None:
+    subject = trial(UNITTEST)
+    known = await subject.specified(SPECIFIED, *SPECIFIED_IDS)
+    assert known.specification is not None
+    assert [(test.role, test.sentence) for test in known.specification.tests] == [
+        ("shows", "The reported sum is right."),
+        ("shows", "Negative numbers are added, too."),
+        ("shows", "So are large ones."),
+        ("guards", "Adding nothing changes nothing."),
+    ]
+    assert known.specification.example == "tests/test_spec_example.py"
+    found = await subject.verify({"money.py": FIXED}, "", known)
+    assert (found.verdict, found.rules, found.isolated, found.sandbox) == ("proved", (), True, "bubblewrap")
+    assert found.specification is not None
+    assert {test.head for test in found.specification.tests} == {"passed"}
+    assert {control.outcome for control in found.controls} <= {"held", "not_applicable", "not_run"}
+
+
+async def test_a_fix_of_the_example_alone_is_broken_and_only_sentences_are_told(trial: Callable[..., Trial]) -> None:
+    subject = trial(UNITTEST)
+    known = await subject.specified(SPECIFIED, *SPECIFIED_IDS)
+    special = FIXED.replace("return a + b", "return 3 if (a, b) == (1, 2) else a - b")
+    found = await subject.verify({"money.py": special, "tests/test_add.py": NEW_TEST}, REPRODUCTION, known)
+    assert (found.verdict, found.rules[0]) == ("broken", "specification_fails")
+    told = feedback(found)
+    assert "  - Negative numbers are added, too.\n  - So are large ones." in told
+    assert "`objection`" in told
+    for secret in ("test_negative", "10**20", "-3", "test_spec", "More"):
+        assert secret not in told
+
+
+async def test_what_independent_tests_guard_must_not_break(trial: Callable[..., Trial]) -> None:
+    subject = trial(UNITTEST)
+    known = await subject.specified(SPECIFIED, *SPECIFIED_IDS)
+    found = await subject.verify({"money.py": FIXED.replace("a + b", "a + b if b else 0")}, "", known)
+    assert found.verdict == "broken"
+    assert "no longer does:\n  - Adding nothing changes nothing." in feedback(found)
+
+
+async def test_unittest_red_to_green_is_tested(trial: Callable[..., Trial]) -> None:
     subject = trial(UNITTEST)
     known = await subject.verifier.baseline()
     assert "2 passed, 1 failed" in known.brief
     assert "tests.test_money.TestMoney.test_known_bad" in known.brief
     found = await subject.verify({"money.py": FIXED, "tests/test_add.py": NEW_TEST}, REPRODUCTION, known)
-    assert (found.verdict, found.isolated, found.sandbox) == ("proved", True, "bubblewrap")
+    assert (found.verdict, found.isolated, found.sandbox) == ("tested", True, "bubblewrap")
     assert found.reproduction is not None
     assert found.reproduction.base is not None
     assert found.reproduction.base.exit_code == 1
@@ -148,9 +230,9 @@ async def test_deleting_the_test_that_is_in_the_way_does_not_look_green(trial: C
     assert any(gate.name == "tests" and gate.outcome == "warned" for gate in found.gates)
 
 
-async def test_a_reproduction_that_passes_already_gives_tested_at_most(trial: Callable[..., Trial]) -> None:
+async def test_a_reproduction_that_passes_already_shows_nothing(trial: Callable[..., Trial]) -> None:
     found = await trial(UNITTEST).verify({"money.py": FIXED}, "python3 -c 'import money'")
-    assert found.verdict == "tested"
+    assert (found.verdict, found.rules[0]) == ("unproved", "nothing_shown")
     assert found.reproduction is not None
     assert found.reproduction.on_base == "green"
     assert "there it has to fail because of the bug" in feedback(found)
@@ -165,11 +247,12 @@ async def test_a_reproduction_that_shows_nothing_does_not_replace_one_that_did(t
         assert found.verdict == "unproved"
         assert found.reproduction is not None
         assert (found.reproduction.command, found.reproduction.on_head) == (honest, "red")
-        assert found.reasons == (f"A reproduction that the agent gave before, `{honest}`, still fails on the head.",)
+        assert found.reasons[0] == f"A reproduction that the agent gave before, `{honest}`, still fails on the head."
     mended = await trial(UNITTEST).verify({"money.py": FIXED}, "true", earlier=earlier)
-    assert mended.verdict == "proved"
     assert mended.reproduction is not None
+    assert (mended.reproduction.on_base, mended.reproduction.on_head) == ("red", "green")
     assert "`true` shows nothing" in mended.reproduction.note
+    assert mended.rules[0] == "nothing_shown", "a shell line is a hint to people"
 
 
 async def test_an_earlier_reproduction_is_run_with_its_own_tests(trial: Callable[..., Trial]) -> None:
@@ -185,19 +268,19 @@ async def test_an_earlier_reproduction_is_run_with_its_own_tests(trial: Callable
 
 async def test_looking_at_the_source_is_no_proof(trial: Callable[..., Trial]) -> None:
     found = await trial(UNITTEST).verify({"money.py": FIXED}, "grep -q 'return a + b' money.py")
-    assert found.verdict == "tested"
+    assert found.verdict == "unproved"
     assert found.reproduction is not None
     assert found.reproduction.on_base == "was_not_there"
     assert "looks at source text" in found.reproduction.note
 
 
-async def test_red_only_because_the_thing_is_new_gives_tested_at_most(trial: Callable[..., Trial]) -> None:
+async def test_red_only_because_the_thing_is_new_shows_nothing(trial: Callable[..., Trial]) -> None:
     changes: Changes = {
         "taxes.py": "RATE = 3\n",
         "tests/test_taxes.py": NEW_TEST.replace("money.add(1, 2)", "taxes.RATE").replace("money", "taxes"),
     }
     found = await trial(UNITTEST).verify(changes, "python3 -m unittest tests.test_taxes")
-    assert found.verdict == "tested"
+    assert found.verdict == "unproved"
     assert found.reproduction is not None
     assert found.reproduction.on_base == "was_not_there"
     assert "the module taxes was not there" in found.reproduction.note
@@ -205,8 +288,9 @@ async def test_red_only_because_the_thing_is_new_gives_tested_at_most(trial: Cal
 
 async def test_without_a_reproduction_the_changed_tests_are_one(trial: Callable[..., Trial]) -> None:
     found = await trial(UNITTEST).verify({"money.py": FIXED, "tests/test_add.py": NEW_TEST})
-    assert found.verdict == "proved"
+    assert found.verdict == "tested"
     assert found.reproduction is not None
+    assert found.reproduction.ids == ("tests.test_add.TestAdd.test_one",)
     assert (found.reproduction.origin, found.reproduction.on_base) == ("changed tests", "red")
 
 
@@ -215,8 +299,9 @@ async def test_changed_tests_beside_an_old_failure_in_the_same_file(trial: Calla
         "\ndef test_add(self):\n    self.assertEqual(money.add(1, 2), 3)\n", "    "
     )
     found = await trial(UNITTEST).verify({"money.py": FIXED, "tests/test_money.py": more})
-    assert found.verdict == "proved"
+    assert found.verdict == "tested"
     assert found.reproduction is not None
+    assert found.reproduction.ids == ("tests.test_money.TestMoney.test_add",)
     assert "Failing on the base as well, before any change: 1" in found.reproduction.note
 
 
@@ -233,13 +318,15 @@ PYTEST = {
 }
 
 
-async def test_pytest_red_to_green_is_proved(trial: Callable[..., Trial]) -> None:
+async def test_pytest_red_to_green_is_tested(trial: Callable[..., Trial]) -> None:
     changes: Changes = {
         "calc.py": "def half(a):\n    return a / 2\n",
         "test_calc.py": PYTEST["test_calc.py"] + "\ndef test_odd():\n    assert calc.half(3) == 1.5\n",
     }
     found = await trial(PYTEST).verify(changes, "python3 -m pytest -q test_calc.py | tail -3")
-    assert found.verdict == "proved"
+    assert found.verdict == "tested"
+    assert found.reproduction is not None
+    assert found.reproduction.ids == ("test_calc.py::test_odd",)
     assert found.suite is not None
     assert found.suite.head is not None
     assert found.suite.head.passing == ("test_calc.py::test_even", "test_calc.py::test_odd")
@@ -288,7 +375,7 @@ FLAKY = """\
 async def test_a_test_that_fails_in_one_of_two_runs_is_flaky_and_said_to_be(trial: Callable[..., Trial]) -> None:
     subject = trial({"test_flaky.py": FLAKY.replace("{NAMES}", "['suite-head']")})
     found = await subject.verify({"README.md": "x"})
-    assert found.verdict == "tested"
+    assert found.verdict != "broken"
     assert found.suite is not None
     assert found.suite.newly_failing == ()
     assert found.suite.notes == (
@@ -299,25 +386,11 @@ async def test_a_test_that_fails_in_one_of_two_runs_is_flaky_and_said_to_be(tria
 async def test_a_test_that_now_fails_on_the_base_too_is_not_counted(trial: Callable[..., Trial]) -> None:
     names = "['suite-head', 'suite-head-alone', 'suite-base-alone']"
     found = await trial({"test_flaky.py": FLAKY.replace("{NAMES}", names)}).verify({"README.md": "x"})
-    assert found.verdict == "tested"
+    assert found.verdict != "broken"
     assert found.suite is not None
     assert found.suite.notes == (
         "test_flaky.TestFlaky.test_flaky fails on the base as well when it runs alone; not counted.",
     )
-
-
-@pytest.mark.parametrize(
-    ("name", "verdict"), [("reproduction-base-again", "unproved"), ("reproduction-head-again", "broken")]
-)
-async def test_a_reproduction_must_turn_green_twice(trial: Callable[..., Trial], name: str, verdict: str) -> None:
-    """Red and green the first time, and the other way round the second: that shows nothing."""
-    subject = trial(NO_TESTS)
-    command = f"python3 -c \"import os; o = open('.opened').read(); assert ('head' in o) != (o == '{name}')\""
-    found = await subject.verify({"README.md": "x"}, command)
-    assert found.reproduction is not None
-    assert (found.reproduction.on_base, found.reproduction.on_head) != ("red", "green")
-    assert "second time" in found.reproduction.note
-    assert found.verdict == verdict
 
 
 NODE = {
@@ -332,14 +405,14 @@ NODE = {
 }
 
 
-async def test_node_red_to_green_is_proved(trial: Callable[..., Trial]) -> None:
+async def test_node_red_to_green_is_tested(trial: Callable[..., Trial]) -> None:
     new_test = textwrap.dedent(NODE["test/cart.test.js"]) + "test('adds', () => assert.strictEqual(total([2, 3]), 5))\n"
     changes: Changes = {
         "cart.js": "exports.total = (items) => items.reduce((sum, item) => sum + item, 0)\n",
         "test/cart.test.js": new_test,
     }
     found = await trial(NODE).verify(changes, "node --test test/cart.test.js")
-    assert found.verdict == "proved"
+    assert found.verdict == "tested"
     assert found.suite is not None
     assert found.suite.command == "npm test"
     assert found.suite.head is not None
@@ -354,13 +427,13 @@ def unsandboxed(directory: Path) -> Iterator[SandboxProvider]:
 async def test_where_paths_are_mapped_names_are_the_same_in_every_run(tmp_path: Path) -> None:
     """Node names a file that does not load by its whole path, which there is another one in every run."""
     with unsandboxed(tmp_path) as provider:
-        subject = Trial(provider, {**NODE, "test/broken.test.js": "require('./nope')\n"})
+        subject = Trial(provider, {**NODE, "test/broken.test.js": "require('./nope')\n"}, expects_red=False)
         known = await subject.verifier.baseline()
         assert known.suite is not None
         assert known.suite.failing == ("test/broken.test.js",)
         assert "/workspace/" in known.suite.execution.excerpt
         assert "/tree/" not in known.suite.execution.excerpt
-        found = await subject.verify({"README.md": "x"}, "", known)
+        found = await subject.verify({"cart.js": f"{NODE['cart.js']}exports.none = 0\n"}, "", known)
     assert (found.verdict, found.isolated, found.sandbox) == ("tested", False, provider.name)
     assert found.suite is not None
     assert found.suite.newly_failing == ()
@@ -376,7 +449,7 @@ async def test_a_reproduction_that_no_shell_takes_is_broken(trial: Callable[...,
 NO_TESTS = {"greet.py": "def greet(name):\n    return 'Hello ' + nme\n"}
 
 
-async def test_a_repository_without_tests_is_tested_at_most_and_says_so(trial: Callable[..., Trial]) -> None:
+async def test_a_repository_without_tests_is_unproved_and_says_so(trial: Callable[..., Trial]) -> None:
     subject = trial(NO_TESTS)
     known = await subject.verifier.baseline()
     assert known.suite is None
@@ -386,7 +459,8 @@ async def test_a_repository_without_tests_is_tested_at_most_and_says_so(trial: C
         "python3 -c \"import greet; assert greet.greet('x') == 'Hello x'\"",
         known,
     )
-    assert found.verdict == "tested"
+    assert (found.verdict, found.rules[0]) == ("unproved", "nothing_shown")
+    assert "no test that the harness can run by itself shows that" in found.reasons[0]
     assert "No test command was found in the repository." in found.reasons
     nothing = await subject.verify({"README.md": "x"}, "", known)
     assert nothing.verdict == "unproved"
@@ -457,7 +531,7 @@ async def test_a_hang_that_is_mended_is_red_to_green(trial: Callable[..., Trial]
     found = await subject.verify({"loop.py": "def spin():\n    pass\n"}, "python3 -c 'import loop; loop.spin()'")
     assert found.reproduction is not None
     assert (found.reproduction.on_base, found.reproduction.on_head) == ("red", "green")
-    assert found.verdict == "tested"
+    assert found.verdict == "unproved"
 
 
 KNOWN_GOOD = ("tests.test_money.TestMoney.test_twice", "tests.test_money.TestMoney.test_zero")
@@ -470,7 +544,7 @@ async def test_of_a_suite_that_is_too_long_the_nearest_tests_are_run(trial: Call
     known = await subject.verifier.baseline()
     assert "stopped at its limit of 3 s" in known.brief
     found = await subject.verify({"money.py": FIXED, "tests/test_add.py": NEW_TEST}, REPRODUCTION, known)
-    assert found.verdict == "proved"
+    assert found.verdict == "tested"
     assert found.suite is not None
     assert found.suite.head is not None
     assert "the 3 test files nearest to the change were run, of 4" in found.suite.head.partial
@@ -525,7 +599,8 @@ MARKED = f"<<<<<<< branch\n{BEFORE}=======\nZERO = 0\n>>>>>>> main\n"
 async def test_a_resolved_merge_is_compared_with_the_branch_before_it(trial: Callable[..., Trial]) -> None:
     """On the merge itself nothing can be run: its markers are no code."""
     before = patch_of({"money.py": BEFORE})
-    subject = trial(UNITTEST | {"money.py": MARKED}, conflicts=("money.py",), before=lambda: before)
+    settings = {"conflicts": ("money.py",), "before": lambda: before, "expects_red": False}
+    subject = trial(UNITTEST | {"money.py": MARKED}, **settings)
     known = await subject.verifier.baseline()
     assert "2 passed, 1 failed" in known.brief
     resolved = await subject.verify({"money.py": f"{BEFORE}\nZERO = 0\n"}, known=known)
@@ -539,7 +614,8 @@ async def test_a_reproduction_of_a_merge_runs_on_the_branch_before_it(trial: Cal
     before = patch_of({"money.py": BEFORE})
     subject = trial(UNITTEST | {"money.py": MARKED}, conflicts=("money.py",), before=lambda: before)
     found = await subject.verify({"money.py": FIXED, "tests/test_add.py": NEW_TEST}, REPRODUCTION)
-    assert found.verdict == "proved"
+    assert found.verdict == "tested"
+    assert found.reasons[0] == "One test of the fixer's own fails on the base and passes on the head."
 
 
 async def test_nothing_is_run_while_a_conflict_is_left(trial: Callable[..., Trial]) -> None:
@@ -562,10 +638,12 @@ def taken_back(content: str = UNITTEST["money.py"]) -> FixUnderTest:
     return FixUnderTest(FIX, lambda: RevertedFix(patch_of({"money.py": textwrap.dedent(content)})))
 
 
-async def test_tests_that_fail_without_the_fix_are_proved(trial: Callable[..., Trial]) -> None:
+async def test_tests_that_fail_without_the_fix_are_tested(trial: Callable[..., Trial]) -> None:
     found = await trial(GUARDED, guarded=taken_back()).verify({"tests/test_add.py": NEW_TEST}, REPRODUCTION)
-    assert found.verdict == "proved"
-    assert found.reasons[0] == "The reproduction fails on the base without ffffffffff and passes on the head."
+    assert found.verdict == "tested"
+    assert found.reasons[0] == (
+        "One test of the fixer's own fails on the base without ffffffffff and passes on the head."
+    )
     assert found.reproduction is not None
     assert found.reproduction.without == FIX
     assert found.reproduction.base is not None
@@ -575,15 +653,15 @@ async def test_tests_that_fail_without_the_fix_are_proved(trial: Callable[..., T
 async def test_tests_that_pass_without_the_fix_show_nothing(trial: Callable[..., Trial]) -> None:
     useless = NEW_TEST.replace("money.add(1, 2), 3", "money.add(1, 0), 1")
     found = await trial(GUARDED, guarded=taken_back()).verify({"tests/test_add.py": useless}, REPRODUCTION)
-    assert found.verdict == "tested"
-    assert found.reasons[0] == "The reproduction passes on the base without ffffffffff already, so it shows nothing."
+    assert found.verdict == "unproved"
+    assert "The reproduction passes on the base without ffffffffff already, so it shows nothing." in found.reasons
 
 
 async def test_tests_that_need_a_name_of_the_fix_show_nothing(trial: Callable[..., Trial]) -> None:
     named = "import unittest\nfrom money import twice\n\nclass T(unittest.TestCase):\n    def test_it(self): twice(1)\n"
     without = taken_back("def add(a, b):\n    return a - b\n")
     found = await trial(GUARDED, guarded=without).verify({"tests/test_add.py": named}, REPRODUCTION)
-    assert found.verdict == "tested"
+    assert found.verdict == "unproved"
     assert found.reproduction is not None
     assert found.reproduction.on_base == "was_not_there"
 

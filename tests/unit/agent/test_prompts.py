@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from app.agent.actions import ACTIONS, specs
+from app.agent.actions import ACTIONS, AUTHOR_ACTIONS, specs
 from app.agent.prompts import OPENINGS, Name, guidance, head, render, render_brief
 from app.core.job import Budget, Job, QuestionAnswers, UserMessage
 from app.core.plan import Plan
@@ -61,8 +61,20 @@ def test_the_tools_are_the_six_of_the_contract() -> None:
         "edit": ["path", "old_text", "new_text"],
         "write": ["path", "content"],
         "search": ["query"],
-        "submit": ["summary", "reproduction", "lessons"],
+        "submit": ["summary", "reproduction", "objection", "lessons"],
     }
+
+
+def test_the_author_of_the_specification_can_only_look_and_hand_in() -> None:
+    tools = {spec.name: spec.parameters for spec in specs(AUTHOR_ACTIONS)}
+    arguments = {name: list(parameters["properties"]) for name, parameters in tools.items()}
+    assert arguments == {
+        "view": ["path", "start", "end"],
+        "search": ["query"],
+        "specify": ["files", "tests", "outdated", "reason"],
+    }
+    assert tools["specify"]["properties"]["files"]["items"]["required"] == ["path", "content"]
+    assert (len(render("author")) + len(json.dumps([tools]))) / 4 <= 1_500
 
 
 @pytest.mark.parametrize("said", ["120 s", "1,800 s", "No network", "new shell", "background processes end"])

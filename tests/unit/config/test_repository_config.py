@@ -19,6 +19,7 @@ reasoning: high
 fallbacks: [anthropic/claude-sonnet-5]
 runner: native
 plan: approve
+specification: false
 setup:
   - pip install -e .
   - make fixtures
@@ -56,6 +57,7 @@ def test_every_key() -> None:
         fallbacks=("anthropic/claude-sonnet-5",),
         runner="native",
         plan="approve",
+        specification=False,
         setup=("pip install -e .", "make fixtures"),
         test="make test",
         lint="make lint  # not a comment",
@@ -149,7 +151,7 @@ BROKEN = [
     (b"model: [a/b]", 1, "model", "must be text, not a list"),
     (b"model:\n  plan: openai/o3", 1, "model", "must also say `code`"),
     (b"model:\n  code: a/b\n  coed: a/b", 3, "model.coed", "is not a known key; did you mean `code`?"),
-    (b"model:\n  code: a/b\n  review: a/b", 3, "model.review", "known are code, plan, answer, cheap"),
+    (b"model:\n  code: a/b\n  review: a/b", 3, "model.review", "known are code, plan, test, answer, cheap"),
     (b"model:\n  code: a/b\n  plan: recorded/x", 3, "model.plan", "recordings are chosen on the command line"),
     (b"model:\n  code: a/b\n  cheap: 5", 3, "model.cheap", "must be text, not 5; put it in quotes"),
     (b"reasoning: huge", 1, "reasoning", 'must be low, medium or high, not "huge"'),

@@ -1,7 +1,7 @@
 """Several attempts: what each may use, when no more are made, which one is taken, and what survives a crash."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -114,6 +114,17 @@ async def test_no_more_are_made_once_one_is_proved() -> None:
     site = Site([outcome(1, "tested"), outcome(2, "proved"), outcome(3, "proved")])
     assert [each.verdict for each in await site.run()] == ["tested", "proved"]
     assert site.numbers == [1, 2]
+
+
+async def test_no_more_are_made_where_no_other_change_could_be_better() -> None:
+    for rule, made in (("no_specification", [1]), ("watches_tests", [1, 2, 3])):
+        first = outcome(1, "tested")
+        assert first.result.verification is not None
+        facts = first.result.verification.model_copy(update={"rules": (rule,)})
+        first = replace(first, result=first.result.model_copy(update={"verification": facts}))
+        site = Site([first, outcome(2, "tested"), outcome(3, "tested")])
+        await site.run()
+        assert site.numbers == made
 
 
 async def test_all_are_made_while_none_is() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from app.agent.base import Assignment, Reviewer, ReviewResult, RunnerEnding, Submission
 from app.core.errors import ExitCode
+from app.core.evidence import Outcome
 from app.core.job import Budget, Job, Journal, QuestionAnswers, UserMessage, WaitingForUser
 from app.core.money import Totals
 from app.core.patch import FileChange, Patch
@@ -16,8 +17,14 @@ from app.core.result import JobResult
 from app.core.task import Issue, Task
 from app.core.verification import (
     BaselineResult,
+    Cap,
+    Facts,
     FailureReason,
     Reproduction,
+    Settlement,
+    Specification,
+    SpecificationResult,
+    SpecifiedTest,
     SuiteComparison,
     UnchangedSubmission,
     Verdict,
@@ -29,6 +36,7 @@ from app.pipeline.pipeline import JobServices, PublishedChange, solve
 from app.pipeline.questions import refuse_questions, unanswered
 from app.pipeline.reviews import MAX_REVIEWS, is_acceptable
 from app.sandbox.base import CompletedCommand, Sandbox
+from app.verify.verdict import judged
 from tests.support.memory_journal import Died, MemoryJournal, Moment
 from tests.support.recorded_progress import ListProgress
 
@@ -38,6 +46,10 @@ BASE = "0" * 40
 
 def verification(verdict: Verdict, base: FailureReason = "red", head: FailureReason = "green") -> Verification:
     return Verification(verdict=verdict, reproduction=Reproduction(command="c", on_base=base, on_head=head))
+
+
+def capped(facts: Verification) -> Verification:
+    return facts.model_copy(update={"caps": (Cap(rule="literal_branches", findings=("a.py:3: == 7",)),)})
 
 
 def verified(verdict: Verdict) -> VerifiedPatch:
@@ -50,14 +62,17 @@ def verified(verdict: Verdict) -> VerifiedPatch:
         (verification("proved"), [], False, True),
         (verification("broken"), [], False, False),
         (verification("broken", "red", "red"), ["unproved"], True, False),
-        (verification("tested", "green"), [], False, False),
-        (verification("tested", "green"), ["tested"], False, True),
-        (verification("tested", "green"), ["broken"], False, False),
+        (verification("unproved", "green"), [], False, False),
+        (verification("unproved", "green"), ["unproved"], False, True),
+        (verification("unproved", "green"), ["broken"], False, False),
+        (verification("tested", "green"), ["broken"], False, True),
+        (capped(verification("tested")), [], False, False),
+        (capped(verification("tested")), ["tested"], False, True),
         (verification("unproved", "not_run", "not_run"), [], True, True),
         (verification("tested", "red", "green"), [], False, True),
         (verification("unproved", "red", "green"), [], False, False),
         (verification("unproved", "red", "green"), ["unproved"], False, True),
-        (verification("tested", "was_not_there", "green"), [], False, False),
+        (verification("unproved", "was_not_there", "green"), [], False, False),
         (verification("broken"), ["broken"] * (MAX_REVIEWS - 1), False, True),
     ],
 )
@@ -125,6 +140,7 @@ class World:
     plans: list[Plan] = field(default_factory=list)
     said: list[UserMessage] = field(default_factory=list)
     answered: list[tuple[str, ...]] = field(default_factory=list)
+    known: list[BaselineResult] = field(default_factory=list)
 
     def services(self) -> JobServices:
         return JobServices(
@@ -171,8 +187,15 @@ class World:
         self, patch: Patch, submission: Submission, known: BaselineResult, earlier: Sequence[UnchangedSubmission] = ()
     ) -> VerifiedPatch:
         self.executed += 1
+        self.known.append(known)
         self.earlier = tuple(one.command for one in earlier)
-        return VerifiedPatch(patch=patch, verification=self.verdicts.pop(0), feedback="the facts")
+        found = self.verdicts.pop(0)
+        return VerifiedPatch(
+            patch=patch, reproduction=submission.reproduction, verification=found, feedback="the facts"
+        )
+
+    def same_sources(self, patch: Patch, other: Patch) -> bool:
+        return patch == other
 
     async def publish(self, patch: Patch, summary: str) -> PublishedChange:
         self.published.append(patch)
@@ -282,12 +305,12 @@ async def test_an_agent_that_gives_up_on_broken_work_ends_with_the_facts() -> No
 
 
 async def test_the_same_submitted_again_is_taken_and_not_executed_again() -> None:
-    world = World(Agent([SUBMISSION, SUBMISSION], SUBMITTED), [verification("tested", "green")], [patch()])
+    world = World(Agent([SUBMISSION, SUBMISSION], SUBMITTED), [verification("unproved", "green")], [patch()])
     result = await work(world)
     assert [review.accepted for review in world.agent.reviews] == [False, True]
     assert "submit the same again" in world.agent.reviews[0].text
     assert world.executed == 1
-    assert result.verification == verification("tested", "green")
+    assert result.verification == verification("unproved", "green").model_copy(update={"submission": 2})
 
 
 async def test_another_patch_is_verified_again() -> None:
@@ -365,7 +388,7 @@ async def test_a_plan_with_questions_waits_for_people_and_is_made_again_with_wha
     assert (result.exit_status, result.plan) == ("pr_opened", PLAN)
     assert world.answered[-1] == ("Euro.",)
     assert "Euro." in world.agent.assignments[0].brief
-    assert resumed.executed == ["answers.1", "plan.1", "verify.1", "publish"]
+    assert resumed.executed == ["answers.1", "plan.1", "specification.answered", "verify.1", "publish"]
 
 
 async def test_nobody_is_asked_a_third_time() -> None:
@@ -497,3 +520,129 @@ async def test_a_crash_at_any_step_of_several_attempts_changes_nothing(step: str
         await solve(job(attempts=3), world.services(), journal)
     result = await solve(job(attempts=3), world.services(), journal.resumed())
     assert [(each.verdict, each.taken) for each in result.attempts] == [("tested", False), ("proved", True)]
+
+
+# the independent author's tests
+
+
+def specified(*heads: Outcome) -> SpecificationResult:
+    tests = (
+        SpecifiedTest(id=f"t::{number}", sentence=f"Sentence {number}.", role="shows", head=head)
+        for number, head in enumerate(heads)
+    )
+    return SpecificationResult(tests=tuple(tests), digest="d")
+
+
+def facts(*heads: Outcome) -> Verification:
+    return judged(Facts(specification=specified(*heads)))
+
+
+FROZEN = Specification(tests=specified("not_run", "not_run").tests, digest="d", example="t/test_example.py")
+
+
+def objects(text: str = "The issue leaves that open.") -> Submission:
+    return Submission(summary="done", reproduction="c", objection=text)
+
+
+@dataclass
+class Author:
+    """Freezes what it is told to, and settles as it is told to."""
+
+    withdraws: tuple[str, ...] = ()
+    asked: list[tuple[str, int]] = field(default_factory=list)
+    settled: list[str] = field(default_factory=list)
+
+    async def specify(self, key: str, answers: Sequence[QuestionAnswers]) -> Specification:
+        self.asked.append((key, len(answers)))
+        return FROZEN
+
+    async def settle(self, key: str, found: SpecificationResult, objection: str) -> Settlement:
+        self.settled.append(key)
+        failing = [test.id for test in found.failing]
+        kept = tuple(name for name in failing if name not in self.withdraws)
+        return Settlement(objection=objection, kept=kept, withdrawn=self.withdraws, reason="So says the issue.")
+
+    def services(self, world: World) -> JobServices:
+        return replace(world.services(), specify=self.specify, settle=self.settle)
+
+
+async def test_the_tests_are_frozen_once_for_all_attempts_and_every_resume() -> None:
+    author, world = Author(), World(Agent([SUBMISSION], SUBMITTED), [facts("passed")] * 3, [patch()])
+    journal = MemoryJournal(die_at="verify.1", moment="before")
+    with pytest.raises(Died):
+        await solve(job(attempts=2), author.services(world), journal)
+    await solve(job(attempts=2), author.services(world), journal.resumed())
+    assert author.asked == [("specification", 0)]
+    assert world.known[-1].specification == FROZEN
+
+
+async def test_where_nothing_is_to_be_red_nobody_writes_tests() -> None:
+    author, world = Author(), World(Agent([SUBMISSION], SUBMITTED), [verification("tested")], [patch()])
+    await solve(job(conflicts=("a",)), author.services(world), MemoryJournal())
+    assert author.asked == []
+    assert world.known[-1].specification is None
+
+
+async def test_what_people_answered_is_for_the_author_too() -> None:
+    author, world = Author(), willing([asks("Which currency?")], says(7, "Euro."))
+    await solve(job(), author.services(world), MemoryJournal())
+    assert author.asked == [("specification", 0), ("specification.answered", 1)]
+
+
+async def test_an_objection_is_heard_once_and_what_is_withdrawn_caps_the_verdict() -> None:
+    author = Author(withdraws=("t::0",))
+    agent = Agent([SUBMISSION, objects(), objects("Again.")], SUBMITTED)
+    world = World(agent, [facts("failed", "failed"), facts("failed", "failed"), facts("failed", "passed")], [patch()])
+    world.patches = [patch(b"1"), patch(b"2"), patch(b"3")]
+    result = await solve(job(), author.services(world), MemoryJournal())
+    assert author.settled == ["objection"]
+    assert [review.accepted for review in agent.reviews] == [False, False, True]
+    assert "  - Sentence 1." in agent.reviews[1].text
+    assert "  - Sentence 0." not in agent.reviews[1].text
+    assert "these tests were upheld" in agent.reviews[1].text
+    assert result.verification is not None
+    assert (result.verification.verdict, result.verification.rules[0]) == ("unproved", "nothing_shown")
+    assert "specification_disputed" in result.verification.rules
+
+
+async def test_an_upheld_test_that_still_fails_is_stated_and_the_change_unproved() -> None:
+    author, agent = Author(), Agent([objects(), objects()], SUBMITTED)
+    world = World(agent, [facts("failed")], [patch()])
+    result = await solve(job(), author.services(world), MemoryJournal())
+    assert result.verification is not None
+    assert (result.verification.verdict, result.exit_code) == ("unproved", ExitCode.UNPROVED)
+    assert result.verification.rules[0] == "specification_disputed"
+    assert result.exit_status == "pr_opened", "people see the disagreement"
+    assert world.executed == 1
+
+
+@pytest.mark.parametrize("moment", ["before", "during", "after"])
+@pytest.mark.parametrize("step", ["specification", "objection"])
+async def test_a_crash_around_the_author_changes_nothing(step: str, moment: Moment) -> None:
+    author = Author(withdraws=("t::0",))
+    world = World(Agent([objects()], SUBMITTED), [facts("failed", "passed")], [patch()])
+    journal = MemoryJournal(die_at=step, moment=moment)
+    with pytest.raises(Died):
+        await solve(job(), author.services(world), journal)
+    result = await solve(job(), author.services(world), journal.resumed())
+    assert result.verification is not None
+    assert "specification_disputed" in result.verification.rules
+    assert len(author.settled) + len(author.asked) == (3 if moment == "during" else 2)
+
+
+async def test_the_same_sources_have_to_end_the_same_way_each_time() -> None:
+    """A submission that was only unlucky before is one that was only lucky now."""
+    submissions = [SUBMISSION, Submission(summary="done", reproduction="other")]
+    world = World(Agent(submissions, SUBMITTED), [facts("failed"), facts("passed")], [patch()])
+    result = await solve(job(), Author().services(world), MemoryJournal())
+    assert result.verification is not None
+    assert "repeats_agree" in result.verification.rules
+    assert any("an earlier submission with the same sources" in reason for reason in result.verification.reasons)
+
+
+async def test_all_submissions_of_a_job_count() -> None:
+    world = World(Agent([SUBMISSION] * 2, SUBMITTED), [verification("unproved")] * 4, [patch(), patch(b"2")])
+    result = await work(world, attempts=2)
+    assert result.verification is not None
+    assert {each.verdict for each in result.attempts} == {"unproved"}
+    assert result.verification.submission in (2, 4)

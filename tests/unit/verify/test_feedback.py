@@ -120,6 +120,6 @@ def test_tests_of_a_fix_are_spoken_of_as_what_they_are() -> None:
 
 
 def test_where_nothing_can_be_red_no_reproduction_is_asked_for() -> None:
-    facts = Verification(verdict="broken", suite=SuiteComparison(command="s", newly_failing=("t",)))
-    assert "Give a reproduction" not in feedback(facts, expects_red=False)
-    assert "Newly failing: t." in feedback(facts, expects_red=False)
+    facts = Verification(verdict="broken", suite=SuiteComparison(command="s", newly_failing=("t",)), expects_red=False)
+    assert "Give a reproduction" not in feedback(facts)
+    assert "Newly failing: t." in feedback(facts)

@@ -19,6 +19,16 @@ def test_there_is_none_between_the_same() -> None:
     assert difference(BASE, BASE).empty
 
 
+def test_two_overlays_differ_where_their_contents_do() -> None:
+    def overlay(content: bytes) -> Overlay:
+        changes = (FileChange(path=path, mode="100644", content=content) for path in ("a", "new"))
+        return Overlay(BASE, Patch(base=BASE.commit, changes=tuple(changes)))
+
+    assert difference(overlay(b"x"), overlay(b"y")).paths() == ("a", "new")
+    assert difference(overlay(b"x"), overlay(b"x")).empty
+    assert difference(BASE, overlay(b"1\n")).paths() == ("new",)
+
+
 def test_of_two_patches_the_upper_one_has_the_last_word() -> None:
     def patch(**contents: bytes | None) -> Patch:
         return Patch(

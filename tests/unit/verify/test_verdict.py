@@ -1,27 +1,36 @@
-"""The verdict over all combinations of facts: what each one needs, and that no failure ever helps."""
+"""The verdict over all combinations of facts: what each one needs, which rule objects, and that no failure helps."""
 
 import itertools
 from typing import get_args
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.evidence import Execution
+from app.core.evidence import Control, ControlName, Execution, Outcome
 from app.core.verification import (
+    Cap,
+    CapRule,
+    Facts,
     FailureReason,
     GateResult,
     Reproduction,
+    Settlement,
+    SpecificationResult,
+    SpecifiedTest,
     SuiteComparison,
     SuiteResult,
     TestCount,
     Verdict,
+    Verification,
 )
 from app.verify.suite_comparison import compare
-from app.verify.verdict import verdict
+from app.verify.verdict import CONTROLS, judged
 
 RANK: dict[Verdict, int] = {"broken": 0, "unproved": 1, "tested": 2, "proved": 3}
 REDNESS: tuple[FailureReason, ...] = get_args(FailureReason)
 NAMES = ("a", "b", "c[1]", "c[2]")
+HELD = tuple(Control(name=name, outcome="held") for name in get_args(ControlName))
 
 
 def execution(exit_code: int = 0, *, timed_out: bool = False) -> Execution:
@@ -39,61 +48,200 @@ def unnamed(exit_code: int, *, timed_out: bool = False) -> SuiteResult:
     return SuiteResult(execution=execution(exit_code, timed_out=timed_out))
 
 
-def reproduction(on_base: FailureReason = "red", on_head: FailureReason = "green") -> Reproduction:
-    return Reproduction(command="r", on_base=on_base, on_head=on_head, base=execution(1), head=execution(0))
+def reproduction(
+    on_base: FailureReason = "red",
+    on_head: FailureReason = "green",
+    *,
+    ids: tuple[str, ...] = ("t::own",),
+    controls: tuple[Control, ...] = HELD,
+) -> Reproduction:
+    base, head = execution(1), execution(0)
+    return Reproduction(command="r", base=base, head=head, on_base=on_base, on_head=on_head, ids=ids, controls=controls)
+
+
+def specification(
+    *heads: Outcome, controls: tuple[Control, ...] = HELD, settlement: Settlement | None = None, missing: str = ""
+) -> SpecificationResult:
+    """Tests that show the issue, with how they ended on the head, and a guard."""
+    tests = [
+        SpecifiedTest(id=f"t::s{number}", sentence=f"Sentence {number}.", role="shows", missing=missing, head=head)
+        for number, head in enumerate(heads or ("passed", "passed"), 1)
+    ]
+    tests.append(SpecifiedTest(id="t::guard", sentence="What worked works.", role="guards", head="passed"))
+    return SpecificationResult(tests=tuple(tests), digest="d", controls=controls, settlement=settlement)
+
+
+def without(name: ControlName, outcome: str = "failed") -> tuple[Control, ...]:
+    found = Control.model_validate({"name": name, "outcome": outcome, "detail": "it was otherwise."})
+    return tuple(found if control.name == name else control for control in HELD)
 
 
 PASSED = (GateResult(name="size", outcome="passed"),)
 BLOCKED = (*PASSED, GateResult(name="secrets", outcome="blocked", details=("a.py:3: a token",)))
 GREEN = compare("suite", result(("a", "b")), result(("a", "b")))
 NO_SUITE = SuiteComparison(command="", not_run="No test command was found in the repository.")
+ABSENT = SpecificationResult(absent="the budget is too small.")
 
 
-def test_red_to_green_and_a_green_suite_is_proved() -> None:
-    outcome, reasons = verdict(reproduction(), GREEN, PASSED)
-    assert outcome == "proved"
-    assert reasons == (
-        "The reproduction fails on the base and passes on the head.",
+def verdict(
+    shown: Reproduction | None = None,
+    suite: SuiteComparison | None = GREEN,
+    gates: tuple[GateResult, ...] = PASSED,
+    specified: SpecificationResult | None = ABSENT,
+    **more: object,
+) -> Verification:
+    facts = {"reproduction": shown, "suite": suite, "gates": gates, "specification": specified, **more}
+    return judged(Facts.model_validate(facts))
+
+
+def test_frozen_tests_that_turn_and_a_green_suite_are_proved() -> None:
+    found = verdict(reproduction(ids=()), GREEN, PASSED, specification())
+    assert (found.verdict, found.rules, found.controls) == ("proved", (), HELD)
+    shows = "2 tests that an independent author wrote from the issue before the work began fail on the base"
+    assert found.reasons == (
+        f"{shows} and pass on the head.",
+        "One test of that author's passes on both, as before.",
         "The suite was run on both, with nothing newly failing (2 passed).",
     )
 
 
-def test_red_to_green_without_a_suite_is_tested_and_says_so() -> None:
-    outcome, reasons = verdict(reproduction(), NO_SUITE, PASSED)
-    assert outcome == "tested"
-    assert "No test command was found in the repository." in reasons
-    assert verdict(reproduction(), None, PASSED)[0] == "tested"
+def test_new_behaviour_is_said_to_be_new() -> None:
+    found = verdict(specified=specification(missing="read_many"))
+    assert found.verdict == "proved"
+    assert "This is new behaviour: the base does not have read_many." in found.reasons
 
 
-def test_a_suite_without_red_to_green_is_tested() -> None:
-    assert verdict(None, GREEN, PASSED)[0] == "tested"
-    assert verdict(reproduction("green"), GREEN, PASSED)[0] == "tested"
-    assert verdict(reproduction("was_not_there"), GREEN, PASSED)[0] == "tested"
+def test_only_the_fixers_own_tests_are_tested_and_the_reader_is_told_what_is_missing() -> None:
+    found = verdict(reproduction())
+    assert (found.verdict, found.rules, found.controls) == ("tested", ("no_specification",), HELD)
+    assert found.reasons == (
+        "One test of the fixer's own fails on the base and passes on the head.",
+        "The suite was run on both, with nothing newly failing (2 passed).",
+        "There are no independent tests: the budget is too small.",
+    )
+
+
+def test_without_a_suite_frozen_tests_are_tested_only() -> None:
+    found = verdict(suite=NO_SUITE, specified=specification())
+    assert (found.verdict, found.rules) == ("tested", ("suite_not_compared",))
+    assert "No test command was found in the repository." in found.reasons
+    assert verdict(reproduction(), None).verdict == "tested"
+
+
+def test_that_the_suite_still_passes_proves_no_fix() -> None:
+    for shown in (None, reproduction("green", ids=()), reproduction("was_not_there", ids=())):
+        found = verdict(shown)
+        assert (found.verdict, found.rules[0]) == ("unproved", "nothing_shown")
+
+
+def test_where_nothing_is_to_be_red_a_clean_suite_is_tested() -> None:
+    found = verdict(specified=None, expects_red=False)
+    assert (found.verdict, found.rules) == ("tested", ("no_red_expected",))
+    assert verdict(suite=NO_SUITE, specified=None, expects_red=False).verdict == "unproved"
+
+
+def test_a_shell_line_is_a_hint_and_no_more() -> None:
+    found = verdict(reproduction(ids=(), controls=()))
+    assert (found.verdict, found.rules[0]) == ("unproved", "nothing_shown")
+    assert "no test that the harness can run by itself" in found.reasons[0]
+
+
+def test_tests_of_the_fixers_that_were_not_executed_under_controls_are_a_hint_too() -> None:
+    assert verdict(reproduction(controls=())).verdict == "unproved"
 
 
 def test_nothing_run_is_unproved() -> None:
-    assert verdict(None, None, PASSED)[0] == "unproved"
-    assert verdict(None, NO_SUITE, PASSED)[0] == "unproved"
-    assert verdict(reproduction("was_not_there"), NO_SUITE, PASSED)[0] == "unproved"
+    assert verdict(None, None).verdict == "unproved"
+    assert verdict(None, NO_SUITE).verdict == "unproved"
 
 
 def test_a_gate_breaks_whatever_else_is_true() -> None:
-    outcome, reasons = verdict(reproduction(), GREEN, BLOCKED)
-    assert outcome == "broken"
-    assert reasons == ("secrets: a.py:3: a token",)
+    found = verdict(reproduction(), GREEN, BLOCKED, specification())
+    assert (found.verdict, found.rules[0]) == ("broken", "gate: secrets")
+    assert found.reasons == ("secrets: a.py:3: a token",)
+
+
+@pytest.mark.parametrize("name", get_args(ControlName))
+def test_a_control_that_does_not_hold_keeps_its_tests_from_counting(name: ControlName) -> None:
+    of_frozen = verdict(specified=specification(controls=without(name)))
+    beside_own = verdict(reproduction(), specified=specification(controls=without(name)))
+    of_own = verdict(reproduction(controls=without(name)))
+    for found in (of_frozen, beside_own, of_own):
+        assert name in found.rules
+        assert any("it was otherwise." in reason for reason in found.reasons)
+    if name == "failing_copies_fail":
+        assert {of_frozen.verdict, beside_own.verdict, of_own.verdict} == {"broken"}
+    else:
+        assert (of_frozen.verdict, beside_own.verdict, of_own.verdict) == ("unproved", "tested", "unproved")
+        assert any(CONTROLS[name] in reason for reason in of_own.reasons)
+
+
+@pytest.mark.parametrize("name", get_args(ControlName))
+def test_a_control_that_was_not_run_counts_only_where_all_else_rests_on_it(name: ControlName) -> None:
+    found = verdict(specified=specification(controls=without(name, "not_run")))
+    expected = {"failing_copies_fail": "unproved", "same_conditions": "tested"}.get(name, "proved")
+    assert found.verdict == expected
+    assert (name in found.rules) == (expected != "proved")
+    own = verdict(reproduction(controls=without(name, "not_run")))
+    assert own.verdict == ("unproved" if name == "failing_copies_fail" else "tested")
+    none = verdict(specified=specification(controls=()))
+    assert none.rules[-2:] == ("same_conditions", "failing_copies_fail")
+    assert none.verdict == "unproved"
+
+
+def test_a_frozen_test_that_fails_on_the_head_breaks_it_and_says_what_does_not_hold() -> None:
+    found = verdict(reproduction(), specified=specification("passed", "failed"))
+    assert (found.verdict, found.rules[0]) == ("broken", "specification_fails")
+    assert found.reasons == ("One test of the independent author's fails on the head: Sentence 2.",)
+    skipped = verdict(reproduction(), specified=specification("passed", "skipped"))
+    assert skipped.verdict == "broken"
+
+
+def test_a_disagreement_is_stated_and_limits_the_verdict() -> None:
+    upheld = Settlement(objection="No.", kept=("t::s2",), reason="The issue says so.")
+    kept = verdict(reproduction(), specified=specification("passed", "failed", settlement=upheld))
+    assert (kept.verdict, kept.rules[0]) == ("unproved", "specification_disputed")
+    assert any("a third call upheld it: Sentence 2." in reason for reason in kept.reasons)
+    given_up = Settlement(objection="No.", withdrawn=("t::s2",), reason="The issue leaves it open.")
+    left = specification("passed", "failed", settlement=given_up)
+    tests = tuple(test.model_copy(update={"withdrawn": test.id == "t::s2"}) for test in left.tests)
+    found = verdict(specified=left.model_copy(update={"tests": tests}))
+    assert (found.verdict, found.rules) == ("tested", ("specification_disputed",))
+    assert any("withdrawn after the fixer objected: Sentence 2." in reason for reason in found.reasons)
+
+
+def test_where_all_that_shows_is_withdrawn_nothing_is_shown() -> None:
+    only = specification("failed", settlement=Settlement(objection="No.", withdrawn=("t::s1",)))
+    tests = tuple(test.model_copy(update={"withdrawn": test.role == "shows"}) for test in only.tests)
+    found = verdict(specified=only.model_copy(update={"tests": tests}))
+    assert (found.verdict, found.rules[0]) == ("unproved", "nothing_shown")
+
+
+@pytest.mark.parametrize("rule", get_args(CapRule))
+def test_what_the_patch_itself_says_limits_the_verdict(rule: CapRule) -> None:
+    found = verdict(specified=specification(), caps=(Cap(rule=rule, findings=("a.py:3: looks",)),))
+    assert found.rules == (rule,)
+    assert found.verdict == ("unproved" if rule == "sources_changed" else "tested")
+    assert any("a.py:3: looks" in reason for reason in found.reasons)
+
+
+def test_the_example_alone_was_no_secret() -> None:
+    """Who has seen the only test can special-case it."""
+    for heads, expected in ((("passed",), "tested"), (("passed", "passed"), "proved")):
+        found = verdict(specified=specification(*heads).model_copy(update={"example": "tests/test_s1.py"}))
+        assert found.verdict == expected
+    assert verdict(specified=specification("passed")).verdict == "proved"
 
 
 def test_a_suite_in_which_nothing_passes_shows_nothing() -> None:
     all_red = compare("suite", result((), ("a",)), result((), ("a",)))
-    assert verdict(reproduction(), all_red, PASSED)[0] == "tested"
-    assert verdict(None, all_red, PASSED)[0] == "unproved"
-    empty = compare("suite", result(), result())
-    assert verdict(None, empty, PASSED)[0] == "unproved"
+    assert verdict(suite=all_red, specified=specification()).verdict == "tested"
+    assert verdict(suite=all_red, specified=None, expects_red=False).verdict == "unproved"
 
 
 def test_exit_codes_alone() -> None:
     def outcome(base: SuiteResult, head: SuiteResult) -> Verdict:
-        return verdict(None, compare("suite", base, head), PASSED)[0]
+        return verdict(None, compare("suite", base, head), specified=None, expects_red=False).verdict
 
     assert outcome(unnamed(0), unnamed(0)) == "tested"
     assert outcome(unnamed(0), unnamed(1)) == "broken"
@@ -104,28 +252,34 @@ def test_exit_codes_alone() -> None:
 
 def test_a_head_that_crashes_or_hangs_where_the_base_told_results_is_broken() -> None:
     base = result(("a",), ("b",))
-    assert verdict(reproduction(), compare("suite", base, unnamed(139)), PASSED)[0] == "broken"
-    assert verdict(reproduction(), compare("suite", base, unnamed(0)), PASSED)[0] == "broken"
-    assert verdict(reproduction(), compare("suite", base, result(("a",), timed_out=True)), PASSED)[0] == "broken"
+    for head in (unnamed(139), unnamed(0), result(("a",), timed_out=True)):
+        found = verdict(suite=compare("suite", base, head), specified=specification())
+        assert (found.verdict, found.rules[0]) == ("broken", "suite_worse")
 
 
 def test_an_exit_code_that_no_test_explains_is_broken() -> None:
     head = result(("a", "b")).model_copy(update={"execution": execution(3)})
-    assert verdict(reproduction(), compare("suite", result(("a", "b")), head), PASSED)[0] == "broken"
+    assert verdict(suite=compare("suite", result(("a", "b")), head), specified=specification()).verdict == "broken"
 
 
 def test_failures_that_were_there_before_are_nobodys_fault() -> None:
     both = compare("suite", result(("a",), ("b",)), result(("a",), ("b",)))
     assert both.newly_failing == ()
-    assert verdict(reproduction(), both, PASSED)[0] == "proved"
+    assert verdict(suite=both, specified=specification()).verdict == "proved"
 
 
 def test_vanished_and_skipped_tests_do_not_look_green() -> None:
     suite = compare("suite", result(("a", "b")), result(("a",)))
     assert suite.missing == ("b",)
-    outcome, reasons = verdict(reproduction(), suite, PASSED)
-    assert outcome == "unproved"
-    assert "b" in reasons[0]
+    found = verdict(suite=suite, specified=specification())
+    assert (found.verdict, found.rules) == ("unproved", ("tests_vanished",))
+    assert "b" in found.reasons[0]
+
+
+def test_an_earlier_reproduction_that_was_not_answered_is_not_forgotten() -> None:
+    shown = reproduction("red", "red").model_copy(update={"unanswered": "An earlier one still fails."})
+    found = verdict(shown, specified=specification())
+    assert (found.verdict, found.rules) == ("unproved", ("reproduction_unanswered",))
 
 
 def test_changed_parameters_are_not_vanished_tests() -> None:
@@ -133,6 +287,8 @@ def test_changed_parameters_are_not_vanished_tests() -> None:
     assert compare("suite", base, head).missing == ()
     fewer = compare("suite", base, result(("t::c[3]",)))
     assert fewer.missing == ("t::c[1-2]",)
+    failing = compare("suite", result(("t::c[1]",), ("t::c[2]",)), result((), ("t::c[2]",)))
+    assert failing.missing == ("t::c[1]",), "one that failed before does not take its place"
 
 
 def test_a_new_test_that_fails_is_newly_failing_and_a_mended_one_is_fixed() -> None:
@@ -165,7 +321,36 @@ suites = st.one_of(
     st.builds(lambda base, head: compare("suite", base, head), results, results),
     st.builds(lambda base: SuiteComparison(command="suite", base=base, not_run="pytest is not installed."), results),
 )
-reproductions = st.one_of(st.none(), st.builds(reproduction, st.sampled_from(REDNESS), st.sampled_from(REDNESS)))
+controls = st.lists(
+    st.builds(
+        Control, name=st.sampled_from(get_args(ControlName)), outcome=st.sampled_from(["held", "failed", "not_run"])
+    ),
+    max_size=9,
+    unique_by=lambda control: control.name,
+).map(tuple)
+held = st.one_of(st.just(HELD), controls)
+reproductions = st.one_of(
+    st.none(),
+    st.builds(
+        lambda base, head, ids, found: reproduction(base, head, ids=ids, controls=found),
+        st.sampled_from(REDNESS),
+        st.sampled_from(REDNESS),
+        st.sampled_from([(), ("t::own",)]),
+        held,
+    ),
+)
+outcomes: st.SearchStrategy[Outcome] = st.sampled_from(["passed", "passed", "failed", "not_run"])
+specifications = st.one_of(
+    st.just(ABSENT),
+    st.builds(
+        lambda heads, found: specification(*heads, controls=found),
+        st.lists(outcomes, min_size=1, max_size=3),
+        held,
+    ),
+)
+caps = st.lists(st.builds(Cap, rule=st.sampled_from(get_args(CapRule)), findings=st.just(("x",))), max_size=2).map(
+    tuple
+)
 gates = st.lists(
     st.builds(
         lambda outcome: GateResult(name="g", outcome=outcome),
@@ -175,74 +360,103 @@ gates = st.lists(
 ).map(tuple)
 
 
+everything = st.builds(
+    Facts,
+    specification=specifications,
+    reproduction=reproductions,
+    suite=suites,
+    gates=gates,
+    caps=caps,
+    expects_red=st.booleans(),
+)
+
+
 @settings(max_examples=1_000)
-@given(reproductions, suites, gates)
-def test_what_proved_and_tested_need(
-    shown: Reproduction | None, suite: SuiteComparison | None, found: tuple[GateResult, ...]
-) -> None:
-    outcome, reasons = verdict(shown, suite, found)
-    assert reasons
-    assert all(reasons)
-    red_green = shown is not None and (shown.on_base, shown.on_head) == ("red", "green")
+@given(everything)
+def test_what_proved_and_tested_need(facts: Facts) -> None:
+    found = judged(facts)
+    assert found.reasons
+    assert all(found.reasons)
+    assert bool(found.rules) == (found.verdict != "proved"), "each refusal names its rule"
+    suite, shown, specified = facts.suite, facts.reproduction, facts.specification
     ran_on_both = suite is not None and suite.base is not None and suite.head is not None and not suite.not_run
-    if outcome in ("proved", "tested"):
-        assert not any(gate.outcome == "blocked" for gate in found)
+    failed = {control.name for control in (specified.controls if specified else ()) if control.outcome == "failed"}
+    if found.verdict in ("proved", "tested"):
+        assert not any(gate.outcome == "blocked" for gate in facts.gates)
         assert shown is None or shown.on_head in ("green", "not_run")
         assert suite is None or not (suite.newly_failing or suite.missing)
-        assert red_green or ran_on_both
-    if outcome == "proved":
-        assert red_green
+        assert specified is not None
+        assert not specified.failing
+        assert "failing_copies_fail" not in failed
+        own = shown is not None and (shown.on_base, shown.on_head) == ("red", "green") and bool(shown.ids)
+        assert own or (specified.tests and not failed) or (ran_on_both and not facts.expects_red)
+    if found.verdict == "proved":
+        assert specified is not None
+        assert [test.head for test in specified.tests if test.role == "shows"]
+        assert all(test.head == "passed" for test in specified.tests)
+        assert not failed
         assert ran_on_both
-        assert suite is not None
-        assert suite.head is not None
-        assert suite.head.count is None or suite.head.count.passed > 0
-    if any(gate.outcome == "blocked" for gate in found) or (suite is not None and suite.newly_failing):
-        assert outcome == "broken"
+        assert facts.expects_red
+        assert not facts.caps
+    if any(gate.outcome == "blocked" for gate in facts.gates) or (suite is not None and suite.newly_failing):
+        assert found.verdict == "broken"
 
 
-def test_every_combination_of_reproduction_gate_and_suite() -> None:
+def test_every_combination_of_specification_reproduction_gate_and_suite() -> None:
     """The table of the design, written a second time."""
     failing = compare("suite", result(("a",)), result((), ("a",)))
     gone = compare("suite", result(("a", "b")), result(("a",)))
-    for on_base, on_head, gate, (suite, kind) in itertools.product(
-        REDNESS, REDNESS, (PASSED, BLOCKED), ((GREEN, "green"), (failing, "failing"), (gone, "gone"), (None, "none"))
+    for on_base, on_head, specified, gate, (suite, kind) in itertools.product(
+        REDNESS,
+        REDNESS,
+        (ABSENT, specification(), specification("failed")),
+        (PASSED, BLOCKED),
+        ((GREEN, "green"), (failing, "failing"), (gone, "gone"), (None, "none")),
     ):
-        if gate is BLOCKED or kind == "failing" or on_head in ("red", "was_not_there"):
+        frozen = "none" if not specified.tests else "green" if not specified.failing else "red"
+        if gate is BLOCKED or kind == "failing" or on_head in ("red", "was_not_there") or frozen == "red":
             expected: Verdict = "broken"
         elif kind == "gone":
             expected = "unproved"
-        elif on_base == "red" and on_head == "green":
+        elif frozen == "green":
             expected = "proved" if kind == "green" else "tested"
         else:
-            expected = "tested" if kind == "green" else "unproved"
-        assert verdict(reproduction(on_base, on_head), suite, gate)[0] == expected, (on_base, on_head, gate, kind)
+            expected = "tested" if (on_base, on_head) == ("red", "green") else "unproved"
+        found = verdict(reproduction(on_base, on_head), suite, gate, specified)
+        assert found.verdict == expected, (on_base, on_head, frozen, gate, kind)
 
 
 @settings(max_examples=1_000)
-@given(reproductions, st.tuples(results, results), gates, st.sampled_from(NAMES), st.data())
+@given(everything, st.tuples(results, results), st.sampled_from(NAMES), st.data())
 def test_one_more_failure_never_makes_it_better(
-    shown: Reproduction | None,
-    sides: tuple[SuiteResult, SuiteResult],
-    found: tuple[GateResult, ...],
-    name: str,
-    data: st.DataObject,
+    facts: Facts, sides: tuple[SuiteResult, SuiteResult], name: str, data: st.DataObject
 ) -> None:
     base, head = sides
-    before = verdict(shown, compare("suite", base, head), found)[0]
+    facts = facts.model_copy(update={"suite": compare("suite", base, head)})
     worse_head = result(
         tuple(test for test in head.passing or () if test != name), tuple(sorted({*(head.failing or ()), name}))
     )
     worse_head = worse_head.model_copy(update={"execution": execution(1, timed_out=head.execution.timed_out)})
     if head.count is None:
         worse_head = unnamed(head.execution.exit_code or 1, timed_out=head.execution.timed_out)
-    worse_shown = shown.model_copy(update={"on_head": "red"}) if shown else None
-    weaker = data.draw(st.sampled_from(["green", "was_not_there", "not_run"]))
-    worse_base = shown.model_copy(update={"on_base": weaker}) if shown else None
-    after = [
-        verdict(worse_shown, compare("suite", base, head), found)[0],
-        verdict(worse_base, compare("suite", base, head), found)[0],
-        verdict(shown, compare("suite", base, worse_head), found)[0],
-        verdict(shown, compare("suite", base, head), (*found, BLOCKED[-1]))[0],
-        verdict(shown, None, found)[0] if before != "broken" and not compare("suite", base, head).missing else "broken",
+    changes: list[dict[str, object]] = [
+        {"suite": compare("suite", base, worse_head)},
+        {"gates": (*facts.gates, BLOCKED[-1])},
+        {"caps": (*facts.caps, Cap(rule="watches_tests", findings=("x",)))},
     ]
-    assert all(RANK[outcome] <= RANK[before] for outcome in after), (before, after)
+    if shown := facts.reproduction:
+        weaker = data.draw(st.sampled_from(["green", "was_not_there", "not_run"]))
+        changes += [{"reproduction": shown.model_copy(update=update)} for update in ({"on_head": "red"}, {"ids": ()})]
+        changes.append({"reproduction": shown.model_copy(update={"on_base": weaker})})
+    if (specified := facts.specification) and specified.tests:
+        first, *others = specified.tests
+        failing = (first.model_copy(update={"head": "failed"}), *others)
+        broken = data.draw(st.sampled_from(get_args(ControlName)))
+        kept = tuple(control for control in specified.controls if control.name != broken)
+        failed = (*kept, Control(name=broken, outcome="failed"))
+        changes += [{"specification": specified.model_copy(update={"tests": failing})}]
+        changes += [{"specification": specified.model_copy(update={"controls": failed})}]
+    before = judged(facts).verdict
+    for change in changes:
+        after = judged(facts.model_copy(update=change)).verdict
+        assert RANK[after] <= RANK[before], (before, after, change)

@@ -1,0 +1,207 @@
+"""The author of the specification tests: a short conversation of its own that reads the base and changes nothing."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field
+from time import monotonic
+
+from app.agent.actions import AUTHOR_ACTIONS, SearchAction, Specify, ViewAction, specs
+from app.agent.history import ConversationHistory
+from app.agent.model_port import ModelPort
+from app.agent.observation import LIMIT
+from app.agent.prompts import render
+from app.agent.step import Observation, Step, StoredAnswer, StoredTurn
+from app.agent.tool_calls import MalformedError, ParsedCall, parse_calls, read_object
+from app.agent.tools import AgentTools, ToolLimits
+from app.core.job import Progress
+from app.core.money import MicroUSD
+from app.core.text import head_and_tail, one_line
+from app.core.verification import Settlement, SourceText, Specification, SpecificationResult
+from app.llm.base import Message, ModelAnswer, ModelRequest
+from app.llm.errors import BudgetError, DayBudgetError, ModelError
+from app.sandbox.base import Sandbox
+
+TURNS = 10
+SECONDS = 60.0
+"""For one look at the files."""
+_LOOKS = 16_000
+"""Characters of all that one turn's looks bring."""
+_SETTLEMENT = 1_024
+"""Tokens of the answer."""
+_MAX_PART_LENGTH = 20_000
+
+Freeze = Callable[[Sequence[SourceText], Sequence[str], Sequence[str]], Awaitable[tuple[Specification, str]]]
+"""(files, ids of tests, ids of outdated tests) → what is frozen of them, and what their author is to be told."""
+
+
+@dataclass(slots=True)
+class Author:
+    """Writes one job's specification, within a share of its money. All of it is the work of one durable step.
+
+    After a crash it begins again, and each answer that was bought before is the same: the ledger has it.
+    """
+
+    budgeted_model: ModelPort
+    progress: Progress
+    borrow: Callable[[], AbstractAsyncContextManager[Sandbox]]
+    """A sandbox with the base; opened when there is something to look at."""
+    freeze: Freeze
+    share: MicroUSD
+    steps: list[Step] = field(default_factory=list)
+    _toolbox: AgentTools | None = None
+    _best: Specification = field(default_factory=Specification)
+    _executed: int = 0
+
+    async def write(self, key: str, brief: str) -> Specification:
+        """The specification; without tests it says why. `key` names the calls (`specification.1`, …).
+
+        Raises ModelError where the provider may answer later.
+        """
+        begun = monotonic()
+        try:
+            async with AsyncExitStack() as stack:
+                absent = await self._converse(key, brief, stack)
+        except (ModelError, BudgetError) as error:
+            if isinstance(error, DayBudgetError) or (isinstance(error, ModelError) and error.kind in ("retry", "wait")):
+                raise
+            absent = f"their author could not be asked: {error.message}"
+        found = self._best if self._best.tests else self._best.model_copy(update={"absent": absent})
+        usages = [step.answer.usage for step in self.steps]
+        update = {
+            "model": self.steps[-1].answer.model if self.steps else "",
+            "turns": len(self.steps),
+            "tokens": sum(usage.prompt_tokens + usage.completion_tokens for usage in usages),
+            "cost": self._spent,
+            "seconds": round(monotonic() - begun, 3),
+        }
+        return found.model_copy(update=update)
+
+    @property
+    def _spent(self) -> MicroUSD:
+        return sum(step.answer.usage.cost for step in self.steps)
+
+    async def _converse(self, key: str, brief: str, stack: AsyncExitStack) -> str:
+        """Turn after turn until something is frozen; else why nothing was, as the end of a sentence."""
+        head = (Message(role="system", content=render("author")), Message(role="user", content=brief))
+        history = ConversationHistory(head, specs(AUTHOR_ACTIONS), self.budgeted_model.info)
+        for number in range(1, TURNS + 1):
+            if self._spent >= self.share:
+                return "the author's share of the budget was used up before it had written them."
+            if history.full() and not history.compact():
+                return "the issue and the files that it leads to do not fit the author's model."
+            answer = await self.budgeted_model.ask(f"{key}.{number}", history.request())
+            calls = parse_calls(answer.tool_calls, number, AUTHOR_ACTIONS)
+            toolbox = await self._opened(calls, stack)
+            seen = [await self._observe(call, toolbox, len(calls)) for call in calls]
+            self._remember(history, answer, calls, seen, number)
+            if self._executed > 1 or _is_complete(self._best):
+                return self._best.absent or "none of the tests could be used."
+            if reason := next(filter(None, map(_declined, calls)), "") or self._given_up():
+                return reason
+        return f"their author did not hand any in within {TURNS} turns."
+
+    async def _opened(self, calls: Sequence[ParsedCall], stack: AsyncExitStack) -> AgentTools | None:
+        """The tools to look with, from the first time that there is something to look at."""
+        if self._toolbox is None and any(isinstance(call.action, ViewAction | SearchAction) for call in calls):
+            self._toolbox = AgentTools(await stack.enter_async_context(self.borrow()), self.progress)
+        return self._toolbox
+
+    def _given_up(self) -> str:
+        silent = [not step.turn.calls for step in self.steps[-2:]]
+        return "their author stopped without handing any in." if silent == [True, True] else ""
+
+    def _remember(
+        self,
+        history: ConversationHistory,
+        answer: ModelAnswer,
+        calls: Sequence[ParsedCall],
+        seen: Sequence[Observation],
+        number: int,
+    ) -> None:
+        notes = [] if calls else ["Nothing happens without a tool call: view, search, or specify to end."]
+        if number == TURNS - 2:
+            notes.append("You have two turns left: call specify with what you have.")
+        made = tuple(call.call for call in calls)
+        step = Step(
+            StoredAnswer(answer=answer),
+            StoredTurn(number=number, calls=made, observations=tuple(seen), notes=tuple(notes)),
+        )
+        self.steps.append(step)
+        history.add(step)
+
+    async def _observe(self, admitted: ParsedCall, toolbox: AgentTools | None, calls: int) -> Observation:
+        call, action = admitted.call, admitted.action
+        if isinstance(action, Specify):
+            self.progress.report("note", f"specification: {len(action.tests)} tests are written")
+            return Observation(call_id=call.id, tool=call.name, outcome="ok", text=await self._specify(action))
+        if action is None or toolbox is None:
+            return Observation(call_id=call.id, tool=call.name, outcome="refused", text=admitted.problem)
+        allowance = ToolLimits(min(LIMIT, _LOOKS // calls), SECONDS, "author")
+        done = await toolbox.execute(action, allowance)
+        return Observation(call_id=call.id, tool=call.name, outcome=done.outcome, text=done.text)
+
+    async def _specify(self, action: Specify) -> str:
+        """Have the tests executed and keep the better of two; what their author is told."""
+        if not action.tests:
+            return "No tests were handed in."
+        files = [SourceText(path=file.path.removeprefix("/workspace/"), text=file.content) for file in action.files]
+        found, told = await self.freeze(files, action.tests, action.outdated)
+        self._executed += found.runs > 0
+        if _showing(found) >= _showing(self._best):
+            self._best = found
+        return f"{told}\nCorrect them once, with all files and ids again."
+
+
+def _declined(admitted: ParsedCall) -> str:
+    action = admitted.action
+    if not isinstance(action, Specify) or action.tests or not action.reason.strip():
+        return ""
+    return f"their author says that no test can show this: {one_line(action.reason)}"
+
+
+def _showing(found: Specification) -> int:
+    return sum(test.role == "shows" for test in found.tests)
+
+
+def _is_complete(found: Specification) -> bool:
+    """Nothing was dropped, and more than the example fails on the base."""
+    return not found.dropped and _showing(found) > 1
+
+
+async def settle(
+    ask: Callable[[ModelRequest], Awaitable[ModelAnswer]], issue: str, found: SpecificationResult, objection: str
+) -> Settlement:
+    """Decide between the fixer and the failing tests; what cannot be read as a decision withdraws nothing."""
+    failing = [test.id for test in found.failing]
+    output = "\n\n".join(f"{test.id}\n{test.head_text}" for test in found.failing)
+    tests = "\n\n".join(f"{file.path}:\n{file.text}" for file in found.files)
+    parts = (
+        ("The issue", issue),
+        ("The tests", tests),
+        ("The tests that fail on the changed code, and how", output),
+        ("The objection", objection),
+    )
+    text = "\n\n".join(f"# {title}\n\n{head_and_tail(part, _MAX_PART_LENGTH)}" for title, part in parts)
+    messages = (Message(role="system", content=render("objection")), Message(role="user", content=text))
+    schema = {
+        "type": "object",
+        "properties": {"withdrawn": {"type": "array", "items": {"type": "string"}}, "reason": {"type": "string"}},
+        "required": ["withdrawn", "reason"],
+        "additionalProperties": False,
+    }
+    answer = await ask(
+        ModelRequest(messages=messages, schema_name="settlement", response_schema=schema, max_tokens=_SETTLEMENT)
+    )
+    try:
+        decided = read_object(answer.content)[0]
+    except MalformedError:
+        decided = {}
+    named = decided.get("withdrawn")
+    withdrawn = tuple(name for name in failing if isinstance(named, list) and name in named)
+    reason = decided.get("reason")
+    return Settlement(
+        objection=objection,
+        kept=tuple(name for name in failing if name not in withdrawn),
+        withdrawn=withdrawn,
+        reason=one_line(reason)[:1_000] if isinstance(reason, str) else "The answer could not be read as a decision.",
+    )

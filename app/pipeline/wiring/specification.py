@@ -1,0 +1,70 @@
+"""Who writes one job's specification tests, with what they are shown, and who settles an objection to them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from app.agent.author import Author, settle
+from app.core.job import Progress, QuestionAnswers
+from app.core.verification import Settlement, Specification, SpecificationResult
+from app.llm.job_models import JobModels
+from app.pipeline.wiring.job_inputs import JobInputs
+from app.pipeline.wiring.prompts import PromptBuilder
+from app.sandbox.workspaces import Workspaces
+from app.verify.proof import NO_RUNNER, Prover
+from app.verify.test_conventions import test_layout
+
+SHARE = 4
+"""The author may spend a quarter of the job's money at most."""
+LEAST = 200_000
+"""Micro-dollars of a job that has an author."""
+
+
+@dataclass(frozen=True, slots=True)
+class Specifying:
+    """One job's."""
+
+    inputs: JobInputs
+    progress: Progress
+    job_models: JobModels
+    workspaces: Workspaces
+    prompts: PromptBuilder
+    prover: Prover
+
+    async def write(self, key: str, answers: Sequence[QuestionAnswers]) -> Specification:
+        """The frozen tests, or why there are none."""
+        if reason := self._not_wanted():
+            return Specification(absent=reason)
+        suite = await self.prover.specifiable()
+        if suite is None:
+            return Specification(absent=NO_RUNNER)
+        author = Author(
+            budgeted_model=self.job_models.of("test"),
+            progress=self.progress,
+            borrow=partial(self.workspaces.borrowed, "author"),
+            freeze=self.prover.specify,
+            share=self.inputs.job.budget.usd // SHARE,
+        )
+        return await author.write(key, self.prompts.specification(test_layout(self.inputs.tree, suite), answers))
+
+    async def settle(self, key: str, found: SpecificationResult, objection: str) -> Settlement:
+        return await settle(partial(self.job_models.of("test").ask, key), issue_text(self.inputs), found, objection)
+
+    def _not_wanted(self) -> str:
+        job = self.inputs.job
+        if not self.inputs.config.specification:
+            return "the repository's configuration asks for none."
+        if job.kind == "tests":
+            return "tests are the work itself."
+        if job.kind == "ci":
+            return "the failing checks say what has to pass."
+        info = self.job_models.of("test").info
+        if job.budget.usd < LEAST and info.priced and info.output_price:
+            return "the budget is too small for an author of their own."
+        return ""
+
+
+def issue_text(inputs: JobInputs) -> str:
+    """What the issue says, and whoever asked."""
+    task = inputs.job.task
+    return "\n\n".join(filter(None, (task.issue.title, task.request, task.issue.body)))

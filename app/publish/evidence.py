@@ -1,0 +1,122 @@
+"""The part of a pull request's Verification that says who wrote the tests, what they showed, and how it was checked."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from app.core.evidence import Control, Outcome
+from app.core.verification import SpecificationResult, SpecifiedTest, Verification
+from app.publish.markdown import cell, code_cell, code_span, details, fenced, inline, quoted, table
+from app.publish.plaintext import count
+from app.verify.verdict import CONTROLS
+
+LIMIT_OF_KNOWLEDGE = (
+    "No verdict can tell whether these tests read the issue as its author meant it. That is for a reviewer to see."
+)
+_HEAD: dict[Outcome, str] = {
+    "passed": "🟢 passes",
+    "failed": "🔴 fails",
+    "error": "🔴 fails",
+    "skipped": "⚪ skipped",
+    "not_run": "⚪ not run",
+}
+_OUTCOMES = {
+    "held": "🟢 held",
+    "failed": "🔴 did not hold",
+    "not_applicable": "does not apply",
+    "not_run": "⚪ not run",
+}
+
+
+class Caps(NamedTuple):
+    """How much of the long parts is shown: characters of an output, items of a list, characters of a text."""
+
+    output: int
+    items: int
+    text: int
+
+
+def clip(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
+
+
+def independent_tests(facts: Verification, caps: Caps) -> str:
+    """Who wrote the tests and when, each of them on base and head, and whatever was argued about them."""
+    found = facts.specification
+    if found is None:
+        return ""
+    if not found.tests:
+        return f"**Independent tests:** {inline(found.absent)}"
+    by = f", by {code_span(clip(found.model, 100))}" if found.model else ""
+    written = (
+        f"**Independent tests:** written from the issue before the work began{by}, executed on the base"
+        f" {count(found.runs, 'time')} and then frozen ({code_span(found.digest[:12])})."
+    )
+    shown = " Who made the change saw the first of them." if found.example else " Who made the change saw none of them."
+    rows = [
+        [cell(clip(test.sentence, caps.text)), _BASE[test.role], _on_head(test), code_cell(clip(test.id, 200))]
+        for test in found.tests[: caps.items]
+    ]
+    more = len(found.tests) - len(rows)
+    parts = [
+        written + shown,
+        table(["What has to hold", "Base", "Head", "Test"], rows),
+        f"and {more:,} more." if more > 0 else "",
+        *_argued(found, caps),
+        _failures(found, caps),
+        _sources(found, caps),
+        LIMIT_OF_KNOWLEDGE,
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+_BASE = {"shows": "🔴 fails", "guards": "🟢 passes"}
+
+
+def _on_head(test: SpecifiedTest) -> str:
+    return f"{_HEAD[test.head]}{', withdrawn' if test.withdrawn else ''}"
+
+
+def _argued(found: SpecificationResult, caps: Caps) -> Iterator[str]:
+    if found.settlement is not None:
+        decided = found.settlement
+        yield f"Who made the change objected to failing tests:\n\n{quoted(clip(decided.objection, caps.text))}"
+        yield (
+            f"A third call decided by the issue: {count(len(decided.withdrawn), 'test')} withdrawn,"
+            f" {count(len(decided.kept), 'test')} upheld. Its reason:\n\n{quoted(clip(decided.reason, caps.text))}"
+        )
+    if found.dropped:
+        listed = [f"- {inline(clip(reason, caps.text))}" for reason in found.dropped[: caps.items]]
+        yield details(f"{count(len(found.dropped), 'test')} written and not used", "\n".join(listed))
+
+
+def _failures(found: SpecificationResult, caps: Caps) -> str:
+    """What the framework said where a test failed, on the base as it should and on the head."""
+    said = [
+        f"{code_span(clip(test.id, 200))} on the {side}:\n\n{fenced(clip(text, caps.output))}"
+        for test in found.tests[: caps.items]
+        for side, text in (("base", test.base_text), ("head", test.head_text))
+        if text and caps.output
+    ]
+    return details("How the independent tests failed", "\n\n".join(said)) if said else ""
+
+
+def _sources(found: SpecificationResult, caps: Caps) -> str:
+    if not caps.output:
+        return ""
+    files = (f"{code_span(clip(file.path, 200))}\n\n{fenced(clip(file.text, caps.output))}" for file in found.files)
+    return details("The independent tests' code", "\n\n".join(files))
+
+
+def control_table(controls: tuple[Control, ...]) -> str:
+    """What was done so that red and green can be believed."""
+    if not controls:
+        return ""
+    rows = [
+        [CONTROLS[each.name].strip("“”"), _OUTCOMES[each.outcome], cell(clip(each.detail, 300))] for each in controls
+    ]
+    failed = any(control.outcome == "failed" for control in controls)
+    held = sum(control.outcome == "held" for control in controls)
+    text = table(["Control", "Outcome", ""], rows)
+    return (
+        text if failed else details(f"Controls of these executions: {held} of {len(controls)} held, none failed", text)
+    )

@@ -1,0 +1,206 @@
+"""The controls around tests that turn from red to green: whether what was seen may be believed."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from secrets import randbits
+from typing import Protocol
+
+from app.core.evidence import Control, ControlName, Execution, Outcome, TestRun, TestSelection
+from app.core.patch import Patch
+from app.core.tree import Tree
+from app.repo.grammars import language_of
+from app.verify.concurrency import both, side_by_side
+from app.verify.overlay import apply_patch
+from app.verify.repeated_runs import Repeats, Runs, passed
+from app.verify.sources.file_kinds import kind_of
+from app.verify.test_paths import is_test_path
+
+MAX_NAMED = 3
+
+
+class Twins(Protocol):
+    """Variants of base and head, made from the source alone (`app.verify.sources.analysis`)."""
+
+    def sources_changed(self, base: Tree, patch: Patch) -> str: ...
+
+    def noise_on_base(self, base: Tree, patch: Patch, seed: int) -> Patch | None: ...
+
+    def reprint_head(self, base: Tree, patch: Patch, seed: int) -> Patch | None: ...
+
+    def additions_only(self, base: Tree, patch: Patch) -> Patch | None: ...
+
+    def changed_lines(self, base: Tree, patch: Patch) -> dict[str, set[int]]: ...
+
+    def watches_tests(self, base: Tree, patch: Patch) -> tuple[str, ...]: ...
+
+    def literal_branches(self, base: Tree, patch: Patch, texts: Sequence[str]) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True)
+class Sides:
+    """What is compared: `reference` is called the base, and `patch` makes it the head.
+
+    Sandboxes start from another tree where the reference is not a commit's: `beneath` makes that into the reference,
+    and `head` makes it the head.
+    """
+
+    reference: Tree
+    patch: Patch
+    twins: Twins
+    head: Patch
+    beneath: Patch | None = None
+
+    @cached_property
+    def unchanged(self) -> str:
+        """Why the patch changes nothing that is executed; empty where it does, or where data may decide what is."""
+        if any(map(_is_data, self.patch.paths())):
+            return ""
+        return self.twins.sources_changed(self.reference, self.patch)
+
+    @cached_property
+    def lines(self) -> Mapping[str, Set[int]]:
+        return self.twins.changed_lines(self.reference, self.patch)
+
+    def twin(self, make: Callable[[Tree, Patch, int], Patch | None]) -> Patch | None:
+        """A variant, as a patch of the tree that sandboxes start from."""
+        made = make(self.reference, self.patch, randbits(32))
+        return None if made is None else apply_patch(self.beneath, made)
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What became of a selection on the head, and the controls of base and head together."""
+
+    results: Mapping[str, Outcome]
+    texts: Mapping[str, str]
+    head: Execution
+    controls: tuple[Control, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """One selection of tests: `red` have to fail on the base and pass on the head, all others pass on both.
+
+    `new` are those of the red ones that ask for an interface that the issue names and the base does not have.
+    """
+
+    runs: Runs
+    sides: Sides
+    selection: TestSelection
+    _: KW_ONLY
+    red: frozenset[str]
+    new: frozenset[str]
+    name: str
+    isolated: Callable[[], bool]
+    base: Repeats | None = None
+    """The executions on the base, where these are not part of what was known before."""
+
+    async def examine(self) -> Examined:
+        """Execute them on the head and, where they pass, on the twins."""
+        lines = await asyncio.to_thread(lambda: self.sides.lines)
+        first = await self.runs.once(f"{self.name}-head", self.selection, self.sides.head, watch=lines)
+        green = not first.untrusted and all(result == "passed" for _, result in first.results)
+        again = self.runs.again(f"{self.name}-head", self.selection, self.sides.head, first)
+        head, twins = await both(again, self._twins() if green else side_by_side())
+        controls = [
+            self._conditions(),
+            self._sources(),
+            *twins,
+            self._executed(first, lines),
+            self._copies(head),
+            self._codes(head),
+            self._repeats(head),
+        ]
+        results = {name: head.outcome(name) for name in self.selection.ids}
+        return Examined(results, dict(first.texts), first.execution, tuple(controls))
+
+    async def _twins(self) -> list[Control]:
+        twins = self.sides.twins
+        return await side_by_side(
+            self._twin("noise_stays_red", "noise", twins.noise_on_base, red=True),
+            self._twin("reprint_stays_green", "reprint", twins.reprint_head, red=False),
+            self._additions(),
+        )
+
+    async def _additions(self) -> Control:
+        name: ControlName = "additions_stay_red"
+        if self.new == self.red:
+            return Control(name=name, outcome="not_applicable", detail="new behaviour: it was not there.")
+        make = self.sides.twins.additions_only
+        return await self._twin(name, "additions", lambda tree, patch, _: make(tree, patch), red=True, but=self.new)
+
+    async def _twin(
+        self,
+        name: ControlName,
+        label: str,
+        make: Callable[[Tree, Patch, int], Patch | None],
+        *,
+        red: bool,
+        but: frozenset[str] = frozenset(),
+    ) -> Control:
+        """Execute the tests on a variant; `red` ones have to fail there, or all have to pass."""
+        patch = await asyncio.to_thread(self.sides.twin, make)
+        if patch is None:
+            return Control(name=name, outcome="not_applicable", detail="there is no such variant of these sources.")
+        expected = self.red - but if red else frozenset(self.selection.ids)
+        selection = self.selection.model_copy(update={"ids": tuple(i for i in self.selection.ids if i in expected)})
+        run = await self.runs.once(f"{self.name}-{label}", selection, patch)
+        if run.untrusted:
+            return Control(name=name, outcome="failed", detail=run.untrusted)
+        wrong = [each for each in selection.ids if passed(run, each) == red]
+        if not wrong:
+            return Control(name=name, outcome="held")
+        return Control(
+            name=name, outcome="failed", detail=f"{_some(wrong)} {'passed' if red else 'did not pass'} there."
+        )
+
+    def _conditions(self) -> Control:
+        if self.isolated():
+            return Control(name="same_conditions", outcome="held")
+        detail = "without a sandbox, base and head have different paths and the tests can reach the host."
+        return Control(name="same_conditions", outcome="not_run", detail=detail)
+
+    def _sources(self) -> Control:
+        why = self.sides.unchanged
+        return Control(name="sources_changed", outcome="failed" if why else "held", detail=why)
+
+    def _executed(self, run: TestRun, lines: Mapping[str, Set[int]]) -> Control:
+        name: ControlName = "changed_line_executed"
+        if not any(lines.values()):
+            return Control(name=name, outcome="not_applicable", detail="the patch adds and changes no line of source.")
+        if not run.measured:
+            return Control(name=name, outcome="not_run", detail="executed lines are not measured for this framework.")
+        if any(lines.get(path, set()) & set(executed) for path, executed in run.executed):
+            return Control(name=name, outcome="held")
+        return Control(
+            name=name, outcome="failed", detail="no line that the patch changes was executed by these tests."
+        )
+
+    def _copies(self, head: Repeats) -> Control:
+        wrong = head.untrusted
+        return Control(name="failing_copies_fail", outcome="failed" if wrong else "held", detail=wrong)
+
+    def _codes(self, head: Repeats) -> Control:
+        wrong = head.codes_agree or (self.base.codes_agree if self.base else "")
+        return Control(name="exit_code_agrees", outcome="failed" if wrong else "held", detail=wrong)
+
+    def _repeats(self, head: Repeats) -> Control:
+        name: ControlName = "repeats_agree"
+        both = (head, *([self.base] if self.base else []))
+        if wrong := sorted({test for side in both for test in side.disagreeing}):
+            return Control(name=name, outcome="failed", detail=f"{_some(wrong)} ended differently.")
+        if len(head.runs) < 2:
+            seconds = head.first.execution.seconds
+            return Control(name=name, outcome="not_run", detail=f"one execution takes {seconds:.0f} s.")
+        return Control(name=name, outcome="held", detail=f"{len(head.runs)} executions on the head.")
+
+
+def _is_data(path: str) -> bool:
+    return language_of(path) is None and kind_of(path) == "configuration or data" and not is_test_path(path)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"{', '.join(names[:MAX_NAMED])}{more}"

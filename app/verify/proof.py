@@ -1,0 +1,184 @@
+"""What proves a change: frozen tests of an independent author, else the fixer's own, both under the same controls."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from app.core.evidence import TestSelection
+from app.core.job import Progress
+from app.core.patch import Patch
+from app.core.tree import Tree
+from app.core.verification import Cap, CapRule, Reproduction, SourceText, Specification, SpecificationResult
+from app.verify.controls import Examination, Sides, Twins
+from app.verify.detect import find_suite
+from app.verify.existing_names import ExistingNames
+from app.verify.frameworks import SuiteCommand
+from app.verify.overlay import Overlay, difference
+from app.verify.repeated_runs import Runs, RunsSelected
+from app.verify.reproduction import BorrowSandbox, with_tests_only
+from app.verify.selected_tests import launcher_of
+from app.verify.specification import MAX_TEXT, Freezer, digest, reasons_on_base
+from app.verify.tests_for_fix import FixUnderTest
+
+NO_RUNNER = "no test runner was found in which chosen tests can be executed."
+
+
+@dataclass(frozen=True)
+class Prover:
+    """Executes chosen tests of one base and its patches. `text` is the issue's, with the names of new interfaces."""
+
+    tree: Tree
+    suite: Callable[[], SuiteCommand | None]
+    borrow: BorrowSandbox
+    progress: Progress
+    timeout: float
+    run: RunsSelected
+    twins: Twins
+    text: str
+    isolated: Callable[[], bool]
+    before: Callable[[], Patch | None]
+    guarded: FixUnderTest | None = None
+    protected: tuple[str, ...] = ()
+
+    def narrowable(self, patch: Patch) -> SuiteCommand | None:
+        """A command that can run chosen tests: the suite's, else what base or head speak for by themselves."""
+        suite = self.suite()
+        if suite is not None and suite.narrowed:
+            return suite
+        return find_suite(self.tree) or find_suite(Overlay(self.tree, patch))
+
+    def same_sources(self, patch: Patch, other: Patch) -> bool:
+        """Whether two patches of the base have the same sources, apart from comments and the like. Blocking."""
+        after = Overlay(self.tree, patch)
+        return bool(self.twins.sources_changed(after, difference(after, Overlay(self.tree, other))))
+
+    async def specifiable(self) -> SuiteCommand | None:
+        """The command in whose framework specification tests can be written; None where there is none."""
+        runs = await self._runs(Patch(base=self.tree.commit))
+        return runs.suite if runs is not None else None
+
+    async def specify(
+        self, files: Sequence[SourceText], ids: Sequence[str], outdated: Sequence[str] = ()
+    ) -> tuple[Specification, str]:
+        """Freeze what an independent author wrote; the second part is what the author is told."""
+        runs = await self._runs(Patch(base=self.tree.commit))
+        if runs is None:
+            return Specification(absent=NO_RUNNER), NO_RUNNER
+        freezer = Freezer(self.tree, runs, self.text, self.progress, self.protected)
+        try:
+            return await freezer.freeze(files, ids, outdated)
+        except ValueError as error:
+            return Specification(absent=f"chosen tests cannot be executed here: {error}."), str(error)
+
+    async def specification(self, patch: Patch, frozen: Specification) -> SpecificationResult:
+        """The frozen tests on the head, with their controls."""
+        result = SpecificationResult(**dict(frozen))
+        runs, sides = await self._runs(patch), await self._sides(patch)
+        if not frozen.tests or runs is None or sides is None:
+            return result
+        if digest(frozen.files, [test.id for test in frozen.tests]) != frozen.digest:
+            return SpecificationResult(absent="they are not those that were frozen.")
+        self.progress.report("verification", f"specification: {len(frozen.tests)} independent tests on the head")
+        red = frozenset(test.id for test in frozen.tests if test.role == "shows")
+        new = frozenset(test.id for test in frozen.tests if test.missing)
+        examination = Examination(
+            runs, sides, frozen.selection, red=red, new=new, name="specification", isolated=self.isolated
+        )
+        try:
+            done = await examination.examine()
+        except ValueError:  # with the patch, the framework is another
+            return result
+        tests = tuple(
+            test.model_copy(
+                update={"head": done.results[test.id], "head_text": done.texts.get(test.id, "")[-MAX_TEXT:]}
+            )
+            for test in frozen.tests
+        )
+        return result.model_copy(update={"tests": tests, "head_run": done.head, "controls": done.controls})
+
+    async def own(self, patch: Patch, shown: Reproduction) -> Reproduction:
+        """The fixer's own tests, executed by ids under the same controls; without these they count for nothing."""
+        runs, sides = await self._runs(patch), await self._sides(patch)
+        if not shown.ids or shown.on_head != "green" or runs is None or sides is None:
+            return unexamined(shown)
+        along = with_tests_only(patch, shown.command, sides.reference)
+        selection = TestSelection(files=along.changes if along else (), ids=shown.ids)
+        self.progress.report("verification", f"the fixer's tests by their ids: {len(shown.ids)}")
+        try:
+            base = await runs.repeated("own-base", selection, sides.beneath)
+        except ValueError as error:
+            return _hint(shown, str(error))
+        if base.untrusted:
+            return _hint(shown, base.untrusted)
+        reasons = await asyncio.to_thread(reasons_on_base, base, ExistingNames(sides.reference), self.text)
+        red = frozenset(name for name, each in reasons.items() if each.counts)
+        if not red:
+            why = next((each.reason for each in reasons.values() if each.reason), "none of its tests fails on the base")
+            return _hint(shown, why)
+        new = frozenset(name for name in red if reasons[name].missing)
+        selection = selection.model_copy(update={"ids": tuple(name for name in selection.ids if name in red)})
+        examination = Examination(
+            runs, sides, selection, red=red, new=new, name="own", isolated=self.isolated, base=base
+        )
+        try:
+            done = await examination.examine()
+        except ValueError as error:
+            return _hint(shown, str(error))
+        green = tuple(name for name in selection.ids if done.results[name] == "passed")
+        return shown.model_copy(update={"ids": green, "controls": done.controls, "on_base": "red"})
+
+    async def caps(self, patch: Patch, frozen: Specification | None) -> tuple[Cap, ...]:
+        """What the patch's own text says against it."""
+        sides = await self._sides(patch)
+        return await asyncio.to_thread(self._caps, patch, frozen, sides)
+
+    def _caps(self, patch: Patch, frozen: Specification | None, sides: Sides | None) -> tuple[Cap, ...]:
+        unchanged = sides.unchanged if sides is not None else ""
+        texts = [self.text, *(file.text for file in (frozen.files if frozen else ()))]
+        found: tuple[tuple[CapRule, tuple[str, ...]], ...] = (
+            ("sources_changed", (unchanged,) if unchanged else ()),
+            ("watches_tests", self.twins.watches_tests(self.tree, patch)),
+            ("literal_branches", self.twins.literal_branches(self.tree, patch, texts)),
+        )
+        return tuple(Cap(rule=rule, findings=findings) for rule, findings in found if findings)
+
+    async def _runs(self, patch: Patch) -> Runs | None:
+        """How chosen tests are executed; None where the harness cannot."""
+        suite = await asyncio.to_thread(self.narrowable, patch)
+        if suite is None or not suite.narrowed or not can_run(suite):
+            return None
+        return Runs(suite, self.borrow, self.timeout, self.run)
+
+    async def _sides(self, patch: Patch) -> Sides | None:
+        """What is compared; None where tests are wanted for a fix that cannot be taken back."""
+        beneath = await asyncio.to_thread(self.before)
+        if self.guarded is not None:
+            guarded = self.guarded
+            taken = await asyncio.to_thread(lambda: guarded.taken)
+            if taken is None or taken.patch is None:
+                return None
+            beneath = taken.patch
+        if beneath is None:
+            return Sides(self.tree, patch, self.twins, patch)
+        reference = Overlay(self.tree, beneath)
+        change = await asyncio.to_thread(difference, reference, Overlay(self.tree, patch))
+        return Sides(reference, change, self.twins, patch, beneath)
+
+
+def can_run(suite: SuiteCommand) -> bool:
+    """Whether the suite's framework is one whose chosen tests the harness's launcher executes."""
+    try:
+        launcher_of(suite)
+    except ValueError:
+        return False
+    return True
+
+
+def _hint(shown: Reproduction, why: str) -> Reproduction:
+    note = f"{shown.note} As the harness runs its tests: {why.rstrip('.')}.".strip()
+    return unexamined(shown.model_copy(update={"note": note}))
+
+
+def unexamined(shown: Reproduction) -> Reproduction:
+    """The same where its tests were not executed by ids."""
+    return shown.model_copy(update={"ids": ()})

@@ -1,0 +1,120 @@
+"""Chosen tests, executed as often as it takes to believe their results."""
+
+import secrets
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.core.evidence import Outcome, TestRun, TestSelection
+from app.core.patch import Patch
+from app.verify.concurrency import side_by_side
+from app.verify.frameworks import SuiteCommand
+from app.verify.reproduction import BorrowSandbox
+
+TIMES = ((1.0, 5), (5.0, 3), (30.0, 2))
+"""Up to so many seconds of one execution it is repeated so often in all; a longer one is not repeated."""
+
+
+class RunsSelected(Protocol):
+    """`app.verify.selected_tests.run_selected`."""
+
+    async def __call__(
+        self,
+        suite: SuiteCommand,
+        selection: TestSelection,
+        borrow: BorrowSandbox,
+        patch: Patch | None,
+        *,
+        name: str,
+        timeout: float,
+        watch: Mapping[str, Set[int]] | None = None,
+        seed: int,
+        negative_controls: bool = True,
+    ) -> TestRun: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """Several executions of one selection on one tree."""
+
+    runs: tuple[TestRun, ...]
+
+    @property
+    def first(self) -> TestRun:
+        return self.runs[0]
+
+    @property
+    def untrusted(self) -> str:
+        """Why one of them must not be believed; empty where all may."""
+        return next((run.untrusted for run in self.runs if run.untrusted), "")
+
+    @property
+    def disagreeing(self) -> tuple[str, ...]:
+        """The ids of tests that passed in some executions and not in others."""
+        return tuple(name for name, _ in self.first.results if len({passed(run, name) for run in self.runs}) > 1)
+
+    def outcome(self, name: str) -> Outcome:
+        """How a test ended; the first execution in which it did not pass counts."""
+        ended = (dict(run.results).get(name, "not_run") for run in self.runs)
+        return next((result for result in ended if result != "passed"), "passed")
+
+    @property
+    def codes_agree(self) -> str:
+        """Empty where each exit code fits the results, else what does not."""
+        for run in self.runs:
+            failed = [name for name, result in run.results if result in ("failed", "error")]
+            code = run.execution.exit_code
+            if bool(failed) != (code != 0) and not run.execution.timed_out:
+                return f"the exit code was {code}, with {len(failed)} of {len(run.results)} tests failing."
+        return ""
+
+
+def passed(run: TestRun, name: str) -> bool:
+    return dict(run.results).get(name) == "passed"
+
+
+def times(seconds: float) -> int:
+    """How often a selection is executed in all, by how long one execution takes."""
+    return next((count for limit, count in TIMES if seconds < limit), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Executes selections of one suite's tests, each time in a fresh sandbox and in another order."""
+
+    suite: SuiteCommand
+    borrow: BorrowSandbox
+    timeout: float
+    run: RunsSelected
+
+    async def once(
+        self,
+        name: str,
+        selection: TestSelection,
+        patch: Patch | None,
+        *,
+        watch: Mapping[str, Set[int]] | None = None,
+        repeated: bool = False,
+    ) -> TestRun:
+        """ValueError where the suite's framework cannot run chosen tests. What is only `repeated` has no copies."""
+        return await self.run(
+            self.suite,
+            selection,
+            self.borrow,
+            patch,
+            name=name,
+            timeout=self.timeout,
+            watch=watch,
+            seed=secrets.randbits(32),
+            negative_controls=not repeated,
+        )
+
+    async def repeated(self, name: str, selection: TestSelection, patch: Patch | None) -> Repeats:
+        """As often as is cheap."""
+        return await self.again(name, selection, patch, await self.once(name, selection, patch))
+
+    async def again(self, name: str, selection: TestSelection, patch: Patch | None, first: TestRun) -> Repeats:
+        """The executions that follow a first one."""
+        more = times(first.execution.seconds) - 1 if not first.untrusted else 0
+        others = [self.once(name, selection, patch, repeated=True) for _ in range(more)]
+        return Repeats((first, *await side_by_side(*others)))

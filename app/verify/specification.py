@@ -1,0 +1,250 @@
+"""An independent author's tests become the specification: checked, executed on the base, and frozen by digest."""
+
+import ast
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from app.core.job import Progress
+from app.core.patch import FileChange, Patch
+from app.core.text import one_line
+from app.core.tree import Tree
+from app.core.verification import SourceText, Specification, SpecifiedTest
+from app.verify.existing_names import ExistingNames
+from app.verify.failure_reason import missing_interface, missing_name
+from app.verify.gates import CandidatePatch, static_gates
+from app.verify.repeated_runs import Repeats, Runs
+from app.verify.test_paths import is_test_file, is_test_path
+
+MAX_FILES, MAX_BYTES, MAX_TESTS = 8, 60_000, 16
+MAX_SENTENCE = 300
+MAX_TEXT = 1_500
+"""Characters of a failure that are kept: its end says most."""
+_HARNESS = re.compile(r"^(?:conftest\.py|__init__\.py|\w*(?:setup|config|rc)\b.*\.\w+|testmain.*)$", re.IGNORECASE)
+"""Files that steer other tests than their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freezer:
+    """Takes what an author wrote for one base. `text` is the issue's, in which the names of new interfaces stand."""
+
+    tree: Tree
+    runs: Runs
+    text: str
+    progress: Progress
+    protected: tuple[str, ...] = ()
+
+    async def freeze(
+        self, files: Sequence[SourceText], ids: Sequence[str], outdated: Sequence[str] = ()
+    ) -> tuple[Specification, str]:
+        """The specification, without tests where none fails on the base for the right reason, and its author's news.
+
+        Nothing is executed (`runs` is 0) where the files or the ids cannot be taken.
+        """
+        files, ids = tuple(sorted(files, key=lambda file: file.path)), tuple(dict.fromkeys(ids))
+        if problems := await asyncio.to_thread(self._problems, files, ids):
+            news = "\n".join(["Not taken, and nothing was executed:", *problems])
+            return Specification(absent=f"what was written could not be taken: {problems[0]}"), news
+        self.progress.report("verification", f"specification: {len(ids)} tests on the base")
+        draft = Specification(
+            files=files,
+            tests=tuple(SpecifiedTest(id=name, sentence=sentence(name, files), role="guards") for name in ids),
+            outdated=tuple(name for name in dict.fromkeys(outdated) if name not in ids),
+        )
+        repeats = await self.runs.repeated("specification-base", draft.selection, None)
+        kept, dropped = await asyncio.to_thread(self._sorted_out, draft, repeats)
+        found = Specification(
+            dropped=tuple(dropped), base=repeats.first.execution, runs=len(repeats.runs), absent=repeats.untrusted
+        )
+        if not repeats.untrusted and not any(test.role == "shows" for test in kept):
+            found = found.model_copy(
+                update={"absent": "none of the tests that were written fails on the base for the right reason."}
+            )
+        if not found.absent:
+            kept.sort(key=lambda test: test.role == "guards")
+            ids = [test.id for test in kept]
+            update = {"files": files, "tests": tuple(kept), "digest": digest(files, ids), "outdated": draft.outdated}
+            found = found.model_copy(update={**update, "example": _alone(kept, files)})
+        return found, told(found)
+
+    def _problems(self, files: tuple[SourceText, ...], ids: tuple[str, ...]) -> list[str]:
+        found = []
+        if not ids or not files:
+            found.append("Give at least one file and the ids of its tests, or a `reason` and no tests at all.")
+        if len(files) > MAX_FILES or len(ids) > MAX_TESTS:
+            found.append(f"At most {MAX_FILES} files and {MAX_TESTS} tests.")
+        if sum(len(file.text) for file in files) > MAX_BYTES:
+            found.append(f"The files together may have {MAX_BYTES:,} characters at most.")
+        entries = self.tree.entries()
+        for file in files:
+            if file.path in entries:
+                found.append(f"{file.path}: is there already; only new files can be taken.")
+            elif not is_test_path(file.path):
+                found.append(f"{file.path}: is no test file by this project's habits.")
+            elif _HARNESS.match(PurePosixPath(file.path).name):
+                found.append(f"{file.path}: would steer other tests as well.")
+        if found:
+            return found
+        if not any(is_test_file(file.path) for file in files):
+            found.append("None of the files is one that a test runner would execute.")
+        changes = tuple(FileChange(path=file.path, mode="100644", content=file.text.encode()) for file in files)
+        gates = static_gates(CandidatePatch(self.tree, Patch(base=self.tree.commit, changes=changes)), self.protected)
+        found += [f"{gate.name}: {detail}" for gate in gates if gate.outcome == "blocked" for detail in gate.details]
+        found += [f"{name}: is in none of the files." for name in ids if home_of(name, files) is None]
+        return found
+
+    def _sorted_out(self, draft: Specification, repeats: Repeats) -> tuple[list[SpecifiedTest], list[str]]:
+        """The tests by what they do on the base, and why others are dropped."""
+        reasons, texts = reasons_on_base(repeats, ExistingNames(self.tree), self.text), dict(repeats.first.texts)
+        kept, dropped = list[SpecifiedTest](), list[str]()
+        for test in draft.tests:
+            on_base = reasons[test.id]
+            if on_base.counts:
+                text = texts.get(test.id, "")[-MAX_TEXT:]
+                kept.append(test.model_copy(update={"role": "shows", "missing": on_base.missing, "base_text": text}))
+            elif on_base.reason:
+                text = one_line(texts.get(test.id, "")[-MAX_TEXT:])
+                dropped.append(f"{test.id}: {on_base.reason}.{f' {text}' if text else ''}")
+            else:
+                kept.append(test)
+        return kept, dropped
+
+
+class OnBase(NamedTuple):
+    """How one test ended on the base: `counts` as a red, or `reason` says why it is neither that nor green.
+
+    `missing` is the interface that the issue names and that is not there, where that is why it fails.
+    """
+
+    counts: bool = False
+    reason: str = ""
+    missing: str = ""
+
+
+def reasons_on_base(repeats: Repeats, existing: ExistingNames, text: str) -> dict[str, OnBase]:
+    """Each test on the base; `text` is the issue's."""
+    execution, texts = repeats.first.execution, dict(repeats.first.texts)
+    found = dict[str, OnBase]()
+    for name, result in repeats.first.results:
+        if name in repeats.disagreeing:
+            found[name] = OnBase(reason="does not end the same way each time")
+        elif result == "passed":
+            found[name] = OnBase()
+        elif result in ("skipped", "not_run"):
+            found[name] = OnBase(reason="was skipped" if result == "skipped" else "was not run")
+        else:
+            failure = texts.get(name, "") or execution.excerpt
+            missing = missing_interface(failure, existing)
+            named = missing if missing and is_named(missing, text) else ""
+            reason = missing_name(failure, execution.command, existing)
+            if reason and not named:
+                found[name] = OnBase(reason=f"fails only because {reason}, and the issue does not name that")
+            else:
+                found[name] = OnBase(counts=True, missing=named)
+    return found
+
+
+def told(found: Specification) -> str:
+    """What the author hears of an attempt: each test on the base, and how it failed."""
+    lines = [f"{test.id}: {_ON_BASE[test.role]} {one_line(test.base_text)[-300:]}".strip() for test in found.tests]
+    lines += [f"Dropped: {reason}" for reason in found.dropped]
+    if sum(test.role == "shows" for test in found.tests) < 2:
+        lines.append("At least one test besides the example has to fail on the base.")
+    output = found.base.excerpt[-MAX_TEXT:] if found.base and not found.tests else ""
+    end = f"The end of the output:\n{output}" if output else ""
+    return "\n".join(filter(None, (found.absent, *lines, end)))
+
+
+_ON_BASE = {"shows": "fails on the base, as it should.", "guards": "passes on the base: it has to go on passing."}
+
+
+def digest(files: Sequence[SourceText], ids: Sequence[str]) -> str:
+    """SHA-256 of files and ids."""
+    whole = json.dumps([[(file.path, file.text) for file in files], list(ids)], ensure_ascii=True)
+    return hashlib.sha256(whole.encode()).hexdigest()
+
+
+def is_named(name: str, text: str) -> bool:
+    """The issue itself names this interface."""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
+
+
+def home_of(test_id: str, files: Sequence[SourceText]) -> SourceText | None:
+    """The file that a test's id belongs to, by any framework's way to write ids."""
+    start = test_id.split("::", maxsplit=1)[0]
+    for file in files:
+        stem = str(PurePosixPath(file.path).with_suffix("")).replace("/", ".")
+        if start in (file.path, PurePosixPath(file.path).name) or file.path.endswith(f"/{start}"):
+            return file
+        parts = stem.split(".")
+        if any(test_id.startswith(".".join(parts[at:]) + ".") for at in range(len(parts))):
+            return file
+    name = re.compile(rf"\b{re.escape(_name(test_id))}\b")
+    return next((file for file in files if is_test_file(file.path) and name.search(file.text)), None)
+
+
+def sentence(test_id: str, files: Sequence[SourceText]) -> str:
+    """What the author wrote beside the test: its docstring or the comment above it; else its name in words."""
+    file, name = home_of(test_id, files), _name(test_id)
+    found = ""
+    if file is not None and file.path.endswith(".py"):
+        found = _docstring(file.text, name)
+    if file is not None and not found:
+        found = _comment(file.text, name)
+    found = one_line(found or _in_words(name))[:MAX_SENTENCE].strip()
+    found = found[:1].upper() + found[1:]
+    return found if found.endswith((".", "!", "?")) else f"{found}."
+
+
+def _name(test_id: str) -> str:
+    """The test's own name: `test_x` of `tests/test_a.py::T::test_x[1]` and of `tests.test_a.T.test_x`."""
+    last = test_id.rsplit("::", 1)[-1]
+    if "::" in test_id and re.search(r"\s", last):  # a title, as node and jest have them
+        return last.rsplit(" > ", 1)[-1]
+    return re.split(r"\.", re.sub(r"\[.*\]$", "", last).split("/")[0])[-1]
+
+
+def _docstring(text: str, name: str) -> str:
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError):
+        return ""
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return next((ast.get_docstring(node) or "" for node in functions if node.name == name), "").split("\n\n")[0]
+
+
+_MARK = re.compile(r"^\s*(?:#(?!\[)|//+!?|/\*+|\*/?)\s?(?P<text>.*?)\s*(?:\*/)?$")
+_BETWEEN = re.compile(r"^\s*(?:@|#\[)")
+
+
+def _comment(text: str, name: str) -> str:
+    """The lines of comment right above the one that begins the test."""
+    begins = re.compile(rf"(?:\b(?:def|func|fn)\s+{re.escape(name)}\b)|['\"`]{re.escape(name)}['\"`]")
+    lines = text.split("\n")
+    at = next((number for number, line in enumerate(lines) if begins.search(line)), 0)
+    found: list[str] = []
+    for line in reversed(lines[:at]):
+        if _BETWEEN.match(line) and not found:
+            continue
+        comment = _MARK.match(line)
+        if comment is None:
+            break
+        found.append(comment["text"])
+    return " ".join(reversed(found)).strip()
+
+
+def _in_words(name: str) -> str:
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name.replace("_", " ")).strip()
+    return re.sub(r"^[Tt]ests?\s+(?=\S)", "", words)
+
+
+def _alone(tests: Sequence[SpecifiedTest], files: Sequence[SourceText]) -> str:
+    """The example's file, where no other test stands in it."""
+    home = home_of(tests[0].id, files)
+    others = [home_of(test.id, files) for test in tests[1:]]
+    return home.path if home is not None and home not in others else ""

@@ -1,0 +1,58 @@
+"""Chosen tests whose results are scripted: by the sandbox's name, so that base, head and twins can differ."""
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+
+from app.core.evidence import Execution, Outcome, TestRun, TestSelection
+from app.core.patch import Patch
+from app.verify.frameworks import SuiteCommand
+from app.verify.reproduction import BorrowSandbox
+
+Results = Mapping[str, Outcome]
+
+
+@dataclass
+class ScriptedRuns:
+    """Answers each execution by `ends`: (name, how often it was asked for by that name before) → results by id."""
+
+    ends: Callable[[str, int], Results]
+    texts: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.5
+    untrusted: Mapping[str, str] = field(default_factory=dict)
+    """Why the executions of a name must not be believed."""
+    executed: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    measured: bool = True
+    exit_code: int | None = None
+    names: list[str] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+    without_copies: list[str] = field(default_factory=list)
+
+    async def __call__(
+        self,
+        suite: SuiteCommand,
+        selection: TestSelection,
+        borrow: BorrowSandbox,
+        patch: Patch | None,
+        *,
+        name: str,
+        timeout: float,
+        watch: Mapping[str, Set[int]] | None = None,
+        seed: int,
+        negative_controls: bool = True,
+    ) -> TestRun:
+        found = self.ends(name, self.names.count(name))
+        self.names.append(name)
+        self.seeds.append(seed)
+        if not negative_controls:
+            self.without_copies.append(name)
+        results = tuple((one, found.get(one, "not_run")) for one in selection.ids)
+        failing = [one for one, result in results if result in ("failed", "error")]
+        code = (1 if failing else 0) if self.exit_code is None else self.exit_code
+        return TestRun(
+            execution=Execution(command=suite.command, exit_code=code, seconds=self.seconds),
+            results=results,
+            texts=tuple((one, self.texts.get(one, "AssertionError: 1 != 2")) for one in failing),
+            untrusted=self.untrusted.get(name, ""),
+            executed=self.executed if watch is not None else (),
+            measured=self.measured and watch is not None,
+        )

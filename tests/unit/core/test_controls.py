@@ -1,0 +1,225 @@
+"""The controls around red and green: each holds for honest tests, and fails for the lie that it is there for."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+import pytest
+
+from app.core.evidence import Control, ControlName, Outcome, TestSelection
+from app.core.patch import FileChange, Patch
+from app.core.tree import Tree
+from app.sandbox.base import Sandbox
+from app.verify.controls import Examination, Examined, Sides
+from app.verify.frameworks import SuiteCommand
+from app.verify.repeated_runs import Repeats, Runs, times
+from tests.support.memory_tree import MemoryTree
+from tests.support.selected import Results, ScriptedRuns
+
+SUITE = SuiteCommand(command="python -m pytest", framework="pytest", narrowed="python -m pytest")
+TREE = MemoryTree({"a.py": b"x = 1\n"})
+IDS = ("t.py::shows", "t.py::new", "t.py::guards")
+RED = frozenset(IDS[:2])
+
+
+def patch_of(content: bytes, path: str = "a.py") -> Patch:
+    return Patch(base=TREE.commit, changes=(FileChange(path=path, mode="100644", content=content),))
+
+
+PATCH = patch_of(b"x = 2\n")
+
+
+@dataclass
+class FixedTwins:
+    """Twins that are what a test says."""
+
+    unchanged: str = ""
+    noise: Patch | None = field(default_factory=lambda: patch_of(b"# noise\nx = 1\n"))
+    reprint: Patch | None = field(default_factory=lambda: patch_of(b"x=2"))
+    additions: Patch | None = field(default_factory=lambda: patch_of(b"x = 1\ny = 1\n"))
+    lines: dict[str, set[int]] = field(default_factory=lambda: {"a.py": {1}})
+
+    def sources_changed(self, base: Tree, patch: Patch) -> str:
+        return self.unchanged
+
+    def noise_on_base(self, base: Tree, patch: Patch, seed: int) -> Patch | None:
+        return self.noise
+
+    def reprint_head(self, base: Tree, patch: Patch, seed: int) -> Patch | None:
+        return self.reprint
+
+    def additions_only(self, base: Tree, patch: Patch) -> Patch | None:
+        return self.additions
+
+    def changed_lines(self, base: Tree, patch: Patch) -> dict[str, set[int]]:
+        return self.lines
+
+    def watches_tests(self, base: Tree, patch: Patch) -> tuple[str, ...]:
+        return ()
+
+    def literal_branches(self, base: Tree, patch: Patch, texts: Sequence[str]) -> tuple[str, ...]:
+        return ()
+
+
+def no_sandbox(name: str, patch: Patch | None) -> AbstractAsyncContextManager[Sandbox]:
+    raise AssertionError("the results are scripted")
+
+
+def honest(name: str, before: int) -> Results:
+    """Red ones fail on what has the base's behaviour, all pass on what has the head's."""
+    if "noise" in name or "base" in name or "additions" in name:
+        return {one: "failed" if one in RED else "passed" for one in IDS}
+    return dict.fromkeys(IDS, "passed")
+
+
+async def examine(
+    run: ScriptedRuns,
+    twins: FixedTwins | None = None,
+    *,
+    new: frozenset[str] = frozenset(),
+    isolated: bool = True,
+    base: Repeats | None = None,
+    patch: Patch = PATCH,
+) -> Examined:
+    runs = Runs(SUITE, no_sandbox, 60, run)
+    sides = Sides(TREE, patch, twins or FixedTwins(), patch)
+    selection = TestSelection(ids=IDS)
+    return await Examination(
+        runs, sides, selection, red=RED, new=new, name="s", isolated=lambda: isolated, base=base
+    ).examine()
+
+
+def runs(**options: object) -> ScriptedRuns:
+    settings: dict[str, object] = {"ends": honest, "executed": (("a.py", (1,)),), **options}
+    return ScriptedRuns(**settings)  # type: ignore[arg-type]
+
+
+def control(found: Examined, name: ControlName) -> Control:
+    return next(each for each in found.controls if each.name == name)
+
+
+async def test_of_honest_tests_every_control_holds() -> None:
+    run = runs()
+    found = await examine(run)
+    assert {each.outcome for each in found.controls} == {"held"}
+    assert found.results == dict.fromkeys(IDS, "passed")
+    assert run.names.count("s-head") == 5, "what takes under a second is executed five times"
+    assert len(set(run.seeds)) == len(run.seeds)
+    assert run.without_copies == ["s-head"] * 4, "the first execution, and each variant, has copies that must fail"
+
+
+@pytest.mark.parametrize(("seconds", "often"), [(0.2, 5), (2, 3), (20, 2), (40, 1)])
+async def test_long_executions_are_repeated_less_often(seconds: float, often: int) -> None:
+    assert times(seconds) == often
+    found = await examine(runs(seconds=seconds))
+    outcome = "held" if often > 1 else "not_run"
+    assert control(found, "repeats_agree").outcome == outcome
+
+
+def otherwise(part: str, **ends: Outcome) -> object:
+    def end(name: str, before: int) -> Results:
+        changed = {one: ends[one.split("::")[1]] for one in IDS if one.split("::")[1] in ends}
+        return {**honest(name, before), **(changed if part in name else {})}
+
+    return end
+
+
+@pytest.mark.parametrize(
+    ("name", "ends"),
+    [
+        ("noise_stays_red", otherwise("noise", shows="passed")),
+        ("reprint_stays_green", otherwise("reprint", shows="failed")),
+        ("reprint_stays_green", otherwise("reprint", guards="not_run")),
+        ("additions_stay_red", otherwise("additions", new="passed")),
+    ],
+)
+async def test_a_twin_that_ends_otherwise_fails_its_control_only(name: ControlName, ends: object) -> None:
+    found = await examine(runs(ends=ends))
+    assert {each.name for each in found.controls if each.outcome == "failed"} == {name}
+    assert "t.py::" in control(found, name).detail
+
+
+async def test_a_twin_that_is_not_to_be_believed_fails() -> None:
+    found = await examine(runs(untrusted={"s-noise": "A copy that must fail passed."}))
+    assert control(found, "noise_stays_red").detail == "A copy that must fail passed."
+
+
+async def test_of_new_behaviour_absence_is_the_point() -> None:
+    """What asks for an interface that the issue names may pass as soon as that is there; the others may not."""
+    ends = otherwise("additions", new="passed")
+    found = await examine(runs(ends=ends), new=frozenset({"t.py::new"}))
+    assert control(found, "additions_stay_red").outcome == "held"
+    all_new = await examine(runs(ends=ends), new=RED)
+    assert control(all_new, "additions_stay_red").outcome == "not_applicable"
+    assert "new behaviour" in control(all_new, "additions_stay_red").detail
+
+
+async def test_where_there_is_no_twin_that_is_said() -> None:
+    found = await examine(runs(), FixedTwins(noise=None, reprint=None, additions=None))
+    twins: tuple[ControlName, ...] = ("noise_stays_red", "reprint_stays_green", "additions_stay_red")
+    assert {control(found, name).outcome for name in twins} == {"not_applicable"}
+
+
+async def test_a_patch_of_comments_changes_no_sources() -> None:
+    found = await examine(runs(), FixedTwins(unchanged="only comments."))
+    assert control(found, "sources_changed") == Control(
+        name="sources_changed", outcome="failed", detail="only comments."
+    )
+    data = await examine(runs(), FixedTwins(unchanged="only data."), patch=patch_of(b"{}", "rates.json"))
+    assert control(data, "sources_changed").outcome == "held", "data may decide what a program does"
+
+
+@pytest.mark.parametrize(
+    ("executed", "measured", "lines", "outcome"),
+    [
+        ((("a.py", (1, 7)),), True, {"a.py": {1}}, "held"),
+        ((("a.py", (7,)),), True, {"a.py": {1}}, "failed"),
+        ((), True, {"a.py": {1}}, "failed"),
+        ((), False, {"a.py": {1}}, "not_run"),
+        ((), True, {}, "not_applicable"),
+    ],
+)
+async def test_a_green_that_executes_nothing_of_the_patch_shows_nothing(
+    executed: tuple[tuple[str, tuple[int, ...]], ...],
+    measured: bool,
+    lines: Mapping[str, set[int]],
+    outcome: str,
+) -> None:
+    found = await examine(runs(executed=executed, measured=measured), FixedTwins(lines=dict(lines)))
+    assert control(found, "changed_line_executed").outcome == outcome
+
+
+async def test_a_runner_that_is_not_to_be_trusted_is_named() -> None:
+    found = await examine(runs(untrusted={"s-head": "An altered copy passed."}))
+    assert control(found, "failing_copies_fail") == Control(
+        name="failing_copies_fail", outcome="failed", detail="An altered copy passed."
+    )
+    assert "noise_stays_red" not in {each.name for each in found.controls}, "nothing more is executed"
+
+
+async def test_exit_code_and_results_have_to_agree() -> None:
+    found = await examine(runs(exit_code=3))
+    assert "the exit code was 3, with 0 of 3 tests failing" in control(found, "exit_code_agrees").detail
+
+
+async def test_one_other_end_among_the_repetitions_is_enough() -> None:
+    def flaky(name: str, before: int) -> Results:
+        return {**honest(name, before), **({"t.py::shows": "failed"} if (name, before) == ("s-head", 3) else {})}
+
+    found = await examine(runs(ends=flaky))
+    assert control(found, "repeats_agree").outcome == "failed"
+    assert found.results["t.py::shows"] == "failed", "what failed once has not passed"
+
+
+async def test_a_base_that_is_now_red_and_now_green_fails_as_well() -> None:
+    run = runs(ends=otherwise("base", shows="passed"))
+    side = Runs(SUITE, no_sandbox, 60, run)
+    selection = TestSelection(ids=IDS)
+    first = await side.once("s-base", selection, None)
+    second = await Runs(SUITE, no_sandbox, 60, runs()).once("s-base", selection, None)
+    found = await examine(runs(), base=Repeats((first, second)))
+    assert control(found, "repeats_agree").outcome == "failed"
+
+
+async def test_without_a_sandbox_nobody_knows_whether_conditions_were_the_same() -> None:
+    assert control(await examine(runs(), isolated=False), "same_conditions").outcome == "not_run"

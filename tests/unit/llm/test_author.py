@@ -1,0 +1,209 @@
+"""The author of the specification tests: looks, hands in, corrects once, and is bounded in turns and money."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.agent.author import TURNS, Author, settle
+from app.core.evidence import Outcome
+from app.core.verification import SourceText, Specification, SpecificationResult, SpecifiedTest
+from app.llm.base import ModelAnswer, ModelRequest, Usage
+from app.llm.errors import BudgetError, DayBudgetError, ModelError
+from app.sandbox.base import Sandbox
+from tests.support.agent_harness import FILES, UnbudgetedModel, act, say
+from tests.support.local_sandbox import LocalSandbox
+from tests.support.recorded_progress import ListProgress
+from tests.support.scripted_model import ScriptedModel, Turn
+
+SPECIFY = act(
+    ("specify", {"files": [{"path": "test_s.py", "content": "def test_a(): ...\n"}], "tests": ["test_s.py::test_a"]})
+)
+LOOK = act(("view", {"path": "app.py"}), ("search", {"query": "add"}))
+
+
+def frozen(*shows: str, guards: int = 0, dropped: tuple[str, ...] = ()) -> Specification:
+    tests = [SpecifiedTest(id=name, sentence=f"{name}.", role="shows") for name in shows]
+    tests += [SpecifiedTest(id=f"g{number}", sentence="It works.", role="guards") for number in range(guards)]
+    absent = "" if tests else "none of the tests that were written fails on the base for the right reason."
+    return Specification(tests=tuple(tests), dropped=dropped, runs=1, absent=absent)
+
+
+GOOD = frozen("a", "b", guards=1)
+
+
+@dataclass
+class Study:
+    """Where an author writes: a model that plays a script, and a freezer that answers as it is told."""
+
+    root: Path
+    turns: Sequence[Turn]
+    results: list[Specification] = field(default_factory=lambda: [GOOD])
+    share: int = 1_000_000
+    handed_in: list[tuple[str, ...]] = field(default_factory=list)
+    files: list[tuple[SourceText, ...]] = field(default_factory=list)
+    opened: int = 0
+
+    @asynccontextmanager
+    async def borrow(self) -> AsyncIterator[Sandbox]:
+        self.opened += 1
+        yield LocalSandbox(self.root, FILES)
+
+    async def freeze(
+        self, files: Sequence[SourceText], ids: Sequence[str], outdated: Sequence[str]
+    ) -> tuple[Specification, str]:
+        self.handed_in.append(tuple(ids))
+        self.files.append(tuple(files))
+        found = self.results.pop(0)
+        return found, f"The news: {found.absent}"
+
+    async def write(self) -> Specification:
+        self.model = ScriptedModel(self.turns)
+        author = Author(
+            budgeted_model=UnbudgetedModel(self.model),
+            progress=ListProgress(),
+            borrow=self.borrow,
+            freeze=self.freeze,
+            share=self.share,
+        )
+        return await author.write("specification", "The issue.")
+
+    def said(self, turn: int) -> list[str]:
+        """What the model had been told when it was asked for that turn."""
+        return [message.content for message in self.model.requests[turn - 1].messages]
+
+
+async def test_it_looks_hands_in_and_that_ends_it(tmp_path: Path) -> None:
+    study = Study(tmp_path, [LOOK, SPECIFY])
+    found = await study.write()
+    assert found.tests == GOOD.tests
+    assert (found.turns, found.cost, found.model) == (2, 2_000, "scripted")
+    assert study.model.keys == ["specification.1", "specification.2"]
+    assert study.files == [(SourceText(path="test_s.py", text="def test_a(): ...\n"),)]
+    assert "return a - b" in study.said(2)[-2]
+    assert study.opened == 1
+
+
+async def test_its_tools_are_three_and_change_nothing(tmp_path: Path) -> None:
+    study = Study(tmp_path, [act(("bash", {"command": "echo x > app.py"}), ("write", {"path": "x"})), SPECIFY])
+    await study.write()
+    assert [tool.name for tool in study.model.requests[0].tools] == ["view", "search", "specify"]
+    assert "There is no tool 'bash'" in study.said(2)[-2]
+    assert study.opened == 0, "there was nothing to look at"
+
+
+@pytest.mark.parametrize(
+    "first", [frozen(), frozen("a"), frozen("a", "b", dropped=("c: was not run.",)), Specification(absent="x", runs=1)]
+)
+async def test_what_is_not_whole_can_be_corrected_once(tmp_path: Path, first: Specification) -> None:
+    study = Study(tmp_path, [SPECIFY, SPECIFY], [first, GOOD])
+    assert (await study.write()).tests == GOOD.tests
+    assert "The news:" in study.said(2)[-1]
+    assert "Correct them once" in study.said(2)[-1]
+
+
+async def test_the_better_of_two_is_kept(tmp_path: Path) -> None:
+    study = Study(tmp_path, [SPECIFY, SPECIFY], [frozen("a"), frozen()])
+    found = await study.write()
+    assert [test.id for test in found.tests] == ["a"]
+    none = Study(tmp_path / "none", [SPECIFY, SPECIFY], [frozen(), frozen()])
+    assert (await none.write()).absent == frozen().absent
+
+
+async def test_what_was_refused_without_an_execution_costs_only_a_turn(tmp_path: Path) -> None:
+    refused = Specification(absent="what was written could not be taken: x")
+    study = Study(tmp_path, [SPECIFY, SPECIFY, SPECIFY], [refused, refused, GOOD])
+    assert (await study.write()).tests == GOOD.tests
+
+
+async def test_an_author_may_say_that_no_test_can_show_it(tmp_path: Path) -> None:
+    found = await Study(tmp_path, [act(("specify", {"reason": "Only a\nlogo changes."}))]).write()
+    assert found.absent == "their author says that no test can show this: Only a logo changes."
+    assert not found.tests
+
+
+async def test_turns_are_bounded(tmp_path: Path) -> None:
+    study = Study(tmp_path, [LOOK] * TURNS)
+    found = await study.write()
+    assert found.absent == f"their author did not hand any in within {TURNS} turns."
+    assert "You have two turns left" in study.said(TURNS - 1)[-1]
+
+
+async def test_who_stops_calling_tools_is_reminded_once(tmp_path: Path) -> None:
+    study = Study(tmp_path, [say("Let me think."), say("Hm.")])
+    assert (await study.write()).absent == "their author stopped without handing any in."
+    assert "Nothing happens without a tool call" in study.said(2)[-1]
+
+
+async def test_money_is_bounded(tmp_path: Path) -> None:
+    study = Study(tmp_path, [LOOK, SPECIFY], share=1_000)
+    found = await study.write()
+    assert "share of the budget" in found.absent
+    assert study.model.calls == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ModelError("No key.", kind="give_up", reason="no_key"),
+        ModelError("Too long.", kind="shrink", reason="does_not_fit"),
+        BudgetError("The next call could cost too much."),
+    ],
+)
+async def test_an_author_who_cannot_be_asked_keeps_nobody_from_the_work(tmp_path: Path, error: Any) -> None:
+    found = await Study(tmp_path, [fails(error)]).write()
+    assert found.absent == f"their author could not be asked: {error.message}"
+
+
+@pytest.mark.parametrize(
+    "error", [ModelError("Busy.", kind="wait", reason="rate_limited"), DayBudgetError("Nothing left for today.")]
+)
+async def test_what_may_go_better_later_is_raised(tmp_path: Path, error: Any) -> None:
+    with pytest.raises(type(error)):
+        await Study(tmp_path, [fails(error)]).write()
+
+
+def fails(error: Exception) -> Turn:
+    def turn(request: ModelRequest) -> ModelAnswer:
+        raise error
+
+    return turn
+
+
+# objections
+
+
+ENDS: tuple[tuple[str, Outcome], ...] = (("one", "failed"), ("two", "failed"), ("three", "passed"))
+TESTS = tuple(
+    SpecifiedTest(id=f"t::{name}", sentence=f"{name}.", role="shows", head=head, head_text=f"said by {name}")
+    for name, head in ENDS
+)
+RESULT = SpecificationResult(files=(SourceText(path="t.py", text="def one(): ...\n"),), tests=TESTS, digest="d")
+
+
+async def decide(content: str) -> tuple[Any, str]:
+    asked: list[ModelRequest] = []
+
+    async def ask(request: ModelRequest) -> ModelAnswer:
+        asked.append(request)
+        return ModelAnswer(content=content, usage=Usage())
+
+    return await settle(ask, "# Halves", RESULT, "It is nowhere said."), asked[0].messages[-1].content
+
+
+async def test_a_third_call_decides_for_each_failing_test() -> None:
+    found, shown = await decide(json.dumps({"withdrawn": ["t::two", "t::three", "t::x"], "reason": "Open.\nReally."}))
+    assert (found.kept, found.withdrawn, found.reason) == (("t::one",), ("t::two",), "Open. Really.")
+    for part in ("# Halves", "def one()", "said by two", "It is nowhere said."):
+        assert part in shown
+    assert "said by three" not in shown, "only what fails is argued about"
+
+
+@pytest.mark.parametrize("content", ["", "all of them", "[]", '{"withdrawn": "t::one"}', '{"withdrawn": [1, null]}'])
+async def test_what_cannot_be_read_as_a_decision_withdraws_nothing(content: str) -> None:
+    found, _ = await decide(content)
+    assert (found.kept, found.withdrawn) == (("t::one", "t::two"), ())

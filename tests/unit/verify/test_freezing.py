@@ -1,0 +1,195 @@
+"""Independent tests before they count: what is refused, what is kept and why, and the sentence beside each."""
+
+import pytest
+
+from app.core.evidence import Outcome
+from app.core.verification import SourceText, Specification
+from app.verify.frameworks import SuiteCommand
+from app.verify.repeated_runs import Runs
+from app.verify.specification import Freezer, digest, home_of, sentence
+from tests.support.memory_tree import MemoryTree
+from tests.support.recorded_progress import ListProgress
+from tests.support.selected import Results, ScriptedRuns
+from tests.unit.core.test_controls import no_sandbox
+
+SUITE = SuiteCommand(command="python -m pytest", framework="pytest", narrowed="python -m pytest")
+TREE = MemoryTree(
+    {
+        "money.py": b"def half(cents):\n    return cents // 2\n",
+        "tests/test_money.py": b"def test_even(): ...\n",
+        "setup.cfg": b"",
+    }
+)
+EXAMPLE = SourceText(path="tests/test_example.py", text="def test_reported():\n    assert half(5) == 3\n")
+MORE = SourceText(
+    path="tests/test_more.py",
+    text="def test_large():\n    assert half(7) == 4\n\n\ndef test_even_stays():\n    assert half(4) == 2\n",
+)
+IDS = ("tests/test_example.py::test_reported", "tests/test_more.py::test_large", "tests/test_more.py::test_even_stays")
+USUAL: Results = dict(zip(IDS, ("failed", "failed", "passed"), strict=True))
+
+
+async def freeze(
+    results: Results = USUAL,
+    files: tuple[SourceText, ...] = (EXAMPLE, MORE),
+    ids: tuple[str, ...] = IDS,
+    *,
+    text: str = "half(5) is 2",
+    run: ScriptedRuns | None = None,
+) -> tuple[Specification, str]:
+    runs = Runs(SUITE, no_sandbox, 60, run or ScriptedRuns(lambda name, before: results))
+    return await Freezer(TREE, runs, text, ListProgress()).freeze(files, ids, ("tests/test_money.py::test_even",))
+
+
+async def test_what_fails_shows_what_passes_guards_and_all_of_it_is_frozen() -> None:
+    found, told = await freeze()
+    assert [(test.id, test.role) for test in found.tests] == [(IDS[0], "shows"), (IDS[1], "shows"), (IDS[2], "guards")]
+    assert found.example == EXAMPLE.path
+    assert found.digest == digest((EXAMPLE, MORE), IDS)
+    assert (found.runs, found.absent, found.outdated) == (5, "", ("tests/test_money.py::test_even",))
+    assert f"{IDS[2]}: passes on the base: it has to go on passing." in told
+    assert Specification.model_validate_json(found.model_dump_json()) == found
+
+
+async def test_the_digest_covers_files_and_ids() -> None:
+    changed = MORE.model_copy(update={"text": f"{MORE.text}\n"})
+    assert len({digest((EXAMPLE, MORE), IDS), digest((EXAMPLE, changed), IDS), digest((EXAMPLE, MORE), IDS[:2])}) == 3
+
+
+async def test_an_example_beside_others_is_shown_to_nobody() -> None:
+    found, _ = await freeze({IDS[1]: "failed", IDS[2]: "failed"}, (MORE,), IDS[1:])
+    assert (len(found.tests), found.example) == (2, "")
+
+
+async def test_the_example_is_the_first_that_fails() -> None:
+    found, _ = await freeze({IDS[0]: "passed", IDS[1]: "failed", IDS[2]: "failed"})
+    assert found.tests[0].id == IDS[1]
+    assert found.tests[-1].role == "guards"
+
+
+@pytest.mark.parametrize("result", ["skipped", "not_run"])
+async def test_what_did_not_run_is_dropped_and_that_is_said(result: Outcome) -> None:
+    found, told = await freeze({**USUAL, IDS[1]: result})
+    assert [test.id for test in found.tests] == [IDS[0], IDS[2]]
+    assert found.dropped[0].startswith(f"{IDS[1]}: was ")
+    assert f"Dropped: {IDS[1]}: was " in told
+    assert "At least one test besides the example has to fail on the base." in told
+
+
+async def test_what_is_now_red_and_now_green_is_dropped() -> None:
+    run = ScriptedRuns(lambda name, before: {**USUAL, IDS[1]: "failed" if before else "passed"})
+    found, _ = await freeze(run=run)
+    assert found.dropped == (f"{IDS[1]}: does not end the same way each time.",)
+
+
+NO_NAME = "ImportError: cannot import name 'thirds' from 'money'"
+NO_ATTRIBUTE = "AttributeError: module 'money' has no attribute 'thirds'"
+
+
+@pytest.mark.parametrize("text", [NO_NAME, NO_ATTRIBUTE])
+async def test_a_missing_interface_is_a_red_where_the_issue_names_it(text: str) -> None:
+    run = ScriptedRuns(lambda name, before: USUAL, texts={IDS[1]: text})
+    named, _ = await freeze(run=run, text="Please add `thirds(cents)`.")
+    assert [(test.role, test.missing) for test in named.tests][:2] == [("shows", ""), ("shows", "thirds")]
+    unnamed, _ = await freeze(run=run, text="Please add thirdsome.")
+    kept = {test.id: test.missing for test in unnamed.tests}
+    assert kept.get(IDS[1], "dropped") == ("dropped" if text == NO_NAME else "")
+
+
+async def test_where_nothing_is_red_there_is_no_specification() -> None:
+    found, told = await freeze(dict.fromkeys(IDS, "passed"))
+    assert not found.tests
+    assert found.absent == "none of the tests that were written fails on the base for the right reason."
+    assert (found.runs, found.base is not None) == (5, True)
+    assert found.absent in told
+
+
+async def test_a_runner_that_lies_freezes_nothing() -> None:
+    run = ScriptedRuns(lambda name, before: USUAL, untrusted={"specification-base": "A copy passed."})
+    found, _ = await freeze(run=run)
+    assert (found.tests, found.absent) == ((), "A copy passed.")
+
+
+def file(path: str, text: str = "def test_a(): ...\n") -> SourceText:
+    return SourceText(path=path, text=text)
+
+
+@pytest.mark.parametrize(
+    ("files", "ids", "problem"),
+    [
+        ((), (), "Give at least one file"),
+        ((file("tests/test_money.py"),), ("tests/test_money.py::test_a",), "only new files can be taken"),
+        ((file("money2.py"),), ("money2.py::test_a",), "is no test file"),
+        ((file("setup.cfg"),), ("setup.cfg::test_a",), "only new files"),
+        ((file("tests/conftest.py"),), ("tests/conftest.py::test_a",), "would steer other tests"),
+        ((file("tests/__init__.py"),), ("tests/__init__.py::test_a",), "would steer other tests"),
+        ((file("tests/../test_b.py"),), ("tests/../test_b.py::test_a",), "not a path inside the repository"),
+        ((file("tests/test_b.py", "def test_a(:\n"),), ("tests/test_b.py::test_a",), "syntax: tests/test_b.py:1"),
+        ((file("tests/test_b.py"),), ("tests/test_money.py::test_even",), "is in none of the files"),
+        ((file("tests/data.json", "{}"),), ("tests/data.json::x",), "None of the files is one that"),
+        ((file("tests/test_b.py", "#" * 70_000),), ("tests/test_b.py::test_a",), "may have 60,000 characters"),
+        (tuple(file(f"tests/test_{n}.py") for n in range(9)), ("tests/test_1.py::test_a",), "At most 8 files"),
+    ],
+)
+async def test_what_cannot_be_taken_is_not_executed(
+    files: tuple[SourceText, ...], ids: tuple[str, ...], problem: str
+) -> None:
+    run = ScriptedRuns(lambda name, before: USUAL)
+    found, told = await freeze(files=files, ids=ids, run=run)
+    assert problem in told
+    assert (found.tests, found.runs, run.names) == ((), 0, [])
+    assert found.absent.startswith("what was written could not be taken")
+
+
+PYTHON = '''
+class TestHalf:
+    @mark
+    def test_docstring(self):
+        """Half of an odd
+        amount is rounded up.
+
+        More of it.
+        """
+
+    # An even amount
+    # is not rounded.
+    @mark("test_comment")
+    def test_comment(self): ...
+
+    def test_half_of_aLongName(self): ...
+'''
+SCRIPT = """
+// The sum of nothing
+// is nothing
+test('adds up', () => {})
+
+describe('cart', () => {
+  /** Prices are added. */
+  it('totals', () => {})
+  it('has no comment', () => {})
+})
+"""
+GO = "// TestHalf rounds up.\nfunc TestHalf(t *testing.T) {}\n\nfunc TestKeepsEven(t *testing.T) {}\n"
+RUST = "/// Odd amounts are rounded up\n#[test]\nfn rounds_up() {}\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "test_id", "expected"),
+    [
+        ("t/test_a.py", PYTHON, "t/test_a.py::TestHalf::test_docstring", "Half of an odd amount is rounded up."),
+        ("t/test_a.py", PYTHON, "t.test_a.TestHalf.test_comment", "An even amount is not rounded."),
+        ("t/test_a.py", PYTHON, "t/test_a.py::TestHalf::test_half_of_aLongName[1-2]", "Half of a Long Name."),
+        ("x.test.js", SCRIPT, "x.test.js::adds up", "The sum of nothing is nothing."),
+        ("x.test.js", SCRIPT, "x.test.js::cart > totals", "Prices are added."),
+        ("x.test.js", SCRIPT, "x.test.js::cart > has no comment", "Has no comment."),
+        ("p/half_test.go", GO, "example.org/m/p::TestHalf", "TestHalf rounds up."),
+        ("p/half_test.go", GO, "example.org/m/p::TestKeepsEven/sub", "Keeps Even."),
+        ("tests/half.rs", RUST, "tests/half.rs::rounds_up", "Odd amounts are rounded up."),
+    ],
+)
+def test_the_sentence_beside_a_test_is_found_in_every_language(
+    path: str, text: str, test_id: str, expected: str
+) -> None:
+    files = (SourceText(path="other/test_z.py", text="def test_z(): ...\n"), SourceText(path=path, text=text))
+    assert home_of(test_id, files) == files[1]
+    assert sentence(test_id, files) == expected
