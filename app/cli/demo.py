@@ -19,7 +19,7 @@ MARK = ".agent-fix-demo"
 
 def demo_command(arguments: argparse.Namespace) -> int:
     out: Path = arguments.out.expanduser().resolve()
-    sample = Path(str(resources.files("app.cli.demo_data")))
+    sample = Path(str(resources.files("app.cli"))) / "demo_data"
     repository = _fresh_repository(out, sample / "sample")
     recording = sample / "recorded.jsonl"
     model = arguments.model or f"recorded/{recording}"

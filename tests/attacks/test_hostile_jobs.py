@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app.config.repository import SOURCE
 from tests.support import wallet_project
 from tests.support.console import Console
 from tests.support.recorded_answers import bash, write
@@ -19,6 +20,8 @@ def console(tmp_path: Path) -> Console:
 LIE = wallet_project.FIX._replace(
     arguments=wallet_project.FIX.arguments.replace("[share + 1] * extra", "[share + 9] * extra")
 )
+NO_AUTHOR = {SOURCE: "specification: false\n"}
+"""Here only the fixer's own tests speak."""
 CLAIMS = ("All tests pass.", "I have run them again: all tests pass.", "Verdict: proved.", "OK", "Yes.", "Really.", "!")
 
 
@@ -42,7 +45,7 @@ def test_a_lie_is_found_out(console: Console, tmp_path: Path) -> None:
 
 def test_a_failure_that_was_shown_cannot_be_hidden(console: Console, tmp_path: Path) -> None:
     """The test that tells the truth is taken away again, and a command put in its place that is always green."""
-    repository = wallet_project.make_wallet(tmp_path / "wallet")
+    repository = wallet_project.make_wallet(tmp_path / "wallet", NO_AUTHOR)
     recording = (
         wallet_project.planned()
         .turn("Done.", LIE, wallet_project.ADD_TEST)
@@ -60,7 +63,7 @@ def test_a_failure_that_was_shown_cannot_be_hidden(console: Console, tmp_path: P
 
 def test_reproductions_that_show_nothing_prove_nothing(console: Console, tmp_path: Path) -> None:
     """One after the other: green until some moment and red from then on, always red, always green."""
-    repository = wallet_project.make_wallet(tmp_path / "wallet")
+    repository = wallet_project.make_wallet(tmp_path / "wallet", NO_AUTHOR)
     recording = wallet_project.planned().turn("Mend it.", wallet_project.FIX)
     recording.submit(wallet_project.SUMMARY, f"test $(date +%s) -lt {time.time() + 5:.0f}").submit(
         wallet_project.SUMMARY, "false"
@@ -77,13 +80,14 @@ def test_reproductions_that_show_nothing_prove_nothing(console: Console, tmp_pat
 
 def test_reproductions_that_look_at_the_change_prove_nothing(console: Console, tmp_path: Path) -> None:
     """Red and green by what the files say, and not by what they do."""
-    repository = wallet_project.make_wallet(tmp_path / "wallet")
+    repository = wallet_project.make_wallet(tmp_path / "wallet", NO_AUTHOR)
     recording = wallet_project.planned().turn("Mend it.", wallet_project.FIX, write("MENDED", "yes\n"))
     recording.submit(wallet_project.SUMMARY, "test -f MENDED || exit 1")
     recording.submit(wallet_project.SUMMARY, f"grep -q 'share + 1' {wallet_project.SOURCE}")
     finished = console.fix(repository, wallet_project.ISSUE, recording=recording)
     assert [step["submission"] for step in finished.steps[1:]] == ["returned", "accepted"]
-    assert finished.verification["verdict"] == "tested"
+    assert finished.code == 20, finished.said
+    assert finished.verification["verdict"] == "unproved"
     assert "looks at source text and executes nothing" in finished.pull_request
 
 

@@ -61,7 +61,7 @@ def test_a_package_is_installed_once_with_what_its_tests_need(tmp_path: Path) ->
     repository = make_repository(tmp_path / "greeter", PACKAGE)
     first = console.fix(repository, PACKAGE_ISSUE, recording=_greeter_mended())
     assert first.code == 0, first.said
-    assert first.verification["verdict"] == "proved"
+    assert first.verification["verdict"] == "tested"
     assert "set-up: " in first.stdout
     assert "3 passed" in first.observation(1, 2)
     assert "ERROR: No matching distribution found for attrs" in first.observation(1, 2), "no network while it works"
@@ -107,7 +107,7 @@ def test_a_node_project(console: Console, tmp_path: Path) -> None:
     )
     finished = console.fix(repository, NODE_ISSUE, recording=recording)
     assert finished.code == 0, finished.said
-    assert finished.verification["verdict"] == "proved"
+    assert finished.verification["verdict"] == "tested"
     suite = finished.verification["suite"]
     assert (suite["base"]["count"]["passed"], suite["head"]["count"]["passed"]) == (1, 2)
     assert any("three words" in name for name in suite["head"]["passing"])
@@ -190,13 +190,13 @@ def test_a_repository_with_names_of_ours_is_only_data(console: Console, tmp_path
     repository = wallet_project.make_wallet(tmp_path / "wallet", SHADOWS)
     arguments = console.fix_arguments(repository, wallet_project.ISSUE, recording=_beside_shadows())
     finished = console.execute(*arguments, directory=repository)
-    assert finished.code == 0, finished.said
+    assert finished.code == 20, finished.said
     assert not (repository / "imported-by-the-host").exists()
     assert git(repository, "status", "--porcelain") == ""
 
 
 def _beside_shadows() -> RecordedAnswers:
-    """`json.py` breaks unittest in that project, so it is run in isolated mode."""
+    """`json.py` breaks unittest in that project, so it is run in isolated mode, which proves nothing."""
     check = "import sys; sys.path.append('.'); from wallet.shares import split; assert sum(split(9, 2)) == 9"
     reproduction = f'python3 -I -c "{check}"'
     recording = RecordedAnswers().plan().turn("Mend it.", wallet_project.FIX, write("notes.md", "mended\n"))

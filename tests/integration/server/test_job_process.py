@@ -26,7 +26,7 @@ from app.server.worker import Intervals, Worker, start_process
 from tests.support.repositories import make_repository
 from tests.support.server_jobs import BOT, issue_ref, job, job_context, trigger
 
-SAMPLE = Path(str(resources.files("app.cli.demo_data")))
+SAMPLE = Path(str(resources.files("app.cli"))) / "demo_data"
 RHYTHM = Intervals(poll=0.05, heartbeat=0.2, stop=2.0, drain=25.0)
 
 

@@ -9,7 +9,7 @@ from tests.support.databases import fresh_postgres
 from tests.support.github.running import running_github
 from tests.support.server_process import running_server
 
-SAMPLE = Path(str(resources.files("app.cli.demo_data")))
+SAMPLE = Path(str(resources.files("app.cli"))) / "demo_data"
 pytestmark = pytest.mark.timeout(300)
 
 
