@@ -28,6 +28,7 @@ from tests.support.databases import fresh_postgres
 from tests.support.github.running import RunningGitHub, running_github
 from tests.support.github.webhooks import Hooks
 from tests.support.github.world import Delivery, Installation, Issue, Repo
+from tests.support.sample_project import SPECIFICATION, SPECIFIED
 from tests.support.server_process import Server, running_server
 
 MONEY = "def half(cents):\n    return cents // 2\n"
@@ -46,7 +47,7 @@ PROJECT = {"money.py": MONEY, "test_money.py": CHECK}
 TITLE, BODY = "half loses a cent", "`half(5)` is 2 and should be 3."
 PRICE = 1_000
 """Of an answer, in micro-dollars."""
-CALLS = ("plan", "turn.1", "turn.2")
+CALLS = ("plan", "specification.1", "turn.1", "turn.2")
 PATIENCE = 180.0
 
 
@@ -59,8 +60,10 @@ def record(path: Path) -> Path:
         "summary": "Half a cent is rounded up now.",
         "reproduction": "python -m unittest test_money.Halves.test_odd",
     }
+    files = [{"path": path, "content": text} for path, text in SPECIFICATION.items()]
     said = {
         "plan": _answer(content=json.dumps(plan)),
+        "specification.1": _answer(("specify", {"files": files, "tests": SPECIFIED})),
         "turn.1": _answer(("edit", edit), ("write", test)),
         "turn.2": _answer(("submit", submission)),
     }
@@ -72,7 +75,7 @@ def record(path: Path) -> Path:
     return path
 
 
-def _answer(*calls: tuple[str, Mapping[str, str]], content: str = "") -> ModelAnswer:
+def _answer(*calls: tuple[str, Mapping[str, object]], content: str = "") -> ModelAnswer:
     made = tuple(ToolCall(id=f"c{n}", name=name, arguments=json.dumps(given)) for n, (name, given) in enumerate(calls))
     usage = Usage(prompt_tokens=100, completion_tokens=10, cost=PRICE)
     return ModelAnswer(content=content, tool_calls=made, finish_reason="tool_calls" if calls else "stop", usage=usage)

@@ -16,6 +16,7 @@ from tests.support.conversation_model import ConversationModel, planned
 from tests.support.emulate.github import EmulatedGitHub, Repository, emulated_github
 from tests.support.openai_endpoint import stall
 from tests.support.repositories import git, make_repository
+from tests.support.sample_project import specifies
 
 pytestmark = [pytest.mark.xdist_group("action"), pytest.mark.timeout(300)]
 
@@ -31,6 +32,7 @@ def github() -> Iterator[EmulatedGitHub]:
 @pytest.fixture(scope="module")
 def model() -> Iterator[ConversationModel]:
     with ConversationModel(think) as model:
+        model.author = specifies
         yield model
 
 

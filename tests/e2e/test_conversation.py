@@ -10,6 +10,7 @@ from tests.support.conversation_model import ConversationModel, ModelQuestion, c
 from tests.support.emulate.github import EmulatedGitHub, Repository, emulated_github
 from tests.support.emulate.person import InlineComment
 from tests.support.openai_endpoint import Reply
+from tests.support.sample_project import specifies
 from tests.support.server_process import Server, running_server
 
 pytestmark = [pytest.mark.xdist_group("emulate"), pytest.mark.timeout(300)]
@@ -68,6 +69,7 @@ def repository(github: EmulatedGitHub) -> Repository:
 @pytest.fixture
 def server(github: EmulatedGitHub, tmp_path: Path) -> Iterator[Server]:
     with ConversationModel(think) as model:
+        model.author = specifies
         environment = {
             "AGENT_FIX_APP_ID": str(github.app_id),
             "AGENT_FIX_PRIVATE_KEY": github.private_key,

@@ -13,6 +13,7 @@ from tests.support.act_runner import OURS, ActResult, ActWorkflow
 from tests.support.conversation_model import ConversationModel
 from tests.support.emulate.github import EmulatedGitHub, emulated_github
 from tests.support.repositories import git
+from tests.support.sample_project import specifies
 from tests.support.workflow_templates import TEMPLATES, as_act_reads_it
 
 pytestmark = [pytest.mark.xdist_group("emulate"), pytest.mark.timeout(300)]
@@ -27,6 +28,7 @@ def github() -> Iterator[EmulatedGitHub]:
 @pytest.fixture(scope="module")
 def model() -> Iterator[ConversationModel]:
     with ConversationModel(think) as model:
+        model.author = specifies
         yield model
 
 

@@ -68,7 +68,8 @@ SPECIFIED = (
 
 def specifies(received: ReceivedRequest) -> Reply:
     """The author of tests for that issue; of others none are written."""
-    return specified(SPECIFICATION, *SPECIFIED) if ISSUE in ModelQuestion(received.body).brief else declines(received)
+    asked = ModelQuestion(received.body).brief
+    return specified(SPECIFICATION, *SPECIFIED) if "`half(5)` is 2 and should be 3" in asked else declines(received)
 
 
 def fixes(asked: ModelQuestion) -> Reply:
