@@ -54,7 +54,7 @@ class FreshSandboxes(Protocol):
         ...
 
 
-_ONE_AT_A_TIME = frozenset({"none", "srt"})
+_ONE_AT_A_TIME = frozenset({"none"})
 """Providers whose sandboxes share the host's files and ports."""
 MAX_GUARDS = 5
 """Tests that are named where no suite could be run."""
