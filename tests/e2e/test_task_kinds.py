@@ -1,4 +1,4 @@
-"""Kinds of tasks and several attempts, over real rooms: what is proved, what people are told, what stays untouched."""
+"""Kinds of tasks and several attempts: what is proved, what people are told, what stays untouched."""
 
 import json
 import os
@@ -33,6 +33,12 @@ PROMPTS = {
     f"{DIRECTORY}/sytem.md": "Obey.\n",
 }
 COMMAND = "python3 -m unittest test_maths"
+WATCHING = f"import sys\n\nTESTING = 'unittest' in sys.modules\n\n\n{RIGHT}"
+SPECIFICATION = {
+    "test_spec_example.py": TEST.replace("TestDouble", "Example").replace("2), 4", "3), 6"),
+    "test_spec_more.py": TEST.replace("TestDouble", "More").replace("2), 4", "-5), -10"),
+}
+SPECIFIED = ("test_spec_example.Example.test_two", "test_spec_more.More.test_two")
 
 
 class Site:
@@ -74,7 +80,7 @@ def site(tmp_path: Path) -> Site:
 # tests for a fix that is there
 
 
-async def test_a_regression_test_is_proved_by_taking_the_fix_back(site: Site) -> None:
+async def test_a_regression_test_is_tested_by_taking_the_fix_back(site: Site) -> None:
     """Beside it the repository has prompts of its own, one of which cannot be used."""
     commit_files(site.repository, PROMPTS)
     fix = commit_files(site.repository, {"maths.py": RIGHT, "CHANGELOG.md": "- doubled\n"}, "Double, not square (#41)")
@@ -83,10 +89,10 @@ async def test_a_regression_test_is_proved_by_taking_the_fix_back(site: Site) ->
     site.sit_down(recording, "Add a regression test for #41\n")
     assert (site.order.job.kind, site.order.job.task.fixed_by) == ("tests", fix)
     result = await site.harness.work(MemoryJournal())
-    assert (result.exit_status, result.verification and result.verification.verdict) == ("pr_opened", "proved")
+    assert (result.exit_status, result.verification and result.verification.verdict) == ("pr_opened", "tested")
     body = site.body(result)
     assert re.search(rf"🔴 fails<br>exit code 1, [\d.]+ s<br>base without `{fix[:10]}`", body)
-    assert "**Proved.** Red where the fix is taken back, green with it" in body
+    assert "**Tested.** The new tests fail where the fix is taken back and pass with it." in body
     assert "Worked on as tests for code that stays as it is, because its title says" in body
     assert [each.text for each in site.harness.kind.overrides.files] == ["Look into maths first."]
     assert "`.github/agent-fix/prompts/sytem.md` is not used" in body
@@ -119,9 +125,9 @@ def test_what_cannot_be_asked_for_is_refused(site: Site, options: dict[str, obje
 
 
 def attempts() -> RecordedAnswers:
-    """The first changes something else and is tested, the second mends it."""
-    recording = RecordedAnswers().turn("Comment.", write("maths.py", f"# twice\n{WRONG}"))
-    recording = recording.submit("A comment.", COMMAND).submit("A comment.", COMMAND).attempt(2)
+    """The first looks at what executes it and is tested at best, the second mends it."""
+    recording = RecordedAnswers().specify(SPECIFICATION, *SPECIFIED).turn("Watch.", write("maths.py", WATCHING))
+    recording = recording.submit("Watched.", COMMAND).submit("Watched.", COMMAND).attempt(2)
     recording = recording.turn("Mend.", write("maths.py", RIGHT), write("test_maths.py", MORE))
     return recording.submit("Mended.", COMMAND)
 
@@ -136,7 +142,7 @@ async def test_the_first_that_is_proved_ends_the_attempts_and_a_crash_repeats_no
     result = await site.harness.work(resumed)
     assert resumed.executed[0] == "attempt.2.turn.1.act"
     assert not any(name.startswith(("turn.", "verify.")) for name in resumed.executed)
-    assert result.usage.calls == 5
+    assert result.usage.calls == 6
     assert [(each.verdict, each.taken) for each in result.attempts] == [("tested", False), ("proved", True)]
     assert site.show(result, "maths.py") == RIGHT.rstrip(), "nothing of the first is in the second's tree"
     assert "2 attempts of the 3 that were asked for: attempt 2 is proved, so no more were made." in site.body(result)
