@@ -232,5 +232,5 @@ STORIES: tuple[Story, ...] = (
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-def test_story(told: "dict[str, Future[None]]", story: Story) -> None:
-    told[story.__name__].result()
+def test_story(story_results: "dict[str, Future[None]]", story: Story) -> None:
+    story_results[story.__name__].result()

@@ -218,8 +218,8 @@ async def test_who_took_the_job_over_tells_of_it(harness: PublisherHarness, fake
     with harness.engine.begin() as db:
         db.execute(jobs.update().values(epoch=7))
 
-    class Behind(type(harness.roster)):  # type: ignore[misc]
-        def untold(self, *_: object) -> tuple[object, ...]:
+    class Behind(type(harness.job_queries)):  # type: ignore[misc]
+        def not_posted(self, *_: object) -> tuple[object, ...]:
             return (old,)
 
     harness.status_updater._job_queries = Behind(harness.engine, harness.now)

@@ -172,7 +172,7 @@ class TestARunner:
         self, case_runner: Stand, e2b: LocalE2B
     ) -> None:
         class Losing(Says):
-            async def whole(self, *arguments: object) -> dict[str, object]:
+            async def complete(self, *arguments: object) -> dict[str, object]:
                 if len(self.bodies) == 1:
                     for machine in list(e2b.machines.values()):
                         machine.state = "gone"
