@@ -13,6 +13,7 @@ from app.core.verification import (
     SuiteResult,
     Verification,
 )
+from app.publish.evidence import effort
 from app.verify.verdict import CONTROLS
 
 _WORDS: dict[FailureReason, str] = {
@@ -27,6 +28,8 @@ def proof_lines(facts: Verification) -> Iterator[str]:
     """One line per command; gates and controls only if they report something."""
     if facts.specification is not None:
         yield f"specification {_specification(facts.specification)}"
+        if facts.specification.turns:
+            yield f"  their author: {effort(facts.specification)}"
         yield from (f"  does not hold: {test.sentence}" for test in facts.specification.failing[:10])
     if facts.reproduction is not None:
         yield f"reproduction  {_reproduction(facts.reproduction)}"

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from app.core.evidence import Control, Outcome
-from app.core.verification import SpecificationResult, SpecifiedTest, Verification
+from app.core.verification import Specification, SpecificationResult, SpecifiedTest, Verification
+from app.llm.ledger import usd
 from app.publish.markdown import cell, code_cell, code_span, details, fenced, inline, quoted, table
-from app.publish.plaintext import count
+from app.publish.plaintext import count, duration
 from app.verify.verdict import CONTROLS
 
 LIMIT_OF_KNOWLEDGE = (
@@ -39,19 +40,27 @@ def clip(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
 
 
+def effort(found: Specification) -> str:
+    """What the author's conversation came to."""
+    cost = f"{usd(found.cost)}, " if found.cost else ""
+    return f"{count(found.turns, 'call')}, {found.tokens:,} tokens, {cost}{duration(found.seconds)}"
+
+
 def independent_tests(facts: Verification, caps: Caps) -> str:
     """Who wrote the tests and when, each of them on base and head, and whatever was argued about them."""
     found = facts.specification
     if found is None:
         return ""
     if not found.tests:
-        return f"**Independent tests:** {inline(found.absent)}"
-    by = f", by {code_span(clip(found.model, 100))}" if found.model else ""
+        spent = f" ({effort(found)})" if found.turns else ""
+        return f"**Independent tests:** {inline(found.absent)}{spent}"
+    by = f"{code_span(clip(found.model, 100))}, " if found.model else ""
     written = (
-        f"**Independent tests:** written from the issue before the work began{by}, executed on the base"
-        f" {count(found.runs, 'time')} and then frozen ({code_span(found.digest[:12])})."
+        f"**Independent tests:** a separate author ({by}{effort(found)}) wrote them from the issue before the work"
+        f" began. They were run on the base {count(found.runs, 'time')} and then frozen"
+        f" ({code_span(found.digest[:12])})."
     )
-    shown = " Who made the change saw the first of them." if found.example else " Who made the change saw none of them."
+    shown = f" The agent that made the change saw {'the first' if found.example else 'none'} of them."
     rows = [
         [cell(clip(test.sentence, caps.text)), _BASE[test.role], _on_head(test), code_cell(clip(test.id, 200))]
         for test in found.tests[: caps.items]
@@ -79,10 +88,12 @@ def _on_head(test: SpecifiedTest) -> str:
 def _argued(found: SpecificationResult, caps: Caps) -> Iterator[str]:
     if found.settlement is not None:
         decided = found.settlement
-        yield f"Who made the change objected to failing tests:\n\n{quoted(clip(decided.objection, caps.text))}"
+        said, reason = (quoted(clip(text, caps.text)) for text in (decided.objection, decided.reason))
+        yield f"The agent that made the change objected to failing tests:\n\n{said}"
+        withdrawn, kept = count(len(decided.withdrawn), "test"), len(decided.kept)
         yield (
-            f"A third call decided by the issue: {count(len(decided.withdrawn), 'test')} withdrawn,"
-            f" {count(len(decided.kept), 'test')} upheld. Its reason:\n\n{quoted(clip(decided.reason, caps.text))}"
+            f"A third call, which saw the issue, the tests and how they failed, withdrew {withdrawn} and upheld {kept}."
+            f" Its reason:\n\n{reason}"
         )
     if found.dropped:
         listed = [f"- {inline(clip(reason, caps.text))}" for reason in found.dropped[: caps.items]]

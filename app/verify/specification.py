@@ -58,10 +58,11 @@ class Freezer:
         )
         repeats = await self.runs.repeated("specification-base", draft.selection, None)
         kept, dropped = await asyncio.to_thread(self._sorted_out, draft, repeats)
+        doubt = repeats.untrusted or repeats.codes_agree
         found = Specification(
-            dropped=tuple(dropped), base=repeats.first.execution, runs=len(repeats.runs), absent=repeats.untrusted
+            dropped=tuple(dropped), base=repeats.first.execution, runs=len(repeats.runs), absent=doubt
         )
-        if not repeats.untrusted and not any(test.role == "shows" for test in kept):
+        if not doubt and not any(test.role == "shows" for test in kept):
             found = found.model_copy(
                 update={"absent": "none of the tests that were written fails on the base for the right reason."}
             )
@@ -169,9 +170,18 @@ def digest(files: Sequence[SourceText], ids: Sequence[str]) -> str:
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
+_CODE = re.compile(r"(?P<mark>`{3,}|~{3,}|`+).*?(?P=mark)|^(?: {4}|\t)[^\n]*$", re.DOTALL | re.MULTILINE)
+_LIKE_CODE = re.compile(r"_|\d|[a-z][A-Z]")
+
+
 def is_named(name: str, text: str) -> bool:
-    """The issue itself names this interface."""
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
+    """The issue itself names this interface, as code: a word that it merely uses names nothing."""
+    word = rf"(?<!\w){re.escape(name)}(?!\w)"
+    if _LIKE_CODE.search(name):
+        return re.search(word, text) is not None
+    if re.search(rf"{word}\(|(?:(?<=\w)\.|--|::){re.escape(name)}(?!\w)", text):
+        return True
+    return any(re.search(word, code[0]) for code in _CODE.finditer(text))
 
 
 def home_of(test_id: str, files: Sequence[SourceText]) -> SourceText | None:

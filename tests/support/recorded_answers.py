@@ -2,7 +2,7 @@
 view("money.py")).submit("Done.")`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -47,6 +47,7 @@ class RecordedAnswers:
     def __init__(self) -> None:
         self._lines: list[RecordingLine] = []
         self._turns = 0
+        self._specified = 0
         self._prefix = ""
         self._vision = False
 
@@ -57,11 +58,19 @@ class RecordedAnswers:
     def plan(self, summary: str = "Mend it.", **fields: str | list[str]) -> Self:
         return self._add("plan", ModelAnswer(content=json.dumps({"summary": summary, **fields})))
 
-    def specify(self, files: Mapping[str, str], *tests: str) -> Self:
-        """The author's answer."""
+    def specify(self, files: Mapping[str, str], *tests: str, reason: str = "", outdated: Sequence[str] = ()) -> Self:
+        """The author's next answer. Without files, `reason` says why there can be no tests."""
         handed_in = [{"path": path, "content": text} for path, text in files.items()]
-        made = ToolCall(id="call-1", name="specify", arguments=json.dumps({"files": handed_in, "tests": list(tests)}))
-        return self._add("specification.1", ModelAnswer(tool_calls=(made,), finish_reason="tool_calls"))
+        given = {"files": handed_in, "tests": tests, "reason": reason, "outdated": outdated}
+        made = ToolCall(id="call-1", name="specify", arguments=json.dumps(given))
+        self._specified += 1
+        key = f"specification.{self._specified}"
+        return self._add(key, ModelAnswer(tool_calls=(made,), finish_reason="tool_calls"))
+
+    def settle(self, *withdrawn: str, reason: str = "The issue says so.") -> Self:
+        """What the third call decides of an objection: which tests it withdraws."""
+        decided = {"withdrawn": withdrawn, "reason": reason}
+        return self._add(f"{self._prefix}objection", ModelAnswer(content=json.dumps(decided)))
 
     def sees(self, description: str) -> Self:
         """The recorded model takes images, and says this of those of the issue."""
@@ -84,8 +93,8 @@ class RecordedAnswers:
             f"{self._prefix}turn.{self._turns}", ModelAnswer(content=text, tool_calls=numbered, finish_reason=ending)
         )
 
-    def submit(self, summary: str, reproduction: str = "", *lessons: str) -> Self:
-        more = {"lessons": list(lessons)} if lessons else {}
+    def submit(self, summary: str, reproduction: str = "", *lessons: str, objection: str = "") -> Self:
+        more = {**({"lessons": list(lessons)} if lessons else {}), **({"objection": objection} if objection else {})}
         return self.turn("Submit.", call("submit", {"summary": summary, "reproduction": reproduction, **more}))
 
     def save(self, path: Path) -> Path:

@@ -6,7 +6,7 @@ from app.core.evidence import Outcome
 from app.core.verification import SourceText, Specification
 from app.verify.frameworks import SuiteCommand
 from app.verify.repeated_runs import Runs
-from app.verify.specification import Freezer, digest, home_of, sentence
+from app.verify.specification import Freezer, digest, home_of, is_named, sentence
 from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress
 from tests.support.selected import Results, ScriptedRuns
@@ -102,6 +102,31 @@ async def test_where_nothing_is_red_there_is_no_specification() -> None:
     assert found.absent == "none of the tests that were written fails on the base for the right reason."
     assert (found.runs, found.base is not None) == (5, True)
     assert found.absent in told
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("Add `cents` to it.", True),
+        ("Call cents() for that.", True),
+        ("money.cents would help", True),
+        ("A flag --cents is missing.", True),
+        ("```python\nfrom money import cents\n```", True),
+        ("    from money import cents\n", True),
+        ("It loses cents.", False),
+        ("    half(5)\n\nIt loses cents.", False),
+        ("Nobody has any more cents. Why?", False),
+        ("`money` loses cents, see `half`.", False),
+    ],
+)
+def test_an_interface_is_named_as_code(text: str, *, named: bool) -> None:
+    assert is_named("cents", text) is named
+    assert is_named("all_cents", f"{text} Have all_cents.")
+
+
+async def test_where_exit_code_and_results_disagree_nothing_is_frozen() -> None:
+    found, _ = await freeze(run=ScriptedRuns(lambda name, before: USUAL, exit_code=0))
+    assert (found.tests, found.absent) == ((), "the exit code was 0, with 2 of 3 tests failing.")
 
 
 async def test_a_runner_that_lies_freezes_nothing() -> None:
