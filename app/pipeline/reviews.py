@@ -1,7 +1,7 @@
 """The harness's side of a submission: it is verified from its patch alone, and taken or sent back with the facts."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from app.core.patch import Patch
 from app.core.verification import (
     BaselineResult,
     Facts,
+    Reproduction,
     Settlement,
     SpecificationResult,
     UnchangedSubmission,
@@ -105,23 +106,27 @@ class SubmissionReviews:
             if earlier.patch == patch and earlier.reproduction == submission.reproduction:
                 return _numbered(earlier, number)
         found = await self._verifier.verify(patch, submission, self._known, _unanswered(before))
-        return _numbered(_specified(found, await self._compared(found, before)), number)
+        return _numbered(await self._compared(found, before), number)
 
-    async def _compared(self, found: VerifiedPatch, before: Sequence[VerifiedPatch]) -> SpecificationResult | None:
-        """The frozen tests' result, which has to be that of every earlier submission with the same sources."""
-        now = found.verification.specification
+    async def _compared(self, found: VerifiedPatch, before: Sequence[VerifiedPatch]) -> VerifiedPatch:
+        """The same, doubted where an earlier submission with the same sources ended otherwise."""
+        now = found.verification
         for earlier in before:
-            then = earlier.verification.specification
-            if now is None or then is None or not (now.tests and then.tests):
-                continue
-            if {test.id: test.head for test in then.tests} == {test.id: test.head for test in now.tests}:
+            then = earlier.verification
+            frozen = _ends_otherwise(_specified_ends(then.specification), _specified_ends(now.specification))
+            own = _ends_otherwise(_own_ends(then.reproduction), _own_ends(now.reproduction))
+            if not (frozen or own):
                 continue
             if await asyncio.to_thread(self._verifier.same_sources, earlier.patch, found.patch):
-                detail = "an earlier submission with the same sources ended otherwise."
-                controls = tuple(control for control in now.controls if control.name != "repeats_agree")
-                failed = Control(name="repeats_agree", outcome="failed", detail=detail)
-                return now.model_copy(update={"controls": (*controls, failed)})
-        return now
+                update: dict[str, object] = {}
+                if frozen and now.specification is not None:
+                    controls = _doubted(now.specification.controls)
+                    update["specification"] = now.specification.model_copy(update={"controls": controls})
+                if own and now.reproduction is not None:
+                    controls = _doubted(now.reproduction.controls)
+                    update["reproduction"] = now.reproduction.model_copy(update={"controls": controls})
+                return _judged_with(found, update)
+        return found
 
     async def _with_objection(self, found: VerifiedPatch, objection: str) -> VerifiedPatch:
         """Where the fixer objects for the first time, a third call decides; from then on its decision holds."""
@@ -139,7 +144,7 @@ class SubmissionReviews:
         withdrawn = self._settlement.withdrawn
         tests = tuple(test.model_copy(update={"withdrawn": test.id in withdrawn}) for test in specification.tests)
         update = {"tests": tests, "settlement": self._settlement}
-        return _specified(found, specification.model_copy(update=update))
+        return _judged_with(found, {"specification": specification.model_copy(update=update)})
 
 
 def _numbered(found: VerifiedPatch, number: int) -> VerifiedPatch:
@@ -147,12 +152,31 @@ def _numbered(found: VerifiedPatch, number: int) -> VerifiedPatch:
     return found.model_copy(update={"verification": verification})
 
 
-def _specified(found: VerifiedPatch, specification: SpecificationResult | None) -> VerifiedPatch:
-    """The same with another result of the frozen tests, and what follows from that."""
-    if specification == found.verification.specification:
-        return found
-    verification = judged(Facts(**{**facts_of(found.verification), "specification": specification}))
+def _judged_with(found: VerifiedPatch, update: Mapping[str, object]) -> VerifiedPatch:
+    """The same with other facts, and what follows from these."""
+    verification = judged(Facts(**{**facts_of(found.verification), **update}))
     return found.model_copy(update={"verification": verification, "feedback": feedback(verification)})
+
+
+def _specified_ends(found: SpecificationResult | None) -> Mapping[str, str]:
+    return {test.id: test.head for test in found.tests} if found is not None else {}
+
+
+def _own_ends(found: Reproduction | None) -> Mapping[str, str]:
+    """How the fixer's own command ended on base and head."""
+    if found is None or found.unanswered or "not_run" in (found.on_base, found.on_head):
+        return {}
+    return {f"{found.command} on the base": found.on_base, f"{found.command} on the head": found.on_head}
+
+
+def _ends_otherwise(then: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    return then != now and bool(then) and then.keys() == now.keys()
+
+
+def _doubted(controls: Sequence[Control]) -> tuple[Control, ...]:
+    detail = "an earlier submission with the same sources ended otherwise."
+    failed = Control(name="repeats_agree", outcome="failed", detail=detail)
+    return (*(control for control in controls if control.name != "repeats_agree"), failed)
 
 
 def _unanswered(before: Sequence[VerifiedPatch]) -> tuple[UnchangedSubmission, ...]:

@@ -117,12 +117,13 @@ def _specification_fails(facts: Facts) -> Iterator[Refusal]:
         if found.settlement is None:
             yield Refusal("specification_fails", "broken", f"{told}: {_sentences(failing)}")
         else:
-            reason = f"{told}, the fixer objected, and a third call upheld it: {_sentences(failing)}"
+            upheld = f"a third call upheld {_verb(failing, 'it', 'them')}"
+            reason = f"{told}, the fixer objected, and {upheld}: {_sentences(failing)}"
             yield Refusal("specification_disputed", "unproved", reason)
     if withdrawn := tuple(test for test in found.tests if test.withdrawn):
         reason = f"{_tests(withdrawn)} of the independent author's {_verb(withdrawn, 'was', 'were')} withdrawn after"
         reason += f" the fixer objected: {_sentences(withdrawn)}"
-        yield Refusal("specification_disputed", "tested", reason)
+        yield Refusal("specification_disputed", "tested" if _held_back(found) else "unproved", reason)
 
 
 def _caps(facts: Facts) -> Iterator[Refusal]:

@@ -8,7 +8,7 @@ import pytest
 
 from app.agent.base import Assignment, Reviewer, ReviewResult, RunnerEnding, Submission
 from app.core.errors import ExitCode
-from app.core.evidence import Outcome
+from app.core.evidence import Control, Outcome
 from app.core.job import Budget, Job, Journal, QuestionAnswers, UserMessage, WaitingForUser
 from app.core.money import Totals
 from app.core.patch import FileChange, Patch
@@ -638,6 +638,18 @@ async def test_the_same_sources_have_to_end_the_same_way_each_time() -> None:
     assert result.verification is not None
     assert "repeats_agree" in result.verification.rules
     assert any("an earlier submission with the same sources" in reason for reason in result.verification.reasons)
+
+
+async def test_the_fixers_own_tests_have_to_end_the_same_way_each_time_too() -> None:
+    """The same command on the same sources: red before, green now."""
+    control = Control(name="failing_copies_fail", outcome="held")
+    red = Reproduction(command="run", on_base="red", on_head="red", controls=(control,))
+    ended = [red, red.model_copy(update={"on_head": "green", "ids": ("t::own",)})]
+    submissions = [SUBMISSION, Submission(summary="done", reproduction=" run")]
+    world = World(Agent(submissions, SUBMITTED), [judged(Facts(reproduction=each)) for each in ended], [patch()])
+    result = await work(world)
+    assert result.verification is not None
+    assert (result.verification.verdict, result.verification.rules[0]) == ("unproved", "repeats_agree")
 
 
 async def test_all_submissions_of_a_job_count() -> None:

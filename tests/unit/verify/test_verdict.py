@@ -214,7 +214,15 @@ def test_where_all_that_shows_is_withdrawn_nothing_is_shown() -> None:
     only = specification("failed", settlement=Settlement(objection="No.", withdrawn=("t::s1",)))
     tests = tuple(test.model_copy(update={"withdrawn": test.role == "shows"}) for test in only.tests)
     found = verdict(specified=only.model_copy(update={"tests": tests}))
-    assert (found.verdict, found.rules[0]) == ("unproved", "nothing_shown")
+    assert (found.verdict, set(found.rules[:2])) == ("unproved", {"specification_disputed", "nothing_shown"})
+
+
+def test_where_only_the_example_is_left_after_an_objection_it_is_not_enough() -> None:
+    left = specification("passed", "failed", settlement=Settlement(objection="No.", withdrawn=("t::s2",)))
+    tests = tuple(test.model_copy(update={"withdrawn": test.id == "t::s2"}) for test in left.tests)
+    found = verdict(specified=left.model_copy(update={"tests": tests, "example": "tests/test_s1.py"}))
+    assert (found.verdict, found.rules[0]) == ("unproved", "specification_disputed")
+    assert found.rules[1] == "nothing_held_back"
 
 
 @pytest.mark.parametrize("rule", get_args(CapRule))
