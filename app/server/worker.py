@@ -147,7 +147,8 @@ class Worker:
         running_job.heartbeat_at = monotonic()
         if not await asyncio.to_thread(self._server_context.queue.heartbeat, running_job.claim):
             logger.warning("job %s was taken over by another worker", running_job.claim.job)
-            running_job.process.kill()
+            with suppress(ProcessLookupError):  # it may have ended meanwhile
+                running_job.process.kill()
 
     async def _stop_if_requested(self, running_job: RunningJob) -> None:
         if not await asyncio.to_thread(self._server_context.store().stop_requested, running_job.claim.job):

@@ -73,7 +73,9 @@ def test_it_fixes_the_project_to_proved_with_nothing_but_the_gateway(recipe: Age
     cli_job.assert_quiet()
     steps = [json.loads(line) for line in (cli_job.out / "trajectory.jsonl").read_text().splitlines()]
     assert "submission.json" in json.dumps([step["actions"] for step in steps])
-    assert cli_job.document["usage"]["calls"] == sum(not step["refused"] for step in steps) + 1, "the plan, and these"
+    assert cli_job.document["usage"]["calls"] == sum(not step["refused"] for step in steps) + 2, (
+        "plan, tests, and these"
+    )
     (tmp_path / "sent").mkdir()
     (tmp_path / "sent" / "to-the-model.json").write_text(sent)
     assert "model.sock" not in sent, "no path of the host is seen inside"

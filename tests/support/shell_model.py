@@ -5,7 +5,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.support.openai_endpoint import USAGE, OpenAIEndpoint, ReceivedRequest, Reply, answer
+from tests.support.cli_job import SPECIFICATION, SPECIFIED
+from tests.support.openai_endpoint import USAGE, OpenAIEndpoint, ReceivedRequest, Reply, answer, specified
 
 DONE = "Done: the remainder goes to the first people."
 ALSO_A_PATH = frozenset({"path", "file_path", "old_string"})
@@ -17,7 +18,12 @@ _FILLED: Mapping[str, Any] = {"security_risk": "LOW", "timeout": 60_000, "is_inp
 
 
 class ShellModel(OpenAIEndpoint):
-    """`plan` for who wants JSON; `commands` and then the end for who offers tools; a few words for others."""
+    """`plan` for who wants JSON; `commands` and then the end for who offers tools; a few words for others.
+
+    As the author of specification tests it knows the project of `cli_job`.
+    """
+
+    author = staticmethod(lambda _: specified(SPECIFICATION, *SPECIFIED))
 
     def __init__(self, plan: Mapping[str, Any], commands: Sequence[str]) -> None:
         super().__init__()
