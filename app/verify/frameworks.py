@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Literal
 
+from app.sandbox.setup.ecosystems.go import GO_CACHE
 from app.verify.output_parsers import read_cargo, read_go, read_unittest
 from app.verify.reports import Report, read_jest, read_junit, read_mocha
 from app.verify.test_paths import is_test_file
@@ -31,6 +32,10 @@ class SuiteCommand:
     note: str = ""
 
 
+GO_COMPILED = f"[ -d {GO_CACHE} ] && export GOCACHE={GO_CACHE}"
+"""Go takes what a set-up has compiled, without writing there: that saves a fresh sandbox up to a minute."""
+
+
 @dataclass(frozen=True, slots=True)
 class Framework:
     """`arguments` and `environment` ask for a report at a path; `targets` turns ids and files into arguments."""
@@ -50,7 +55,7 @@ def report_command(suite: SuiteCommand, report: str, only: tuple[str, ...] | Non
     framework = FRAMEWORKS[suite.framework]
     command = suite.command if only is None else narrow(suite, only)
     if suite.framework == "go" and suite.narrowed:
-        return f"{command.replace('go test', 'go test -json', 1)} > {report}"
+        return f"{GO_COMPILED}; {command.replace('go test', 'go test -json', 1)} > {report}"
     if suite.framework == "unittest" and suite.narrowed and " -v" not in command:
         return f"{command} -v"
     if framework.arguments and suite.narrowed:

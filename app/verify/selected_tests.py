@@ -12,7 +12,9 @@ from app.sandbox.base import Sandbox
 from app.verify.execution import as_inside, excerpt
 from app.verify.frameworks import SuiteCommand, narrow
 from app.verify.launcher.base import CaseOutcome, CopiedTests, Launcher, LauncherReport
+from app.verify.launcher.compiled import CargoLauncher, GoLauncher
 from app.verify.launcher.python import PythonLauncher
+from app.verify.launcher.script import ScriptLauncher
 from app.verify.launcher.supervisor_client import StepEnd, SupervisorAnswer, supervise
 from app.verify.overlay import apply_patch
 from app.verify.reports import MAX_TEXT, test_id
@@ -52,6 +54,12 @@ def launcher_of(suite: SuiteCommand) -> Launcher:
     """ValueError where the suite's framework cannot run chosen tests."""
     if suite.framework in ("pytest", "unittest"):
         return PythonLauncher.of(suite)
+    if suite.framework in ("node", "vitest", "jest", "mocha"):
+        return ScriptLauncher(suite)
+    if suite.framework == "go" and suite.narrowed:
+        return GoLauncher(suite)
+    if suite.framework == "cargo" and suite.narrowed:
+        return CargoLauncher(suite)
     raise ValueError(f"chosen tests of {suite.framework} cannot be run")
 
 
@@ -154,9 +162,10 @@ class _Trial:
         base = self.patch.base if self.patch else ""
         mine = apply_patch(Patch(base=base, changes=self.selection.files), Patch(base=base, changes=tuple(files)))
         async with self.borrow(self.name, apply_patch(self.patch, mine)) as sandbox:
-            answer = await supervise(sandbox, self.launcher.steps(ids, watch, self.timeout), read=read)
-            output = b"".join([await as_inside(sandbox, step.output) for step in answer.steps])
+            steps = self.launcher.steps(ids, watch, self.timeout)
+            answer = await supervise(sandbox, steps, read=read, files=self.launcher.files)
             answer = answer.model_copy(update={"steps": tuple([await _mapped(sandbox, step) for step in answer.steps])})
+        output = b"".join(self.launcher.readable(step.output) for step in answer.steps)
         told = LauncherReport(problem=answer.problem) if answer.problem else self.launcher.read(ids, answer, watch)
         return answer, told, output
 
@@ -172,7 +181,8 @@ async def _mapped(sandbox: Sandbox, step: StepEnd) -> StepEnd:
     """The same with the work tree at its usual place in what was reported."""
     reported = "\0".join(step.messages).encode("utf-8", "surrogatepass")
     mapped = (await as_inside(sandbox, reported)).decode("utf-8", "surrogatepass")
-    return step.model_copy(update={"messages": tuple(mapped.split("\0")) if step.messages else ()})
+    messages = tuple(mapped.split("\0")) if step.messages else ()
+    return step.model_copy(update={"messages": messages, "output": await as_inside(sandbox, step.output)})
 
 
 def _worst(found: Sequence[tuple[str, CaseOutcome]]) -> CaseOutcome | None:

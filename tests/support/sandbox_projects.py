@@ -16,6 +16,7 @@ from tests.support.wrapped_sandbox import WrappedSandbox
 
 _PACKAGES = Path(str(pytest.__file__)).parents[1]
 _PYTEST = ("_pytest", "iniconfig", "packaging", "pluggy", "py.py", "pygments", "pytest")
+NO_SETUP = SetupPlan()
 WITH_PYTEST = SetupPlan(
     commands=(
         f"{sys.base_prefix}/bin/python3 -I -m venv --without-pip /env",
@@ -48,10 +49,12 @@ class ProjectWorkspaces:
     `opened` and `alive` tell what was asked for and what is still there, `executing` that a command was started.
     """
 
-    def __init__(self, provider: SandboxProvider, tree: MemoryTree, *, with_pytest: bool = False) -> None:
+    def __init__(
+        self, provider: SandboxProvider, tree: MemoryTree, *, with_pytest: bool = False, setup: SetupPlan = NO_SETUP
+    ) -> None:
         self._provider = provider
         self._tree = tree
-        self._with_pytest = with_pytest
+        self._setup = WITH_PYTEST if with_pytest else setup
         self.opened: list[str] = []
         self.alive: set[str] = set()
         self.executing = asyncio.Event()
@@ -71,8 +74,7 @@ class ProjectWorkspaces:
                 file.write_bytes(after.read(path))
             (directory / ".opened").write_text(name)
 
-        setup = WITH_PYTEST if self._with_pytest else SetupPlan()
-        spec = SandboxSpec(key=f"test-{name}-{len(self.opened)}", fill=fill, setup=setup)
+        spec = SandboxSpec(key=f"test-{name}-{len(self.opened)}", fill=fill, setup=self._setup)
         sandbox = await self._provider.open(spec)
         self.alive.add(name)
         return _Watched(sandbox, name, self)

@@ -62,7 +62,7 @@ HOMES = {
     },
     "starlette": {"app.server", "app.agent.external.gateway", "app.server.web"},
     "tiktoken": {"app.llm"},
-    "tree_sitter": {"app.repo.grammars", "app.repo.syntax_checks", "app.verify.sources"},
+    "tree_sitter": {"app.repo.grammars", "app.repo.syntax_checks", "app.verify.launcher", "app.verify.sources"},
     "uvicorn": {"app.server", "app.agent.external.gateway", "app.server.web"},
     "yaml": {"app.core.plan_text", "app.sandbox.setup.ecosystems", "app.core.strict_yaml", "app.repo.syntax_checks"},
 }

@@ -35,18 +35,21 @@ class _FoundToolchain:
 def find_toolchains(environment: Mapping[str, str], private: Sequence[Path]) -> Toolchains:
     """Look along the host's PATH. `private` are directories that must never come into view, such as our own state."""
     mounts: dict[Path, Mount] = {}
+    path = []
     left_out = []
     guarded = [*private, *([Path(environment["HOME"])] if environment.get("HOME") else [])]
     for found in _search(environment):
         reason = _too_broad(found.prefix, guarded)
         if reason:
             left_out.append(f"{found.name} in {found.prefix} is not shown inside: {reason}")
-        else:
+            continue
+        path.append(f"{found.prefix}/bin")
+        if not found.prefix.is_relative_to("/usr"):  # all of which is shown anyway
             mounts[found.prefix] = Mount(found.prefix, str(found.prefix))
     outer = [
         mount for path, mount in mounts.items() if not any(path != top and path.is_relative_to(top) for top in mounts)
     ]
-    return Toolchains(tuple(outer), tuple(f"{prefix}/bin" for prefix in mounts), tuple(left_out))
+    return Toolchains(tuple(outer), tuple(dict.fromkeys(path)), tuple(left_out))
 
 
 def _search(environment: Mapping[str, str]) -> Iterator[_FoundToolchain]:
@@ -79,13 +82,13 @@ def _newer() -> range:
 
 
 def _prefix(program: str, question: Sequence[str], environment: Mapping[str, str]) -> Path | None:
-    """Where a program outside /usr is installed."""
+    """Where a program is installed that is in none of the system's own directories."""
     told = _ask(program, question, environment)
     if told is None:
         return None
     answer = told.resolve()
     prefix = answer.parent.parent if answer.is_file() else answer
-    return prefix if prefix.is_dir() and not prefix.is_relative_to("/usr") else None
+    return prefix if prefix.is_dir() and f"{prefix}/bin" not in SYSTEM_PATH else None
 
 
 def _ask(program: str, question: Sequence[str], environment: Mapping[str, str]) -> Path | None:

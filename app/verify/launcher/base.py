@@ -57,8 +57,17 @@ class Launcher(Protocol):
         """The programs that execute these tests, in this order."""
         ...
 
+    @property
+    def files(self) -> Mapping[str, str]:
+        """Programs that the steps find in `{place}`, by name."""
+        ...
+
     def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
         """What the programs reported of these ids. ValueError where the framework cannot do it at all."""
+        ...
+
+    def readable(self, output: bytes) -> bytes:
+        """What people are shown of the output."""
         ...
 
     def sources(self, ids: Sequence[str]) -> tuple[str, ...]:

@@ -59,6 +59,10 @@ class PythonLauncher:
             environment=environment,
         )
 
+    @property
+    def files(self) -> Mapping[str, str]:
+        return {}
+
     def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:
         job = {
             "framework": self.framework,
@@ -90,8 +94,11 @@ class PythonLauncher:
             heard.hear(message)
         return heard.told(ended, watch)
 
+    def readable(self, output: bytes) -> bytes:
+        return output
+
     def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
-        files = dict.fromkeys(path for name in ids for path in self.files(name))
+        files = dict.fromkeys(path for name in ids for path in self._files_of(name))
         parents = dict.fromkeys(parent for path in files for parent in PurePosixPath(path).parents)
         conftests = (str(parent / "conftest.py") for parent in parents) if self.framework == "pytest" else ()
         return (*files, *conftests)
@@ -108,7 +115,7 @@ class PythonLauncher:
         made = PythonCopies(self.framework == "pytest", self.modules, contents, random)
         return made.in_place(ids) if in_place else made.renamed(ids)
 
-    def files(self, name: str) -> tuple[str, ...]:
+    def _files_of(self, name: str) -> tuple[str, ...]:
         """Where the test of an id may be written."""
         if self.framework == "pytest":
             return (name.partition("::")[0],)

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Literal, NamedTuple
+
+from app.verify.launcher.edits import Alteration, Edit, other_number, other_text
 
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|$)")
 # Inside these, an assertion that fails is not swallowed, and the block is executed once.
@@ -67,21 +68,6 @@ _MATCHER = re.compile(rb"ANY\b|[Aa]pprox|\bIs[A-Z]|[Aa]nything|[Mm]atch|[Mm]ock|
 """What may be equal to other things than itself by intention."""
 
 
-class SourceEdit(NamedTuple):
-    """Bytes from `start` to `end` become `text`."""
-
-    start: int
-    end: int
-    text: bytes
-
-
-class Alteration(NamedTuple):
-    """`value`: what is compared with is another; `inverse`: what was asserted is asserted not to be."""
-
-    kind: Literal["value", "inverse"]
-    edits: list[SourceEdit]
-
-
 @dataclass(frozen=True)
 class PythonSource:
     """A module's bytes, its tree, and where its lines start."""
@@ -125,14 +111,6 @@ class PythonSource:
         found = re.compile(rb"def[\s\\]+(" + function.name.encode() + rb")\b").search(self.content, start, end)
         return found.span(1) if found else (start, start)
 
-    def edited(self, edits: Sequence[SourceEdit], start: int = 0, end: int | None = None) -> bytes:
-        """The bytes of a range with the edits in it."""
-        text, at = b"", start
-        for edit in sorted(edits):
-            text += self.content[at : edit.start] + edit.text
-            at = edit.end
-        return text + self.content[at : len(self.content) if end is None else end]
-
 
 def alterations(
     source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef, random: Random
@@ -150,7 +128,7 @@ def alterations(
 
 def failing_end(
     source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef, random: Random, *, method: bool
-) -> SourceEdit:
+) -> Edit:
     """A statement that fails, behind the last one; before the first where the test may end early."""
     one, other = random.sample(range(2, 99), 2)
     text = f"self.assertEqual({one}, {other})" if method else f"assert {one} == {other}"
@@ -159,16 +137,16 @@ def failing_end(
     if reached[-1:] == [last] and not isinstance(last, ast.Return):
         start, end = source.range(last)[0], source.range(last)[1]
         if last.lineno == function.lineno:
-            return SourceEdit(end, end, f"; {text}".encode())
+            return Edit(end, end, f"; {text}".encode())
         indentation = source.content[source.starts[last.lineno - 1] : start]
         if indentation.strip():  # behind another statement on its line
-            return SourceEdit(end, end, f"; {text}".encode())
-        return SourceEdit(end, end, b"\n" + indentation + text.encode())
+            return Edit(end, end, f"; {text}".encode())
+        return Edit(end, end, b"\n" + indentation + text.encode())
     start = source.range(function.body[0])[0]
     if function.body[0].lineno == function.lineno:
-        return SourceEdit(start, start, f"{text}; ".encode())
+        return Edit(start, start, f"{text}; ".encode())
     indentation = source.content[source.starts[function.body[0].lineno - 1] : start]
-    return SourceEdit(start, start, text.encode() + b"\n" + indentation)
+    return Edit(start, start, text.encode() + b"\n" + indentation)
 
 
 def _reached(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -205,9 +183,9 @@ def _of_assert(source: PythonSource, test: ast.expr, random: Random) -> Iterator
         yield from _other_value(source, (test.comparators[0], test.left), random)
     start, end = source.range(test)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield Alteration("inverse", [SourceEdit(start, end, b"(" + source.text(test.operand) + b")")])
+        yield Alteration("inverse", [Edit(start, end, b"(" + source.text(test.operand) + b")")])
     else:
-        yield Alteration("inverse", [SourceEdit(start, start, b"not ("), SourceEdit(end, end, b")")])
+        yield Alteration("inverse", [Edit(start, start, b"not ("), Edit(end, end, b")")])
 
 
 def _of_call(source: PythonSource, call: ast.Call, random: Random) -> Iterator[Alteration]:
@@ -220,7 +198,7 @@ def _of_call(source: PythonSource, call: ast.Call, random: Random) -> Iterator[A
         yield from _other_value(source, (call.args[1], call.args[0]), random)
     if name in _INVERSE:
         end = source.range(call.func)[1]
-        yield Alteration("inverse", [SourceEdit(end - len(name), end, _INVERSE[name].encode())])
+        yield Alteration("inverse", [Edit(end - len(name), end, _INVERSE[name].encode())])
 
 
 def _of_expecting(source: PythonSource, call: ast.Call) -> Iterator[Alteration]:
@@ -230,7 +208,7 @@ def _of_expecting(source: PythonSource, call: ast.Call) -> Iterator[Alteration]:
     expected = call.args[0]
     names = [expected] if not isinstance(expected, ast.Tuple) else expected.elts
     if all(_last_name(one) and _last_name(one) not in _ENDING for one in names):
-        yield Alteration("inverse", [SourceEdit(*source.range(expected), f"type('Other', ({kind},), {{}})".encode())])
+        yield Alteration("inverse", [Edit(*source.range(expected), f"type('Other', ({kind},), {{}})".encode())])
 
 
 def _other_value(source: PythonSource, sides: tuple[ast.expr, ast.expr], random: Random) -> Iterator[Alteration]:
@@ -240,10 +218,10 @@ def _other_value(source: PythonSource, sides: tuple[ast.expr, ast.expr], random:
         if constants:
             chosen = random.choice(constants)
             text = repr(_changed(ast.literal_eval(chosen), random)).encode()
-            yield Alteration("value", [SourceEdit(*source.range(chosen), text)])
+            yield Alteration("value", [Edit(*source.range(chosen), text)])
             return
     if not any(_MATCHER.search(source.text(side)) for side in sides):
-        yield Alteration("value", [SourceEdit(*source.range(sides[0]), b"object()")])
+        yield Alteration("value", [Edit(*source.range(sides[0]), b"object()")])
 
 
 def _constants(node: ast.expr) -> Iterator[ast.expr]:
@@ -262,22 +240,8 @@ def _constants(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _changed(value: object, random: Random) -> object:
-    """Another value of the same kind, no less likely than the first."""
-    if isinstance(value, int):
-        return value + random.choice((-2, -1, 1, 2, 3, 10))
-    if isinstance(value, float):
-        other = value + random.choice((-1.0, -0.5, 0.5, 1.0))
-        return other if other != value else value / 2 if value / 2 != value else 1.5
+    if isinstance(value, int | float):
+        return other_number(value, random)
     if isinstance(value, bytes):
-        return _other_text(value.decode("latin-1"), random).encode("latin-1")
-    return _other_text(str(value), random)
-
-
-def _other_text(text: str, random: Random) -> str:
-    places = [at for at, letter in enumerate(text) if letter.isascii() and letter.isalnum()]
-    if not places:
-        return text + random.choice("aeost")
-    at = random.choice(places)
-    kind = "0123456789" if text[at].isdigit() else "abcdefghijklmnopqrstuvwxyz"
-    letter = random.choice([one for one in kind if one != text[at].lower()])
-    return text[:at] + (letter.upper() if text[at].isupper() else letter) + text[at + 1 :]
+        return other_text(value.decode("latin-1"), random).encode("latin-1")
+    return other_text(str(value), random)

@@ -12,10 +12,10 @@ from pathlib import PurePosixPath
 from random import Random
 from typing import NamedTuple
 
-from app.core.patch import FileChange
 from app.verify.launcher.base import CopiedTests
 from app.verify.launcher.copy_names import CopyNames
-from app.verify.launcher.python_alterations import PythonSource, SourceEdit, alterations, failing_end
+from app.verify.launcher.edits import Edit, chosen, edited, joined, written
+from app.verify.launcher.python_alterations import PythonSource, alterations, failing_end
 
 TWINS = 2
 """Altered copies of one test at most."""
@@ -69,11 +69,11 @@ class PythonCopies:
         """Under other names, as they are and altered, in files of their own; in place where that may be noticed."""
         files = self._files(ids)
         copies = [self._in_place(file) if self._notices(file) else self._elsewhere(file) for file in files]
-        return _joined([self._plain_failure(ids), *copies])
+        return joined([self._plain_failure(ids), *copies])
 
     def in_place(self, ids: Sequence[str]) -> CopiedTests:
         """Altered under their own names only, in a run of their own."""
-        return _joined([self._plain_failure(ids), *(self._in_place(file) for file in self._files(ids))])
+        return joined([self._plain_failure(ids), *(self._in_place(file) for file in self._files(ids))])
 
     def _files(self, ids: Sequence[str]) -> list[_CopiedFile]:
         files: dict[str, _CopiedFile] = {}
@@ -129,7 +129,7 @@ class PythonCopies:
 
     def _elsewhere(self, file: _CopiedFile) -> CopiedTests:
         path = self._fresh_path(file.path)
-        edits: list[SourceEdit] = []
+        edits: list[Edit] = []
         same, altered, done = dict[str, str](), dict[str, str](), dict[ast.AST, tuple[str, list[str]]]()
         for name, place, function in file.tests:
             if function not in done:  # several ids may be one function with other parameters
@@ -137,10 +137,10 @@ class PythonCopies:
             copy, twins = done[function]
             same[self._id(place._replace(path=path, name=copy))] = name
             altered |= {self._id(place._replace(path=path, name=twin)): name for twin in twins}
-        return CopiedTests(files=(_written(path, file.source.edited(edits)),), same=same, altered=altered)
+        return CopiedTests(files=(written(path, edited(file.source.content, edits)),), same=same, altered=altered)
 
     def _twins(
-        self, source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef, edits: list[SourceEdit]
+        self, source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef, edits: list[Edit]
     ) -> tuple[str, list[str]]:
         """Rename a test, and put altered ones before or behind it; returns all their names."""
         renaming = source.name_of(function)
@@ -148,15 +148,15 @@ class PythonCopies:
         copy, twins = self._fresh_name(function.name), list[str]()
         for change in self._changes(source, function)[:TWINS]:
             twin = self._fresh_name(function.name)
-            text = source.edited([*change, SourceEdit(*renaming, twin.encode())], start, end)
+            text = edited(source.content, [*change, Edit(*renaming, twin.encode())], start, end)
             at = self.random.choice((start, end))
-            edits.append(SourceEdit(at, at, text + b"\n" if at == start else b"\n" + text))
+            edits.append(Edit(at, at, text + b"\n" if at == start else b"\n" + text))
             twins.append(twin)
-        edits.append(SourceEdit(*renaming, copy.encode()))
+        edits.append(Edit(*renaming, copy.encode()))
         return copy, twins
 
     def _in_place(self, file: _CopiedFile) -> CopiedTests:
-        edits: list[SourceEdit] = []
+        edits: list[Edit] = []
         altered: dict[str, str] = {}
         done: set[ast.AST] = set()
         for name, _, function in file.tests:
@@ -164,18 +164,11 @@ class PythonCopies:
                 edits += self._changes(file.source, function)[0]
                 done.add(function)
             altered[name] = name
-        return CopiedTests(files=(_written(file.path, file.source.edited(edits)),), altered=altered)
+        return CopiedTests(files=(written(file.path, edited(file.source.content, edits)),), altered=altered)
 
-    def _changes(
-        self, source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef
-    ) -> list[list[SourceEdit]]:
-        """Values first: an object that is equal to everything passes an inverted comparison too."""
-        found = list(alterations(source, function, self.random))
-        self.random.shuffle(found)
-        found.sort(key=lambda change: change.kind != "value")
-        if found:
-            return [change.edits for change in found]
-        return [[failing_end(source, function, self.random, method=not self.pytest)]]
+    def _changes(self, source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[list[Edit]]:
+        found = chosen(list(alterations(source, function, self.random)), self.random)
+        return found or [[failing_end(source, function, self.random, method=not self.pytest)]]
 
     def _plain_failure(self, ids: Sequence[str]) -> CopiedTests:
         places = [place for name in ids if (place := self._place(name))]
@@ -195,7 +188,7 @@ class PythonCopies:
                 f"        {thing} = {listed}\n        self.assertEqual({thing}, {wrong})\n"
             )
         return CopiedTests(
-            files=(_written(path, text.encode()),), failing=(self._id(FunctionLocation(path, classes, name)),)
+            files=(written(path, text.encode()),), failing=(self._id(FunctionLocation(path, classes, name)),)
         )
 
     def _fresh_path(self, path: str, like: str = "") -> str:
@@ -233,16 +226,3 @@ def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             yield child
             yield from _own_nodes(child)
-
-
-def _written(path: str, content: bytes) -> FileChange:
-    return FileChange(path=path, mode="100644", content=content)
-
-
-def _joined(copies: Sequence[CopiedTests]) -> CopiedTests:
-    return CopiedTests(
-        files=tuple(file for one in copies for file in one.files),
-        same={copy: original for one in copies for copy, original in one.same.items()},
-        altered={copy: original for one in copies for copy, original in one.altered.items()},
-        failing=tuple(name for one in copies for name in one.failing),
-    )

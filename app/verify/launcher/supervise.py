@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import ctypes
-import hashlib
+import hmac
 import json
 import os
 import select
@@ -21,38 +21,39 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 PR_SET_DUMPABLE = 4
-KEPT = 512 * 1024
-"""Bytes of a program's output that are kept, of its start and of its end each."""
 MAX_MESSAGES = 64 * 1024**2
 MAX_READ = 2 * 1024**2
+MAX_FILES = 400
+MAX_COVERAGE = 128 * 1024**2
 TICK = 0.05
 
 
 class OutputBuffer:
     """The first and last bytes of an output; the middle is counted only."""
 
-    def __init__(self) -> None:
-        self.head = b""
-        self.tail = b""
+    def __init__(self, keep: int) -> None:
+        self.head = bytearray()
+        self.tail = bytearray()
         self.dropped = 0
+        self._half = keep // 2
 
     def add(self, data: bytes) -> None:
-        space = KEPT - len(self.head)
-        if space > 0:
-            self.head += data[:space]
-            data = data[space:]
-        self.tail += data
-        if len(self.tail) > 2 * KEPT:
+        space = max(0, self._half - len(self.head))
+        self.head += data[:space]
+        self.tail += data[space:]
+        if len(self.tail) > 2 * self._half:
             self.cut()
 
     def cut(self) -> None:
-        self.dropped += max(0, len(self.tail) - KEPT)
-        self.tail = self.tail[-KEPT:]
+        dropped = max(0, len(self.tail) - self._half)
+        self.dropped += dropped
+        del self.tail[:dropped]
 
 
 class ReportPipe:
@@ -97,7 +98,7 @@ class ReportPipe:
         number, _, rest = line.partition(b" ")
         mac, _, text = rest.partition(b" ")
         due = str(len(self.texts)).encode()
-        right = hashlib.blake2b(due + b":" + text, key=bytes.fromhex(self.key)).hexdigest().encode()
+        right = hmac.digest(bytes.fromhex(self.key), due + b":" + text, "sha256").hex().encode()
         if number != due or mac != right:
             self.broken = self.broken or "something else than the test program wrote to the results"
         else:
@@ -107,16 +108,19 @@ class ReportPipe:
 class SupervisedProgram:
     """One program under way, until it has ended or its time is over."""
 
-    def __init__(self, step: dict[str, Any], root: Path) -> None:
+    def __init__(self, step: dict[str, Any], root: Path, place: str) -> None:
         self.step = step
+        self.place = place
+        self.root = root
+        arguments = [word.replace("{place}", place) for word in step["argv"]]
         self.channel = ReportPipe() if step.get("channel") else None
-        self.output = OutputBuffer()
+        self.output = OutputBuffer(step["keep"])
         self.reading, writing = os.pipe()
         os.set_blocking(self.reading, False)
         drop = tuple(step.get("drop", ()))
         kept_back = {name: value for name, value in os.environ.items() if name.startswith(drop)} if drop else {}
         environment = {name: value for name, value in os.environ.items() if name not in kept_back}
-        environment.update(step.get("env", {}))
+        environment.update({name: value.replace("{place}", place) for name, value in step.get("env", {}).items()})
         head = b""
         if self.channel is not None:
             route = {"fd": self.channel.fd, "key": self.channel.key, "root": str(root), "environment": kept_back}
@@ -124,7 +128,7 @@ class SupervisedProgram:
         self.started = time.monotonic()
         try:
             self.process = subprocess.Popen(
-                step["argv"],
+                arguments,
                 stdin=subprocess.PIPE,
                 stdout=writing,
                 stderr=writing,
@@ -168,6 +172,8 @@ class SupervisedProgram:
             "dropped": self.output.dropped,
             "messages": self.channel.texts if self.channel else [],
             "broken": self.channel.broken if self.channel else "",
+            "collected": read_files(self.step.get("collect", []), Path(self.place)),
+            "lines": executed(Path(self.place, "coverage"), self.step.get("coverage", []), self.root),
         }
 
     def _listen(self, seconds: float) -> bool:
@@ -192,6 +198,41 @@ class SupervisedProgram:
             return
 
 
+def executed(reports: Path, paths: list[str], root: Path) -> list[tuple[str, list[int]]]:
+    """The executed lines of scripts, by V8's reports: innermost ranges decide, and one process is enough."""
+    wanted = {(root / path).as_uri(): path for path in paths}
+    lines: dict[str, set[int]] = {path: set() for path in paths}
+    for report in reports.glob("*.json") if paths else ():
+        if report.stat().st_size > MAX_COVERAGE:
+            continue
+        try:
+            scripts = json.loads(report.read_bytes())["result"]
+        except (ValueError, KeyError, TypeError):
+            continue
+        for script in scripts:
+            path = wanted.get(script["url"]) or wanted.get(f"file://{script['url']}")
+            if path is not None:
+                lines[path] |= lines_of((root / path).read_text("utf-8"), script["functions"])
+    return [(path, sorted(found)) for path, found in lines.items()]
+
+
+def lines_of(text: str, functions: list[dict[str, Any]]) -> set[int]:
+    ranges = [one for function in functions for one in function["ranges"]]
+    counts = [0] * len(text)
+    for one in sorted(ranges, key=lambda one: one["startOffset"] - one["endOffset"]):  # the widest first
+        start, end = one["startOffset"], min(one["endOffset"], len(text))
+        counts[start:end] = [one["count"]] * (end - start)
+    found, at = set(), 0
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        inner = [
+            counts[at + place] for place, letter in enumerate(line) if not letter.isspace() and letter not in "{}();"
+        ]
+        if any(inner):
+            found.add(number)
+        at += len(line)
+    return found
+
+
 def hidden() -> bool:
     """Whether the kernel now keeps our memory and descriptors from other processes of this user."""
     try:
@@ -201,13 +242,21 @@ def hidden() -> bool:
 
 
 def read_files(paths: list[str], root: Path) -> dict[str, str]:
-    """Base64 by path, of the plain files among them."""
-    found = {}
+    """Base64 by path, of the plain files among them; a path with `*` means all files like that."""
+    found: dict[str, str] = {}
     for path in paths:
-        file = root / path
-        if file.is_file() and file.stat().st_size <= MAX_READ:
-            found[path] = base64.b64encode(file.read_bytes()).decode()
+        for file in root.glob(path) if "*" in path else (root / path,):
+            if len(found) < MAX_FILES and file.is_file() and file.stat().st_size <= MAX_READ:
+                found[str(file.relative_to(root))] = base64.b64encode(file.read_bytes()).decode()
     return found
+
+
+def write_files(files: dict[str, str]) -> str:
+    """In a new directory, which programs may also leave something in."""
+    place = tempfile.mkdtemp(prefix="")
+    for name, content in files.items():
+        Path(place, name).write_text(content, "utf-8")
+    return place
 
 
 def main() -> None:
@@ -216,9 +265,10 @@ def main() -> None:
     nonce = job["nonce"]
     root = Path.cwd()
     answer: dict[str, Any] = {"hidden": safe, "files": read_files(job.get("read", []), root), "steps": []}
+    place = write_files(job["files"]) if "{place}" in json.dumps(job["steps"]) else os.devnull
     for step in job["steps"]:
         try:
-            answer["steps"].append(SupervisedProgram(step, root).run())
+            answer["steps"].append(SupervisedProgram(step, root, place).run())
         except OSError as error:
             answer["steps"].append({"not_started": f"{step['argv'][0]}: {error.strerror}"})
     sys.stdout.write(f"{nonce}{json.dumps(answer)}{nonce}")

@@ -37,6 +37,12 @@ class SupervisorStep(Record):
     """What its input begins with, before the line that tells it its channel."""
     input: str = ""
     channel: bool = False
+    coverage: tuple[str, ...] = ()
+    """Scripts of the work tree whose executed lines are read from what V8 leaves in `{place}/coverage`."""
+    collect: tuple[str, ...] = ()
+    """Files that the program leaves in `{place}`."""
+    keep: int = 1024**2
+    """Bytes of output that are kept."""
 
 
 class StepEnd(Record):
@@ -49,6 +55,8 @@ class StepEnd(Record):
     dropped: int = 0
     messages: tuple[str, ...] = ()
     broken: str = ""
+    lines: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    collected: Mapping[str, bytes] = {}
     not_started: str = ""
 
 
@@ -60,10 +68,20 @@ class SupervisorAnswer(Record):
     problem: str = ""
 
 
-async def supervise(sandbox: Sandbox, steps: Sequence[SupervisorStep], *, read: Sequence[str] = ()) -> SupervisorAnswer:
-    """Execute the programs in order. `read` are files whose content is wanted as it is before."""
+async def supervise(
+    sandbox: Sandbox,
+    steps: Sequence[SupervisorStep],
+    *,
+    read: Sequence[str] = (),
+    files: Mapping[str, str] | None = None,
+) -> SupervisorAnswer:
+    """Execute the programs in order. `read` are files whose content is wanted as it is before.
+
+    `files` are written to a directory that stands for `{place}` in arguments and variables.
+    """
     nonce = secrets.token_hex(16)
-    job = {"nonce": nonce, "read": list(read), "steps": [step.model_dump(mode="json") for step in steps]}
+    job: dict[str, Any] = {"nonce": nonce, "read": list(read), "files": dict(files or {})}
+    job["steps"] = [step.model_dump(mode="json") for step in steps]
     timeout = sum(step.timeout for step in steps) + GRACE
     stdin = with_program("supervise.py") + json.dumps(job)
     done = await sandbox.exec(PYTHON, stdin=stdin.encode(), timeout=timeout, separate_stderr=True)
@@ -93,4 +111,5 @@ def _answer(text: bytes, *, isolated: bool) -> SupervisorAnswer:
 
 
 def _ended(step: dict[str, Any]) -> StepEnd:
-    return StepEnd(**{**step, "output": base64.b64decode(step.get("output", ""))})
+    collected = {name: base64.b64decode(content) for name, content in step.get("collected", {}).items()}
+    return StepEnd(**{**step, "output": base64.b64decode(step.get("output", "")), "collected": collected})

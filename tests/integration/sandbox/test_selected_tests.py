@@ -1,67 +1,13 @@
 """Chosen tests on small real projects, in a real sandbox: what honest code and liars get out of it."""
 
-import os
 import textwrap
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 
 import pytest
 
-from app.core.evidence import TestRun, TestSelection
-from app.core.patch import FileChange, Patch
-from app.sandbox.base import Sandbox
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
-from app.verify.detect import find_suite
-from app.verify.selected_tests import run_selected
-from tests.support.memory_tree import MemoryTree
-from tests.support.sandbox_projects import ProjectWorkspaces, patch_of
+from tests.support.selecting import Project, provider
 
-
-@pytest.fixture(scope="session")
-def provider(tmp_path_factory: pytest.TempPathFactory) -> BubblewrapProvider:
-    root = tmp_path_factory.mktemp("selected")
-    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
-    return BubblewrapProvider(root / "sandboxes", caches=root / "caches", environment=environment)
-
-
-class Project:
-    """A tree in memory with its suite; `run` executes chosen tests on it, or on it with changes."""
-
-    def __init__(self, provider: BubblewrapProvider, files: Mapping[str, str]) -> None:
-        self.tree = MemoryTree({path: _text(content) for path, content in files.items()})
-        suite = find_suite(self.tree)
-        assert suite is not None
-        self.suite = suite
-        self.workspaces = ProjectWorkspaces(provider, self.tree, with_pytest=suite.framework == "pytest")
-
-    @asynccontextmanager
-    async def borrow(self, name: str, patch: Patch | None) -> AsyncIterator[Sandbox]:
-        sandbox = await self.workspaces.fresh(name, patch)
-        try:
-            yield sandbox
-        finally:
-            await sandbox.destroy()
-
-    async def run(
-        self,
-        *ids: str,
-        changes: Mapping[str, str | None] | None = None,
-        tests: Mapping[str, str] | None = None,
-        seed: int = 1,
-        watch: Mapping[str, set[int]] | None = None,
-        timeout: float = 60.0,
-    ) -> TestRun:
-        patch = patch_of({path: _text(text) if text else None for path, text in changes.items()}) if changes else None
-        files = tuple(FileChange(path=path, mode="100644", content=_text(text)) for path, text in (tests or {}).items())
-        selection = TestSelection(files=files, ids=ids)
-        return await run_selected(
-            self.suite, selection, self.borrow, patch, name="tests", timeout=timeout, seed=seed, watch=watch
-        )
-
-
-def _text(content: str) -> bytes:
-    return textwrap.dedent(content).encode()
-
+__all__ = ["provider"]
 
 MONEY = {
     "money.py": """\

@@ -93,8 +93,6 @@ async def test_requirement_files_whose_pins_do_not_fit_are_tried_without_them(tm
         {"package.json": "[1, 2]", "a.js": ""},
         {"Cargo.toml": "[package]\nname = 'a'\n", "Cargo.lock": "[[package]]\nname = 'a'\nversion = '0.1.0'\n"},
         {"Cargo.toml": "[package]\nname = 'a'\n[dependencies]\nb = { path = 'b' }\n"},
-        {"go.mod": "module a\n\ngo 1.22\n"},
-        {"go.mod": "module a\nrequire x v1.0.0\n", "vendor/modules.txt": "# x v1.0.0\n"},
         {"examples/web/package.json": '{"dependencies": {"a": "1"}}', "docs/requirements.txt": "sphinx"},
     ],
 )
@@ -344,12 +342,23 @@ async def test_cargo_is_given_the_mirror_that_this_machine_uses() -> None:
     assert setup.commands[1] == "cargo fetch"
 
 
+STANDARD = "GOCACHE=/env/go/cache go build std"
+
+
+@pytest.mark.parametrize("vendored", [{}, {"vendor/modules.txt": "# x v1.0.0\n"}])
+async def test_go_compiles_its_own_library_once_for_all_projects(vendored: dict[str, str]) -> None:
+    files = {"go.mod": "module a\nrequire x v1.0.0\n" if vendored else "module a\n\ngo 1.22\n", **vendored}
+    one, other = await plan(files, scope="one"), await plan({"go.mod": "module b\n"}, scope="other")
+    assert one.commands == (STANDARD,)
+    assert one.key == other.key
+
+
 async def test_go_modules_are_downloaded_into_the_environment() -> None:
     setup = await plan({"go.mod": "module a\n\nrequire (\n\tx v1.0.0\n)\n", "go.sum": ""})
-    assert setup.commands == ("go mod download",)
+    assert setup.commands == (STANDARD, "go mod download")
     assert dict(setup.environment)["GOMODCACHE"] == "/env/go/mod"
     workspace = await plan({"go.work": "use ./m\n", "m/go.mod": "module m\nrequire x v1.0.0\n"})
-    assert workspace.commands == ("go mod download",)
+    assert workspace.commands == (STANDARD, "go mod download")
 
 
 async def test_a_tool_that_is_not_here_is_said_and_nothing_is_tried() -> None:

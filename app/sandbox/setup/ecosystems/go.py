@@ -1,4 +1,4 @@
-"""Go: modules are downloaded into `/env/go`, and everything after that is offline."""
+"""Go: modules are downloaded into `/env/go`, the standard library is compiled, and all after that is offline."""
 
 import re
 import shlex
@@ -11,12 +11,18 @@ from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles, pro
 GO_MANIFESTS = ("go.mod", "go.sum", "go.work", "go.work.sum")
 # -modcacherw: the module cache would otherwise be read-only directories that only root can remove.
 GO_ENVIRONMENT = (("GOFLAGS", "-modcacherw"), ("GOMODCACHE", f"{ENV}/go/mod"))
+GO_CACHE = f"{ENV}/go/cache"
+"""The standard library, compiled. Go reads a cache that it cannot write."""
 _REQUIRE = re.compile(r"^\s*require\b", re.MULTILINE)
 
 
 def go_needs(files: ManifestFiles, tools: Collection[str]) -> list[EcosystemNeeds]:
     found = []
-    for root in project_roots(files, ["go.work", "go.mod"]):
+    roots = project_roots(files, ["go.work", "go.mod"])
+    if roots and "go" in tools:
+        command = f"GOCACHE={GO_CACHE} go build std"
+        found.append(EcosystemNeeds("go build", commands=(command,), tools=("go",), neutral=True))
+    for root in roots:
         modules = _modules(files, root)
         vendored = f"{root}vendor/modules.txt" in files
         if vendored or not any(_REQUIRE.search(files.text(module)) for module in modules):

@@ -1,0 +1,227 @@
+"""Chosen tests of Go and Rust, whose programs are compiled and told apart by their own tools."""
+
+import json
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from random import Random
+from typing import Any
+
+from app.core.evidence import Status
+from app.verify.frameworks import GO_COMPILED, SuiteCommand
+from app.verify.launcher.base import CaseOutcome, CopiedTests, LauncherReport
+from app.verify.launcher.compiled_copies import GoCopies, RustCopies, rust_parts
+from app.verify.launcher.supervisor_client import StepEnd, SupervisorAnswer, SupervisorStep
+from app.verify.output_parsers import go_output, read_cargo
+from app.verify.reports import MAX_TEXT
+
+COVERAGE = "cover.out"
+_BLOCK = re.compile(r"(?P<file>\S+):(?P<first>\d+)\.\d+,(?P<last>\d+)\.\d+ \d+ (?P<count>\d+)")
+_RUST_TEST = re.compile(r"^test (?P<name>\S+)(?: - should panic)? \.\.\. ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class GoLauncher:
+    """By `go test -json`: results come from the go tool, which reads what the test's program prints."""
+
+    suite: SuiteCommand
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        return {}
+
+    def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:
+        tests = dict.fromkeys(re.escape(name.partition("::")[2].partition("/")[0]) for name in ids)
+        packages = dict.fromkeys(name.partition("::")[0] for name in ids)
+        words = ["-json", "-count=1", "-run", f"^({'|'.join(tests)})$"]
+        words += ["-coverpkg=./...", "-coverprofile={place}/" + COVERAGE] if watch else []
+        command = f"{GO_COMPILED}; {self.suite.narrowed} {shlex.join([*words, *packages])}"
+        collect = (COVERAGE,) if watch else ()
+        return (SupervisorStep(argv=("bash", "-c", command), timeout=timeout, collect=collect, keep=8 * 1024**2),)
+
+    def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
+        (ended,) = answer.steps
+        heard = _GoHeard(ended)
+        covered = ended.collected.get(COVERAGE, b"").decode("utf-8", "replace")
+        lines = _covered(covered, watch, self.suite.directory)
+        return LauncherReport(
+            outcomes={name: heard.outcomes(name) for name in ids},
+            problem=ended.not_started or heard.problem,
+            hanging=heard.hanging(ids) if ended.timed_out else "",
+            executed=tuple((path, lines[path]) for path in watch) if covered else (),
+            measured=bool(covered),
+        )
+
+    def readable(self, output: bytes) -> bytes:
+        return go_output(output)
+
+    def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
+        start = f"{self.suite.directory}/" if self.suite.directory else ""
+        below = dict.fromkeys(PurePosixPath(name.partition("::")[0]).name for name in ids)
+        return (f"{start}go.mod", f"{start}*_test.go", *(f"{start}**/{name}/*_test.go" for name in below))
+
+    def group(self, name: str) -> str:
+        return name
+
+    def copies(
+        self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool
+    ) -> CopiedTests:
+        made = GoCopies(contents, self.suite.directory, random)
+        return made.in_place(ids) if in_place else made.renamed(ids)
+
+
+class _GoHeard:
+    """The events of one `go test -json`."""
+
+    def __init__(self, ended: StepEnd) -> None:
+        self._statuses: dict[str, list[Status]] = {}
+        self._texts: dict[str, str] = {}
+        self._begun: list[str] = []
+        for event in _events(ended.output):
+            self._hear(event)
+        failed = any("failed" in found for found in self._statuses.values())
+        self.problem = "The output was too long to be read." if ended.dropped else self._twice()
+        if not ended.timed_out and not self.problem:
+            if failed and ended.exit_code == 0:
+                self.problem = "The exit code is 0 although a test failed."
+            elif self._statuses and not failed and ended.exit_code != 0:
+                self.problem = f"The exit code is {ended.exit_code} although no test failed."
+
+    def _hear(self, event: Mapping[str, Any]) -> None:
+        package, test, action = str(event.get("Package", "")), str(event.get("Test", "")), str(event.get("Action"))
+        name = f"{package}::{test}" if test else package
+        if action == "build-output":  # `ImportPath` is the package, or "package [package.test]"
+            name = str(event.get("ImportPath", "")).partition(" ")[0].removesuffix("_test")
+        if action in ("output", "build-output"):
+            self._texts[name] = (self._texts.get(name, "") + str(event.get("Output", "")))[-4 * MAX_TEXT :]
+        elif action == "run":
+            self._begun.append(name)
+        statuses: Mapping[str, Status] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
+        if action in statuses:
+            self._statuses.setdefault(name, []).append(statuses[action])
+
+    def _twice(self) -> str:
+        twice = next((name for name, found in self._statuses.items() if len(found) > 1), "")
+        return f"{twice} was reported twice." if twice else ""
+
+    def outcomes(self, name: str) -> tuple[tuple[str, CaseOutcome], ...]:
+        if name in self._statuses:
+            status = self._statuses[name][0]
+            return ((name, CaseOutcome(status, self._texts.get(name, "") if status == "failed" else "")),)
+        package = name.partition("::")[0]
+        if "failed" in self._statuses.get(package, ()):  # it did not build, or it ended before
+            begun = name in self._begun
+            text = self._texts.get(name, "") + self._texts.get(package, "")
+            return ((name, CaseOutcome("failed" if begun else "error", text, plain=begun)),)
+        return ()
+
+    def hanging(self, ids: Sequence[str]) -> str:
+        return next((name for name in ids if name in self._begun and name not in self._statuses), "")
+
+
+def _events(output: bytes) -> Iterator[Mapping[str, Any]]:
+    for line in output.splitlines():
+        if line.startswith(b"{"):
+            try:
+                event = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(event, dict) and "Action" in event:
+                yield event
+
+
+def _covered(profile: str, watch: Sequence[str], directory: str) -> dict[str, tuple[int, ...]]:
+    """Executed lines by path: the profile names a file by the module's path and its own below the module."""
+    lines: dict[str, set[int]] = {path: set() for path in watch}
+    ends = {path: "/" + path.removeprefix(f"{directory}/" if directory else "") for path in watch}
+    for found in _BLOCK.finditer(profile):
+        for path, end in ends.items():
+            if found["count"] != "0" and found["file"].endswith(end):
+                lines[path].update(range(int(found["first"]), int(found["last"]) + 1))
+    return {path: tuple(sorted(numbers)) for path, numbers in lines.items()}
+
+
+@dataclass(frozen=True)
+class CargoLauncher:
+    """By `cargo test`, from the lines that each test's program prints."""
+
+    suite: SuiteCommand
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        return {}
+
+    def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:
+        parts = [rust_parts(name) for name in ids]
+        sections = {section for section, _ in parts}
+        targets: list[str] = []
+        if "" not in sections:
+            libraries = sections & {"src/lib.rs"}
+            programs = {section for section in sections if section.startswith("src/")} - libraries
+            targets += [*(["--lib"] if libraries else []), *(["--bins"] if programs else [])]
+            tests = sorted(section for section in sections if section.startswith("tests/"))
+            targets += [word for section in tests for word in ("--test", PurePosixPath(section).stem)]
+        names = dict.fromkeys("::".join(name) for _, name in parts)
+        command = f"{self.suite.narrowed} {shlex.join([*targets, '--', '--exact', *names])}"
+        environment = {"CARGO_TERM_COLOR": "never"}
+        return (SupervisorStep(argv=("bash", "-c", command), timeout=timeout, env=environment, keep=8 * 1024**2),)
+
+    def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
+        (ended,) = answer.steps
+        cases = read_cargo(ended.output) or {}
+        outcomes = {name: self._outcome(name, cases, ended) for name in ids}
+        return LauncherReport(
+            outcomes=outcomes,
+            problem=ended.not_started or self._problem(ended, outcomes),
+            hanging=next((name for name, found in outcomes.items() if not found), "") if ended.timed_out else "",
+        )
+
+    def _outcome(self, name: str, cases: Mapping[str, Any], ended: StepEnd) -> tuple[tuple[str, CaseOutcome], ...]:
+        section, parts = rust_parts(name)
+        ends = f"::{'::'.join(parts)}"
+        found = [case for one, case in cases.items() if (one == name if section else one.endswith(ends))]
+        if found:
+            return tuple((name, CaseOutcome(case.status, case.text)) for case in found)
+        if not cases and ended.exit_code and not ended.timed_out:  # nothing was compiled
+            text = ended.output[-4 * MAX_TEXT :].decode("utf-8", "replace")
+            return ((name, CaseOutcome("error", text, plain=False)),)
+        return ()
+
+    def _problem(self, ended: StepEnd, outcomes: Mapping[str, tuple[tuple[str, CaseOutcome], ...]]) -> str:
+        if ended.dropped:
+            return "The output was too long to be read."
+        if ended.timed_out:
+            return ""
+        text = ended.output.decode("utf-8", "replace")
+        for section in re.split(r"(?m)^\s*(?:Running|Doc-tests) ", text):
+            twice = [name for name, count in Counter(_RUST_TEST.findall(section)).items() if count > 1]
+            if twice:
+                return f"{twice[0]} was reported twice."
+        failed = any(one.status == "failed" for found in outcomes.values() for _, one in found)
+        told = any(outcomes.values())
+        if failed and ended.exit_code == 0:
+            return "The exit code is 0 although a chosen test failed."
+        if told and not failed and ended.exit_code != 0 and all(outcomes.values()):
+            errors = any(one.status == "error" for found in outcomes.values() for _, one in found)
+            return "" if errors else f"The exit code is {ended.exit_code} although no chosen test failed."
+        return ""
+
+    def readable(self, output: bytes) -> bytes:
+        return output
+
+    def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
+        copies = RustCopies({}, self.suite.directory, Random(0))  # noqa: S311 - nothing is chosen
+        paths = dict.fromkeys(place.path for name in ids for place in copies.places(name))
+        return (str(PurePosixPath(self.suite.directory, "Cargo.toml")), *paths)
+
+    def group(self, name: str) -> str:
+        return name
+
+    def copies(
+        self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool
+    ) -> CopiedTests:
+        made = RustCopies(contents, self.suite.directory, random)
+        return made.in_place(ids) if in_place else made.renamed(ids)

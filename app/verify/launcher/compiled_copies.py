@@ -1,0 +1,426 @@
+"""Copies of Go and Rust tests that must pass, or must fail, whenever the original passes."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from random import Random
+from typing import NamedTuple
+
+from tree_sitter import Node, Tree
+
+from app.repo.grammars import with_tree
+from app.verify.launcher.base import CopiedTests
+from app.verify.launcher.copy_names import CopyNames
+from app.verify.launcher.edits import Alteration, Edit, chosen, edited, joined, other_number, other_text, written
+
+TWINS = 2
+"""Altered copies of one test at most."""
+_ENDING = frozenset({"return_statement", "return_expression", "goto_statement", "break_statement", "break_expression"})
+_NUMBER = re.compile(rb"\d+")
+
+
+class Place(NamedTuple):
+    """Where the test of an id is written, as far as its name tells: `within` are the modules around it in the file."""
+
+    path: str
+    name: str
+    within: tuple[str, ...] = ()
+
+
+class Function(NamedTuple):
+    """A test's bytes with its attributes, the bytes of its name, its block."""
+
+    start: int
+    end: int
+    name: tuple[int, int]
+    body: Node
+    node: Node
+
+
+@dataclass
+class CompiledCopies(ABC):
+    """Makes copies of chosen tests. `contents` has the files that they may be in."""
+
+    contents: Mapping[str, bytes]
+    directory: str
+    random: Random
+
+    language = ""
+    notices = re.compile(rb"$^")
+    """What a test that may notice its own name, its file's, or its text consists of: it is not renamed."""
+
+    def __post_init__(self) -> None:
+        self.names = CopyNames(self.random)
+
+    @abstractmethod
+    def places(self, name: str) -> Iterator[Place]:
+        """Where the test of an id may be written."""
+
+    @abstractmethod
+    def renamed_id(self, original: str, path: str, name: str) -> str: ...
+
+    @abstractmethod
+    def fresh_name(self) -> str: ...
+
+    @abstractmethod
+    def fresh_path(self, path: str) -> str:
+        """Another name for a file of tests alone; the same where there is more in it."""
+
+    @abstractmethod
+    def find(self, content: bytes, root: Node, place: Place) -> Function | None: ...
+
+    @abstractmethod
+    def alterations(self, content: bytes, function: Function) -> Iterator[Alteration]: ...
+
+    @abstractmethod
+    def failing_end(self, content: bytes, function: Function) -> Edit: ...
+
+    @abstractmethod
+    def plain_failure(self, ids: Sequence[str]) -> CopiedTests: ...
+
+    def renamed(self, ids: Sequence[str]) -> CopiedTests:
+        """Under other names, as they are and altered; in place where that may be noticed."""
+        files = self._by_file(ids)
+        copies = [
+            self._made(path, tests, in_place=bool(self.notices.search(self.contents[path])))
+            for path, tests in files.items()
+        ]
+        return joined([self.plain_failure(ids), *copies])
+
+    def in_place(self, ids: Sequence[str]) -> CopiedTests:
+        """Altered under their own names only, in a run of their own."""
+        copies = [self._made(path, tests, in_place=True) for path, tests in self._by_file(ids).items()]
+        return joined([self.plain_failure(ids), *copies])
+
+    def _by_file(self, ids: Sequence[str]) -> dict[str, list[tuple[str, Place]]]:
+        files: dict[str, list[tuple[str, Place]]] = {}
+        for name in ids:
+            for place in self.places(name):
+                if self._there(place):
+                    files.setdefault(place.path, []).append((name, place))
+                    break
+        return files
+
+    def _there(self, place: Place) -> bool:
+        content = self.contents.get(place.path)
+        if content is None:
+            return False
+        found = with_tree(self.language, content, lambda tree: self.find(content, tree.root_node, place) is not None)
+        return bool(found)
+
+    def _made(self, path: str, tests: Sequence[tuple[str, Place]], *, in_place: bool) -> CopiedTests:
+        content = self.contents[path]
+
+        def make(tree: Tree) -> CopiedTests:
+            found = [(name, self.find(content, tree.root_node, place)) for name, place in tests]
+            there = [(name, function) for name, function in found if function is not None]
+            return self._in_place(path, there) if in_place else self._elsewhere(path, there)
+
+        return with_tree(self.language, content, make) or CopiedTests()
+
+    def _elsewhere(self, path: str, tests: Sequence[tuple[str, Function]]) -> CopiedTests:
+        content, fresh = self.contents[path], self.fresh_path(path)
+        edits: list[Edit] = []
+        same, altered = dict[str, str](), dict[str, str]()
+        for original, function in tests:
+            for change in self._changes(content, function)[:TWINS]:
+                twin = self.fresh_name()
+                text = edited(content, [*change, Edit(*function.name, twin.encode())], function.start, function.end)
+                at = self.random.choice((function.start, function.end))
+                edits.append(Edit(at, at, text + b"\n\n" if at == function.start else b"\n\n" + text))
+                altered[self.renamed_id(original, fresh, twin)] = original
+            copy = self.fresh_name()
+            edits.append(Edit(*function.name, copy.encode()))
+            same[self.renamed_id(original, fresh, copy)] = original
+        files = [written(fresh, edited(content, edits)), *([written(path, None)] if fresh != path else [])]
+        return CopiedTests(files=tuple(files), same=same, altered=altered)
+
+    def _in_place(self, path: str, tests: Sequence[tuple[str, Function]]) -> CopiedTests:
+        content = self.contents[path]
+        edits = [edit for _, function in tests for edit in self._changes(content, function)[0]]
+        altered = {name: name for name, _ in tests}
+        return CopiedTests(files=(written(path, edited(content, edits)),), altered=altered)
+
+    def _changes(self, content: bytes, function: Function) -> list[list[Edit]]:
+        found = chosen(list(self.alterations(content, function)), self.random)
+        return found or [[self.failing_end(content, function)]]
+
+    def other(self, text: bytes) -> bytes:
+        """Another value than a number's or a text's, written in the same way."""
+        if _NUMBER.fullmatch(text):
+            number = int(text)
+            return str(
+                abs(other_number(number, self.random)) if number > 9 else number + self.random.randint(1, 4)
+            ).encode()
+        return other_text(text.decode("utf-8", "replace"), self.random).encode()
+
+    def numbers(self) -> tuple[int, int]:
+        one, other = self.random.sample(range(2, 99), 2)
+        return one, other
+
+
+def reached(block: Node) -> Iterator[Node]:
+    """Statements that are always executed, as far as that is certain."""
+    for statement in block.named_children:
+        if any(node.type in _ENDING for node in _inside(statement)):
+            return
+        yield statement
+
+
+def _inside(node: Node) -> Iterator[Node]:
+    yield node
+    for child in node.named_children:
+        if child.type not in ("func_literal", "closure_expression", "function_item"):
+            yield from _inside(child)
+
+
+_SYSTEMS = re.compile(r"_(?:linux|windows|darwin|unix|freebsd|js|wasm|amd64|arm64|386|arm)_test\.go$")
+_GO_INVERSE = {"Equal": "NotEqual", "True": "False", "Nil": "NotNil", "NoError": "Error", "Contains": "NotContains"}
+_GO_INVERSE |= {"Empty": "NotEmpty", "Zero": "NotZero"}
+_GO_INVERSE |= {inverse: name for name, inverse in _GO_INVERSE.items()}
+
+
+class GoCopies(CompiledCopies):
+    """Ids are `package::Test`."""
+
+    language = "go"
+    notices = re.compile(
+        rb"\.Name\(\)|runtime\.|os\.Args|-test\.|golden|_test\.go|os/exec|testing\.M\b|snapshot|approv"
+    )
+
+    def places(self, name: str) -> Iterator[Place]:
+        package, _, test = name.partition("::")
+        for path in self.contents:
+            if path.endswith("_test.go") and self._package(path) == package:
+                yield Place(path, test.partition("/")[0])
+
+    def _package(self, path: str) -> str:
+        module = re.search(rb"(?m)^module\s+\"?([^\s\"]+)", self.contents.get(self._inside("go.mod"), b""))
+        below = str(PurePosixPath(path).parent).removeprefix(self.directory).strip("/.")
+        return "/".join(part for part in (module[1].decode() if module else "", below) if part)
+
+    def _inside(self, name: str) -> str:
+        return f"{self.directory}/{name}" if self.directory else name
+
+    def renamed_id(self, original: str, path: str, name: str) -> str:
+        return f"{original.partition('::')[0]}::{name}"
+
+    def fresh_name(self) -> str:
+        return "Test" + self.names.fresh(" ").title().replace(" ", "")
+
+    def fresh_path(self, path: str) -> str:
+        return path if _SYSTEMS.search(path) else str(PurePosixPath(path).with_name(f"{self.names.fresh()}_test.go"))
+
+    def find(self, content: bytes, root: Node, place: Place) -> Function | None:
+        for node in root.named_children:
+            name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+            if node.type != "function_declaration" or name is None or body is None or not body.named_children:
+                continue
+            if content[name.start_byte : name.end_byte].decode() == place.name and self._testing(content, node):
+                block = body.named_children[0]
+                return Function(node.start_byte, node.end_byte, (name.start_byte, name.end_byte), block, node)
+        return None
+
+    def _testing(self, content: bytes, node: Node) -> str:
+        """The name of the parameter that failures are told to."""
+        parameters = node.child_by_field_name("parameters")
+        found = re.fullmatch(
+            rb"\(\s*(\w+) \*testing\.T\s*\)",
+            content[parameters.start_byte : parameters.end_byte] if parameters else b"",
+        )
+        return found[1].decode() if found else ""
+
+    def alterations(self, content: bytes, function: Function) -> Iterator[Alteration]:
+        failing = re.compile(rb"%b\.(?:Error|Fatal)f?\(" % self._testing(content, function.node).encode())
+        for statement in reached(function.body):
+            if statement.type == "if_statement" and statement.child_by_field_name("alternative") is None:
+                yield from self._of_if(content, statement, failing)
+            elif statement.type == "expression_statement" and statement.named_children[0].type == "call_expression":
+                yield from self._of_call(content, statement.named_children[0])
+
+    def _of_if(self, content: bytes, statement: Node, failing: re.Pattern[bytes]) -> Iterator[Alteration]:
+        condition = statement.child_by_field_name("condition")
+        consequence = statement.child_by_field_name("consequence")
+        if condition is None or consequence is None or not consequence.named_children:
+            return
+        told = [one for one in reached(consequence.named_children[0]) if failing.match(content, one.start_byte)]
+        if not told:
+            return
+        start, end = condition.start_byte, condition.end_byte
+        yield Alteration("inverse", [Edit(start, start, b"!("), Edit(end, end, b")")])
+        operator = condition.child_by_field_name("operator")
+        if condition.type == "binary_expression" and operator is not None and operator.type == "!=":
+            sides = [condition.child_by_field_name("right"), condition.child_by_field_name("left")]
+            yield from self._value(content, [side for side in sides if side is not None])
+
+    def _of_call(self, content: bytes, call: Node) -> Iterator[Alteration]:
+        function, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
+        if function is None or arguments is None:
+            return
+        found = re.fullmatch(rb"(?:assert|require)\.(\w+)", content[function.start_byte : function.end_byte])
+        name = found[1].decode() if found else ""
+        if name in ("Equal", "EqualValues", "Exactly"):
+            yield from self._value(content, arguments.named_children[:3])
+        if name in _GO_INVERSE:
+            end = function.end_byte
+            yield Alteration("inverse", [Edit(end - len(name), end, _GO_INVERSE[name].encode())])
+
+    def _value(self, content: bytes, sides: Sequence[Node]) -> Iterator[Alteration]:
+        for side in sides:
+            inner = (
+                side.named_children[0] if side.type == "interpreted_string_literal" and side.named_children else side
+            )
+            if inner.type in ("int_literal", "interpreted_string_literal_content"):
+                text = content[inner.start_byte : inner.end_byte]
+                if inner.type != "int_literal" or _NUMBER.fullmatch(text):
+                    yield Alteration("value", [Edit(inner.start_byte, inner.end_byte, self.other(text))])
+                    return
+
+    def failing_end(self, content: bytes, function: Function) -> Edit:
+        one, other = self.numbers()
+        told = self._testing(content, function.node)
+        text = f'if {one} != {other} {{ {told}.Fatalf("got %d", {one}) }}'.encode()
+        whole = len(list(reached(function.body))) == len(function.body.named_children)
+        at = function.body.end_byte if whole else function.body.start_byte
+        return Edit(at, at, b"\n\t" + text if whole else text + b"\n\t")
+
+    def plain_failure(self, ids: Sequence[str]) -> CopiedTests:
+        place = next((place for name in ids for place in self.places(name)), None)
+        if place is None:
+            return CopiedTests()
+        package = re.search(rb"(?m)^package\s+(\w+)", self.contents[place.path])
+        name, path = self.fresh_name(), str(PurePosixPath(place.path).with_name(f"{self.names.fresh()}_test.go"))
+        one, other = self.numbers()
+        text = (
+            f'package {package[1].decode() if package else "main"}\n\nimport "testing"\n\n'
+            f"func {name}(t *testing.T) {{\n"
+            f'\tvalue := {one}\n\tif value != {other} {{\n\t\tt.Errorf("got %d", value)\n\t}}\n}}\n'
+        )
+        failing = f"{next(n for n in ids for p in self.places(n)).partition('::')[0]}::{name}"
+        return CopiedTests(files=(written(path, text.encode()),), failing=(failing,))
+
+
+class RustCopies(CompiledCopies):
+    """Ids are `src/lib.rs::module::test` or `tests/file.rs::test`, or the test's name alone."""
+
+    language = "rust"
+    notices = re.compile(
+        rb"module_path!|\bfile!|\bline!|thread::current|type_name|insta::|snapshot|env::args|current_exe|trybuild|golden"
+    )
+
+    def places(self, name: str) -> Iterator[Place]:
+        section, parts = rust_parts(name)
+        top = str(PurePosixPath(self.directory, section or "src/lib.rs"))
+        yield Place(top, parts[-1], tuple(parts[:-1]))
+        for end in range(1, len(parts)):
+            stem = PurePosixPath(top).parent.joinpath(*parts[:end])
+            for path in (f"{stem}.rs", f"{stem}/mod.rs"):
+                yield Place(path, parts[-1], tuple(parts[end:-1]))
+
+    def renamed_id(self, original: str, path: str, name: str) -> str:
+        section, parts = rust_parts(original)
+        if section.startswith("tests/"):
+            section = f"tests/{PurePosixPath(path).name}"
+        return "::".join([*([section] if section else []), *parts[:-1], name])
+
+    def fresh_name(self) -> str:
+        return self.names.fresh()
+
+    def fresh_path(self, path: str) -> str:
+        parent = PurePosixPath(path).parent
+        return str(parent / f"{self.names.fresh()}.rs") if parent.name == "tests" else path
+
+    def find(self, content: bytes, root: Node, place: Place) -> Function | None:
+        block = root
+        for module in place.within:
+            inner = [
+                body
+                for node in block.named_children
+                if node.type == "mod_item" and self._named(content, node) == module
+                if (body := node.child_by_field_name("body")) is not None
+            ]
+            if not inner:
+                return None
+            block = inner[0]
+        attributes: list[Node] = []
+        for node in block.named_children:
+            if node.type in ("attribute_item", "line_comment", "block_comment"):
+                attributes.append(node)
+                continue
+            name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+            if node.type == "function_item" and name and body and self._named(content, node) == place.name:
+                told = b"".join(content[one.start_byte : one.end_byte] for one in attributes)
+                if b"test" not in told or b"should_panic" in told:
+                    return None
+                start = min([node.start_byte, *(one.start_byte for one in attributes)])
+                return Function(start, node.end_byte, (name.start_byte, name.end_byte), body, node)
+            attributes = []
+        return None
+
+    def _named(self, content: bytes, node: Node) -> str:
+        name = node.child_by_field_name("name")
+        return content[name.start_byte : name.end_byte].decode("utf-8", "replace") if name else ""
+
+    def alterations(self, content: bytes, function: Function) -> Iterator[Alteration]:
+        for statement in reached(function.body):
+            macro = statement.named_children[0] if statement.type == "expression_statement" else statement
+            tokens = next((node for node in macro.named_children if node.type == "token_tree"), None)
+            named = macro.child_by_field_name("macro")
+            if macro.type != "macro_invocation" or tokens is None or named is None:
+                continue
+            name = content[named.start_byte : named.end_byte]
+            arguments = _arguments(tokens)
+            if name == b"assert" and arguments:
+                start, end = arguments[0][0].start_byte, arguments[0][-1].end_byte
+                yield Alteration("inverse", [Edit(start, start, b"!("), Edit(end, end, b")")])
+            elif name in (b"assert_eq", b"assert_ne") and len(arguments) >= 2:
+                other = b"assert_ne" if name == b"assert_eq" else b"assert_eq"
+                yield Alteration("inverse", [Edit(named.start_byte, named.end_byte, other)])
+                if name == b"assert_eq":
+                    yield from self._value(content, (arguments[1], arguments[0]))
+
+    def _value(self, content: bytes, sides: Sequence[list[Node]]) -> Iterator[Alteration]:
+        for side in sides:
+            inner = (
+                side[0].named_children[0] if side[0].type == "string_literal" and side[0].named_children else side[0]
+            )
+            text = content[inner.start_byte : inner.end_byte]
+            if len(side) == 1 and (
+                inner.type == "string_content" or (inner.type == "integer_literal" and _NUMBER.fullmatch(text))
+            ):
+                yield Alteration("value", [Edit(inner.start_byte, inner.end_byte, self.other(text))])
+                return
+
+    def failing_end(self, content: bytes, function: Function) -> Edit:
+        one, other = self.numbers()
+        at = function.body.start_byte + 1
+        return Edit(at, at, f"\n    assert_eq!({one}, {other});".encode())
+
+    def plain_failure(self, ids: Sequence[str]) -> CopiedTests:
+        manifest = self.contents.get(str(PurePosixPath(self.directory, "Cargo.toml")), b"")
+        if b"[package]" not in manifest or b"autotests" in manifest:
+            return CopiedTests()
+        name, file = self.names.fresh(), f"tests/{self.names.fresh()}.rs"
+        one, other = self.numbers()
+        text = f"#[test]\nfn {name}() {{\n    let value = {one};\n    assert_eq!(value, {other});\n}}\n"
+        path = str(PurePosixPath(self.directory, file))
+        return CopiedTests(files=(written(path, text.encode()),), failing=(f"{file}::{name}",))
+
+
+def rust_parts(name: str) -> tuple[str, list[str]]:
+    """The section of an id (`src/lib.rs`), empty where it has none, and the parts of the test's name."""
+    parts = name.split("::")
+    return (parts[0], parts[1:]) if parts[0].endswith(".rs") and len(parts) > 1 else ("", parts)
+
+
+def _arguments(tokens: Node) -> list[list[Node]]:
+    """The tokens of a macro's arguments, split at its own commas."""
+    found: list[list[Node]] = [[]]
+    for token in tokens.children[1:-1]:
+        if token.type == ",":
+            found.append([])
+        elif token.type not in ("line_comment", "block_comment"):
+            found[-1].append(token)
+    return [argument for argument in found if argument]

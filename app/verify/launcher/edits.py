@@ -1,0 +1,70 @@
+"""Changes of a test's text, and other values in the place of written-out ones."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Literal, NamedTuple
+
+from app.core.patch import FileChange
+from app.verify.launcher.base import CopiedTests
+
+
+class Edit(NamedTuple):
+    """Bytes from `start` to `end` become `text`."""
+
+    start: int
+    end: int
+    text: bytes
+
+
+class Alteration(NamedTuple):
+    """`value`: what is compared with is another; `inverse`: what was asserted is asserted not to be."""
+
+    kind: Literal["value", "inverse"]
+    edits: list[Edit]
+
+
+def edited(content: bytes, edits: Sequence[Edit], start: int = 0, end: int | None = None) -> bytes:
+    """The bytes of a range with the edits in it."""
+    text, at = b"", start
+    for edit in sorted(edits):
+        text += content[at : edit.start] + edit.text
+        at = edit.end
+    return text + content[at : len(content) if end is None else end]
+
+
+def other_number(value: float, random: Random) -> float:
+    """Another number of the same kind, no less likely than the first."""
+    if isinstance(value, int):
+        return value + random.choice((-2, -1, 1, 2, 3, 10))
+    other = value + random.choice((-1.0, -0.5, 0.5, 1.0))
+    return other if other != value else value / 2 if value / 2 != value else 1.5
+
+
+def other_text(text: str, random: Random) -> str:
+    """The text with another letter or digit in it."""
+    places = [at for at, letter in enumerate(text) if letter.isascii() and letter.isalnum()]
+    if not places:
+        return text + random.choice("aeost")
+    at = random.choice(places)
+    kind = "0123456789" if text[at].isdigit() else "abcdefghijklmnopqrstuvwxyz"
+    letter = random.choice([one for one in kind if one != text[at].lower()])
+    return text[:at] + (letter.upper() if text[at].isupper() else letter) + text[at + 1 :]
+
+
+def chosen(found: Sequence[Alteration], random: Random) -> list[list[Edit]]:
+    """In random order, values first: an object that is equal to everything passes an inverted comparison too."""
+    mixed = random.sample(list(found), len(found))
+    return [one.edits for one in sorted(mixed, key=lambda one: one.kind != "value")]
+
+
+def written(path: str, content: bytes | None) -> FileChange:
+    return FileChange(path=path, mode="100644", content=content)
+
+
+def joined(copies: Sequence[CopiedTests]) -> CopiedTests:
+    return CopiedTests(
+        files=tuple(file for one in copies for file in one.files),
+        same={copy: original for one in copies for copy, original in one.same.items()},
+        altered={copy: original for one in copies for copy, original in one.altered.items()},
+        failing=tuple(name for one in copies for name in one.failing),
+    )

@@ -1,0 +1,156 @@
+"""Chosen tests of node --test, vitest, jest and mocha, by a reporter of ours in the framework's main process."""
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from app.core.evidence import Status
+from app.core.text import plain
+from app.verify.frameworks import FrameworkName, SuiteCommand
+from app.verify.launcher.base import CaseOutcome, CopiedTests, LauncherReport
+from app.verify.launcher.script_copies import ScriptCopies
+from app.verify.launcher.supervisor_client import StepEnd, SupervisorAnswer, SupervisorStep
+
+_REPORTERS = Path(__file__).with_name("reporters")
+_OLD = "const fs = require('node:fs');\nconst crypto = require('node:crypto');\n"
+_NEW = "import fs from 'node:fs';\nimport crypto from 'node:crypto';\nimport { inspect } from 'node:util';\n"
+_ARGUMENTS: Mapping[str, str] = {
+    "node": "--test-reporter=spec --test-reporter-destination=stdout --test-reporter={place}/reporter.mjs "
+    "--test-reporter-destination=stderr",
+    "vitest": "--reporter=default --reporter={place}/reporter.mjs",
+    "jest": "--reporters=default --reporters={place}/reporter.cjs --runTestsByPath",
+    "mocha": "--reporter {place}/reporter.cjs",
+}
+_PLAIN_SCRIPT = re.compile(r"\.[cm]?js$")
+_TAIL = 4_000
+
+
+@dataclass(frozen=True)
+class ScriptLauncher:
+    """Runs whole test files; of what is reported, the chosen tests count."""
+
+    suite: SuiteCommand
+
+    @cached_property
+    def files(self) -> Mapping[str, str]:
+        new = self.suite.framework in ("node", "vitest")
+        texts = [(_REPORTERS / name).read_text("utf-8") for name in ("channel.js", f"{self.suite.framework}.js")]
+        return {f"reporter.{'mjs' if new else 'cjs'}": "\n".join([_NEW if new else _OLD, *texts])}
+
+    def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:
+        framework: FrameworkName = self.suite.framework
+        start = f"{self.suite.directory}/" if self.suite.directory else ""
+        paths = dict.fromkeys(name.partition("::")[0].removeprefix(start) for name in ids)
+        command = f"{self.suite.narrowed} {_ARGUMENTS[framework]} {shlex.join(paths)}"
+        environment = {"CI": "true", "npm_config_update_notifier": "false", "NO_COLOR": "1"}
+        measured = [path for path in watch if _PLAIN_SCRIPT.search(path)]
+        if measured and framework in ("node", "mocha"):  # the others change the text before it is executed
+            environment["NODE_V8_COVERAGE"] = "{place}/coverage"
+        step = SupervisorStep(
+            argv=("bash", "-c", command),
+            timeout=timeout,
+            env=environment,
+            channel=True,
+            coverage=tuple(measured) if "NODE_V8_COVERAGE" in environment else (),
+        )
+        return (step,)
+
+    def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
+        (ended,) = answer.steps
+        heard = _Heard(" " if self.suite.framework == "mocha" else " > ")
+        for text in ended.messages:
+            heard.hear(text)
+        outcomes = {name: heard.outcomes(name, ended.output) for name in ids}
+        lines = dict(ended.lines)
+        return LauncherReport(
+            outcomes=outcomes,
+            problem=ended.not_started or ended.broken or heard.problem or heard.disagreement(ended),
+            hanging=next((name for name, found in outcomes.items() if not found), "") if ended.timed_out else "",
+            executed=tuple((path, lines.get(path, ())) for path in watch) if lines else (),
+            measured=any(lines.values()),
+        )
+
+    def readable(self, output: bytes) -> bytes:
+        return output
+
+    def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name.partition("::")[0] for name in ids))
+
+    def group(self, name: str) -> str:
+        return name.partition("::")[0]
+
+    def copies(
+        self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool
+    ) -> CopiedTests:
+        made = ScriptCopies(self.suite.framework, contents, random)
+        return made.in_place(ids) if in_place else made.renamed(ids)
+
+
+class _Heard:
+    """The messages of one execution."""
+
+    def __init__(self, separator: str) -> None:
+        self._separator = separator
+        self._tests: dict[str, list[CaseOutcome]] = {}
+        self._files: dict[str, str] = {}
+        self._ended = False
+        self.problem = ""
+
+    def hear(self, text: str) -> None:
+        message = _message(text)
+        if self._ended:
+            self.problem = self.problem or "Results came after the end of the tests."
+        match message:
+            case ["test", str(file), list(titles), "passed" | "failed" | "skipped" as status, str(said)]:
+                name = f"{file}::{self._separator.join(map(str, titles))}"
+                self._tests.setdefault(name, []).append(CaseOutcome(_status(status), said))
+            case ["file", str(file), str(said)]:
+                self._files[file] = said
+            case ["end"]:
+                self._ended = True
+            case _:
+                self.problem = self.problem or "A result has a form that our program does not send."
+
+    def outcomes(self, name: str, output: bytes) -> tuple[tuple[str, CaseOutcome], ...]:
+        if name in self._tests:
+            return tuple((name, outcome) for outcome in self._tests[name])
+        file = name.partition("::")[0]
+        below = [
+            (one, outcome) for one, found in self._tests.items() if one.startswith(f"{name}::") for outcome in found
+        ]
+        if below or file not in self._files:
+            return tuple(below)
+        # The report says only that the file failed; the output says why.
+        said = f"{self._files[file]}\n{plain(output[-4 * _TAIL :].decode(errors='replace'))[-_TAIL:]}"
+        return ((name, CaseOutcome("error", said, plain=False)),)
+
+    def disagreement(self, ended: StepEnd) -> str:
+        if ended.timed_out:
+            return ""
+        if not self._ended:
+            # Where nothing at all was said, the framework itself may not have started.
+            return f"The tests did not come to their end (exit code {ended.exit_code})." if self._tests else ""
+        failed = bool(self._files) or any(one.status == "failed" for found in self._tests.values() for one in found)
+        if failed and ended.exit_code == 0:
+            return "The exit code is 0 although a test failed."
+        if not failed and ended.exit_code != 0 and self._tests:
+            return f"The exit code is {ended.exit_code} although no test failed."
+        return ""
+
+
+def _status(word: str) -> Status:
+    words: Mapping[str, Status] = {"passed": "passed", "failed": "failed", "skipped": "skipped"}
+    return words[word]
+
+
+def _message(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
