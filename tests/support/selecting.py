@@ -58,7 +58,7 @@ class Project:
         tests: Mapping[str, str] | None = None,
         seed: int = 1,
         watch: Mapping[str, set[int]] | None = None,
-        timeout: float = 60.0,
+        timeout: float = 200.0,
     ) -> TestRun:
         patch = (
             patch_of({path: as_bytes(text) if text else None for path, text in changes.items()}) if changes else None

@@ -243,15 +243,16 @@ class JobRunner(ABC):
         self.inputs.mirror.checkout(self.inputs.job.task.base, directory, patch.changes if patch else ())
 
     async def _setup(self) -> SetupPlan:
-        settings, config = self.inputs.settings, self.inputs.config
-        tools = await setup_tools(self.inputs.job.sandbox, settings)
+        settings, config, job = self.inputs.settings, self.inputs.config, self.inputs.job
+        tools = await setup_tools(job.sandbox, settings)
         setup = await plan_setup(
             self.inputs.tree,
             commands=config.setup,
             extra_hosts=config.network,
             clients=tools.clients,
             python=tools.python,
-            scope=self.inputs.job.task.repository,
+            # What a pull request's commit prepares is for its own jobs only.
+            scope=f"{job.task.repository} {job.task.base if job.task.follows_up else ''}",
             find_tool=tools.find_tool,
         )
         for command in setup.commands:

@@ -7,7 +7,7 @@ import platform
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal, TypeVar
 
 from app.core.errors import ConfigError, SetupError
@@ -16,16 +16,15 @@ from app.sandbox.base import SetupPlan
 from app.sandbox.egress.allow_list import parse_rule
 from app.sandbox.setup.clients.base import PackageClients, ask
 from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles
-from app.sandbox.setup.ecosystems.go import GO_ENVIRONMENT, GO_MANIFESTS, go_needs
-from app.sandbox.setup.ecosystems.node import NODE_ENVIRONMENT, NODE_MANIFESTS, node_needs
+from app.sandbox.setup.ecosystems.go import GO_ENVIRONMENT, go_needs
+from app.sandbox.setup.ecosystems.node import NODE_ENVIRONMENT, node_needs
 from app.sandbox.setup.ecosystems.python import (
     PYTHON_ENVIRONMENT,
-    PYTHON_MANIFESTS,
     create_environment,
     has_python,
     python_needs,
 )
-from app.sandbox.setup.ecosystems.rust import RUST_ENVIRONMENT, RUST_MANIFESTS, configure_cargo, rust_needs
+from app.sandbox.setup.ecosystems.rust import RUST_ENVIRONMENT, configure_cargo, rust_needs
 from app.sandbox.setup.ecosystems.submodules import submodule_needs
 
 FORMAT = "1"
@@ -47,7 +46,6 @@ FindTool = Callable[[str], str | None]
 T = TypeVar("T")
 
 _TOOLS = ("node", "npm", "yarn", "pnpm", "cargo", "go")
-_MANIFESTS = frozenset({*PYTHON_MANIFESTS, *NODE_MANIFESTS, *RUST_MANIFESTS, *GO_MANIFESTS})
 
 
 def find_visible(name: str) -> str | None:
@@ -156,7 +154,7 @@ def _configured(
         "",
         commands=(create_environment(python), *written) if written and with_python else written,
         tools=_flat([("python",), *(need.tools for need in detected)]),
-        manifests=tuple(path for path in files if PurePosixPath(path).name in _MANIFESTS),
+        manifests=tuple(files),
         environment=(
             *(PYTHON_ENVIRONMENT if with_python else ()),
             *RUST_ENVIRONMENT,

@@ -13,7 +13,7 @@ __all__ = ["provider"]
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOT TESTED: there is no go here")
 needs_cargo = pytest.mark.skipif(shutil.which("cargo") is None, reason="NOT TESTED: there is no cargo here")
 
-GO_SETUP = SetupPlan(commands=("GOCACHE=/env/go/cache go build std",), key="go")
+GO_SETUP = SetupPlan(commands=("GOCACHE=/env/go/cache go build errors fmt os runtime strings syscall testing",), key="go")
 GO = {
     "go.mod": "module example.com/money\n\ngo 1.21\n",
     "money.go": """\

@@ -448,10 +448,10 @@ async def test_another_version_of_a_tool_changes_the_key(tmp_path: Path) -> None
     assert len(keys) == 2
 
 
-async def test_configured_commands_count_every_manifest() -> None:
+async def test_configured_commands_count_every_file() -> None:
     first = await plan({"deep/down/Cargo.lock": "1", "a.c": "1"}, commands=["make"])
-    assert (await plan({"deep/down/Cargo.lock": "1", "a.c": "2"}, commands=["make"])).key == first.key
-    assert (await plan({"deep/down/Cargo.lock": "2", "a.c": "1"}, commands=["make"])).key != first.key
+    assert (await plan({"deep/down/Cargo.lock": "1", "a.c": "1"}, commands=["make"])).key == first.key
+    assert (await plan({"deep/down/Cargo.lock": "1", "a.c": "2"}, commands=["make"])).key != first.key
     assert (await plan({"deep/down/Cargo.lock": "1", "a.c": "1"}, commands=["make all"])).key != first.key
 
 
@@ -472,6 +472,33 @@ async def test_what_one_repositorys_code_prepared_is_not_used_by_another(
     """Whoever copies the manifests of another repository must not get to prepare its environment."""
     keys = {(await plan(files, commands=commands, scope=scope)).key for scope in ("theirs", "mine")}
     assert (len(keys) == 1) is shared
+
+
+SCRIPTS = '{"dependencies": {"a": "1"}, "scripts": {"prepare": "node build.js"}}'
+
+
+@pytest.mark.parametrize(
+    ("files", "commands", "executed"),
+    [
+        ({"pyproject.toml": BUILD}, None, True),
+        ({"requirements.txt": "six\n-e ./tools"}, None, True),
+        ({"requirements.txt": "six\ntools @ file:tools"}, None, True),
+        ({"requirements.txt": "six"}, None, False),
+        ({"package.json": PACKAGE}, None, False),
+        ({"package.json": SCRIPTS}, None, True),
+        ({"package.json": PACKAGE, "binding.gyp": "{}"}, None, True),
+        ({"package.json": PACKAGE, ".yarnrc.yml": "yarnPath: .yarn/y.cjs", "yarn.lock": "__metadata:"}, None, True),
+        ({"Cargo.toml": "[dependencies]\nb = '1'\n"}, None, False),
+        ({"Makefile": "all:"}, ["make"], True),
+    ],
+)
+async def test_what_code_of_one_commit_prepared_is_not_used_by_another(
+    files: dict[str, str], commands: list[str] | None, *, executed: bool
+) -> None:
+    """A branch that leaves the manifests alone must not get to prepare the environment of the default branch."""
+    changed = {"src/a/helper.py": "import os", "tools/setup.py": "x", "build.js": "x"}
+    keys = {(await plan({**files, **more}, commands=commands)).key for more in ({"build.js": ""}, changed)}
+    assert (len(keys) == 2) is executed
 
 
 async def test_manifests_that_are_links_or_enormous_are_not_read() -> None:

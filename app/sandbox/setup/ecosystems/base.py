@@ -22,8 +22,9 @@ class EcosystemNeeds:
     """What one ecosystem needs in one directory.
 
     `client` names who downloads (`pip`, `npm`, `cargo`, `go`), `tools` the programs whose versions the result depends
-    on, `manifests` the files it was decided from, `facts` whatever else the result depends on. `neutral` says that no
-    code of the project is executed, so that the result holds for every project with the same needs.
+    on, `manifests` the files it was decided from (all files where code of the project may be executed), `facts`
+    whatever else the result depends on. `neutral` says that no code at all is executed that the project chooses, so
+    that the result holds for every project with the same needs.
     """
 
     client: str

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 import yaml
 
 from app.sandbox.base import ENV
-from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles, project_roots, texts
+from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles, project_roots, table, texts
 
 _DEPENDENCIES = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies")
 _NPM_LOCKS = ("package-lock.json", "npm-shrinkwrap.json")
@@ -26,6 +26,10 @@ _YARN_CLASSIC = (
 # The modern one reads no proxy from the usual variables, and may rewrite an older lock file (in a throw-away tree).
 _YARN_MODERN = 'YARN_HTTP_PROXY="$HTTP_PROXY" YARN_HTTPS_PROXY="$HTTPS_PROXY" yarn install --no-immutable'
 _PNPM_BY_FORMAT = {"5": "7", "6": "8", "9": "10"}
+_AT_INSTALL = frozenset(
+    {"preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare", "dependencies"}
+)
+_CARRIED = re.compile(r"^(?:yarnPath|plugins):", re.MULTILINE)
 _LOCK_VERSION = re.compile(r"^lockfileVersion: *'?(\d+)", re.MULTILINE)
 _PACKAGE_MANAGER = re.compile(r"(pnpm|yarn)@\d+\.\d+\.\d+")
 # Test runners must not wait for keys; these packages would download binaries from hosts that are no package index.
@@ -62,7 +66,9 @@ def node_needs(files: ManifestFiles, tools: Collection[str]) -> list[EcosystemNe
                 "npm",
                 commands=tuple(f"{inside}{command}" for command in _commands(files, root, tools)),
                 tools=("node",),
-                manifests=(
+                manifests=tuple(files)
+                if _executes(files, root, members)
+                else (
                     *(f"{root}{name}" for name in NODE_MANIFESTS),
                     *(f"{member}package.json" for member in members),
                 ),
@@ -71,6 +77,17 @@ def node_needs(files: ManifestFiles, tools: Collection[str]) -> list[EcosystemNe
             )
         )
     return found
+
+
+def _executes(files: ManifestFiles, root: str, members: Collection[str]) -> bool:
+    """Whether the package manager executes something that stands in the tree."""
+    if f"{root}.pnpmfile.cjs" in files or _CARRIED.search(files.text(f"{root}.yarnrc.yml")):
+        return True
+    return any(
+        f"{directory}binding.gyp" in files
+        or not _AT_INSTALL.isdisjoint(table(files.json(f"{directory}package.json"), "scripts"))
+        for directory in (root, *members)
+    )
 
 
 def workspace_members(files: ManifestFiles, root: str) -> tuple[str, ...]:

@@ -52,6 +52,8 @@ _PLAIN_TEST = re.compile(r"^(?:async\s+)?def\s+test", re.MULTILINE)
 _UNITTEST = re.compile(r"^\s*(?:import|from)\s+unittest\b", re.MULTILINE)
 _PLAIN_REQUIREMENT = re.compile(r"\s*[A-Za-z][\w.-]*(?:\[[\w,.-]+\])?\s*(?:[<>=!~][^:{]*)?")
 _NAME_AND_EXTRAS = re.compile(r"\s*(?P<name>[A-Za-z0-9][\w.-]*)\s*(?:\[(?P<extras>[\w\s,.-]*)\])?")
+_LOCAL = re.compile(r"^\s*(?:-e\b|--editable\b|\.|/|[^#\s]*\s*@?\s*file:)", re.MULTILINE)
+"""A line of a requirements file that names a directory."""
 _TEST_FILES_READ = 60
 
 
@@ -69,7 +71,7 @@ def python_needs(files: ManifestFiles, python: Path) -> list[EcosystemNeeds]:
             "pip",
             commands=(create_environment(python), *_install(wanted, pins)),
             tools=("python",),
-            manifests=_manifests(files, roots),
+            manifests=tuple(files) if _executes(files, wanted) else _manifests(files, roots),
             environment=(*PYTHON_ENVIRONMENT, *(pair for root in roots for pair in version_environment(files, root))),
             directories=tuple(path for root in roots for path in generated_files(files, root)),
             facts=_layout(files),
@@ -181,6 +183,14 @@ def _install(wanted: list[str], pins: list[str]) -> tuple[str, ...]:
         return (install,)
     lines = " ".join(shlex.quote(pin) for pin in pins)
     return (f"printf '%s\\n' {lines} > {_CONSTRAINTS}", install)
+
+
+def _executes(files: ManifestFiles, wanted: Iterable[str]) -> bool:
+    """Whether pip builds something that stands in the tree, by code that may be anywhere in it."""
+    return any(
+        item.startswith("-e") or (item.startswith("-r ") and _LOCAL.search(files.text(*shlex.split(item)[1:])))
+        for item in wanted
+    )
 
 
 def _manifests(files: ManifestFiles, roots: Collection[str]) -> tuple[str, ...]:
