@@ -35,6 +35,8 @@ class SandboxLimits:
     memory: int = 4 * 1024**3
     processes: int = 512
     file_size: int = 2 * 1024**3
+    disk: int = 4 * 1024**3
+    """All files of the sandbox together, set-up's result apart."""
     output: int = 10 * 1024**2
 
 

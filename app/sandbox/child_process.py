@@ -11,6 +11,7 @@ from typing import Protocol
 
 from app.sandbox.base import CompletedCommand
 from app.sandbox.command import SandboxCommand
+from app.sandbox.disk_quota import DiskQuota
 from app.sandbox.output_capture import OutputCapture
 
 OUTPUT_CEILING = 1024**3
@@ -46,6 +47,7 @@ class ProcessSpec:
     keep: int
     executable: Path | None = None
     pass_fds: Sequence[int] = ()
+    quota: DiskQuota | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +58,8 @@ class ChildProcess:
     end: ProcessKiller
     _process: asyncio.subprocess.Process | None = None
     _over: asyncio.Event = field(default_factory=asyncio.Event)
-    _flooded: bool = False
+    _ended_for: bytes = b""
+    """A note on the limit for which the command was ended."""
 
     async def run(self) -> CompletedCommand:
         """Until all output is read and the process is gone. OSError where it could not be started."""
@@ -64,6 +67,8 @@ class ChildProcess:
         out = OutputCapture(self.order.keep)
         err = OutputCapture(self.order.keep) if command.separate_stderr else out
         timed_out = False
+        quota = self.order.quota
+        watching = asyncio.create_task(quota.watch(lambda: self._end_for(quota.note))) if quota else None
         try:
             conversation = asyncio.create_task(self._converse(await self._start(), out, err))
             try:
@@ -80,10 +85,12 @@ class ChildProcess:
             with suppress(asyncio.CancelledError):
                 await conversation
         finally:
+            if watching is not None:
+                watching.cancel()
             self._over.set()
         return CompletedCommand(
             exit_code=self._exit_code(),
-            output=out.value() + (_flood_note() if self._flooded else b""),
+            output=out.value() + self._ended_for,
             stderr=err.value() if command.separate_stderr else b"",
             seconds=time.perf_counter() - started,
             timed_out=timed_out,
@@ -93,6 +100,10 @@ class ChildProcess:
     def kill(self) -> None:
         if self._process is not None:
             self.end.kill(self._process)
+
+    def _end_for(self, note: bytes) -> None:
+        self._ended_for = note
+        self.kill()
 
     async def over(self) -> None:
         await self._over.wait()
@@ -155,9 +166,8 @@ class ChildProcess:
                 capture.add(chunk)
                 if self.order.command.on_output is not None:
                     self.order.command.on_output(chunk)
-                if capture.seen > OUTPUT_CEILING and not self._flooded:
-                    self._flooded = True
-                    self.kill()
+                if capture.seen > OUTPUT_CEILING and not self._ended_for:
+                    self._end_for(_flood_note())
         finally:
             transport.close()
 

@@ -98,10 +98,10 @@ def remove_tree(directory: Path) -> None:
     """
     if not directory.exists():
         return
-    remove = [_program("rm"), "-rf", "--", str(directory)]
+    remove = [system_program("rm"), "-rf", "--", str(directory)]
     if _quietly(remove):
         return
-    _quietly([_program("chmod"), "-R", "u+rwX", "--", str(directory)])
+    _quietly([system_program("chmod"), "-R", "u+rwX", "--", str(directory)])
     if not _quietly(remove) and directory.exists():
         raise SandboxError(f"{directory} could not be removed.", hint="Look at its owner and remove it by hand.")
 
@@ -110,7 +110,7 @@ def _quietly(argv: list[str]) -> bool:
     return subprocess.run(argv, env={}, cwd="/", capture_output=True, check=False).returncode == 0
 
 
-def _program(name: str) -> str:
+def system_program(name: str) -> str:
     found = shutil.which(name, path="/usr/bin:/bin")
     if found is None:
         raise SandboxError(f"The sandbox needs the program {name}.", hint="Install the package coreutils.")

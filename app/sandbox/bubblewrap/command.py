@@ -14,6 +14,7 @@ from app.sandbox.bubblewrap.profile import HostMachine, Mount, options, split_va
 from app.sandbox.bubblewrap.start import BubblewrapStart
 from app.sandbox.child_process import ChildProcess, ProcessSpec, end_all
 from app.sandbox.command import Executor, SandboxCommand, cannot_execute
+from app.sandbox.disk_quota import DiskQuota
 
 REMOVAL_TRIES = 50
 
@@ -29,6 +30,11 @@ class BubblewrapCommand(Executor):
     _running: set[ChildProcess] = field(default_factory=set)
     _left: list[Cgroup] = field(default_factory=list)
     _closed: bool = False
+    _quota: DiskQuota = field(init=False)
+
+    def __post_init__(self) -> None:
+        written = [mount.source for mount in self.mounts() if mount.writable]
+        self._quota = DiskQuota(written, self.limits.disk)
 
     async def execute(self, command: SandboxCommand) -> CompletedCommand:
         if self._closed:
@@ -49,6 +55,7 @@ class BubblewrapCommand(Executor):
                 keep=self.limits.output,
                 executable=bwrap,
                 pass_fds=start.inherited,
+                quota=self._quota,
             )
             return await self._run(order, start)
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from app.core.errors import SetupError
@@ -22,6 +22,8 @@ SOCKET_INSIDE = "/run/egress.sock"
 PORT = 3128
 COMMAND_SECONDS = 1800.0
 LEFT_OUT = "left-out.json"
+DISK = 2
+"""How many times as much disk as a sandbox's files the result and what is made on the way may take."""
 TAIL = 2_000
 """Characters of a failed command's output that its error shows."""
 HIDDEN = ("/usr", "/etc", "/run", ENV, TOOLS)
@@ -82,7 +84,8 @@ class LayerBuild:
     async def _execute(self) -> None:
         with scratch("egress") as private:
             socket = private / "egress.sock"
-            box = BubblewrapCommand(self.machine, lambda: self._mounts(socket), self.spec.limits, self._environment())
+            limits = replace(self.spec.limits, disk=DISK * self.spec.limits.disk)
+            box = BubblewrapCommand(self.machine, lambda: self._mounts(socket), limits, self._environment())
             proxy = EgressProxy(
                 socket,
                 self.setup.hosts,

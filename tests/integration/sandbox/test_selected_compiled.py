@@ -13,7 +13,9 @@ __all__ = ["provider"]
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOT TESTED: there is no go here")
 needs_cargo = pytest.mark.skipif(shutil.which("cargo") is None, reason="NOT TESTED: there is no cargo here")
 
-GO_SETUP = SetupPlan(commands=("GOCACHE=/env/go/cache go build errors fmt os runtime strings syscall testing",), key="go")
+GO_SETUP = SetupPlan(
+    commands=("GOCACHE=/env/go/cache go build errors fmt os runtime strings syscall testing",), key="go"
+)
 GO = {
     "go.mod": "module example.com/money\n\ngo 1.21\n",
     "money.go": """\
@@ -64,7 +66,7 @@ GO_IDS = ("example.com/money::TestAdd", "example.com/money::TestHalf")
 async def test_go_reports_each_id_on_base_and_head(provider: BubblewrapProvider) -> None:
     project = Project(provider, GO, setup=GO_SETUP)
     base = await project.run(*GO_IDS)
-    assert (base.untrusted, [status for _, status in base.results]) == ("", ["failed", "passed"])
+    assert (base.untrusted, [status for _, status in base.results]) == ("", ["failed", "passed"]), base
     assert "Add(1, 2) = -1" in dict(base.texts)[GO_IDS[0]]
     fixed = {"money.go": GO["money.go"].replace("a - b", "a + b")}
     head = await project.run(*GO_IDS, changes=fixed, watch={"money.go": {6}})
