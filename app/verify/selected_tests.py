@@ -20,6 +20,7 @@ from app.verify.overlay import apply_patch
 from app.verify.reports import MAX_TEXT, test_id
 from app.verify.reproduction import BorrowSandbox
 
+FAILURE_UNSEEN = "A test that always fails was not reported as failed."
 _RANK: Mapping[Status, int] = {"failed": 3, "error": 2, "skipped": 1, "passed": 0}
 
 
@@ -74,6 +75,7 @@ class _Trial:
     name: str
     timeout: float
     random: Random
+    _plainly_failed: bool = False
 
     async def run(self, shown: str, watch: Sequence[str]) -> tuple[TestRun, tuple[str, ...], Mapping[str, bytes]]:
         """The tests themselves; with those that passed plainly, and the contents of their files."""
@@ -105,7 +107,7 @@ class _Trial:
         copies = self.launcher.copies(passed, contents, self.random, in_place=False)
         problem, odd = await self._wrong(copies, lost="odd")
         if problem or not odd.ids:
-            return problem
+            return problem or await self._alone(copies)
         # A test may leave something behind that changes how the next one ends: once more, without the others.
         in_place = self.launcher.copies(passed, contents, self.random, in_place=True)
         unrenamable = CopiedTests(files=odd.files, same=odd.same)
@@ -120,7 +122,17 @@ class _Trial:
             if odd.altered:
                 original = test_id(next(iter(odd.altered.values())))
                 return f"{original} passes as well when what it expects is changed so that it has to fail."
-        return ""
+        return await self._alone(copies)
+
+    async def _alone(self, copies: CopiedTests) -> str:
+        """The same of the test that fails whatever happens, where its failure was only seen as that of the others.
+
+        Copies that cannot be compiled make all tests of their package fail.
+        """
+        if self._plainly_failed or not copies.failing:
+            return ""
+        problem, _ = await self._wrong(CopiedTests(files=copies.files[:1], failing=copies.failing), lost="failed")
+        return problem if problem or self._plainly_failed else FAILURE_UNSEEN
 
     async def _wrong(self, copies: CopiedTests, *, lost: Literal["odd", "failed"]) -> tuple[str, CopiedTests]:
         """Those copies that did not end as they have to, and why nothing may be believed at all.
@@ -129,11 +141,14 @@ class _Trial:
         """
         _, told, _ = await self._execute(self._shuffled(copies.ids), copies.files)
         if told.hanging:
+            self._plainly_failed = True  # nothing more is asked of what takes so long
             return "", CopiedTests()
         if told.problem:
             return f"With copies of the tests beside them: {told.problem}", CopiedTests()
         if any(not _failed(told.outcomes.get(one, ())) for one in copies.failing):
-            return "A test that always fails was not reported as failed.", CopiedTests()
+            return FAILURE_UNSEEN, CopiedTests()
+        failing = [outcome for one in copies.failing for _, outcome in told.outcomes.get(one, ())]
+        self._plainly_failed |= bool(failing) and all(one.status == "failed" and one.plain for one in failing)
         outcomes = told.outcomes
         unloaded = {
             one for one, found in outcomes.items() if any(o.status == "error" and not o.plain for _, o in found)

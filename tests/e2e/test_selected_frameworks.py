@@ -103,6 +103,7 @@ LIES = {
 }
 
 
+@pytest.mark.timeout(1200)  # the first of them installs all three
 @pytest.mark.parametrize("framework", CASES)
 async def test_each_id_is_reported_on_base_and_head(provider: BubblewrapProvider, framework: str) -> None:
     command, files = CASES[framework]

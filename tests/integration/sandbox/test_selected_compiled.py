@@ -14,7 +14,8 @@ needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOT TESTED: th
 needs_cargo = pytest.mark.skipif(shutil.which("cargo") is None, reason="NOT TESTED: there is no cargo here")
 
 GO_SETUP = SetupPlan(
-    commands=("GOCACHE=/env/go/cache go build errors fmt os runtime strings syscall testing",), key="go"
+    commands=("GOCACHE=/env/go/cache go build fmt os runtime strings syscall testing testing/internal/testdeps",),
+    key="go",
 )
 GO = {
     "go.mod": "module example.com/money\n\ngo 1.21\n",
