@@ -143,8 +143,22 @@ class SuiteResult(Record):
     """If not empty, a sentence that says what was left out and why."""
 
 
+class ExistingTestChange(Record):
+    """A file of the base's tests, or of their settings, that the patch had to change, or of which tests are gone."""
+
+    path: str
+    failing: tuple[str, ...] = ()
+    """Tests that fail on the head with the base's files, and pass with those of the patch."""
+    removed: tuple[str, ...] = ()
+    """Names of tests that the patch removes or renames."""
+    diff: str = ""
+
+
 class SuiteComparison(Record):
-    """The suite's results on base and on head."""
+    """The suite's results on base and on head.
+
+    The head has the base's own tests and settings of tests. What the patch changes of these is run afterwards.
+    """
 
     command: str
     base: SuiteResult | None = None
@@ -153,6 +167,9 @@ class SuiteComparison(Record):
     fixed: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     """Tests that passed on base and are missing or skipped on head."""
+    own_tests: SuiteResult | None = None
+    """The new and changed tests, on the head with all that the patch changes; None where it changes no tests."""
+    changed_tests: tuple[ExistingTestChange, ...] = ()
     recheck: Execution | None = None
     """The newly failing tests, run once more alone on the head."""
     notes: tuple[str, ...] = ()

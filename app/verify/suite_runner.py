@@ -8,6 +8,7 @@ from app.core.job import Progress
 from app.core.patch import Patch
 from app.core.tree import Tree
 from app.core.verification import SuiteComparison, SuiteResult
+from app.verify.base_rules import JudgedPatch
 from app.verify.frameworks import SuiteCommand, narrow
 from app.verify.nearest_tests import nearest
 from app.verify.recheck import Recheck
@@ -56,8 +57,10 @@ class SuiteRunner:
             return await self._nearest(patch, tree, base)
         # A head that is a little slower than a base near the limit is not a head that hangs.
         limit = max(self.limit, 1.5 * base.execution.seconds + min(self.limit, SLACK))
-        head = await self.head(patch, limit)
-        return await self._rechecked(base, head, Recheck(self.command, patch, self.borrow, limit))
+        judged = await asyncio.to_thread(JudgedPatch.of, tree, patch)
+        head = base if judged.nothing_else else await self.head(judged.ruled, limit)
+        found = await self._rechecked(base, head, Recheck(self.command, judged.ruled, self.borrow, limit))
+        return await self._with_own_tests(found, judged, limit)
 
     async def _nearest(self, patch: Patch, tree: Tree, base: SuiteResult) -> SuiteComparison:
         """For a suite longer than its limit: the tests nearest to the change, on base and head."""
@@ -76,9 +79,56 @@ class SuiteRunner:
             else "its test files were run one after the other, the nearest to the change first."
         )
         partial = f"The whole suite does not end within {self.limit:g} s: {chosen_of}"
+        judged = await asyncio.to_thread(JudgedPatch.of, tree, patch)
         base = _said(await self.base(only=there), partial)
-        head = _said(await self.head(patch, self.limit, only=chosen), partial)
-        return await self._rechecked(base, head, Recheck(self.command, patch, self.borrow, self.limit, chosen))
+        head = base if judged.nothing_else else _said(await self.head(judged.ruled, self.limit, only=there), partial)
+        found = await self._rechecked(base, head, Recheck(self.command, judged.ruled, self.borrow, self.limit, there))
+        return await self._with_own_tests(found, judged, self.limit, all_of_it=chosen)
+
+    async def _with_own_tests(
+        self, found: SuiteComparison, judged: JudgedPatch, limit: float, *, all_of_it: tuple[str, ...] | None = None
+    ) -> SuiteComparison:
+        """The same with what the patch itself changes of the tests, run with all that it changes."""
+        if not judged.kept_back:
+            return found
+        own = await self._own_tests(found, judged, limit, all_of_it)
+        removed = await asyncio.to_thread(judged.removed)
+        if own is None:
+            return found.model_copy(update={"changed_tests": removed})
+        before, excused = set((found.base.failing if found.base else None) or ()), set(own.passing or ())
+        new = SuiteComparison(
+            command=self.command.command, newly_failing=tuple(sorted(set(own.failing or ()) - before))
+        )
+        new = await Recheck(self.command, judged.patch, self.borrow, limit, all_of_it).of(new)
+        needed = tuple(name for name in found.newly_failing if name in excused)
+        failing = {*found.newly_failing, *new.newly_failing}.difference(needed)
+        update: dict[str, object] = {
+            "own_tests": own,
+            "newly_failing": tuple(sorted(failing)),
+            "notes": (*found.notes, *new.notes),
+        }
+        exits = bool(needed)
+        if found.head is not None and (own.count is None or found.head.count is None):  # only exit codes tell
+            exits = found.head.execution.exit_code != 0 and own.execution.exit_code == 0
+            update["head"] = own if exits or own.execution.exit_code != 0 else found.head
+        changed = await asyncio.to_thread(judged.changed, needed, removed) if exits else removed
+        return found.model_copy(update={**update, "changed_tests": changed})
+
+    async def _own_tests(
+        self, found: SuiteComparison, judged: JudgedPatch, limit: float, all_of_it: tuple[str, ...] | None
+    ) -> SuiteResult | None:
+        """The patch's tests where they stand alone; the whole suite where settings or shared files of tests change."""
+        self.progress.report("verification", "the patch's own tests on the head")
+        only = all_of_it if judged.changes_settings or found.newly_failing else judged.test_files or None
+        if only is not None:
+            try:
+                narrow(self.command, only)
+            except ValueError:
+                only = all_of_it
+        elif not judged.changes_settings and not found.newly_failing:
+            return None
+        async with self.borrow("suite-own-tests", judged.patch) as sandbox:
+            return await measure(sandbox, self.command, timeout=limit, only=only)
 
     def _chosen(self, tree: Tree, patch: Patch) -> tuple[str, ...]:
         changed = [change.path for change in patch.changes if not is_test_file(change.path)]

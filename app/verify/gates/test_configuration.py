@@ -19,7 +19,7 @@ _FILES = re.compile(
 )
 _HOOK = re.compile(r"^\s*(?:async )?def (pytest_\w+)|^(collect_ignore\w*|pytest_plugins)\b", re.MULTILINE)
 _MAIN = re.compile(r"^func TestMain\(", re.MULTILINE)
-_PACKAGE_KEYS = (
+PACKAGE_KEYS = (
     "jest",
     "mocha",
     "ava",
@@ -45,6 +45,12 @@ def running_tests(candidate: CandidatePatch) -> GateResult:
 def configures_tests(path: str) -> bool:
     """Whether a file of this name says how tests are found and executed."""
     return _FILES.match(PurePosixPath(path).name) is not None or ".cargo" in PurePosixPath(path).parts[:-1]
+
+
+def test_settings(path: str, text: str) -> Any:
+    """What a file with other things in it says about tests; None for every other file."""
+    part = _PARTS.get(PurePosixPath(path).name)
+    return None if part is None else part(text)
 
 
 def _change(delta: ChangedPath) -> str:
@@ -81,7 +87,7 @@ def _package(text: str) -> Any:
         return text
     scripts = document.get("scripts")
     tests = {key: value for key, value in scripts.items() if "test" in key} if isinstance(scripts, dict) else {}
-    return tests, [document.get(key) for key in _PACKAGE_KEYS]
+    return tests, [document.get(key) for key in PACKAGE_KEYS]
 
 
 def _pyproject(text: str) -> Any:

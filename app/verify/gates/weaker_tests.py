@@ -44,7 +44,7 @@ def _weaker(delta: ChangedPath) -> list[str]:
         count = len(_names(before))
         return [f"deleted, with {count} test{'s' if count != 1 else ''}"] if is_test_file(delta.path) else ["deleted"]
     told = []
-    if gone := sorted(_names(before) - _names(after)):
+    if gone := removed_tests(before, after):
         told.append(f"tests removed or renamed: {', '.join(gone[:5])}{' …' if len(gone) > 5 else ''}")
     skips = len(_SKIP.findall(after)) - len(_SKIP.findall(before))
     if skips > 0:
@@ -52,6 +52,11 @@ def _weaker(delta: ChangedPath) -> list[str]:
     if changed := (_assertions(before) - _assertions(after)).total():
         told.append(f"{changed} assertion{'s' if changed != 1 else ''} changed or removed")
     return told
+
+
+def removed_tests(before: str, after: str) -> tuple[str, ...]:
+    """The names of tests that a file had and has no more."""
+    return tuple(sorted(_names(before) - _names(after)))
 
 
 def _assertions(text: str) -> Counter[str]:

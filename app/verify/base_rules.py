@@ -1,0 +1,221 @@
+"""A patch with the base's own tests and settings of tests in place of those that it brings."""
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+from tree_sitter import Node
+from tree_sitter import Tree as SyntaxTree
+
+from app.core.patch import FileChange, Mode, Patch
+from app.core.text import plain
+from app.core.tree import Tree
+from app.core.verification import ExistingTestChange
+from app.repo.grammars import with_tree
+from app.verify.gates.candidate import as_text
+from app.verify.gates.test_configuration import PACKAGE_KEYS, configures_tests, test_settings
+from app.verify.gates.weaker_tests import removed_tests
+from app.verify.test_paths import is_test_file, is_test_path
+
+MAX_DIFF = 6_000
+_HEADER = re.compile(r"^\[{1,2}([^\[\]\n]+)\]{1,2}[ \t]*(?:#.*)?$", re.MULTILINE)
+_SECTIONS = re.compile(
+    r"tool\.(?:pytest|tox|nox|coverage)\b|project\.entry-points|tool:pytest|pytest|aliases"
+    r"|options\.entry_points|nosetests|coverage:run"
+)
+
+
+def under_base_rules(base: Tree, patch: Patch) -> Patch:
+    """The patch without what it changes of existing tests, fixtures and settings of tests, and without new ones.
+
+    Of `package.json`, `pyproject.toml` and `setup.cfg` only what decides about tests is the base's; of Rust sources,
+    their modules of tests.
+    """
+    entries = base.entries()
+    changes = []
+    for change in patch.changes:
+        path, entry = change.path, entries.get(change.path)
+        tests = is_test_path(path) or configures_tests(path)
+        if entry is None and tests:
+            continue
+        if entry is not None and tests:
+            changes.append(FileChange(path=path, mode=cast("Mode", entry.mode), content=base.read(path)))
+        elif entry is not None and change.content is not None:
+            content = _ruled(path, base.read(path), change.content)
+            changes.append(change.model_copy(update={"content": content}))
+        else:
+            changes.append(change)
+    return patch.model_copy(update={"changes": tuple(changes)})
+
+
+@dataclass(frozen=True)
+class JudgedPatch:
+    """A patch as it is, and as it is under the base's rules."""
+
+    base: Tree
+    patch: Patch
+    ruled: Patch
+
+    @classmethod
+    def of(cls, base: Tree, patch: Patch) -> "JudgedPatch":
+        return cls(base, patch, under_base_rules(base, patch))
+
+    @cached_property
+    def kept_back(self) -> tuple[FileChange, ...]:
+        """What the patch changes and the base has differently."""
+        ruled = {change.path: change for change in self.ruled.changes}
+        return tuple(change for change in self.patch.changes if ruled.get(change.path) != change)
+
+    @cached_property
+    def nothing_else(self) -> bool:
+        """Whether the patch changes only tests and their settings."""
+        entries = self.base.entries()
+        return all(
+            change.path in entries
+            and (change.mode, change.content) == (entries[change.path].mode, self.base.read(change.path))
+            for change in self.ruled.changes
+        )
+
+    @cached_property
+    def changes_settings(self) -> bool:
+        """Whether tests that the patch leaves alone may end in another way by it."""
+        entries = self.base.entries()
+        return any(
+            not is_test_file(change.path) and (change.path in entries or configures_tests(change.path))
+            for change in self.kept_back
+        )
+
+    @cached_property
+    def test_files(self) -> tuple[str, ...]:
+        return tuple(change.path for change in self.kept_back if is_test_file(change.path) and not change.deleted)
+
+    def removed(self) -> tuple[ExistingTestChange, ...]:
+        """Files of which tests are gone. Blocking."""
+        entries = self.base.entries()
+        found = []
+        for change in self.kept_back:
+            if is_test_file(change.path) and change.path in entries:
+                before = as_text(self.base.read(change.path)) or ""
+                gone = removed_tests(before, as_text(change.content or b"") or "")
+                if gone or change.deleted:
+                    found.append(ExistingTestChange(path=change.path, removed=gone, diff=self._diff(change)))
+        return tuple(found)
+
+    def changed(
+        self, tests: Sequence[str], removed: Sequence[ExistingTestChange] = ()
+    ) -> tuple[ExistingTestChange, ...]:
+        """The files without whose changes these tests fail, or the suite where no test is named. Blocking.
+
+        `removed` are files that are listed anyway.
+        """
+        entries = self.base.entries()
+        changes = {
+            change.path: change for change in self.kept_back if change.path in entries or configures_tests(change.path)
+        }
+        failing: dict[str, list[str]] = {} if tests else {path: [] for path in changes}
+        for name in tests:
+            own = [path for path in changes if _stands_in(name, path)]
+            for path in own or [path for path in changes if not is_test_file(path)] or changes:
+                failing.setdefault(path, []).append(name)
+        found = {one.path: one for one in removed}
+        for path, names in failing.items():
+            one = found.get(path) or ExistingTestChange(path=path, diff=self._diff(changes[path]))
+            found[path] = one.model_copy(update={"failing": tuple(names)})
+        return tuple(found.values())
+
+    def _diff(self, change: FileChange) -> str:
+        old = as_text(self.base.read(change.path)) if change.path in self.base.entries() else ""
+        lines = difflib.unified_diff(
+            (old or "").splitlines(),
+            (as_text(change.content or b"") or "").splitlines(),
+            f"a/{change.path}",
+            f"b/{change.path}",
+            lineterm="",
+            n=2,
+        )
+        text = plain("\n".join(lines))
+        return text if len(text) <= MAX_DIFF else text[:MAX_DIFF].rpartition("\n")[0] + "\n…"
+
+
+def _stands_in(name: str, path: str) -> bool:
+    """Whether a test's id names this file: by its path, or as a dotted module."""
+    return (
+        name.startswith(f"{path}::") or name == path or f"{path.removesuffix('.py').replace('/', '.')}." in f".{name}"
+    )
+
+
+def _ruled(path: str, old: bytes, new: bytes) -> bytes:
+    if path.endswith(".rs"):
+        return _with_test_modules(old, new)
+    before, after = as_text(old), as_text(new)
+    settings = test_settings(path, before or "")
+    if settings is None or before is None or settings == test_settings(path, after or ""):
+        return new
+    merged = _package(before, after or "") if path.endswith(".json") else _with_sections(before, after or "")
+    return merged.encode() if test_settings(path, merged) == settings else old
+
+
+def _package(before: str, after: str) -> str:
+    """The new package.json with the old scripts and settings of tests; the old one where either cannot be read."""
+    try:
+        old, new = json.loads(before), json.loads(after)
+    except (ValueError, RecursionError):
+        return before
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return before
+    kept: dict[str, Any] = {key: value for key, value in new.items() if key not in PACKAGE_KEYS}
+    kept |= {key: old[key] for key in PACKAGE_KEYS if key in old}
+    scripts, own = (document.get("scripts") for document in (new, old))
+    own = own if isinstance(own, dict) else {}
+    added = {key: text for key, text in scripts.items() if "test" not in key} if isinstance(scripts, dict) else {}
+    kept["scripts"] = {**added, **own}
+    return json.dumps(kept, indent=2) + "\n"
+
+
+def _with_sections(before: str, after: str) -> str:
+    kept = [text for name, text in _sections(after) if not _SECTIONS.match(name)]
+    own = [text for name, text in _sections(before) if _SECTIONS.match(name)]
+    return "\n".join([*(text.rstrip("\n") + "\n" for text in (*kept, *own) if text.strip())])
+
+
+def _sections(text: str) -> Iterator[tuple[str, str]]:
+    """The name of each table or section with all of its text; what comes before the first one has no name."""
+    starts = [(0, ""), *((found.start(), found[1].strip()) for found in _HEADER.finditer(text))]
+    for (start, name), (end, _) in zip(starts, [*starts[1:], (len(text), "")], strict=True):
+        yield name, text[start:end]
+
+
+def _with_test_modules(old: bytes, new: bytes) -> bytes:
+    """The new source with the old one's modules of tests."""
+    before, after = _test_modules(old), _test_modules(new)
+    for name, (start, end) in sorted(after.items(), key=lambda item: -item[1][0]):
+        if name in before:
+            first, last = before[name]
+            new = new[:start] + old[first:last] + new[end:]
+    gone = [old[start:end] for name, (start, end) in before.items() if name not in after]
+    return b"\n\n".join([new, *gone]) + (b"\n" if gone else b"")
+
+
+def _test_modules(content: bytes) -> dict[str, tuple[int, int]]:
+    def find(tree: SyntaxTree) -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        attributes: list[Node] = []
+        for node in tree.root_node.named_children:
+            if node.type == "attribute_item":
+                attributes.append(node)
+                continue
+            told = b"".join(content[one.start_byte : one.end_byte] for one in attributes)
+            name = node.child_by_field_name("name")
+            if node.type == "mod_item" and name is not None and b"cfg(test)" in told.replace(b" ", b""):
+                inline = node.child_by_field_name("body") is not None
+                if inline:
+                    start = attributes[0].start_byte
+                    found[content[name.start_byte : name.end_byte].decode("utf-8", "replace")] = (start, node.end_byte)
+            attributes = []
+        return found
+
+    return with_tree("rust", content, find) or {}

@@ -1,0 +1,109 @@
+"""The suite on the head has the base's own tests, fixtures and settings; the patch's are run afterwards."""
+
+import textwrap
+from collections.abc import Mapping
+
+import pytest
+
+from app.core.verification import SuiteComparison
+from app.sandbox.bubblewrap.provider import BubblewrapProvider
+from app.verify.suite_runner import SuiteRunner
+from tests.support.recorded_progress import ListProgress
+from tests.support.sandbox_projects import patch_of
+from tests.support.selecting import Project, provider
+
+__all__ = ["provider"]
+
+Files = dict[str, str]
+MONEY: Files = {
+    "money.py": "def add(a, b):\n    return a + b\n\n\ndef half(a):\n    return a / 2\n",
+    "pytest.ini": "[pytest]\naddopts = -q\n",
+    "conftest.py": "import pytest\n\n\n@pytest.fixture\ndef two():\n    return 2\n",
+    "tests/test_money.py": """\
+        from money import add, half
+
+
+        def test_add(two):
+            assert add(1, two) == 3
+
+
+        def test_half(two):
+            assert half(two) == 1
+        """,
+}
+BROKEN = {"money.py": MONEY["money.py"].replace("a / 2", "a // 3")}
+NEWLY = ("tests/test_money.py::test_half",)
+TESTS = textwrap.dedent(MONEY["tests/test_money.py"])
+
+
+async def compared(provider: BubblewrapProvider, changes: Mapping[str, str | None]) -> SuiteComparison:
+    project = Project(provider, MONEY)
+    patch = patch_of({path: textwrap.dedent(text) if text else None for path, text in changes.items()})
+    runner = SuiteRunner(project.suite, project.borrow, ListProgress(), 200.0)
+    return await runner.both(patch, project.tree, None)
+
+
+HIDING: Mapping[str, Mapping[str, str | None]] = {
+    "a hook in a new conftest.py": {
+        "tests/conftest.py": "def pytest_collection_modifyitems(items):\n    items[:] = items[:1]\n"
+    },
+    "a fixture": {"conftest.py": MONEY["conftest.py"].replace("return 2", "return 3")},
+    "a setting": {"pytest.ini": "[pytest]\naddopts = -q --deselect tests/test_money.py::test_half\n"},
+    "another configuration": {"pyproject.toml": '[tool.pytest.ini_options]\naddopts = "-k add"\n', "pytest.ini": None},
+    "a plugin of the project": {
+        "lie.py": "def pytest_runtest_makereport(item, call):\n    call.excinfo = None\n",
+        "pytest.ini": "[pytest]\naddopts = -q -p lie\n",
+    },
+}
+
+
+@pytest.mark.parametrize("way", HIDING)
+async def test_settings_do_not_hide_what_newly_fails(provider: BubblewrapProvider, way: str) -> None:
+    found = await compared(provider, {**BROKEN, **HIDING[way]})
+    told = [name for one in found.changed_tests for name in one.failing]
+    assert {*NEWLY} <= {*found.newly_failing, *told}
+    assert {one.path for one in found.changed_tests} <= HIDING[way].keys()
+
+
+async def test_a_test_that_the_patch_had_to_change_is_named(provider: BubblewrapProvider) -> None:
+    found = await compared(
+        provider, BROKEN | {"tests/test_money.py": TESTS.replace("half(two) == 1", "half(two) == 0")}
+    )
+    assert found.newly_failing == ()
+    (changed,) = found.changed_tests
+    assert (changed.path, changed.failing, changed.removed) == ("tests/test_money.py", NEWLY, ())
+    assert "+    assert half(two) == 0" in changed.diff
+
+
+async def test_a_deleted_test_is_run_all_the_same(provider: BubblewrapProvider) -> None:
+    found = await compared(provider, BROKEN | {"tests/test_money.py": TESTS.partition("\n\n\ndef test_half")[0] + "\n"})
+    assert found.newly_failing == NEWLY
+    assert [one.removed for one in found.changed_tests] == [("test_half",)]
+    gone = await compared(provider, {**BROKEN, "tests/test_money.py": None})
+    assert gone.newly_failing == NEWLY
+    assert [one.removed for one in gone.changed_tests] == [("test_add", "test_half")]
+
+
+async def test_new_tests_are_run_with_the_patchs_own_settings(provider: BubblewrapProvider) -> None:
+    new = {"money.py": MONEY["money.py"] + "\n\ndef third(a):\n    return a / 3\n"}
+    test = "from money import third\n\n\ndef test_third(three):\n    assert third(three) == 1\n"
+    fixture = {"tests/conftest.py": "import pytest\n\n\n@pytest.fixture\ndef three():\n    return 3\n"}
+    found = await compared(provider, new | fixture | {"tests/test_third.py": test})
+    assert (found.newly_failing, found.missing, found.changed_tests) == ((), (), ())
+    assert found.head is not None
+    assert found.head.passing == found.base.passing if found.base else None
+    assert found.own_tests is not None
+    assert "tests/test_third.py::test_third" in (found.own_tests.passing or ())
+    failing = await compared(provider, new | {"tests/test_third.py": test.replace("== 1", "== 2")})
+    assert failing.newly_failing == ("tests/test_third.py::test_third",)
+
+
+async def test_settings_with_which_nothing_runs_any_more_are_seen(provider: BubblewrapProvider) -> None:
+    found = await compared(provider, {"money.py": MONEY["money.py"] + "\n", "conftest.py": "import gone\n"})
+    assert found.head is not None
+    assert found.head.count is None or found.newly_failing
+
+
+async def test_a_patch_without_tests_is_run_once(provider: BubblewrapProvider) -> None:
+    found = await compared(provider, BROKEN)
+    assert (found.newly_failing, found.own_tests, found.changed_tests) == (NEWLY, None, ())

@@ -1,0 +1,162 @@
+"""A patch under the base's rules: its sources, with the tests and the settings of tests that the base has."""
+
+import json
+import tomllib
+
+import pytest
+
+from app.core.patch import Patch
+from app.verify.base_rules import JudgedPatch, under_base_rules
+from app.verify.overlay import Overlay
+from tests.support.memory_tree import MemoryTree
+from tests.support.sandbox_projects import patch_of
+
+Files = dict[str, str]
+
+
+def tree_of(files: Files) -> MemoryTree:
+    return MemoryTree({path: text.encode() for path, text in files.items()})
+
+
+def ruled(files: Files, changes: dict[str, str | None]) -> Files:
+    """The whole tree that the suite is run on."""
+    tree = tree_of(files)
+    after = Overlay(tree, under_base_rules(tree, patch_of(changes)))
+    return {path: after.read(path).decode() for path in after.entries()}
+
+
+BASE: Files = {
+    "money.py": "a",
+    "tests/test_money.py": "a",
+    "tests/data.json": "a",
+    "conftest.py": "a",
+    "pytest.ini": "a",
+    "Makefile": "a",
+    "vitest.config.ts": "a",
+}
+
+
+@pytest.mark.parametrize("path", [path for path in BASE if path != "money.py"])
+def test_existing_tests_and_settings_are_the_bases(path: str) -> None:
+    assert ruled(BASE, {"money.py": "b", path: "b"}) == {**BASE, "money.py": "b"}
+    assert ruled(BASE, {"money.py": "b", path: None}) == {**BASE, "money.py": "b"}
+
+
+@pytest.mark.parametrize("path", ["tests/test_new.py", "tests/conftest.py", "tox.ini", "a.test.js", "jest.config.js"])
+def test_new_tests_and_settings_are_left_out(path: str) -> None:
+    assert ruled(BASE, {"money.py": "b", path: "b"}) == {**BASE, "money.py": "b"}
+
+
+def test_other_files_come_and_go() -> None:
+    assert ruled(BASE, {"money.py": None, "other.py": "b"}) == {
+        **{path: text for path, text in BASE.items() if path != "money.py"},
+        "other.py": "b",
+    }
+
+
+def test_scripts_and_settings_in_package_json_are_the_bases() -> None:
+    old = {"scripts": {"test": "jest", "lint": "eslint"}, "jest": {"bail": 1}, "dependencies": {"a": "1"}}
+    new = {"scripts": {"test": "true", "test:a": "x", "build": "tsc"}, "mocha": {}, "dependencies": {"a": "2"}}
+    found = json.loads(ruled({"package.json": json.dumps(old)}, {"package.json": json.dumps(new)})["package.json"])
+    assert found == {
+        "scripts": {"test": "jest", "lint": "eslint", "build": "tsc"},
+        "jest": {"bail": 1},
+        "dependencies": {"a": "2"},
+    }
+    same = json.dumps({**old, "version": "2"}, indent=8)
+    assert ruled({"package.json": json.dumps(old)}, {"package.json": same})["package.json"] == same
+    assert ruled({"package.json": json.dumps(old)}, {"package.json": "{"})["package.json"] == json.dumps(old)
+
+
+def test_tables_of_tests_in_pyproject_are_the_bases() -> None:
+    old = '[project]\nname = "a"\n[tool.pytest.ini_options]\naddopts = "-x"\n[tool.ruff]\nline-length = 80\n'
+    new = (
+        '[project]\nname = "a"\nversion = "2"\n\n[tool.pytest.ini_options]\naddopts = "--collect-only"\n'
+        '[project.entry-points.pytest11]\nlie = "lie"\n[tool.ruff]\nline-length = 100\n'
+    )
+    found = tomllib.loads(ruled({"pyproject.toml": old}, {"pyproject.toml": new})["pyproject.toml"])
+    assert found["tool"] == {"pytest": {"ini_options": {"addopts": "-x"}}, "ruff": {"line-length": 100}}
+    assert found["project"] == {"name": "a", "version": "2"}
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        'tool.pytest.ini_options.addopts = "-k x"\n[project]\nname = "a"\n',
+        '[tool]\npytest.ini_options.addopts = "-k x"\n',
+        '["tool"."pytest".ini_options]\naddopts = "-k x"\n',
+        "[tool.pytest",
+    ],
+)
+def test_what_cannot_be_taken_apart_is_the_bases(new: str) -> None:
+    old = '[project]\nname = "a"\n[tool.pytest.ini_options]\naddopts = "-x"\n'
+    assert ruled({"pyproject.toml": old}, {"pyproject.toml": new})["pyproject.toml"] == old
+
+
+def test_sections_of_tests_in_setup_cfg_are_the_bases() -> None:
+    old, new = "[metadata]\nname = a\n[tool:pytest]\naddopts = -x\n", "[metadata]\nname = b\n[tool:pytest]\naddopts =\n"
+    found = ruled({"setup.cfg": old}, {"setup.cfg": new})["setup.cfg"]
+    assert "name = b" in found
+    assert "addopts = -x" in found
+
+
+RUST = """\
+pub fn add(a: i32, b: i32) -> i32 { a - b }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn adds() { assert_eq!(super::add(1, 2), 3); }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [("assert_eq!(super::add(1, 2), 3);", ""), ("#[cfg(test)]\nmod tests {", "mod gone {"), ("tests {", "t {")],
+)
+def test_modules_of_tests_in_rust_are_the_bases(change: tuple[str, str]) -> None:
+    new = RUST.replace("a - b", "a + b").replace(*change)
+    found = ruled({"src/lib.rs": RUST}, {"src/lib.rs": new})["src/lib.rs"]
+    assert RUST.partition("\n\n")[2] in found.replace("\n\n\n", "\n\n")
+    assert "a + b" in found
+
+
+def judged(changes: dict[str, str | None], files: Files = BASE) -> JudgedPatch:
+    return JudgedPatch.of(tree_of(files), patch_of(changes))
+
+
+def test_what_the_patch_changes_of_the_tests() -> None:
+    assert judged({"money.py": "b"}).kept_back == ()
+    assert judged({"tests/test_money.py": "b", "tests/test_new.py": ""}).nothing_else
+    new = judged({"money.py": "b", "tests/test_new.py": "b", "tests/new.json": "b"})
+    assert (new.test_files, new.changes_settings, new.nothing_else) == (("tests/test_new.py",), False, False)
+    for path in ("tests/data.json", "conftest.py", "tests/conftest.py"):
+        assert judged({path: "b"}).changes_settings
+
+
+TESTS = "def test_add():\n    assert add(1, 2) == 3\n\ndef test_half():\n    pass\n"
+
+
+def test_tests_that_are_gone_and_those_that_had_to_change_are_named_with_the_difference() -> None:
+    files = {**BASE, "tests/test_money.py": TESTS, "tests/test_b.py": TESTS}
+    new = TESTS.replace("== 3", "== 4").replace("test_half", "test_part")
+    changes = judged({"money.py": "b", "tests/test_money.py": new, "tests/test_b.py": None, "conftest.py": "c"}, files)
+    gone = changes.removed()
+    assert {one.path: one.removed for one in gone} == {
+        "tests/test_b.py": ("test_add", "test_half"),
+        "tests/test_money.py": ("test_half",),
+    }
+    found = {
+        one.path: one for one in changes.changed(["tests/test_money.py::test_add", "other/test_c.py::test_x"], gone)
+    }
+    assert found["tests/test_money.py"].failing == ("tests/test_money.py::test_add",)
+    assert found["conftest.py"].failing == ("other/test_c.py::test_x",)
+    assert "-    assert add(1, 2) == 3\n+    assert add(1, 2) == 4" in found["tests/test_money.py"].diff
+    assert [one.path for one in judged({"tests/test_money.py": "b"}).changed(["tests.test_money.T.test_a"])] == [
+        "tests/test_money.py"
+    ]
+
+
+def test_an_empty_patch_is_one() -> None:
+    assert under_base_rules(tree_of(BASE), Patch(base="0" * 40)).changes == ()
