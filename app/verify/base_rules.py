@@ -8,17 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
-from tree_sitter import Node
-from tree_sitter import Tree as SyntaxTree
-
 from app.core.patch import FileChange, Mode, Patch
 from app.core.text import plain
 from app.core.tree import Tree
 from app.core.verification import ExistingTestChange
-from app.repo.grammars import with_tree
 from app.verify.gates.candidate import as_text
 from app.verify.gates.test_configuration import PACKAGE_KEYS, configures_tests, test_settings
 from app.verify.gates.weaker_tests import removed_tests
+from app.verify.sources.rust_tests import with_test_modules
 from app.verify.test_paths import is_test_file, is_test_path
 
 MAX_DIFF = 6_000
@@ -150,7 +147,7 @@ def _stands_in(name: str, path: str) -> bool:
 
 def _ruled(path: str, old: bytes, new: bytes) -> bytes:
     if path.endswith(".rs"):
-        return _with_test_modules(old, new)
+        return with_test_modules(old, new)
     before, after = as_text(old), as_text(new)
     settings = test_settings(path, before or "")
     if settings is None or before is None or settings == test_settings(path, after or ""):
@@ -187,35 +184,3 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
     starts = [(0, ""), *((found.start(), found[1].strip()) for found in _HEADER.finditer(text))]
     for (start, name), (end, _) in zip(starts, [*starts[1:], (len(text), "")], strict=True):
         yield name, text[start:end]
-
-
-def _with_test_modules(old: bytes, new: bytes) -> bytes:
-    """The new source with the old one's modules of tests."""
-    before, after = _test_modules(old), _test_modules(new)
-    for name, (start, end) in sorted(after.items(), key=lambda item: -item[1][0]):
-        if name in before:
-            first, last = before[name]
-            new = new[:start] + old[first:last] + new[end:]
-    gone = [old[start:end] for name, (start, end) in before.items() if name not in after]
-    return b"\n\n".join([new, *gone]) + (b"\n" if gone else b"")
-
-
-def _test_modules(content: bytes) -> dict[str, tuple[int, int]]:
-    def find(tree: SyntaxTree) -> dict[str, tuple[int, int]]:
-        found: dict[str, tuple[int, int]] = {}
-        attributes: list[Node] = []
-        for node in tree.root_node.named_children:
-            if node.type == "attribute_item":
-                attributes.append(node)
-                continue
-            told = b"".join(content[one.start_byte : one.end_byte] for one in attributes)
-            name = node.child_by_field_name("name")
-            if node.type == "mod_item" and name is not None and b"cfg(test)" in told.replace(b" ", b""):
-                inline = node.child_by_field_name("body") is not None
-                if inline:
-                    start = attributes[0].start_byte
-                    found[content[name.start_byte : name.end_byte].decode("utf-8", "replace")] = (start, node.end_byte)
-            attributes = []
-        return found
-
-    return with_tree("rust", content, find) or {}

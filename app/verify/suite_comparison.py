@@ -1,8 +1,12 @@
 """The suite on base beside the suite on head: what fails anew, what was mended, what is gone."""
 
+import re
 from collections import Counter
+from collections.abc import Collection, Sequence
 
 from app.core.verification import SuiteComparison, SuiteResult
+
+MAX_LISTED = 5
 
 
 def compare(command: str, base: SuiteResult, head: SuiteResult) -> SuiteComparison:
@@ -25,6 +29,28 @@ def compare(command: str, base: SuiteResult, head: SuiteResult) -> SuiteComparis
         fixed=tuple(sorted(failed_before & passed_now)),
         missing=tuple(sorted(_missing(gone, passed_before, passed_now | (failed_now - failed_before)))),
     )
+
+
+def changes_beyond(suite: SuiteComparison, outdated: Collection[str]) -> tuple[str, ...]:
+    """What the patch had to change of existing tests, or took away, without being asked to.
+
+    `outdated` are the ids of tests that an independent author says the issue calls wrong.
+    """
+    found = []
+    for one in suite.changed_tests:
+        failing = [name for name in one.failing if name not in outdated]
+        removed = [name for name in one.removed if not any(re.split(r"::|\.", each)[-1] == name for each in outdated)]
+        if failing:
+            found.append(f"{one.path}: without its change {_listed(failing)} would fail")
+        if removed:
+            found.append(f"{one.path}: {_listed(removed)} removed or renamed")
+        if not one.failing and not one.removed:
+            found.append(f"{one.path}: without its change the suite would fail")
+    return tuple(found)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:MAX_LISTED])}{' …' if len(names) > MAX_LISTED else ''}"
 
 
 def _missing(gone: set[str], before: set[str], now: set[str]) -> set[str]:

@@ -14,6 +14,7 @@ from app.core.patch import Patch
 from app.core.tree import Tree
 from app.core.verification import (
     BaselineResult,
+    Cap,
     Facts,
     GateResult,
     Reproduction,
@@ -38,6 +39,7 @@ from app.verify.repeated_runs import RunsSelected
 from app.verify.reproduction import ReproductionSubject, changed_tests, named_tests, reproduce, with_tests_of
 from app.verify.selected_tests import run_selected
 from app.verify.sources import analysis
+from app.verify.suite_comparison import changes_beyond
 from app.verify.suite_runner import Guards, SuiteRunner, no_guards
 from app.verify.tests_for_fix import FixUnderTest, check_tests_for_fix
 from app.verify.verdict import holds, judged
@@ -203,6 +205,9 @@ class Verifier:
             self._suite(patch, known.suite),
         )
         caps = await self.prover.caps(patch, known.specification)
+        outdated = known.specification.outdated if known.specification else ()
+        if changed := changes_beyond(suite, outdated):
+            caps = (*caps, Cap(rule="existing_tests_changed", findings=changed))
         if reproduction is not None:
             counts = self._expects_red and not (specification is not None and holds(specification))
             reproduction = await self.prover.own(patch, reproduction) if counts else unexamined(reproduction)

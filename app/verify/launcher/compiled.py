@@ -44,13 +44,13 @@ class GoLauncher:
 
     def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
         (ended,) = answer.steps
-        heard = _GoHeard(ended)
+        reports = GoEvents(ended)
         covered = ended.collected.get(COVERAGE, b"").decode("utf-8", "replace")
         lines = _covered(covered, watch, self.suite.directory)
         return LauncherReport(
-            outcomes={name: heard.outcomes(name) for name in ids},
-            problem=ended.not_started or heard.problem,
-            hanging=heard.hanging(ids) if ended.timed_out else "",
+            outcomes={name: reports.outcomes(name) for name in ids},
+            problem=ended.not_started or reports.problem,
+            hanging=reports.hanging(ids) if ended.timed_out else "",
             executed=tuple((path, lines[path]) for path in watch) if covered else (),
             measured=bool(covered),
         )
@@ -73,7 +73,7 @@ class GoLauncher:
         return made.in_place(ids) if in_place else made.renamed(ids)
 
 
-class _GoHeard:
+class GoEvents:
     """The events of one `go test -json`."""
 
     def __init__(self, ended: StepEnd) -> None:
@@ -81,7 +81,7 @@ class _GoHeard:
         self._texts: dict[str, str] = {}
         self._begun: list[str] = []
         for event in _events(ended.output):
-            self._hear(event)
+            self._read(event)
         failed = any("failed" in found for found in self._statuses.values())
         self.problem = "The output was too long to be read." if ended.dropped else self._twice()
         if not ended.timed_out and not self.problem:
@@ -90,7 +90,7 @@ class _GoHeard:
             elif self._statuses and not failed and ended.exit_code != 0:
                 self.problem = f"The exit code is {ended.exit_code} although no test failed."
 
-    def _hear(self, event: Mapping[str, Any]) -> None:
+    def _read(self, event: Mapping[str, Any]) -> None:
         package, test, action = str(event.get("Package", "")), str(event.get("Test", "")), str(event.get("Action"))
         name = f"{package}::{test}" if test else package
         if action == "build-output":  # `ImportPath` is the package, or "package [package.test]"

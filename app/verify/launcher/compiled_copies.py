@@ -13,7 +13,7 @@ from tree_sitter import Node, Tree
 from app.repo.grammars import with_tree
 from app.verify.launcher.base import CopiedTests
 from app.verify.launcher.copy_names import CopyNames
-from app.verify.launcher.edits import Alteration, Edit, chosen, edited, joined, other_number, other_text, written
+from app.verify.launcher.edits import Alteration, ByteEdit, chosen, edited, joined, other_number, other_text, written
 
 TWINS = 2
 """Altered copies of one test at most."""
@@ -75,7 +75,7 @@ class CompiledCopies(ABC):
     def alterations(self, content: bytes, function: Function) -> Iterator[Alteration]: ...
 
     @abstractmethod
-    def failing_end(self, content: bytes, function: Function) -> Edit: ...
+    def failing_end(self, content: bytes, function: Function) -> ByteEdit: ...
 
     @abstractmethod
     def plain_failure(self, ids: Sequence[str]) -> CopiedTests: ...
@@ -122,17 +122,17 @@ class CompiledCopies(ABC):
 
     def _elsewhere(self, path: str, tests: Sequence[tuple[str, Function]]) -> CopiedTests:
         content, fresh = self.contents[path], self.fresh_path(path)
-        edits: list[Edit] = []
+        edits: list[ByteEdit] = []
         same, altered = dict[str, str](), dict[str, str]()
         for original, function in tests:
             for change in self._changes(content, function)[:TWINS]:
                 twin = self.fresh_name()
-                text = edited(content, [*change, Edit(*function.name, twin.encode())], function.start, function.end)
+                text = edited(content, [*change, ByteEdit(*function.name, twin.encode())], function.start, function.end)
                 at = self.random.choice((function.start, function.end))
-                edits.append(Edit(at, at, text + b"\n\n" if at == function.start else b"\n\n" + text))
+                edits.append(ByteEdit(at, at, text + b"\n\n" if at == function.start else b"\n\n" + text))
                 altered[self.renamed_id(original, fresh, twin)] = original
             copy = self.fresh_name()
-            edits.append(Edit(*function.name, copy.encode()))
+            edits.append(ByteEdit(*function.name, copy.encode()))
             same[self.renamed_id(original, fresh, copy)] = original
         files = [written(fresh, edited(content, edits)), *([written(path, None)] if fresh != path else [])]
         return CopiedTests(files=tuple(files), same=same, altered=altered)
@@ -143,7 +143,7 @@ class CompiledCopies(ABC):
         altered = {name: name for name, _ in tests}
         return CopiedTests(files=(written(path, edited(content, edits)),), altered=altered)
 
-    def _changes(self, content: bytes, function: Function) -> list[list[Edit]]:
+    def _changes(self, content: bytes, function: Function) -> list[list[ByteEdit]]:
         found = chosen(list(self.alterations(content, function)), self.random)
         return found or [[self.failing_end(content, function)]]
 
@@ -249,7 +249,7 @@ class GoCopies(CompiledCopies):
         if not told:
             return
         start, end = condition.start_byte, condition.end_byte
-        yield Alteration("inverse", [Edit(start, start, b"!("), Edit(end, end, b")")])
+        yield Alteration("inverse", [ByteEdit(start, start, b"!("), ByteEdit(end, end, b")")])
         operator = condition.child_by_field_name("operator")
         if condition.type == "binary_expression" and operator is not None and operator.type == "!=":
             sides = [condition.child_by_field_name("right"), condition.child_by_field_name("left")]
@@ -265,7 +265,7 @@ class GoCopies(CompiledCopies):
             yield from self._value(content, arguments.named_children[:3])
         if name in _GO_INVERSE:
             end = function.end_byte
-            yield Alteration("inverse", [Edit(end - len(name), end, _GO_INVERSE[name].encode())])
+            yield Alteration("inverse", [ByteEdit(end - len(name), end, _GO_INVERSE[name].encode())])
 
     def _value(self, content: bytes, sides: Sequence[Node]) -> Iterator[Alteration]:
         for side in sides:
@@ -275,16 +275,16 @@ class GoCopies(CompiledCopies):
             if inner.type in ("int_literal", "interpreted_string_literal_content"):
                 text = content[inner.start_byte : inner.end_byte]
                 if inner.type != "int_literal" or _NUMBER.fullmatch(text):
-                    yield Alteration("value", [Edit(inner.start_byte, inner.end_byte, self.other(text))])
+                    yield Alteration("value", [ByteEdit(inner.start_byte, inner.end_byte, self.other(text))])
                     return
 
-    def failing_end(self, content: bytes, function: Function) -> Edit:
+    def failing_end(self, content: bytes, function: Function) -> ByteEdit:
         one, other = self.numbers()
         told = self._testing(content, function.node)
         text = f'if {one} != {other} {{ {told}.Fatalf("got %d", {one}) }}'.encode()
         whole = len(list(reached(function.body))) == len(function.body.named_children)
         at = function.body.end_byte if whole else function.body.start_byte
-        return Edit(at, at, b"\n\t" + text if whole else text + b"\n\t")
+        return ByteEdit(at, at, b"\n\t" + text if whole else text + b"\n\t")
 
     def plain_failure(self, ids: Sequence[str]) -> CopiedTests:
         place = next((place for name in ids for place in self.places(name)), None)
@@ -374,10 +374,10 @@ class RustCopies(CompiledCopies):
             arguments = _arguments(tokens)
             if name == b"assert" and arguments:
                 start, end = arguments[0][0].start_byte, arguments[0][-1].end_byte
-                yield Alteration("inverse", [Edit(start, start, b"!("), Edit(end, end, b")")])
+                yield Alteration("inverse", [ByteEdit(start, start, b"!("), ByteEdit(end, end, b")")])
             elif name in (b"assert_eq", b"assert_ne") and len(arguments) >= 2:
                 other = b"assert_ne" if name == b"assert_eq" else b"assert_eq"
-                yield Alteration("inverse", [Edit(named.start_byte, named.end_byte, other)])
+                yield Alteration("inverse", [ByteEdit(named.start_byte, named.end_byte, other)])
                 if name == b"assert_eq":
                     yield from self._value(content, (arguments[1], arguments[0]))
 
@@ -390,13 +390,13 @@ class RustCopies(CompiledCopies):
             if len(side) == 1 and (
                 inner.type == "string_content" or (inner.type == "integer_literal" and _NUMBER.fullmatch(text))
             ):
-                yield Alteration("value", [Edit(inner.start_byte, inner.end_byte, self.other(text))])
+                yield Alteration("value", [ByteEdit(inner.start_byte, inner.end_byte, self.other(text))])
                 return
 
-    def failing_end(self, content: bytes, function: Function) -> Edit:
+    def failing_end(self, content: bytes, function: Function) -> ByteEdit:
         one, other = self.numbers()
         at = function.body.start_byte + 1
-        return Edit(at, at, f"\n    assert_eq!({one}, {other});".encode())
+        return ByteEdit(at, at, f"\n    assert_eq!({one}, {other});".encode())
 
     def plain_failure(self, ids: Sequence[str]) -> CopiedTests:
         manifest = self.contents.get(str(PurePosixPath(self.directory, "Cargo.toml")), b"")

@@ -8,7 +8,7 @@ from app.core.patch import FileChange
 from app.verify.launcher.base import CopiedTests
 
 
-class Edit(NamedTuple):
+class ByteEdit(NamedTuple):
     """Bytes from `start` to `end` become `text`."""
 
     start: int
@@ -20,10 +20,10 @@ class Alteration(NamedTuple):
     """`value`: what is compared with is another; `inverse`: what was asserted is asserted not to be."""
 
     kind: Literal["value", "inverse"]
-    edits: list[Edit]
+    edits: list[ByteEdit]
 
 
-def edited(content: bytes, edits: Sequence[Edit], start: int = 0, end: int | None = None) -> bytes:
+def edited(content: bytes, edits: Sequence[ByteEdit], start: int = 0, end: int | None = None) -> bytes:
     """The bytes of a range with the edits in it."""
     text, at = b"", start
     for edit in sorted(edits):
@@ -51,7 +51,7 @@ def other_text(text: str, random: Random) -> str:
     return text[:at] + (letter.upper() if text[at].isupper() else letter) + text[at + 1 :]
 
 
-def chosen(found: Sequence[Alteration], random: Random) -> list[list[Edit]]:
+def chosen(found: Sequence[Alteration], random: Random) -> list[list[ByteEdit]]:
     """In random order, values first: an object that is equal to everything passes an inverted comparison too."""
     mixed = random.sample(list(found), len(found))
     return [one.edits for one in sorted(mixed, key=lambda one: one.kind != "value")]

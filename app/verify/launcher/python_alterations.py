@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from app.verify.launcher.edits import Alteration, Edit, other_number, other_text
+from app.verify.launcher.edits import Alteration, ByteEdit, other_number, other_text
 
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|$)")
 # Inside these, an assertion that fails is not swallowed, and the block is executed once.
@@ -128,7 +128,7 @@ def alterations(
 
 def failing_end(
     source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef, random: Random, *, method: bool
-) -> Edit:
+) -> ByteEdit:
     """A statement that fails, behind the last one; before the first where the test may end early."""
     one, other = random.sample(range(2, 99), 2)
     text = f"self.assertEqual({one}, {other})" if method else f"assert {one} == {other}"
@@ -137,16 +137,16 @@ def failing_end(
     if reached[-1:] == [last] and not isinstance(last, ast.Return):
         start, end = source.range(last)[0], source.range(last)[1]
         if last.lineno == function.lineno:
-            return Edit(end, end, f"; {text}".encode())
+            return ByteEdit(end, end, f"; {text}".encode())
         indentation = source.content[source.starts[last.lineno - 1] : start]
         if indentation.strip():  # behind another statement on its line
-            return Edit(end, end, f"; {text}".encode())
-        return Edit(end, end, b"\n" + indentation + text.encode())
+            return ByteEdit(end, end, f"; {text}".encode())
+        return ByteEdit(end, end, b"\n" + indentation + text.encode())
     start = source.range(function.body[0])[0]
     if function.body[0].lineno == function.lineno:
-        return Edit(start, start, f"{text}; ".encode())
+        return ByteEdit(start, start, f"{text}; ".encode())
     indentation = source.content[source.starts[function.body[0].lineno - 1] : start]
-    return Edit(start, start, text.encode() + b"\n" + indentation)
+    return ByteEdit(start, start, text.encode() + b"\n" + indentation)
 
 
 def _reached(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -183,9 +183,9 @@ def _of_assert(source: PythonSource, test: ast.expr, random: Random) -> Iterator
         yield from _other_value(source, (test.comparators[0], test.left), random)
     start, end = source.range(test)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield Alteration("inverse", [Edit(start, end, b"(" + source.text(test.operand) + b")")])
+        yield Alteration("inverse", [ByteEdit(start, end, b"(" + source.text(test.operand) + b")")])
     else:
-        yield Alteration("inverse", [Edit(start, start, b"not ("), Edit(end, end, b")")])
+        yield Alteration("inverse", [ByteEdit(start, start, b"not ("), ByteEdit(end, end, b")")])
 
 
 def _of_call(source: PythonSource, call: ast.Call, random: Random) -> Iterator[Alteration]:
@@ -198,7 +198,7 @@ def _of_call(source: PythonSource, call: ast.Call, random: Random) -> Iterator[A
         yield from _other_value(source, (call.args[1], call.args[0]), random)
     if name in _INVERSE:
         end = source.range(call.func)[1]
-        yield Alteration("inverse", [Edit(end - len(name), end, _INVERSE[name].encode())])
+        yield Alteration("inverse", [ByteEdit(end - len(name), end, _INVERSE[name].encode())])
 
 
 def _of_expecting(source: PythonSource, call: ast.Call) -> Iterator[Alteration]:
@@ -208,7 +208,7 @@ def _of_expecting(source: PythonSource, call: ast.Call) -> Iterator[Alteration]:
     expected = call.args[0]
     names = [expected] if not isinstance(expected, ast.Tuple) else expected.elts
     if all(_last_name(one) and _last_name(one) not in _ENDING for one in names):
-        yield Alteration("inverse", [Edit(*source.range(expected), f"type('Other', ({kind},), {{}})".encode())])
+        yield Alteration("inverse", [ByteEdit(*source.range(expected), f"type('Other', ({kind},), {{}})".encode())])
 
 
 def _other_value(source: PythonSource, sides: tuple[ast.expr, ast.expr], random: Random) -> Iterator[Alteration]:
@@ -218,10 +218,10 @@ def _other_value(source: PythonSource, sides: tuple[ast.expr, ast.expr], random:
         if constants:
             chosen = random.choice(constants)
             text = repr(_changed(ast.literal_eval(chosen), random)).encode()
-            yield Alteration("value", [Edit(*source.range(chosen), text)])
+            yield Alteration("value", [ByteEdit(*source.range(chosen), text)])
             return
     if not any(_MATCHER.search(source.text(side)) for side in sides):
-        yield Alteration("value", [Edit(*source.range(sides[0]), b"object()")])
+        yield Alteration("value", [ByteEdit(*source.range(sides[0]), b"object()")])
 
 
 def _constants(node: ast.expr) -> Iterator[ast.expr]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from app.verify.launcher.base import CopiedTests
 from app.verify.launcher.copy_names import CopyNames
-from app.verify.launcher.edits import Edit, chosen, edited, joined, written
+from app.verify.launcher.edits import ByteEdit, chosen, edited, joined, written
 from app.verify.launcher.python_alterations import PythonSource, alterations, failing_end
 
 TWINS = 2
@@ -129,7 +129,7 @@ class PythonCopies:
 
     def _elsewhere(self, file: _CopiedFile) -> CopiedTests:
         path = self._fresh_path(file.path)
-        edits: list[Edit] = []
+        edits: list[ByteEdit] = []
         same, altered, done = dict[str, str](), dict[str, str](), dict[ast.AST, tuple[str, list[str]]]()
         for name, place, function in file.tests:
             if function not in done:  # several ids may be one function with other parameters
@@ -140,7 +140,7 @@ class PythonCopies:
         return CopiedTests(files=(written(path, edited(file.source.content, edits)),), same=same, altered=altered)
 
     def _twins(
-        self, source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef, edits: list[Edit]
+        self, source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef, edits: list[ByteEdit]
     ) -> tuple[str, list[str]]:
         """Rename a test, and put altered ones before or behind it; returns all their names."""
         renaming = source.name_of(function)
@@ -148,15 +148,15 @@ class PythonCopies:
         copy, twins = self._fresh_name(function.name), list[str]()
         for change in self._changes(source, function)[:TWINS]:
             twin = self._fresh_name(function.name)
-            text = edited(source.content, [*change, Edit(*renaming, twin.encode())], start, end)
+            text = edited(source.content, [*change, ByteEdit(*renaming, twin.encode())], start, end)
             at = self.random.choice((start, end))
-            edits.append(Edit(at, at, text + b"\n" if at == start else b"\n" + text))
+            edits.append(ByteEdit(at, at, text + b"\n" if at == start else b"\n" + text))
             twins.append(twin)
-        edits.append(Edit(*renaming, copy.encode()))
+        edits.append(ByteEdit(*renaming, copy.encode()))
         return copy, twins
 
     def _in_place(self, file: _CopiedFile) -> CopiedTests:
-        edits: list[Edit] = []
+        edits: list[ByteEdit] = []
         altered: dict[str, str] = {}
         done: set[ast.AST] = set()
         for name, _, function in file.tests:
@@ -166,7 +166,7 @@ class PythonCopies:
             altered[name] = name
         return CopiedTests(files=(written(file.path, edited(file.source.content, edits)),), altered=altered)
 
-    def _changes(self, source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[list[Edit]]:
+    def _changes(self, source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[list[ByteEdit]]:
         found = chosen(list(alterations(source, function, self.random)), self.random)
         return found or [[failing_end(source, function, self.random, method=not self.pytest)]]
 

@@ -63,14 +63,14 @@ class ScriptLauncher:
 
     def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
         (ended,) = answer.steps
-        heard = _Heard(" " if self.suite.framework == "mocha" else " > ")
+        reports = ScriptReports(" " if self.suite.framework == "mocha" else " > ")
         for text in ended.messages:
-            heard.hear(text)
-        outcomes = {name: heard.outcomes(name, ended.output) for name in ids}
+            reports.read(text)
+        outcomes = {name: reports.outcomes(name, ended.output) for name in ids}
         lines = dict(ended.lines)
         return LauncherReport(
             outcomes=outcomes,
-            problem=ended.not_started or ended.broken or heard.problem or heard.disagreement(ended),
+            problem=ended.not_started or ended.broken or reports.problem or reports.disagreement(ended),
             hanging=next((name for name, found in outcomes.items() if not found), "") if ended.timed_out else "",
             executed=tuple((path, lines.get(path, ())) for path in watch) if lines else (),
             measured=any(lines.values()),
@@ -92,7 +92,7 @@ class ScriptLauncher:
         return made.in_place(ids) if in_place else made.renamed(ids)
 
 
-class _Heard:
+class ScriptReports:
     """The messages of one execution."""
 
     def __init__(self, separator: str) -> None:
@@ -102,7 +102,7 @@ class _Heard:
         self._ended = False
         self.problem = ""
 
-    def hear(self, text: str) -> None:
+    def read(self, text: str) -> None:
         message = _message(text)
         if self._ended:
             self.problem = self.problem or "Results came after the end of the tests."

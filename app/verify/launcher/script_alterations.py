@@ -6,7 +6,7 @@ from random import Random
 
 from tree_sitter import Node
 
-from app.verify.launcher.edits import Alteration, Edit, other_number, other_text
+from app.verify.launcher.edits import Alteration, ByteEdit, other_number, other_text
 
 _EQUALITIES = frozenset({"equal", "strictEqual", "deepEqual", "deepStrictEqual", "eql"})
 _MATCHERS = frozenset({"toBe", "toEqual", "toStrictEqual", "toHaveLength", "equal", "equals", "eql", "eq"})
@@ -51,14 +51,14 @@ def reached(body: Node) -> Iterator[Node]:
         yield statement
 
 
-def failing_end(body: Node, random: Random) -> Edit:
+def failing_end(body: Node, random: Random) -> ByteEdit:
     """A statement that fails, behind the last one; before the first where the test may end early."""
     one, other = random.sample(range(2, 99), 2)
     text = f"if ({one} !== {other}) throw new Error('expected {one} to be {other}');".encode()
     statements = body.named_children
     if len(list(reached(body))) == len(statements):
-        return Edit(body.end_byte - 1, body.end_byte - 1, b"\n" + text + b"\n")
-    return Edit(body.start_byte + 1, body.start_byte + 1, b"\n" + text + b"\n")
+        return ByteEdit(body.end_byte - 1, body.end_byte - 1, b"\n" + text + b"\n")
+    return ByteEdit(body.start_byte + 1, body.start_byte + 1, b"\n" + text + b"\n")
 
 
 def _inside(node: Node) -> Iterator[Node]:
@@ -77,7 +77,7 @@ def _of_assert(source: bytes, call: Node, random: Random, *, waited: bool, node:
     name = (found["name"] or b"ok").decode()
     if name == "ok":
         start, end = arguments[0].start_byte, arguments[0].end_byte
-        yield Alteration("inverse", [Edit(start, start, b"!("), Edit(end, end, b")")])
+        yield Alteration("inverse", [ByteEdit(start, start, b"!("), ByteEdit(end, end, b")")])
     elif name in _EQUALITIES and len(arguments) >= 2:
         yield from _other_value(source, (arguments[1], arguments[0]), random)
     inverse = {"throws": "doesNotThrow", "doesNotThrow": "throws"} if not node else {"throws": "doesNotThrow"}
@@ -85,7 +85,7 @@ def _of_assert(source: bytes, call: Node, random: Random, *, waited: bool, node:
     inverse |= {"rejects": "doesNotReject"} if node and waited else {}
     if name in inverse:
         end = function.end_byte
-        yield Alteration("inverse", [Edit(end - len(name), end, inverse[name].encode())])
+        yield Alteration("inverse", [ByteEdit(end - len(name), end, inverse[name].encode())])
 
 
 def _of_expect(source: bytes, expression: Node, random: Random, *, waited: bool) -> Iterator[Alteration]:
@@ -108,10 +108,10 @@ def _of_expect(source: bytes, expression: Node, random: Random, *, waited: bool)
             yield from _other_value(source, (arguments[0],), random)
     if (negation := chain.find(b".not.")) >= 0:
         start = root.end_byte + negation
-        yield Alteration("inverse", [Edit(start, start + len(b".not"), b"")])
+        yield Alteration("inverse", [ByteEdit(start, start + len(b".not"), b"")])
     else:
         at = root.end_byte + (later.end() if later else 0)
-        yield Alteration("inverse", [Edit(at, at, b".not")])
+        yield Alteration("inverse", [ByteEdit(at, at, b".not")])
 
 
 def _arguments(call: Node) -> list[Node]:
@@ -126,9 +126,9 @@ def _other_value(source: bytes, sides: Sequence[Node], random: Random) -> Iterat
         constants = list(_constants(source, side))
         if constants:
             one = random.choice(constants)
-            yield Alteration("value", [Edit(one.start_byte, one.end_byte, _changed(text_of(source, one), random))])
+            yield Alteration("value", [ByteEdit(one.start_byte, one.end_byte, _changed(text_of(source, one), random))])
             return
-    yield Alteration("value", [Edit(sides[0].start_byte, sides[0].end_byte, OTHER)])
+    yield Alteration("value", [ByteEdit(sides[0].start_byte, sides[0].end_byte, OTHER)])
 
 
 def _constants(source: bytes, node: Node) -> Iterator[Node]:

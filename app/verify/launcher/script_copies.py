@@ -13,7 +13,7 @@ from app.repo.grammars import language_of, with_tree
 from app.verify.frameworks import FrameworkName
 from app.verify.launcher.base import CopiedTests
 from app.verify.launcher.copy_names import CopyNames
-from app.verify.launcher.edits import Edit, chosen, edited, joined, written
+from app.verify.launcher.edits import ByteEdit, chosen, edited, joined, written
 from app.verify.launcher.script_alterations import alterations, body_of, failing_end, text_of
 
 TWINS = 2
@@ -88,7 +88,7 @@ class ScriptCopies:
 
     def _elsewhere(self, path: str, tests: Sequence[tuple[str, _Found]]) -> CopiedTests:
         content, fresh = self.contents[path], self._fresh_path(path)
-        edits: list[Edit] = []
+        edits: list[ByteEdit] = []
         same, altered = dict[str, str](), dict[str, str]()
         for name, test in tests:
             start, end = test.statement.start_byte, test.statement.end_byte
@@ -96,7 +96,7 @@ class ScriptCopies:
                 title = self._names.fresh(" ")
                 text = edited(content, [*change, _retitled(test, title)], start, end)
                 at = self.random.choice((start, end))
-                edits.append(Edit(at, at, text + b";\n" if at == start else b";\n" + text))
+                edits.append(ByteEdit(at, at, text + b";\n" if at == start else b";\n" + text))
                 altered[self._id(fresh, test, title)] = name
             title = self._names.fresh(" ")
             edits.append(_retitled(test, title))
@@ -108,7 +108,7 @@ class ScriptCopies:
         altered = {name: name for name, _ in tests}
         return CopiedTests(files=(written(path, edited(self.contents[path], edits)),), altered=altered)
 
-    def _changes(self, content: bytes, test: _Found) -> list[list[Edit]]:
+    def _changes(self, content: bytes, test: _Found) -> list[list[ByteEdit]]:
         found = list(alterations(content, test.body, self.random, node=self.framework == "node"))
         return chosen(found, self.random) or [[failing_end(test.body, self.random)]]
 
@@ -178,5 +178,5 @@ def _title(call: Node) -> Node | None:
     return first if plain else None
 
 
-def _retitled(test: _Found, title: str) -> Edit:
-    return Edit(test.title.start_byte, test.title.end_byte, f"'{title}'".encode())
+def _retitled(test: _Found, title: str) -> ByteEdit:
+    return ByteEdit(test.title.start_byte, test.title.end_byte, f"'{title}'".encode())

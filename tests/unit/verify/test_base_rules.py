@@ -6,8 +6,10 @@ import tomllib
 import pytest
 
 from app.core.patch import Patch
+from app.core.verification import ExistingTestChange, SuiteComparison
 from app.verify.base_rules import JudgedPatch, under_base_rules
 from app.verify.overlay import Overlay
+from app.verify.suite_comparison import changes_beyond
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandbox_projects import patch_of
 
@@ -160,3 +162,18 @@ def test_tests_that_are_gone_and_those_that_had_to_change_are_named_with_the_dif
 
 def test_an_empty_patch_is_one() -> None:
     assert under_base_rules(tree_of(BASE), Patch(base="0" * 40)).changes == ()
+
+
+def test_what_the_issue_does_not_call_wrong_may_not_be_changed_for_free() -> None:
+    rows = (
+        ExistingTestChange(path="tests/test_a.py", failing=("tests/test_a.py::test_x", "tests/test_a.py::test_y")),
+        ExistingTestChange(path="tests/test_b.py", removed=("test_x", "test_z")),
+        ExistingTestChange(path="Makefile"),
+    )
+    suite = SuiteComparison(command="make test", changed_tests=rows)
+    assert changes_beyond(suite, ("tests/test_a.py::test_y", "tests/test_b.py::T::test_z")) == (
+        "tests/test_a.py: without its change tests/test_a.py::test_x would fail",
+        "tests/test_b.py: test_x removed or renamed",
+        "Makefile: without its change the suite would fail",
+    )
+    assert changes_beyond(SuiteComparison(command="x", changed_tests=rows[:1]), rows[0].failing) == ()
