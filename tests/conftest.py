@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.containers.engines import end_engines
 
@@ -19,6 +20,11 @@ def github_as_published() -> Iterator[None]:
     if judge := sys.modules.get("tests.support.openapi"):
         found, judge.VIOLATIONS[:] = judge.VIOLATIONS[:], []
         assert not found, "\n".join(found)
+
+
+# A busy machine is no reason to fail.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

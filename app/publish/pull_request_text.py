@@ -30,6 +30,7 @@ _LEVELS = (Caps(4_000, 50, 2_000), Caps(1_500, 20, 1_000), Caps(500, 8, 400), Ca
 NO_FIX: frozenset[TaskKind] = frozenset({"feature", "tests", "refactoring", "dependencies"})
 """Kinds of tasks whose title says already what is done."""
 _ALERT: dict[Verdict, str] = {"proved": "TIP", "tested": "NOTE", "unproved": "WARNING", "broken": "CAUTION"}
+NEXT = "Want something changed? Comment `/agent <what to change>` here, or on a line of the diff."
 
 
 def pull_request_title(task: Task, config: RepoConfig | None = None) -> str:
@@ -106,6 +107,7 @@ def _body(facts: PullRequestContent, caps: Caps) -> str:
         _section("Verification", verification_section(facts.verification, facts.task.base, facts.commit, caps)),
         _section("Attempts", attempts_section(facts.attempts, facts.attempts_asked)),
         _section("Notes", _notes(facts, caps)),
+        NEXT if facts.task.issue.number is not None else "",
         _footer(facts),
     )
     return "\n\n".join(section for section in sections if section) + "\n"

@@ -23,6 +23,18 @@ MEANING: dict[Verdict, str] = {
     "unproved": "Nothing that was run shows that this change works. Review it as you would a stranger's.",
     "broken": "At least one check failed. The change is shown as it stands.",
 }
+LEGEND = details(
+    "What the verdicts mean",
+    "| Verdict | Meaning |\n| --- | --- |\n"
+    "| Proved | Tests that an independent author wrote from the issue fail on the base and pass with the change. "
+    "The suite shows nothing newly failing, and every control of this evidence held. |\n"
+    "| Tested | The agent's own test fails on the base and passes with the change, under the same controls; or, where "
+    "nothing has to fail first, the suite is clean. |\n"
+    "| Unproved | Less evidence than that, and nothing contradicts the change. |\n"
+    "| Broken | At least one check failed. |\n\n"
+    "agent-fix computed the verdict from what it ran in its own sandbox before it opened the pull request. Nothing "
+    "that a model says counts. The repository's CI is separate and reports under *Checks*.",
+)
 _TESTED = {
     "own": "The tests that came with this change fail without it and pass with it; no independent test proves it.",
     "suite": "This task changes no behaviour, and nothing in the test suite newly fails.",
@@ -72,6 +84,7 @@ def verification_section(facts: Verification, base: str, head: str, caps: Caps) 
         _not_run(facts, caps),
         _gates(facts.gates, caps),
         _outputs(facts, caps),
+        LEGEND,
     ]
     return "\n\n".join(part for part in parts if part)
 

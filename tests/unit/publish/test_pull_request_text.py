@@ -70,7 +70,7 @@ def test_it_is_well_formed() -> None:
     assert {name for _, name in tags} == {"details", "summary", "br", "sub"}
     for name in ("details", "summary", "sub"):
         assert tags.count(("", name)) == tags.count(("/", name)) > 0
-    assert sum(token.type == "table_open" for token in tokens) == 3
+    assert sum(token.type == "table_open" for token in tokens) == 4
     assert sum(token.type == "fence" for token in tokens) == 4
 
 

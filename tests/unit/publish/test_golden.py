@@ -1,0 +1,141 @@
+"""What people read on GitHub and in the terminal, compared with files.
+
+`python -m tests.unit.publish.test_golden` writes the files again; look at their diff before you commit it.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from app.cli.verification_lines import proof_lines
+from app.core.errors import ExitCode
+from app.core.evidence import Control, Execution
+from app.core.job import JobState
+from app.core.lessons import Lesson
+from app.core.verification import SourceText, SpecificationResult, SpecifiedTest, Verdict, Verification
+from app.jobs.context import ThreadRef
+from app.publish import replies
+from app.publish.pull_request_text import commit_message, follow_up_body, pull_request_body, pull_request_title
+from app.publish.status_text import render_status
+from app.publish.summary import step_summary
+from app.publish.threads import sibling_answer, thread_answer
+from tests.support.pull_requests import HEAD, pull_request, suite, task, verification
+from tests.support.server_jobs import job
+from tests.unit.publish.test_status_text import result, view
+
+GOLDEN = Path(__file__).with_name("golden")
+TEST = "tests/test_specification.py::test_half_cents"
+"""The test that the independent author wrote."""
+
+
+def specification(head: str = "passed") -> SpecificationResult:
+    ran = Execution(command=f"python -m pytest {TEST}", exit_code=0 if head == "passed" else 1, seconds=0.4)
+    return SpecificationResult.model_validate(
+        {
+            "tests": (
+                SpecifiedTest(id=TEST, sentence="A total of 0.125 is shown as 0.13.", role="shows", head=head),  # type: ignore[arg-type]
+                SpecifiedTest(id=f"{TEST}_kept", sentence="A total of 0.12 stays 0.12.", role="guards", head="passed"),
+            ),
+            "files": (SourceText(path="tests/test_specification.py", text="def test_half_cents(): ...\n"),),
+            "base": Execution(command=ran.command, exit_code=1, seconds=0.4),
+            "head_run": ran,
+            "controls": (
+                Control(name="failing_copies_fail", outcome="held"),
+                Control(name="changed_line_executed", outcome="not_run", detail="The framework cannot measure it."),
+            ),
+        }
+    )
+
+
+def verified(verdict: Verdict) -> Verification:
+    match verdict:
+        case "proved":
+            return verification(specification=specification())
+        case "tested":
+            return verification(verdict=verdict, reasons=("No independent tests were written.",))
+        case "unproved":
+            return verification(verdict=verdict, reproduction=None, reasons=("Nothing failed on the base.",))
+        case "broken":
+            failing = suite(newly_failing=("tests.test_dates.Leap.test_year",))
+            reasons = ("A test newly fails.",)
+            return verification(verdict=verdict, specification=specification("failed"), suite=failing, reasons=reasons)
+
+
+def all_replies() -> Iterator[str]:
+    kept = datetime(2026, 1, 1, tzinfo=UTC)
+    lesson = Lesson.model_validate(
+        {
+            "number": 3,
+            "kind": "told",
+            "text": "Run `make fixtures` before the tests.",
+            "author": "ada",
+            "created": kept,
+            "expires": kept.replace(month=6),
+        }
+    )
+    yield replies.misread("There is no command `aprove`.", "/agent approve")
+    yield replies.broken_config("line 3: budget.usd must be a number", ".github/agent-fix.yml")
+    yield replies.refused("The issue is closed.")
+    yield from (replies.status("j1", state, "Because.", "https://github.example/1") for state in get_args(JobState))
+    yield replies.no_job()
+    yield replies.message_noted("awaiting_approval")
+    yield replies.message_noted("paused")
+    yield replies.unknown_runner("kilroy", frozenset({"kilo", "native"}))
+    yield replies.unreadable_plan("line 2: steps is missing")
+    yield replies.plan_edited_since()
+    yield replies.plan_edited_by_stranger("mallory")
+    yield replies.in_the_way("The base branch is gone.", "Restore it.")
+    yield replies.no_commits()
+    yield replies.remembered(lesson)
+    yield replies.not_remembered("The text is empty.")
+    yield replies.no_room_for_lessons(50)
+    yield replies.forgotten(3)
+    yield replies.unknown_lesson(9, [lesson])
+    yield replies.lesson_list([])
+    yield replies.lesson_list([lesson])
+
+
+def threads() -> Iterator[str]:
+    about = ThreadRef(comment=5, thread="T1", path="money.py", start=3, end=5)
+    for touched, changed in ((True, True), (False, True), (False, False)):
+        yield thread_answer(about, commit=HEAD, touched=touched, changed=changed, summary="Rounds half up.")
+    yield sibling_answer("https://github.example/ada/sample/pull/13")
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Each golden file's name and text."""
+    yield "replies.md", "\n---\n\n".join(all_replies())
+    yield "threads.md", "\n\n---\n\n".join(threads()) + "\n"
+    for state in get_args(JobState):
+        reason = "Because." if state in {"paused", "error", "no_access", "limit_reached"} else ""
+        yield f"status-{state}.md", render_status(view(state, result=result(state), reason=reason))
+        yield f"run-{state}.md", step_summary(job("j1"), state, reason, result(state))
+    for verdict in get_args(Verdict):
+        facts = pull_request(verification=verified(verdict))
+        yield f"pull-request-{verdict}.md", pull_request_body(facts)
+        yield f"follow-up-{verdict}.md", follow_up_body(facts, "ada")
+        yield f"terminal-{verdict}.txt", "".join(f"{line}\n" for line in proof_lines(facts.verification))
+    yield "commit.txt", f"{pull_request_title(task())}\n\n{commit_message(task(), 'Rounds half up.')}"
+    yield "exit-codes.txt", "".join(f"{code.value:3} {code.name}\n" for code in ExitCode)
+
+
+MADE = dict(texts())
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_it_reads_as_it_did(name: str) -> None:
+    assert MADE[name] == (GOLDEN / name).read_text()
+
+
+def test_no_file_is_left_over() -> None:
+    assert {path.name for path in GOLDEN.iterdir()} == set(MADE)
+
+
+if __name__ == "__main__":
+    for old in GOLDEN.iterdir():
+        old.unlink()
+    for name, text in MADE.items():
+        (GOLDEN / name).write_text(text)
