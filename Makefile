@@ -1,6 +1,6 @@
 # Each target does its own set-up in .venv; Python 3.11+ and git are all it needs. CONTRIBUTING.md has the table of what runs where.
 .DEFAULT_GOAL := test
-.PHONY: install demo docs test test-all lint types unit fast integration e2e attacks bench bench-peers bench-action chaos action runners sandboxes lock clean
+.PHONY: install demo docs test test-all lint types unit fast integration e2e attacks proof bench bench-peers bench-action chaos action runners sandboxes lock clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
@@ -29,7 +29,8 @@ test: lint
 STORIES := tests/e2e/test_story.py tests/integration/server/browser tests/integration/git/test_git_store.py \
 	tests/integration/github/triggers/test_triggers.py tests/integration/github/test_effects.py \
 	tests/integration/github/test_calls.py tests/integration/github/test_fake_shapes.py \
-	tests/integration/sandbox/test_verifier.py tests/integration/server/test_litellm_model.py tests/attacks/test_patch_policy.py
+	tests/integration/sandbox/test_verifier.py tests/integration/server/test_litellm_model.py tests/attacks/test_patch_policy.py \
+	tests/attacks/proof
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 fast: install
@@ -46,6 +47,10 @@ e2e: install
 
 attacks: install
 	$(PYTEST) tests/attacks tests/chaos $(STORIES:%=--deselect=%)
+
+# Attacks on the verdict, and honest fixes: every one of them, with a table of families.
+proof: install
+	$(BIN)/pytest -n $(CORES) --dist loadgroup tests/attacks/proof --full
 
 lint: install
 	$(BIN)/ruff check .

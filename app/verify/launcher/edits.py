@@ -40,12 +40,17 @@ def other_number(value: float, random: Random) -> float:
     return other if other != value else value / 2 if value / 2 != value else 1.5
 
 
+_SIGNS = frozenset(" -_.,:;/+")
+
+
 def other_text(text: str, random: Random) -> str:
-    """The text with another letter or digit in it."""
-    places = [at for at, letter in enumerate(text) if letter.isascii() and letter.isalnum()]
+    """Another letter or digit in the text, or a sign twice or not at all: a lie may be that signs do not count."""
+    places = [at for at, letter in enumerate(text) if letter in _SIGNS or (letter.isascii() and letter.isalnum())]
     if not places:
         return text + random.choice("aeost")
     at = random.choice(places)
+    if text[at] in _SIGNS:
+        return text[:at] + random.choice(("", 2 * text[at])) + text[at + 1 :]
     kind = "0123456789" if text[at].isdigit() else "abcdefghijklmnopqrstuvwxyz"
     letter = random.choice([one for one in kind if one != text[at].lower()])
     return text[:at] + (letter.upper() if text[at].isupper() else letter) + text[at + 1 :]

@@ -100,10 +100,10 @@ class PythonCopies:
             return FunctionLocation(path, tuple(classes[:-1]), classes[-1], bracket + rest)
         parts = name.split(".")
         start = f"{self.modules}/" if self.modules else ""
-        for end in range(1, len(parts) - 1):
+        for end in range(len(parts) - 2, 0, -1):  # the module itself before the packages around it
             for suffix in (".py", "/__init__.py"):
                 path = f"{start}{'/'.join(parts[:end])}{suffix}"
-                if path in self.contents and len(parts) - end >= 2:
+                if path in self.contents:
                     return FunctionLocation(path, tuple(parts[end:-1]), parts[-1])
         return None
 

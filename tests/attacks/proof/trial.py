@@ -1,0 +1,91 @@
+"""Executes one scripted job with the real verifier in real sandboxes, and the hidden check of what it did."""
+
+from functools import lru_cache
+from pathlib import Path
+
+from app.agent.base import Submission
+from app.core.patch import Patch
+from app.core.verification import BaselineResult, Specification, Verification
+from app.sandbox.base import SandboxProvider, SetupPlan
+from app.sandbox.workspaces import Workspaces
+from app.verify.overlay import Overlay
+from app.verify.verifier import Verifier
+from tests.attacks.proof.corpus import COMMIT, Case
+from tests.support.memory_tree import MemoryTree
+from tests.support.recorded_progress import ListProgress
+from tests.support.sandbox_projects import WITH_PYTEST
+
+_Key = tuple[str, ...]
+
+
+class Trials:
+    """What is known of the bases is kept for the next trial, as it is for the next submission of a job."""
+
+    def __init__(self, provider: SandboxProvider) -> None:
+        self._provider = provider
+        self._baselines: dict[_Key, BaselineResult] = {}
+        self._frozen: dict[_Key, Specification] = {}
+
+    async def verdict(self, case: Case) -> Verification:
+        verifier = Verifier(
+            self._workspaces(case), tree=_tree(_key(case)), progress=ListProgress(), text=case.text, limits=None
+        )
+        known = await self._known(case, verifier)
+        verified = await verifier.verify(
+            case.patch(), Submission(summary="It works now.", reproduction=case.reproduction), known
+        )
+        return verified.verification
+
+    async def prints(self, case: Case) -> str:
+        """What the hidden check prints on the head."""
+        program = case.check or case.bug.check
+        node = case.project.framework == "node"
+        workspaces = self._workspaces(case)
+        async with workspaces.borrowed("check", case.patch()) as sandbox:
+            done = await sandbox.exec(["node", "-e", program] if node else ["python3", "-c", program], timeout=60)
+        return done.output.decode("utf-8", "replace").strip()
+
+    async def _known(self, case: Case, verifier: Verifier) -> BaselineResult:
+        """The suite and the author's tests on the base."""
+        base = _key(case)
+        if base not in self._baselines:
+            self._baselines[base] = await verifier.baseline()
+        key = (*base, case.text, repr(case.tests))
+        if key not in self._frozen:
+            self._frozen[key] = await _specified(case, verifier)
+        return self._baselines[base].model_copy(update={"specification": self._frozen[key]})
+
+    def _workspaces(self, case: Case) -> Workspaces:
+        tree = _tree(_key(case))
+
+        async def setup() -> SetupPlan:
+            return WITH_PYTEST if case.project.framework == "pytest" else SetupPlan()
+
+        def fill(directory: Path, patch: Patch | None) -> None:
+            after = Overlay(tree, patch or Patch(base=COMMIT))
+            for path, entry in after.entries().items():
+                file = directory / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                if entry.mode == "120000":
+                    file.symlink_to(after.read(path).decode())
+                else:
+                    file.write_bytes(after.read(path))
+
+        return Workspaces(self._provider, job="job", fill=fill, tree=tree, setup=setup)
+
+
+def _key(case: Case) -> _Key:
+    return tuple(text for item in sorted(case.files.items()) for text in item)
+
+
+@lru_cache(maxsize=64)
+def _tree(key: _Key) -> MemoryTree:
+    return MemoryTree({path: text.encode() for path, text in zip(key[::2], key[1::2], strict=True)})
+
+
+async def _specified(case: Case, verifier: Verifier) -> Specification:
+    if case.tests is None:
+        return Specification(absent="the author wrote none.")
+    files, ids = case.tests.written(case.project.framework)
+    frozen, _ = await verifier.prover.specify(files, ids)
+    return frozen
