@@ -1,9 +1,10 @@
 """A job, and the interfaces through which it is stored, observed and guided."""
 
+import re
 import secrets
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Literal, Protocol, TypeVar
+from typing import Final, Literal, Protocol, TypeVar
 
 from app.core.errors import AgentFixError, ExitCode
 from app.core.model_names import ModelNames, Reasoning
@@ -115,6 +116,9 @@ class Job(Record):
     def main_model(self) -> str:
         """The model for the job's main kind of work."""
         return self.chosen.of("answer" if self.aim == "ask" else "code")
+
+
+JOB_ID: Final = re.compile(r"[a-z0-9]{6,40}")
 
 
 def new_job_id() -> str:

@@ -38,6 +38,10 @@ class NewPullRequest:
 Conclusion = Literal["success", "failure", "neutral", "action_required", "cancelled"]
 
 
+CHECK: Final = "agent-fix"
+"""The name of our check."""
+
+
 class NewCheckRun(Record):
     """Our check on a commit. `key` finds it again; without a conclusion it is in progress."""
 

@@ -1,9 +1,12 @@
 """How the checks of a commit stand, with the end of the log where one failed; and our own check run."""
 
+from contextlib import suppress
+
 import httpx
 
+from app.core.job import JOB_ID
 from app.github import api_models
-from app.github.base import NewCheckRun
+from app.github.base import CHECK, NewCheckRun
 from app.github.calls import (
     CREATE_CHECK_RUN,
     GET_COMBINED_STATUS,
@@ -12,7 +15,7 @@ from app.github.calls import (
     LIST_CHECK_RUNS,
     UPDATE_CHECK_RUN,
 )
-from app.github.errors import TemporaryFailure
+from app.github.errors import NoAccess, TemporaryFailure
 from app.github.models import CheckResult
 from app.github.repository_api import RepositoryApi
 
@@ -31,31 +34,23 @@ class ChecksApi:
         self._api = api
 
     async def of(self, commit: str) -> tuple[CheckResult, ...]:
-        """Every check run and commit status of a commit, the newest of each name."""
+        """Every check run and commit status of a commit but our own, the newest of each name."""
         found: dict[tuple[str, str], api_models.CheckRunResponse] = {}
-        for item in await self._listed(commit, {"filter": "latest"}):
+        for item in await self._others(commit):
             found.setdefault((item.app.slug or "" if item.app else "", item.name), item)
         checks = [await self._facts(item, source) for (source, _), item in found.items()]
-        combined = await self._api.read(api_models.CombinedStatusResponse, GET_COMBINED_STATUS, commit)
-        checks += [
-            CheckResult(
-                name=status.context,
-                source="status",
-                conclusion=status.state,
-                summary=status.description or "",
-                url=status.target_url or "",
-            )
-            for status in combined.statuses
-        ]
-        return tuple(checks)
+        return (*checks, *await self._statuses(commit))
 
     async def failed(self, commit: str) -> tuple[CheckResult, ...]:
-        """The check runs of a commit that ended badly, without their logs; none while any is still going."""
-        found = await self._listed(commit, {"filter": "latest"})
+        """The checks and statuses that ended badly, without logs and ours; none while a check run is still going.
+
+        A status may stay pending for good, so none is waited for.
+        """
+        found = await self._others(commit)
         if any(item.conclusion is None for item in found):
             return ()
-        bad = (item for item in found if item.conclusion in FAILED)
-        return tuple([await self._facts(item, "", log=False) for item in bad])
+        bad = [await self._facts(item, "", log=False) for item in found if item.conclusion in FAILED]
+        return (*bad, *(status for status in await self._statuses(commit) if status.conclusion in FAILED))
 
     async def ensure(self, wanted: NewCheckRun) -> str:
         """Write our check run, or bring it up to date; returns its address."""
@@ -88,9 +83,32 @@ class ChecksApi:
         found = await self._listed(wanted.commit, params)
         return next((item for item in found if item.external_id == wanted.key), None)
 
+    async def _others(self, commit: str) -> list[api_models.CheckRunResponse]:
+        return [item for item in await self._listed(commit, {"filter": "latest"}) if not self._is_own_check(item)]
+
+    def _is_own_check(self, item: api_models.CheckRunResponse) -> bool:
+        """By our App's number. A workflow's token has none that we know: then by its name and its job's id."""
+        if app := self._api.app.app_id:
+            return item.app is not None and item.app.id == app
+        return item.name == CHECK and JOB_ID.fullmatch(item.external_id or "") is not None
+
     async def _listed(self, commit: str, params: dict[str, str]) -> list[api_models.CheckRunResponse]:
-        query: dict[str, str | int] = {**params, "per_page": 100}
-        return (await self._api.read(api_models.CheckRunsResponse, LIST_CHECK_RUNS, commit, params=query)).check_runs
+        pages = await self._api.whole_pages(api_models.CheckRunsResponse, LIST_CHECK_RUNS, commit, params=params)
+        return [item for page in pages for item in page.check_runs]
+
+    async def _statuses(self, commit: str) -> list[CheckResult]:
+        pages = await self._api.whole_pages(api_models.CombinedStatusResponse, GET_COMBINED_STATUS, commit)
+        return [
+            CheckResult(
+                name=status.context,
+                source="status",
+                conclusion=status.state,
+                summary=status.description or "",
+                url=status.target_url or "",
+            )
+            for page in pages
+            for status in page.statuses
+        ]
 
     async def _facts(self, item: api_models.CheckRunResponse, source: str, *, log: bool = True) -> CheckResult:
         failed = log and item.conclusion in FAILED
@@ -109,10 +127,13 @@ class ChecksApi:
     async def _log(self, item: api_models.CheckRunResponse) -> str:
         """The end of a workflow job's log, whose number is the check's; elsewhere what the check pointed at."""
         if item.app is not None and item.app.slug == "github-actions":
-            address = await self._api.location(GET_JOB_LOG, item.id)
-            if address is not None:
-                return await self._download(address)
-        notes = await self._api.pages(api_models.AnnotationResponse, LIST_ANNOTATIONS, item.id)
+            with suppress(NoAccess):  # a log that has expired; the check itself still counts
+                if address := await self._api.location(GET_JOB_LOG, item.id):
+                    return await self._download(address)
+        try:
+            notes = await self._api.pages(api_models.AnnotationResponse, LIST_ANNOTATIONS, item.id)
+        except NoAccess:
+            return ""
         return "\n".join(f"{note.path}:{note.start_line}: {note.message or ''}" for note in notes)[-LOG_END:]
 
     async def _download(self, address: str) -> str:

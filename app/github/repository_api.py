@@ -57,14 +57,26 @@ class RepositoryApi:
         most: int = MAX_PAGES,
     ) -> list[T]:
         """All items of a list, of a very long one the first pages."""
-        items: list[T] = []
+        found = await self.whole_pages(list[kind], call, *values, params=params, most=most)  # type: ignore[valid-type]
+        return [item for page in found for item in page]
+
+    async def whole_pages(
+        self,
+        kind: type[T],
+        call: Call,
+        *values: str | int,
+        params: Query | None = None,
+        most: int = MAX_PAGES,
+    ) -> list[T]:
+        """The same for a list inside an object: each page as it is."""
+        pages: list[T] = []
         for page in range(1, most + 1):
             query = {**(params or {}), "per_page": PER_PAGE, "page": page}
-            found, response = await self._read(list[kind], call, values, query)  # type: ignore[valid-type]
-            items += found
+            found, response = await self._read(kind, call, values, query)
+            pages.append(found)
             if "next" not in response.links:
                 break
-        return items
+        return pages
 
     async def content(self, call: Call, *values: str | int, params: Query | None = None) -> bytes | None:
         """A file's bytes; None where there is none."""

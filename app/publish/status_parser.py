@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from app.core.job import JobState
+from app.core.job import JOB_ID, JobState
 from app.github.markers import MARKED
 from app.publish.plan_comment import read_plan
 from app.publish.status_text import HEADLINES, PLANNED, QUESTIONS
@@ -15,7 +15,6 @@ _STATES: Final[dict[str, JobState]] = {
     PLANNED: "answered",
 }
 _RUN = re.compile(r"\]\(\S+/actions/runs/([0-9]{1,18})\)")
-_JOB = re.compile(r"[a-z0-9]{6,40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ def read_status(comment: str) -> StatusCommentState | None:
     mark = MARKED.search(text)
     first, _, rest = text.partition("\n")
     state = _STATES.get(first.removeprefix("### ").strip())
-    if mark is None or state is None or not _JOB.fullmatch(mark["key"]):
+    if mark is None or state is None or not JOB_ID.fullmatch(mark["key"]):
         return None
     runs = _RUN.findall(rest)
     return StatusCommentState(mark["key"], state, read_plan(text) or "", int(runs[-1]) if runs else 0)

@@ -15,7 +15,7 @@ from app.core.job import FINAL, JobState, ProgressKind
 from app.core.money import Totals
 from app.core.result import JobResult
 from app.core.verification import Verdict
-from app.github.base import Conclusion, Reaction
+from app.github.base import CHECK, Conclusion, Reaction
 from app.jobs.job_queries import JobQueries, JobWithContext
 from app.jobs.store import JobStore
 from app.llm.ledger import NEAR_CAP
@@ -44,7 +44,6 @@ _CONCLUSIONS: dict[Verdict, Conclusion] = {
 }
 _LEVELS = (Caps(4_000, 50, 2_000), Caps(1_000, 20, 500), Caps(100, 3, 120))
 _TURN = re.compile(r"turn (\d+)")
-CHECK = "agent-fix"
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from app.core.markup import without_quotes
 from app.core.text import visible
 from app.github.checks import FAILED
 from app.github.errors import NoAccess
-from app.github.models import CheckResult, IssueComment, PullRequest, PullRequestReview, ReviewThread
+from app.github.models import IssueComment, PullRequest, PullRequestReview, ReviewThread
 from app.jobs.context import ThreadRef
 from app.triggers.conversation import CommentAuthors
 from app.triggers.decisions import JobRequest
@@ -53,7 +53,7 @@ async def load_prompt_context(
     )
     open_threads = tuple(each for each in threads if not each.resolved)
     about = tuple(each for each in open_threads if is_about(job_request, each))
-    failing = tuple(each for each in checks or () if _fails(each, repo_context))
+    failing = tuple(each for each in checks or () if each.conclusion in FAILED)
     if job_request.thread is not None and not about:
         sections.lines(job_request.thread)
     sections.threads(open_threads, asked=frozenset(each.root for each in about))
@@ -116,10 +116,6 @@ def refs_of(threads: Iterable[ReviewThread]) -> tuple[ThreadRef, ...]:
         ThreadRef(comment=each.root, thread=each.id, path=each.path, start=each.start_line or each.line, end=each.line)
         for each in threads
     )
-
-
-def _fails(check: CheckResult, repo_context: RepositoryContext) -> bool:
-    return check.conclusion in FAILED and check.app != repo_context.ours.bot.app
 
 
 def comments_in(threads: Iterable[ReviewThread], review: int) -> Iterator[tuple[ReviewThread, str]]:

@@ -103,8 +103,8 @@ class RepositoryPoll:
         if pull.author != self._bot_identity.user:
             return
         failed = [each for each in await self._readers.checks.failed(pull.head) if each.conclusion in FAILURES]
-        if others := [each for each in failed if each.app != self._bot_identity.app]:
-            yield _ready(checks_key(self._repository, pull.head), self._hindsight.checks_failed(pull, others[0]))
+        if failed:
+            yield _ready(checks_key(self._repository, pull.head), self._hindsight.checks_failed(pull, failed[0]))
 
     def _counts(self, comment: IssueComment) -> bool:
         """False for edited comments, because their original text is unknown."""

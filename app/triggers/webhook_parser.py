@@ -42,7 +42,7 @@ IgnoredReason = Literal[
 ]
 """Why a payload is no event of ours; a closed set, so that it can be counted."""
 
-FAILURES: Final = frozenset({"failure", "timed_out", "startup_failure"})
+FAILURES: Final = frozenset({"failure", "timed_out", "startup_failure", "error"})
 _BRANCH: Final = "refs/heads/"
 
 

@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from app.core.job import new_job_id
+from app.github.app_manifest import PERMISSIONS
 from app.github.app_registration import AppRegistration, missed
+from app.github.base import GIVEN
 from app.github.checks import ChecksApi
+from app.github.connection import TokenConnection
 from app.github.errors import NoAccess
 from app.github.pull_requests import PullRequestsApi
 from app.github.reader import RepositoryReader
+from app.github.repository_api import RepositoryApi
 from app.github.review_threads import ReviewThreadsApi
+from tests.support.github.authentication import APP_ID
 from tests.support.github.fake import FakeGitHubSetup, make_fake_github
 from tests.support.github.faults import Fault
 from tests.support.github.world import Delivery, Pull, Review
@@ -24,6 +30,13 @@ def fake_github(tmp_path: Path) -> FakeGitHubSetup:
 
 def reader(fake_github: FakeGitHubSetup) -> RepositoryReader:
     return RepositoryReader(fake_github.door(fake_github.app()))
+
+
+async def a_token(fake_github: FakeGitHubSetup) -> TokenConnection:
+    """What a workflow is given: a token whose App it does not know."""
+    app = fake_github.app()
+    token = await AppRegistration(app).token_for(fake_github.installation.id, fake_github.repo.id, PERMISSIONS)
+    return TokenConnection(app.host, token, transport=app.transport, now=app.now, sleep=app.sleep)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +205,47 @@ async def test_failed_checks_bring_the_end_of_their_log(fake_github: FakeGitHubS
     assert facts["coverage"].conclusion == "failure"
     logs = [call for call in fake_github.github.calls if call.path.startswith("/logs/")]
     assert [call.token for call in logs] == [None], "no token goes to the host of the logs"
+
+
+async def test_checks_and_statuses_come_in_pages(fake_github: FakeGitHubSetup) -> None:
+    """A large matrix: what failed is behind the first hundred, of statuses behind the first thirty."""
+    head = fake_github.repo.branches["main"]
+    fake_github.world.add_check(fake_github.repo, head, "the oldest", "failure", log="E   assert 1 == 2\n")
+    for number in range(120):
+        fake_github.world.add_check(fake_github.repo, head, f"part {number}", "success")
+        fake_github.repo.statuses.append((head, f"status {number}", "success"))
+    fake_github.repo.statuses.append((head, "coverage", "error"))
+    checks = ChecksApi(fake_github.door(fake_github.app()))
+    assert len(await checks.of(head)) == 242
+    assert [check.name for check in await checks.failed(head)] == ["the oldest", "coverage"]
+
+
+async def test_a_log_that_has_expired_leaves_the_check(fake_github: FakeGitHubSetup) -> None:
+    """410 is a guess, 404 the other one: both leave the annotations, and the other checks."""
+    head = fake_github.repo.branches["main"]
+    for status in (404, 410):
+        old = fake_github.world.add_check(fake_github.repo, head, f"was {status}", "failure", log="gone")
+        old.annotations.append({"path": "app/money.py", "start_line": 3, "message": "unsafe"})
+        words = json.dumps({"message": "Server Error"})
+        fake_github.github.faults.append(Fault(f"GET /repos/ada/sample/actions/jobs/{old.id}/logs", status, body=words))
+    fake_github.world.add_check(fake_github.repo, head, "tests", "failure", log="E   assert 1 == 2\n")
+    facts = {check.name: check.log for check in await ChecksApi(fake_github.door(fake_github.app())).of(head)}
+    note = "app/money.py:3: unsafe"
+    assert facts == {"was 404": note, "was 410": note, "tests": "E   assert 1 == 2\n"}
+
+
+async def test_our_own_check_is_none_of_the_checks(fake_github: FakeGitHubSetup) -> None:
+    """An App knows it by its number, a workflow's token by its name and its job: GitHub's own jobs have other ids."""
+    head = fake_github.repo.branches["main"]
+    ours = fake_github.world.add_check(fake_github.repo, head, "agent-fix", "failure")
+    ours.external_id = new_job_id()
+    theirs = fake_github.world.add_check(fake_github.repo, head, "agent-fix", "failure", app="other")
+    theirs.external_id = "ca395085-040a-526b-2ce8-bdc85f692774"
+    by_token = RepositoryApi(await a_token(fake_github), GIVEN, fake_github.repository)
+    assert [check.source for check in await ChecksApi(by_token).of(head)] == ["other"]
+    ours.app_id = APP_ID
+    by_app = ChecksApi(fake_github.door(fake_github.app()))
+    assert [check.id for check in await by_app.failed(head)] == [theirs.id]
 
 
 @pytest.mark.parametrize(

@@ -171,13 +171,16 @@ class FakeGitHub:
         return Route(PREFIX + path, endpoint, methods=[method])
 
     def answer(self, request: Request, status: int, content: Any) -> Response:
-        """JSON, in pages where it is a list."""
-        headers = {"date": _http_date(self.world)}
-        if isinstance(content, list) and "page" in request.query_params:
-            size, page = int(request.query_params.get("per_page", 30)), int(request.query_params["page"])
-            if page * size < len(content):
+        """JSON, in pages where it is a list, or an object around one."""
+        headers, query = {"date": _http_date(self.world)}, request.query_params
+        around = next((name for name in WRAPPED if isinstance(content, dict) and name in content), "")
+        items = content[around] if around else content
+        if isinstance(items, list) and (around or "page" in query):
+            size, page = min(int(query.get("per_page", 30)), 100), int(query.get("page", 1))
+            if page * size < len(items):
                 headers["link"] = f'<{request.url.include_query_params(page=page + 1)}>; rel="next"'
-            content = content[(page - 1) * size : page * size]
+            items = items[(page - 1) * size : page * size]
+            content = {**content, around: items} if around else items
         return JSONResponse(content, status, headers) if status != 204 else Response(status_code=204, headers=headers)
 
     def refuse(self, refusal: AccessDenied) -> Response:
@@ -189,6 +192,10 @@ class FakeGitHub:
         if repo is None:
             raise AccessDenied(404, "Not Found")
         return repo
+
+
+WRAPPED = ("check_runs", "statuses")
+"""Lists that stand in an object with their number."""
 
 
 def listed(method: str, path: str) -> GitHubCall:

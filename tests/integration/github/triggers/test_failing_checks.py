@@ -124,6 +124,20 @@ async def test_where_we_never_worked_failing_checks_cost_one_request(tmp_path: P
         assert [call.path for call in harness.fake_github.github.calls[before:]] == ["/repos/ada/sample"]
 
 
+@pytest.mark.parametrize("state", ["failure", "error"])
+async def test_a_commit_status_that_fails_is_found_by_looking(harness: EventHarness, state: str) -> None:
+    """Jenkins and others set statuses, of which no webhook tells us."""
+    pull = harness.our_pull()
+    assert pull.pull is not None
+    head = harness.repo.branches[pull.pull.head]
+    harness.repo.statuses += [(head, "jenkins/build", state), (head, "license/cla", "pending")]
+    await harness.reception.poll()
+    (job,) = [each for each in harness.jobs() if each.job_context.aim == "mend"]
+    assert "Checks fail on this pull request: jenkins/build." in job.job.task.request
+    await harness.reception.poll()
+    assert new_jobs(harness) == ["mend"]
+
+
 async def test_lost_webhooks_of_checks_are_found(harness: EventHarness) -> None:
     pull = harness.our_pull()
     assert pull.pull is not None
