@@ -2,22 +2,37 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from app.core.errors import AgentFixError, ExitCode
 from app.jobs.job_queries import JobWithContext
 from app.server.wiring.publisher import PublisherContext
 
+AFTER_A_RESET = 120.0
+"""Seconds for what waited until GitHub took requests again."""
+
 
 class DrainLimits:
-    """Looks again and again, for so many seconds together."""
+    """Looks again and again, for so many seconds together; longer where it is known when there is more to do."""
 
-    def __init__(self, seconds: float, *, pause: float = 0.2) -> None:
-        self._until = time.monotonic() + seconds
+    def __init__(
+        self, seconds: float, *, at_most: float = 0.0, pause: float = 0.2, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`at_most` are the seconds that may be waited in all for a moment that GitHub named."""
+        self._now = now
+        self._until = now() + seconds
+        self._last = now() + at_most
         self._pause = pause
 
     @property
     def over(self) -> bool:
-        return time.monotonic() >= self._until
+        return self._now() >= self._until
+
+    def wait_for(self, seconds: float) -> None:
+        """What is due in so many seconds is waited for, and a little longer, unless it is too far away."""
+        then = self._now() + seconds
+        if then <= self._last:
+            self._until = max(self._until, then + AFTER_A_RESET)
 
     async def wait(self) -> None:
         if self.over:
@@ -42,6 +57,8 @@ async def drain(publisher_context: PublisherContext, limits: DrainLimits, *, eve
             waiting is None and not await asyncio.to_thread(server_context.job_queries.publisher_context)
         ):
             return
+        if waiting is not None:
+            limits.wait_for((waiting - server_context.clock()).total_seconds())
         await limits.wait()
 
 

@@ -1,5 +1,6 @@
 """The publishing step: what was wished for is carried out, people are told how it ended, and the workflow too."""
 
+from contextlib import suppress
 from typing import Final
 
 from app.action.context import kept_at, open_workflow
@@ -18,6 +19,10 @@ from app.server.wiring.publisher import PublisherContext
 
 PUBLISHING, LAST_WORDS = 900.0, 120.0
 """Seconds of patience with GitHub."""
+RATE_LIMIT_RESET = 3_700.0
+"""A workflow's token has 1,000 requests an hour for all workflows of its repository; then GitHub says until when."""
+AFTER_CANCEL = 150.0
+"""GitHub kills what still works five minutes after a cancel; the last words come after these seconds."""
 DIED: Final = "The workflow run ended before the work did; its log may say why."
 TOO_LATE: Final = "GitHub did not take the change in time."
 CALM: Final[frozenset[JobState]] = frozenset(
@@ -33,13 +38,20 @@ async def publish(workflow: Workflow) -> int:
         if found is not None:
             _end_what_was_left(publisher_context, found, workflow.solved)
         try:
-            await drain(publisher_context, DrainLimits(PUBLISHING), everything=True)
+            await drain(publisher_context, _limits(workflow), everything=True)
         except AgentFixError:
             if found is None or not publisher_context.server_context.queue.end(found.job.id, "error", TOO_LATE):
                 raise
-            await drain(publisher_context, DrainLimits(LAST_WORDS), everything=True)
+            with suppress(AgentFixError):  # the record and the workflow's page still tell it
+                await drain(publisher_context, DrainLimits(LAST_WORDS), everything=True)
         found = the_job(publisher_context)
         return _report(workflow, publisher_context, found) if found else ExitCode.OK
+
+
+def _limits(workflow: Workflow) -> DrainLimits:
+    if workflow.solved == "cancelled":
+        return DrainLimits(AFTER_CANCEL)
+    return DrainLimits(PUBLISHING, at_most=RATE_LIMIT_RESET)
 
 
 def _end_what_was_left(publisher_context: PublisherContext, found: JobWithContext, solved: str) -> None:
