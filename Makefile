@@ -1,6 +1,6 @@
 # Each target does its own set-up in .venv; Python 3.11+ and git are all it needs. CONTRIBUTING.md has the table of what runs where.
 .DEFAULT_GOAL := test
-.PHONY: install demo docs test test-all lint types unit fast integration e2e attacks proof bench bench-peers bench-action chaos action runners sandboxes lock clean
+.PHONY: install demo docs test test-all lint types unit fast integration e2e attacks proof bench bench-peers bench-action live chaos action runners sandboxes lock clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
@@ -28,7 +28,7 @@ test: lint
 # One story of each kind of integration, beside the unit tests.
 STORIES := tests/e2e/test_story.py tests/integration/server/browser tests/integration/git/test_git_store.py \
 	tests/integration/github/triggers/test_triggers.py tests/integration/github/test_effects.py \
-	tests/integration/github/test_calls.py tests/integration/github/test_fake_shapes.py \
+	tests/integration/github/test_calls.py tests/integration/github/test_fake_shapes.py tests/integration/github/test_graphql_documents.py \
 	tests/integration/sandbox/test_verifier.py tests/integration/server/test_litellm_model.py tests/attacks/test_patch_policy.py \
 	tests/attacks/proof
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
@@ -87,6 +87,9 @@ bench: install
 
 bench-peers: install
 	@$(BIN)/python -m bench.peers
+
+live: install
+	@$(BIN)/python -m tests.live
 
 bench-action: install
 	@$(BIN)/python -m bench.action
