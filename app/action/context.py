@@ -7,11 +7,12 @@ from functools import cached_property
 
 from app.config.workflow import Workflow
 from app.github.base import GIVEN
-from app.github.connection import GitHubHost, RepositoryId, TokenConnection
+from app.github.connection import RepositoryId
 from app.jobs.recovered import RecoveredJobQueries, RecoveredJobs
 from app.publish.status_text import KEPT_IN_RECORD, NOT_KEPT
 from app.server.wiring.context import ServerContext
 from app.server.wiring.publisher import PublisherContext, build_publisher, defaults_of, stores_of
+from app.server.wiring.workflow_connection import connect
 from app.triggers.events import LabelAdded
 from app.triggers.events_from_api import EventsFromApi
 from app.triggers.github_clients import GitHubClients, RepositoryClients
@@ -56,8 +57,7 @@ async def open_workflow(workflow: Workflow) -> AsyncIterator[ActionContext]:
     settings = workflow.settings
     server_context = WorkflowServerContext(settings)
     server_context.prepare()
-    host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)
-    async with TokenConnection(host, workflow.token) as bearer:
+    async with connect(settings, workflow.owner, workflow.name, workflow.token) as bearer:
         github_clients, recovered_jobs = (
             GitHubClients(bearer, settings.allowed_apps),
             RecoveredJobs(server_context.engine, server_context.clock),

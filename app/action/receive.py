@@ -6,11 +6,13 @@ import logging
 from app.action.context import ActionContext, open_workflow
 from app.action.drain import DrainLimits, drain, the_job
 from app.action.event import WorkflowEvent
-from app.action.outputs import write_outputs
+from app.action.outputs import write_outputs, write_summary
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
+from app.github.auth import ACTIONS_BOT
+from app.github.identity import find_bot_user
 from app.jobs.inbox import Delivery
-from app.jobs.job_queries import WORKED_ON
+from app.jobs.job_queries import WORKED_ON, JobWithContext
 from app.publish import replies
 from app.publish.effects import UpdateStatusComment
 from app.publish.outbox import name_without_job
@@ -22,6 +24,14 @@ DECIDING, STOCKING, TELLING = 180.0, 600.0, 90.0
 """Seconds of patience with GitHub."""
 CANCEL_BY_HAND = "Cancel it there, or give the workflow's job the permission `actions: write`."
 REPEAT_HINT = "Say it again once it has ended."
+
+SAFE_MINUTES = 45
+"""Of work, beside which there is setting up, proving and publishing: an App's token lives an hour."""
+INSTALLATION_TOKEN = "ghs_"  # noqa: S105  # how such tokens begin
+SHORT_LIVED = (
+    "The token is {login}'s and ends an hour after it was made, but this job may work for {minutes:g} minutes. "
+    "Give the Action `app-id` and `private-key` in place of `token`, or set `budget: {{minutes: 45}}`."
+)
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +55,22 @@ async def receive(workflow: Workflow, told: WorkflowEvent) -> int:
         await drain(action_context.publisher_context, DrainLimits(TELLING))
         found = the_job(action_context.publisher_context)
     work = found is not None and found.ready and not found.handed_over and found.row.state in WORKED_ON
+    if work and found is not None and (words := await _short_lived(workflow, action_context, found)):
+        print(words)
+        write_summary(workflow, words)
     write_outputs(workflow, {"work": "true" if work else "false", "job": found.job.id if found else ""})
     return ExitCode.OK
+
+
+async def _short_lived(workflow: Workflow, action_context: ActionContext, found: JobWithContext) -> str:
+    """A warning where the token may end before the job does; empty otherwise. A workflow's own lives as long as it."""
+    minutes = found.job.budget.minutes
+    if workflow.settings.app_id or not workflow.token.startswith(INSTALLATION_TOKEN) or minutes <= SAFE_MINUTES:
+        return ""
+    login = (await find_bot_user(action_context.readers.api)).login
+    if login == ACTIONS_BOT:
+        return ""
+    return SHORT_LIVED.format(login=login, minutes=minutes)
 
 
 async def _by_number(workflow: Workflow, action_context: ActionContext) -> None:

@@ -38,7 +38,7 @@ def sweep_command(arguments: argparse.Namespace) -> int:
 async def _sweep(
     arguments: argparse.Namespace, place: tuple[str, str], token: str, settings: Settings, workflow: Workflow | None
 ) -> int:
-    async with open_issue_sweep(settings, *place, token) as issue_sweep:
+    async with open_issue_sweep(settings, *place, token, in_workflow=workflow is not None) as issue_sweep:
         ordering: Ordering = arguments.order or ("given" if arguments.query else "oldest")
         rows = sweep(await issue_sweep.candidates(arguments.query), await issue_sweep.caps(arguments.max), ordering)
         outcomes = {} if token or arguments.dry_run else await _admit(issue_sweep, rows)

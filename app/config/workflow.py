@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from app.config.environment_values import SettingProblem, SettingsError
-from app.config.roles import LESSONS, STATE_DIR, environment_for, is_for_a_model
+from app.config.roles import APP_ID, LESSONS, PRIVATE_KEY, STATE_DIR, environment_for, is_for_a_model
 from app.config.settings import Settings, process_environment, settings_from
 
 Step = Literal["receive", "solve", "publish"]
@@ -52,7 +52,7 @@ class Workflow:
 def step_environment(step: Step, environment: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that this step's process may hold, with the model's keys under their own names."""
     if step == "solve":
-        own = environment_for("worker", environment, {TOKEN: _tokens(environment)})
+        own = environment_for("worker", environment, {TOKEN: _tokens(environment), PRIVATE_KEY: _key(environment)})
         keys = _model_keys(environment.get(MODEL_KEYS, ""))
         return {**own, **keys, **chosen_variables(environment, _PAPERS), STATE_DIR: str(_state(environment))}
     own = environment_for("publisher", environment, {})
@@ -69,6 +69,9 @@ def read_workflow(step: Step) -> Workflow:
     if step in {"receive", "publish"}:
         _need(environment, TOKEN, "Give the Action a token, like `token: ${{ github.token }}`.")
         _need(environment, "GITHUB_REPOSITORY", "It is set by GitHub; the command is for its workflows.")
+        if bool(environment.get(APP_ID, "").strip()) != bool(environment.get(PRIVATE_KEY, "").strip()):
+            hint = "Give `app-id` and `private-key`, or neither."
+            raise SettingsError([SettingProblem("app-id", "and `private-key` belong together.", hint)])
     return workflow_from(environment)
 
 
@@ -132,6 +135,12 @@ def _model_keys(text: str) -> dict[str, str]:
 def _tokens(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The workflow's tokens, if somebody put them into every step's environment: under no name are they kept."""
     return tuple({value for name in TOKENS if (value := environment.get(name, "").strip())})
+
+
+def _key(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The App's key, if somebody put it into every step's environment."""
+    value = environment.get(PRIVATE_KEY, "").replace("\\n", "\n").strip()
+    return (value,) if value else ()
 
 
 def github_token(environment: Mapping[str, str]) -> str:

@@ -42,6 +42,10 @@ class InstallationResponse(ApiModel):
     events: list[str] = []
     html_url: str = ""
 
+    def grants(self, name: str, access: str) -> bool:
+        """Whether people gave the App this access."""
+        return self.permissions.get(name) in {access, "write"}
+
 
 class Rights(ApiModel):
     """What the account behind a token may do in a repository; of an App's token it says nothing."""

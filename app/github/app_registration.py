@@ -12,6 +12,7 @@ from app.github.calls import (
     GET_APP,
     GET_HOOK,
     GET_INSTALLATION,
+    IN_WORKFLOWS,
     LIST_DELIVERIES,
     LIST_INSTALLATIONS,
     LIST_REPOSITORIES,
@@ -21,12 +22,13 @@ from app.github.calls import (
     grant,
 )
 from app.github.connection import AppConnection, Grant
-from app.github.errors import ForgeError
+from app.github.errors import ForgeError, NoAccess
 from app.github.http_client import HttpClient, NotFoundOnGitHub, parsed
 from app.github.models import Repository
 
 T = TypeVar("T")
 MAX_PAGES = 30
+INSTALL_IT = "Install it there, by the App's settings on GitHub."
 
 
 class AppRegistration:
@@ -59,6 +61,20 @@ class AppRegistration:
         line = HttpClient(self._app, self._app.pace(installation))
         answer = await line.with_retries(lambda: line.ask(self._app.as_app(), CREATE_TOKEN, installation, body=body))
         return parsed(api_models.TokenResponse, answer).token
+
+    async def workflow_token(self, owner: str, name: str) -> tuple[int, str]:
+        """The installation that this repository is in, and a new token of it for one step of a workflow.
+
+        The token may do what the Action's calls need, as far as the App was granted it.
+        """
+        found = await self.installation_of(owner, name)
+        if found is None or found.suspended_at is not None:
+            raise NoAccess(f"The App is not installed in {owner}/{name}, or suspended there.", hint=INSTALL_IT)
+        wanted = {name: access for name, access in grant(IN_WORKFLOWS).items() if found.grants(name, access)}
+        body = {"repositories": [name], "permissions": wanted}
+        client = self._app.as_app()
+        answer = await self._line.with_retries(lambda: self._line.ask(client, CREATE_TOKEN, found.id, body=body))
+        return found.id, parsed(api_models.TokenResponse, answer).token
 
     async def revoke(self, installation: int, token: str) -> None:
         """Revoke it. Where that fails it ends by itself within the hour."""

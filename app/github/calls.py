@@ -216,6 +216,8 @@ GET_ORGANISATION_WORKFLOW_PERMISSIONS = Call(
 )
 
 CALLS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Call))
+IN_WORKFLOWS: Final = frozenset(Purpose) - {Purpose.AS_APP, Purpose.SEE_SETTINGS, Purpose.SEE_ORGANISATION}
+"""What the Action does, by a workflow's token or an App's."""
 BY_APP: Final = frozenset(Purpose) - {
     Purpose.READ_RUN,
     Purpose.CANCEL_RUN,

@@ -84,6 +84,8 @@ class Connection(ABC):
 
     at_once: ClassVar[int] = 1
     """Mutations that need no second between them."""
+    refused_hint: ClassVar[str]
+    """What to look at where GitHub answers 401."""
 
     def __init__(
         self,
@@ -146,6 +148,8 @@ class Connection(ABC):
 class AppConnection(Connection):
     """The App's own: it makes a token for each group of calls, with the least permissions."""
 
+    refused_hint: ClassVar[str] = "Is the App's private key the right one, and does the App still exist?"
+
     def __init__(
         self,
         host: GitHubHost,
@@ -195,26 +199,35 @@ class AppConnection(Connection):
 
 
 class TokenConnection(Connection):
-    """One token that was given to us, as a workflow's is: what it may is not ours to choose, nor when it ends."""
+    """One token that was given to us, as a workflow's is: what it may is not ours to choose, nor when it ends.
+
+    `app_id` is the App's that it is of, where that is known.
+    """
 
     at_once: ClassVar[int] = 5
     """A workflow says little in all: eyes, a status and labels, and people are waiting for it to begin."""
+    refused_hint: ClassVar[str] = (
+        "The token has ended or was revoked. An App's token ends an hour after it was made: for longer jobs give the "
+        "Action `app-id` and `private-key` in its place."
+    )
 
     def __init__(
         self,
         host: GitHubHost,
         token: str,
         *,
+        app_id: int = 0,
         transport: httpx.AsyncBaseTransport | None = None,
         now: Callable[[], datetime] = utc_now,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         super().__init__(host, transport, now, sleep)
         self.token = token
+        self._app_id = app_id
 
     @property
     def app_id(self) -> int:
-        return 0
+        return self._app_id
 
     def as_installation(self, installation: int, repository: int | None, grant: Grant) -> GitHub[Any]:
         return self.as_bearer(self.token)

@@ -49,7 +49,7 @@ class FailureRule(NamedTuple):
 
 
 RULES = (
-    FailureRule(401, "", NoAccess, "Is the App's private key the right one, and does the App still exist?"),
+    FailureRule(401, "", NoAccess),
     FailureRule(403, "archived", NoAccess, "The repository is archived: nothing can be written to it."),
     FailureRule(403, "suspended", NoAccess, "The App's installation is suspended."),
     FailureRule(403, "not permitted to create or approve pull requests", NoAccess, _MAY_OPEN),

@@ -81,6 +81,8 @@ class HttpClient:
         refused = _refusal(error)
         if refused is not None and refused.status_code == 404:
             return NotFoundOnGitHub(failure.message, hint=failure.hint)
+        if refused is not None and refused.status_code == 401:
+            return NoAccess(failure.message, hint=self._app.refused_hint)
         return self.check_response(failure)
 
     def _unreadable_limit(self) -> ForgeError:

@@ -12,9 +12,10 @@ import pytest
 
 from tests.e2e.test_conversation import ISSUE, MONEY, PROJECT, think
 from tests.support.act_runner import ActResult, ActWorkflow
-from tests.support.conversation_model import ConversationModel, planned
-from tests.support.emulate.github import EmulatedGitHub, Repository, emulated_github
-from tests.support.openai_endpoint import stall
+from tests.support.conversation_model import ConversationModel, ModelQuestion, planned
+from tests.support.emulate.github import APP, EmulatedGitHub, Repository, emulated_github
+from tests.support.github.authentication import app_key
+from tests.support.openai_endpoint import Reply, stall
 from tests.support.repositories import git, make_repository
 from tests.support.sample_project import specifies
 
@@ -72,7 +73,7 @@ class Runner:
 
     @property
     def secrets(self) -> dict[str, str]:
-        return {"GITHUB_TOKEN": self.token, "MODEL_KEYS": self.keys}
+        return {"GITHUB_TOKEN": self.token, "MODEL_KEYS": self.keys, "APP_KEY": app_key()[0]}
 
 
 @pytest.fixture
@@ -123,6 +124,38 @@ def test_from_a_label_to_a_draft_with_proof(github: EmulatedGitHub, repository: 
     _no_step_holds_both(acted, runner.token)
 
 
+@pytest.mark.parametrize("own", [True, pytest.param(False, marks=pytest.mark.full)])
+def test_an_apps_token_that_ends_during_the_work(
+    github: EmulatedGitHub, repository: Repository, tmp_path: Path, own: bool
+) -> None:
+    """As one does that a step before made, an hour later. The App itself makes another for the publishing step."""
+
+    def an_hour_later(asked: ModelQuestion) -> Reply:
+        for token in github.tokens:
+            token.revoked = token.revoked or token.permissions is not None
+        return think(asked)
+
+    issue, event = labelled(github, repository)
+    with ConversationModel(an_hour_later) as model:
+        runner = Runner(github, repository, model, tmp_path)
+        by_itself = {"app-id": str(APP["id"]), "private-key": "${{ secrets.APP_KEY }}"}
+        acted = runner.act(runner.workflow(**by_itself if own else {}), "issues", event)
+    if not own:
+        assert acted.outputs["exit-status"] in {"no_access", "error"}, acted.log[-6_000:]
+        assert "401" in acted.log
+        assert "change.patch" in {path.name for path in acted.records}, "the work is kept"
+        return
+    assert acted.outputs["exit-status"] == "pr_opened", acted.log[-6_000:]
+    (status,) = repository.site.comments(issue)
+    assert status.author == github.bot
+    assert not [call for call in github.calls if call.token and call.token.text == runner.token], "the App comes first"
+    made = [token for token in github.tokens if token.repositories == {repository.id} and token.text != runner.token]
+    assert made
+    assert all(token.revoked for token in made), "each step gives its own back"
+    key = app_key()[0].splitlines()[5]
+    assert [step for step in acted.environments if key in acted.given(step)] == ["publish", "receive"]
+
+
 def test_where_workflows_may_not_open_pull_requests_the_work_is_kept(
     github: EmulatedGitHub, repository: Repository, runner: Runner, tmp_path: Path
 ) -> None:
@@ -147,9 +180,8 @@ def test_where_workflows_may_not_open_pull_requests_the_work_is_kept(
 def _no_step_holds_both(acted: ActResult, token: str) -> None:
     """With what the runner started each step, before anything of ours could have dropped a part of it."""
     assert set(acted.environments) == {"receive", "solve", "publish"}
-    for step, environment in acted.environments.items():
-        # A runner gives a composite action's steps no INPUT_ variables; act does.
-        values = " ".join(value for name, value in environment.items() if not name.startswith("INPUT_"))
+    for step in acted.environments:
+        values = acted.given(step)
         assert (KEY in values) == (step == "solve"), f"the model's key and {step}"
         assert (token in values) == (step in {"receive", "publish"}), f"the token and {step}"
     kept = "".join(path.read_text(errors="replace") for path in acted.records)

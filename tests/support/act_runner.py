@@ -37,6 +37,11 @@ class ActResult:
     def reached(self, step: str) -> bool:
         return step in self.environments
 
+    def given(self, step: str) -> str:
+        """The values that a step was started with, but for INPUT_ variables, which act alone gives."""
+        values = self.environments[step].items()
+        return " ".join(value for name, value in values if not name.startswith("INPUT_"))
+
 
 class ActWorkflow:
     """A repository with a workflow that uses the Action, and a place where `act` may leave things."""

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from app.github.calls import BY_APP, Purpose, grant
+from app.github.calls import IN_WORKFLOWS, Purpose, grant
 from app.github.connection import Grant
 from tests.support.repositories import git
 
 TEMPLATES = Path(__file__).parents[2] / "workflows"
 PATIENCE = 60.0
-WORK = (BY_APP | {Purpose.READ_RUN}) - {Purpose.AS_APP}
+WORK = IN_WORKFLOWS - {Purpose.CANCEL_RUN}
 JOBS: Mapping[tuple[str, str], frozenset[Purpose]] = {
     ("agent-fix.yml", "work"): WORK,
     ("agent-fix.yml", "now"): frozenset(

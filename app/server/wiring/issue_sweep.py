@@ -18,6 +18,7 @@ from app.jobs.job_queries import WORKED_ON
 from app.publish.status_parser import read_status
 from app.server.wiring.context import ServerContext
 from app.server.wiring.publisher import defaults_of, stores_of
+from app.server.wiring.workflow_connection import connect
 from app.triggers.event_handler import EventHandler
 from app.triggers.events_from_api import EventsFromApi
 from app.triggers.fact_loader import read_config
@@ -139,14 +140,16 @@ class IssueSweep:
 
 
 @asynccontextmanager
-async def open_issue_sweep(settings: Settings, owner: str, name: str, token: str) -> AsyncIterator[IssueSweep]:
-    """Connect with the token, as its owner, or else as the server's App."""
+async def open_issue_sweep(
+    settings: Settings, owner: str, name: str, token: str, *, in_workflow: bool = False
+) -> AsyncIterator[IssueSweep]:
+    """Connect with the token, as its owner, or else as the server's App. A workflow's App comes before its token."""
     host, repository = (
         GitHubHost(settings.github_api_url, settings.github_url, settings.proxy),
         RepositoryId(0, owner, name),
     )
     if token:
-        async with TokenConnection(host, token) as bearer:
+        async with connect(settings, owner, name, token) if in_workflow else TokenConnection(host, token) as bearer:
             yield IssueSweep(GitHubClients(bearer), GIVEN, await _named(bearer, GIVEN, repository), settings, None)
         return
     server_context = ServerContext(settings)

@@ -22,7 +22,9 @@ async def mint(ask: Ask) -> Answer:
         raise AccessDenied(422, "The permissions requested are not granted to this installation.")
     status, made = await ask.passed_on(json={**ask.body, "permissions": wanted})
     made.pop("repositories", None)
-    chosen = ask.body.get("repository_ids")
+    chosen = ask.body.get("repository_ids") or [
+        repo.id for repo in ask.front.memory.repos.values() if repo.name in ask.body.get("repositories", ())
+    ]
     ask.front.memory.tokens[made["token"]] = Token(
         text=made["token"],
         login=ask.front.memory.bot,
@@ -31,6 +33,13 @@ async def mint(ask: Ask) -> Answer:
         expires_at=datetime.fromisoformat(made["expires_at"]),
     )
     return status, made
+
+
+@answers("GET", IN_REPO + "/installation")
+async def installed(ask: Ask) -> Answer:
+    """As people accepted it; emulate's App has more, so that tokens of workflows can be made from it."""
+    status, found = await ask.passed_on()
+    return status, {**found, "permissions": dict(PERMISSIONS)}
 
 
 @answers("DELETE", "/installation/token")

@@ -207,6 +207,10 @@ class EmulatedGitHub:
         assert task is not None
         asyncio.run_coroutine_threadsafe(tell(), task.get_loop()).result(60)
 
+    def token_of(self, login: str) -> str:
+        """A person's own."""
+        return _token(login)
+
     def workflow_token(self, repository: Repository, permissions: Mapping[str, str] = PERMISSIONS) -> str:
         """A token for one repository, as a workflow's job is given one with the permissions that it names."""
         signed = {"authorization": f"Bearer {self._signature()}"}

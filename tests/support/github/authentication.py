@@ -118,6 +118,8 @@ class Authenticator:
         if installation.suspended:
             raise AccessDenied(403, "This installation has been suspended")
         repositories = set(wanted.get("repository_ids") or installation.repositories)
+        if names := wanted.get("repositories"):
+            repositories = {repo.id for repo in self._world.repos.values() if repo.name in names}
         permissions = dict(wanted.get("permissions") or installation.permissions)
         if not repositories <= installation.repositories:
             raise AccessDenied(422, "There is at least one repository that does not exist or is not accessible to the parent installation.")  # fmt: skip # noqa: E501

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,16 @@ def test_what_is_used_is_pinned_by_its_commit() -> None:
     used = [step["uses"] for step in ACTION["runs"]["steps"] if "uses" in step]
     assert used
     assert [name for name in used if not re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40}", name)] == []
+
+
+def test_the_modules_that_steps_start_are_programs() -> None:
+    scripts = " ".join(step.get("run", "") for step in ACTION["runs"]["steps"])
+    started = set(re.findall(r'"\$PYTHON" -I -m (\S+)', scripts)) - {"venv", "pip"}
+    assert started
+    for name in started:
+        found = find_spec(name)
+        assert found is not None, name
+        assert not found.submodule_search_locations or find_spec(f"{name}.__main__"), name
 
 
 def test_the_token_and_the_models_keys_are_in_different_steps() -> None:

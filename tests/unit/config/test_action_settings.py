@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.config.environment_values import SettingsError
-from app.config.workflow import STEPS, Step, step_environment, workflow_from
+from app.config.workflow import STEPS, Step, read_workflow, step_environment, workflow_from
 
 TOKEN, KEY = "ghs_tokencanary0123456789", "sk-modelcanary0123456789"
 CARELESS = {
@@ -38,6 +38,25 @@ def test_a_careless_workflow_does_not_undo_the_split(step: Step) -> None:
     assert (KEY in values) == (step == "solve")
     assert "PYTHONPATH" not in own
     assert own["AGENT_FIX_STATE_DIR"] == "/home/runner/temp/agent-fix-state"
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_apps_key_is_the_publishing_sides_alone(step: Step) -> None:
+    key = "-----BEGIN RSA PRIVATE KEY-----\nc2VjcmV0\n-----END RSA PRIVATE KEY-----\n"
+    own = step_environment(step, {**CARELESS, "AGENT_FIX_PRIVATE_KEY": key, "AGENT_FIX_APP_ID": "7", "MY_KEY": key})
+    assert ("c2VjcmV0" in " ".join(own.values())) == (step in {"receive", "publish"})
+    assert "MY_KEY" not in own
+
+
+@pytest.mark.parametrize("alone", ["AGENT_FIX_APP_ID", "AGENT_FIX_PRIVATE_KEY"])
+def test_an_apps_number_and_key_belong_together(monkeypatch: pytest.MonkeyPatch, alone: str) -> None:
+    for name in ("AGENT_FIX_APP_ID", "AGENT_FIX_PRIVATE_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**CARELESS, "AGENT_FIX_GITHUB_TOKEN": TOKEN, alone: "7"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as raised:
+        read_workflow("receive")
+    assert "`private-key` belong together" in str(raised.value.hint) + raised.value.message
 
 
 @pytest.mark.parametrize("step", STEPS)
