@@ -3,21 +3,22 @@
 from contextlib import suppress
 from typing import Final
 
-from app.action.context import kept_at, open_workflow
+from app.action.context import ActionContext, kept_at, open_workflow
 from app.action.drain import DrainLimits, drain, the_job
 from app.action.job_record import write_record
-from app.action.outputs import CANCELLED, write_outputs, write_summary
+from app.action.outputs import CANCELLED, fail, write_outputs, write_summary
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import FINAL, JobState
 from app.core.result import JobResult
+from app.github.errors import NoAccess
 from app.jobs.job_queries import JobWithContext
 from app.jobs.queue import PARKED
 from app.llm.sql_ledger import SqlLedger
 from app.publish.summary import step_summary
 from app.server.wiring.publisher import PublisherContext
 
-PUBLISHING, LAST_WORDS = 900.0, 120.0
+PUBLISHING, LAST_WORDS, BRIEFLY = 900.0, 120.0, 10.0
 """Seconds of patience with GitHub."""
 RATE_LIMIT_RESET = 3_700.0
 """A workflow's token has 1,000 requests an hour for all workflows of its repository; then GitHub says until when."""
@@ -37,15 +38,29 @@ async def publish(workflow: Workflow) -> int:
         found = the_job(publisher_context)
         if found is not None:
             _end_what_was_left(publisher_context, found, workflow.solved)
+        refused = await _refused(action_context)
+        if refused is not None:
+            fail(workflow, refused)
         try:
-            await drain(publisher_context, _limits(workflow), everything=True)
+            await drain(publisher_context, DrainLimits(BRIEFLY) if refused else _limits(workflow), everything=True)
         except AgentFixError:
-            if found is None or not publisher_context.server_context.queue.end(found.job.id, "error", TOO_LATE):
+            reason = refused.message if refused else TOO_LATE
+            if found is None or not publisher_context.server_context.queue.end(found.job.id, "error", reason):
                 raise
             with suppress(AgentFixError):  # the record and the workflow's page still tell it
-                await drain(publisher_context, DrainLimits(LAST_WORDS), everything=True)
+                await drain(publisher_context, DrainLimits(BRIEFLY if refused else LAST_WORDS), everything=True)
         found = the_job(publisher_context)
         return _report(workflow, publisher_context, found) if found else ExitCode.OK
+
+
+async def _refused(action_context: ActionContext) -> NoAccess | None:
+    """Why GitHub lets us in no more, as with a token that has ended meanwhile: waiting would change nothing."""
+    try:
+        await action_context.readers.facts.repository()
+    except NoAccess as error:
+        print(f"{error.message} {error.hint}")
+        return error
+    return None
 
 
 def _limits(workflow: Workflow) -> DrainLimits:

@@ -142,7 +142,7 @@ def test_an_apps_token_that_ends_during_the_work(
         acted = runner.act(runner.workflow(**by_itself if own else {}), "issues", event)
     if not own:
         assert acted.outputs["exit-status"] in {"no_access", "error"}, acted.log[-6_000:]
-        assert "401" in acted.log
+        assert "give the Action `app-id` and `private-key`" in acted.log
         assert "change.patch" in {path.name for path in acted.records}, "the work is kept"
         return
     assert acted.outputs["exit-status"] == "pr_opened", acted.log[-6_000:]
