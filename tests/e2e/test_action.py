@@ -139,7 +139,7 @@ def test_an_apps_token_that_ends_during_the_work(
     with ConversationModel(an_hour_later) as model:
         runner = Runner(github, repository, model, tmp_path)
         by_itself = {"app-id": str(APP["id"]), "private-key": "${{ secrets.APP_KEY }}"}
-        acted = runner.act(runner.workflow(**by_itself if own else {}), "issues", event)
+        acted = runner.act(runner.workflow(kind=ActWorkflow, **(by_itself if own else {})), "issues", event)
     if not own:
         assert acted.outputs["exit-status"] in {"no_access", "error"}, acted.log[-6_000:]
         assert "give the Action `app-id` and `private-key`" in acted.log
@@ -149,7 +149,8 @@ def test_an_apps_token_that_ends_during_the_work(
     (status,) = repository.site.comments(issue)
     assert status.author == github.bot
     assert not [call for call in github.calls if call.token and call.token.text == runner.token], "the App comes first"
-    made = [token for token in github.tokens if token.repositories == {repository.id} and token.text != runner.token]
+    here = frozenset({repository.id})
+    made = [token for token in github.tokens if token.repositories == here and token.text != runner.token]
     assert made
     assert all(token.revoked for token in made), "each step gives its own back"
     key = app_key()[0].splitlines()[5]
