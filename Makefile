@@ -91,6 +91,11 @@ bench-peers: install
 live: install
 	@$(BIN)/python -m tests.live
 
+.PHONY: bench-projects
+# MIRRORS names a folder of mirrors, if GitHub is not to be asked; ONLY names projects.
+bench-projects: install
+	@$(BIN)/python -m bench.projects $(if $(MIRRORS),--mirrors $(MIRRORS)) $(if $(ONLY),--only $(ONLY))
+
 bench-action: install
 	@$(BIN)/python -m bench.action
 

@@ -64,6 +64,10 @@ def _dispatch(arguments: argparse.Namespace) -> int:  # noqa: PLR0911  # one doo
             from app.cli.fix import fix_command  # noqa: PLC0415  # a door is opened only when it is used
 
             return fix_command(arguments)
+        case "setup":
+            from app.cli.setup import setup_command  # noqa: PLC0415
+
+            return setup_command(arguments)
         case "demo":
             from app.cli.demo import demo_command  # noqa: PLC0415
 
@@ -109,6 +113,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=f"agent-fix {__version__}")
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_fix(commands)
+    _add_setup(commands)
     _add_serve(commands)
     _add_action(commands)
     _add_sweep(commands)
@@ -175,6 +180,23 @@ def _add_work(fix: argparse.ArgumentParser) -> None:
     plan.add_argument("--plan", type=Path, metavar="FILE", help="use this (edited) plan")
     plan.add_argument("--approve", action="store_true", help="show the plan and ask before work begins")
     plan.add_argument("--no-plan", action="store_true", help="begin without a plan")
+
+
+def _add_setup(commands: "Commands[argparse.ArgumentParser]") -> None:
+    setup = commands.add_parser(
+        "setup",
+        help="find out how a repository is set up and tested, by trying it",
+        description="Tries what CI files, tox, nox, make, scripts and manifests say, in the sandbox, and shows which "
+        "set-up lets the most tests pass. No model is called. The exit code is 0 where nine of ten tests pass, else 8.",
+    )
+    setup.add_argument("--repo", type=Path, required=True, metavar="PATH", help="a local git repository")
+    setup.add_argument("--base", metavar="REF", help="commit, branch or tag to examine (default: HEAD)")
+    setup.add_argument("--sandbox", choices=tuple(SANDBOXES), help=described())
+    setup.add_argument("--seconds", type=float, default=900.0, metavar="N", help="begin no further trial after N")
+    setup.add_argument("--explain", action="store_true", help="show every candidate that was tried, and its commands")
+    setup.add_argument("--write", action="store_true", help="add `setup:` and `test:` to .github/agent-fix.yml")
+    setup.add_argument("--json", action="store_true", help="print one JSON object")
+    _add_state(setup)
 
 
 def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:

@@ -141,6 +141,10 @@ class SuiteResult(Record):
     passing: tuple[str, ...] | None = None
     partial: str = ""
     """If not empty, a sentence that says what was left out and why."""
+    shared_cause: str = ""
+    """The error for which most tests fail, as one line, where a whole suite fails in the same way."""
+    other_failures: tuple[str, ...] = ()
+    """The failing tests that do not share it."""
 
 
 class ExistingTestChange(Record):

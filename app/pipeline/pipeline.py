@@ -69,6 +69,10 @@ async def nothing_is_learned(
     return ""
 
 
+async def nothing_to_set_up() -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class JobServices:
     """One job's rooms, put together in `bootstrap`; everything that touches the world is behind one of these."""
@@ -92,6 +96,8 @@ class JobServices:
     changed_lines: Callable[[Patch], int] = lambda _: 0
     keep_diff: Callable[[Patch], str] = lambda _: ""
     """Keeps a change for people, whatever becomes of it; returns the digest among the job's blobs."""
+    set_up: Callable[[], Awaitable[None]] = nothing_to_set_up
+    """Returns once the repository's set-up is known to be possible; raises SetupError where it is not."""
     notes: Sequence[str] = ()
     warnings: Callable[[], tuple[str, ...]] = tuple
     """Asked when the work is done: some show only then."""
@@ -125,6 +131,8 @@ async def _prepare(job: Job, services: JobServices, journal: Journal) -> Prepare
     """
     baseline = partial(journal.step, "baseline", BaselineResult, services.verifier.baseline)
     specified = partial(_specified, job, services, journal)
+    if job.plan_mode != "only":
+        await services.set_up()  # nothing is paid for before this is known to be possible
     if job.plan_mode == "none":
         known, specification = await asyncio.gather(baseline(), specified("specification", ()))
         return PreparedWork(None, known.model_copy(update={"specification": specification}))

@@ -98,6 +98,15 @@ def _javascript(command: _ConfiguredCommand) -> SuiteCommand:
     return replace(command.suite, framework=names[command.rest.split()[0]], narrowed=command.suite.command)
 
 
+def _tap(command: _ConfiguredCommand) -> SuiteCommand:
+    """tape prints TAP by itself, AVA where it is asked to."""
+    program = command.rest.split()[0]
+    asked = (
+        f"{command.suite.command} --tap" if program == "ava" and "--tap" not in command.rest else command.suite.command
+    )
+    return replace(command.suite, command=asked, framework="tap")
+
+
 def _node(command: _ConfiguredCommand) -> SuiteCommand:
     if "--test-reporter" in command.rest:  # asking for a second reporter would be refused by node
         return command.suite
@@ -120,6 +129,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[_ConfiguredCommand], SuiteCommand
     (re.compile(r"unittest\b"), _unittest),
     (re.compile(r"\S*python\S* manage\.py test\b(?!.*\s-v)"), _django),
     (re.compile(r"(?:jest|vitest|mocha)\b(?!-)"), _javascript),
+    (re.compile(r"(?:ava|tape)\b(?!-)"), _tap),
     (re.compile(r"node .*--test\b"), _node),
     (re.compile(r"go test\b"), _go),
     (re.compile(r"cargo test\b"), _cargo),

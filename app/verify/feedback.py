@@ -33,6 +33,8 @@ def baseline_brief(command: str, result: SuiteResult | None) -> str:
     count = result.count
     told = f"{count.passed} passed, {count.failed} failed, {count.skipped} skipped in {execution.seconds:.0f} s"
     failing = f" Failing before any change: {_listed(result.failing or ())}." if result.failing else ""
+    if result.shared_cause:
+        failing = f" Most fail for one cause, before any change and whatever is changed: {result.shared_cause}"
     partial = f" {result.partial}" if result.partial else ""
     return f"The suite (`{command}`) on the base: {told}.{failing}{partial}"
 

@@ -152,3 +152,36 @@ def _unittest_blocks(lines: list[str]) -> Iterator[tuple[str, CaseResult]]:
 def _unittest_id(method: str, owner: str) -> str:
     """`module.Class.method`, whether or not this Python repeats the method in the brackets (3.11 and later do)."""
     return owner if owner.endswith(f".{method}") else f"{owner}.{method}"
+
+
+_TAP_LINE = re.compile(
+    r"^(?P<failed>not )?ok\b(?: +(?P<number>\d+))?(?: +-)? *(?P<name>[^#\n]*)(?:# *(?P<directive>SKIP|TODO)\b.*)?",
+    re.IGNORECASE,
+)
+
+
+def read_tap(data: bytes) -> Report | None:
+    """TAP as tape and AVA print it: the lines at the left edge, with tape's `# name` of the test in front."""
+    cases: list[tuple[str, CaseResult]] = []
+    numbers: dict[str, int] = {}
+    title, texts = "", dict[str, str]()
+    last = ""
+    for line in data.decode(errors="replace").splitlines():
+        if line.startswith("# ") and not re.match(r"# (?:tests|pass|fail|ok|duration|skip|todo)\b", line):
+            title = line[2:].strip()
+        elif found := _TAP_LINE.match(line):
+            plain_name = " > ".join(filter(None, (title, found["name"].strip() or found["number"] or "")))
+            numbers[plain_name] = numbers.get(plain_name, 0) + 1
+            last = plain_name if numbers[plain_name] == 1 else f"{plain_name} ({numbers[plain_name]})"
+            directive = bool(found["directive"])
+            status: Status = "skipped" if directive else "failed" if found["failed"] else "passed"
+            cases.append((last, CaseResult(status)))
+        elif last and line.startswith("  ") and len(texts.get(last, "")) < MAX_TEXT:
+            texts[last] = texts.get(last, "") + line + "\n"
+        if len(cases) >= MAX_TESTS:
+            break
+    if not cases:
+        return None
+    return collect(
+        (name, CaseResult(case.status, texts.get(name, "") if case.status == "failed" else "")) for name, case in cases
+    )

@@ -11,6 +11,7 @@ from app.verify.execution import CommandResult, as_inside, excerpt, run
 from app.verify.frameworks import FRAMEWORKS, SuiteCommand, narrow, report_command, report_environment
 from app.verify.output_parsers import go_output
 from app.verify.reports import Report
+from app.verify.shared_cause import shared_cause
 
 REPORT_CHUNK = 4 * 1024**2
 MAX_REPORT = 64 * 1024**2
@@ -82,12 +83,15 @@ def result_of(ran: CommandResult, cases: Report | None, shown: str, timeout: flo
     if cases is None:
         return SuiteResult(execution=execution, partial=_partial(execution, None, timeout))
     count = count_of(cases)
+    cause, others = shared_cause(cases)
     return SuiteResult(
         execution=execution,
         count=count,
         failing=tuple(sorted(name for name, case in cases.items() if case.status in ("failed", "error"))),
         passing=tuple(sorted(name for name, case in cases.items() if case.status == "passed")),
         partial=_partial(execution, count, timeout),
+        shared_cause=cause,
+        other_failures=others,
     )
 
 

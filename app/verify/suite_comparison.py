@@ -18,6 +18,9 @@ def compare(command: str, base: SuiteResult, head: SuiteResult) -> SuiteComparis
         base.failing is None or base.execution.timed_out
     ):  # a test that base did not tell of may have failed there as well
         newly &= passed_before
+    if base.shared_cause and base.shared_cause == head.shared_cause:
+        # A new test that fails as all others do says nothing of the change: nothing can pass in this set-up.
+        newly -= failed_now - passed_before - set(head.other_failures)
     # A head whose results are unknown, or were cut short, says nothing of the tests it does not name.
     complete = head.passing is not None and not head.execution.timed_out
     gone = passed_before - passed_now - failed_now if complete else set[str]()

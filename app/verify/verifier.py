@@ -2,11 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from app.agent.base import Submission
 from app.core.job import Progress
@@ -58,6 +58,15 @@ class FreshSandboxes(Protocol):
 
 _ONE_AT_A_TIME = frozenset({"none"})
 """Providers whose sandboxes share the host's files and ports."""
+
+
+class ChosenSuite(NamedTuple):
+    """The suite that goes with the set-up that was chosen, and its result on the base where that was just measured."""
+
+    command: SuiteCommand | None
+    base: SuiteResult | None = None
+
+
 MAX_GUARDS = 5
 """Tests that are named where no suite could be run."""
 
@@ -82,7 +91,8 @@ class Verifier:
 
     `conflicts` are the paths in which conflicts of a merge are to be resolved. `before` then gives the changes that
     make the base, on which nothing can be run, into the branch as it was: that is what the head is compared with.
-    `guarded` is there where only tests are to be written, with the fix that they are for.
+    `guarded` is there where only tests are to be written, with the fix that they are for. `chosen` tells which suite
+    goes with the set-up, where that was found by trying.
     """
 
     def __init__(
@@ -103,6 +113,7 @@ class Verifier:
         text: str = "",
         run: RunsSelected = run_selected,
         twins: Twins = analysis,
+        chosen: Callable[[], Awaitable[ChosenSuite]] | None = None,
     ) -> None:
         """`text` is what the issue says: the names in it are those of interfaces that may be new."""
         self._workspaces = workspaces
@@ -117,6 +128,8 @@ class Verifier:
         self._wants_red = expects_red
         self._limits = limits or TimeLimits()
         self._guards = guards
+        self._choose = chosen
+        self._chosen: ChosenSuite | None = None
         self._isolated = True
         self._slots = asyncio.Semaphore(1 if workspaces.provider in _ONE_AT_A_TIME else max(2, os.cpu_count() or 2))
         self.prover = Prover(
@@ -153,14 +166,21 @@ class Verifier:
     @cached_property
     def suite(self) -> SuiteCommand | None:
         """The repository's own suite, as its base commit has it: a patch does not choose its judge."""
-        return find_suite(self._reference, self._test)
+        return self._chosen.command if self._chosen else find_suite(self._reference, self._test)
+
+    async def find_suite(self) -> SuiteCommand | None:
+        """Before `suite` is read for the first time."""
+        if self._choose is not None and self._chosen is None:
+            self._chosen = await self._choose()
+        return await asyncio.to_thread(lambda: self.suite)
 
     async def baseline(self) -> BaselineResult:
         """The suite on the base, before the first step."""
-        suite = await asyncio.to_thread(lambda: self.suite)
+        suite = await self.find_suite()
         if suite is None:
             return BaselineResult(brief=baseline_brief("", None))
-        result = await self._runner(suite).base()
+        measured = self._chosen.base if self._chosen else None
+        result = measured or await self._runner(suite).base()
         return BaselineResult(suite=result, brief=baseline_brief(suite.command, result))
 
     async def verify(
@@ -171,7 +191,8 @@ class Verifier:
         `earlier` are the agent's own reproductions that failed on base and head before.
         """
         self._isolated = True
-        await asyncio.to_thread(lambda: (self.suite, self._expects_red))
+        await self.find_suite()
+        await asyncio.to_thread(lambda: self._expects_red)
         gates = await self._static(patch)
         if any(gate.outcome == "blocked" for gate in gates):
             facts = self._not_executed(gates, submission, known)

@@ -64,7 +64,14 @@ HOMES = {
     "tiktoken": {"app.llm"},
     "tree_sitter": {"app.repo.grammars", "app.repo.syntax_checks", "app.verify.launcher", "app.verify.sources"},
     "uvicorn": {"app.server", "app.agent.external.gateway", "app.server.web"},
-    "yaml": {"app.core.plan_text", "app.sandbox.setup.ecosystems", "app.core.strict_yaml", "app.repo.syntax_checks"},
+    "yaml": {
+        "app.cli.setup",
+        "app.core.plan_text",
+        "app.sandbox.setup.declared",
+        "app.sandbox.setup.ecosystems",
+        "app.core.strict_yaml",
+        "app.repo.syntax_checks",
+    },
 }
 MODEL_LIBRARIES = {"litellm", "openai", "tiktoken"}
 # Who may start a process of the machine. Project code is executed through a sandbox only.

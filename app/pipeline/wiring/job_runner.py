@@ -29,6 +29,7 @@ from app.pipeline.wiring.external_agent import external_agent
 from app.pipeline.wiring.images import ImageDescriber
 from app.pipeline.wiring.job_inputs import JobInputs
 from app.pipeline.wiring.lessons import job_lessons
+from app.pipeline.wiring.project_setup import ProjectSetup, SetupProject
 from app.pipeline.wiring.prompts import PromptBuilder
 from app.pipeline.wiring.sandboxes import make_provider, setup_tools
 from app.pipeline.wiring.specification import Specifying, issue_text
@@ -39,10 +40,10 @@ from app.repo.index.commit_history import MAX_COMMITS
 from app.repo.index.survey import RepositorySurvey
 from app.repo.inspection import notes_about_contents
 from app.sandbox.base import Sandbox, SandboxSpec, SetupPlan
-from app.sandbox.setup.plan import plan_setup
 from app.sandbox.workspaces import AnotherAgent, Workspaces
 from app.verify.diff_size import changed_lines
-from app.verify.verifier import TimeLimits, Verifier
+from app.verify.trials import TrialLimits
+from app.verify.verifier import ChosenSuite, TimeLimits, Verifier
 
 
 class JobRunner(ABC):
@@ -59,6 +60,8 @@ class JobRunner(ABC):
         self.blobs = JobBlobs(inputs.store.engine, inputs.job.id)
         self.provider = make_provider(inputs.job.sandbox, inputs.settings)
         self.external_agent = external_agent(inputs.job, inputs.settings)
+        self.setup = self._project_setup()
+        self.chosen_setup = ""
         self.workspaces = self._workspaces()
         self.memory = job_lessons(inputs.job, inputs.lessons, inputs.settings, inputs.store, forget=self.forget)
         self.user_messages: UserMessages = NoUserMessages()
@@ -134,7 +137,7 @@ class JobRunner(ABC):
                 usage=self.budgeted_model.totals(),
                 model=job.model,
             )
-        notes = (*result.notes, *self.memory.used, *self.sight.notes)
+        notes = (*result.notes, *filter(None, [self.chosen_setup]), *self.memory.used, *self.sight.notes)
         result = result.model_copy(update={"trajectory": self.keep_trajectory(), "notes": notes})
         self.store_trajectory_base(result)
         failpoint("finished")
@@ -178,8 +181,17 @@ class JobRunner(ABC):
             limits=TimeLimits.within(job.budget.minutes),
             guards=self.prompts.survey.guards,
             text=issue_text(self.inputs),
+            chosen=None if job.conflicts else self._chosen_suite,
         )
-        author = Specifying(self.inputs, self.progress, self.job_models, self.workspaces, self.prompts, verifier.prover)
+        author = Specifying(
+            self.inputs,
+            self.progress,
+            self.job_models,
+            self.workspaces,
+            self.prompts,
+            verifier.prover,
+            verifier.find_suite,
+        )
         return JobServices(
             progress=self.progress,
             plan=self._plan,
@@ -197,6 +209,7 @@ class JobRunner(ABC):
             learn=self._learn,
             keep_diff=self.keep_diff,
             changed_lines=partial(changed_lines, self.inputs.tree),
+            set_up=self._set_up,
             notes=(*self.inputs.notes, *self.kind.notes, *notes_about_contents(self.inputs.tree)),
             warnings=self._warnings,
         )
@@ -234,7 +247,7 @@ class JobRunner(ABC):
             fill=self._fill,
             tree=self.inputs.tree,
             setup=self._setup,
-            on_output=lambda output: self.progress.report("output", output.decode(errors="replace")),
+            on_output=self._on_output,
             on_note=lambda text: self.progress.report("warning", text),
             agent=AnotherAgent(self._tools, self.external_agent.socket) if self.external_agent else None,
         )
@@ -243,23 +256,48 @@ class JobRunner(ABC):
         self.inputs.mirror.checkout(self.inputs.job.task.base, directory, patch.changes if patch else ())
 
     async def _setup(self) -> SetupPlan:
-        settings, config, job = self.inputs.settings, self.inputs.config, self.inputs.job
-        tools = await setup_tools(job.sandbox, settings)
-        setup = await plan_setup(
-            self.inputs.tree,
-            commands=config.setup,
-            extra_hosts=config.network,
-            clients=tools.clients,
-            python=tools.python,
-            # What a pull request's commit prepares is for its own jobs only.
-            scope=f"{job.task.repository} {job.task.base if job.task.follows_up else ''}",
-            find_tool=tools.find_tool,
-        )
+        chosen = await self.setup.chosen()
+        self.chosen_setup = chosen.sentence
+        setup = chosen.plan
         for command in setup.commands:
             self.progress.report("note", f"set-up: {one_line(command)[:160]}")
         for note in setup.notes:
             self.progress.report("note", f"set-up: {note}")
         return setup
+
+    async def _chosen_suite(self) -> ChosenSuite:
+        chosen = await self.setup.chosen()
+        return ChosenSuite(chosen.suite, chosen.base)
+
+    async def _set_up(self) -> None:
+        await self.setup.possible()
+
+    def _project_setup(self) -> ProjectSetup:
+        job, config, settings = self.inputs.job, self.inputs.config, self.inputs.settings
+        mirror, base = self.inputs.mirror, job.task.base
+        return ProjectSetup(
+            SetupProject(
+                self.inputs.tree,
+                lambda: mirror.date(base).date(),
+                # What a pull request's commit prepares is for its own jobs only.
+                f"{job.task.repository} {base if job.task.follows_up else ''}",
+                config.setup,
+                config.test,
+                config.network,
+            ),
+            self.provider,
+            lambda: setup_tools(job.sandbox, settings),
+            lambda directory: mirror.checkout(base, directory),
+            f"{job.id}.setup",
+            self.progress,
+            settings.state / "caches" / "choices",
+            limits=TrialLimits(suite=TimeLimits.within(job.budget.minutes).suite),
+            on_output=self._on_output,
+            trials="never" if job.conflicts or job.aim == "ask" else "to choose",
+        )
+
+    def _on_output(self, output: bytes) -> None:
+        self.progress.report("output", output.decode(errors="replace"))
 
     async def _tools(self) -> SetupPlan:
         """The programs of another agent, where one does the work."""

@@ -1,7 +1,11 @@
 """Sandbox providers by their names, and what set-ups in them are planned with."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import re
+import sys
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.config.settings import Settings, python_interpreter
@@ -14,6 +18,7 @@ from app.sandbox.container.provider import ContainerProvider
 from app.sandbox.e2b.indexes import PYTHON, ask_reachable, find_in_template
 from app.sandbox.setup.package_hosts import PackageClients, asked_once
 from app.sandbox.setup.plan import FindTool, find_visible
+from app.sandbox.setup.toolchains import installed_pythons
 from app.sandbox.unsandboxed import UnsandboxedProvider
 
 if TYPE_CHECKING:
@@ -66,6 +71,14 @@ class SetupTools(NamedTuple):
     python: Path
     clients: Callable[[], Awaitable[PackageClients]]
     find_tool: FindTool
+    pythons: Mapping[str, str] = MappingProxyType({})
+    """Interpreters that a project can be given, by version (`3.8`), oldest first; none where only `python` is there."""
+
+    @property
+    def version(self) -> str:
+        """Of `python`."""
+        found = re.search(r"3\.\d+", self.python.name)
+        return found[0] if found else f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 async def setup_tools(name: str, settings: Settings) -> SetupTools:
@@ -77,4 +90,6 @@ async def setup_tools(name: str, settings: Settings) -> SetupTools:
         tools = await make_containers(name, settings).tools()
         clients = asked_once(settings.environment, python, ask_for_containers)
         return SetupTools(PYTHON, clients, lambda tool: tool if tool in tools else None)
-    return SetupTools(python, asked_once(settings.environment, python), find_visible)
+    found = await asyncio.to_thread(installed_pythons, settings.environment)
+    pythons = {version: str(path) for version, path in found.items()}
+    return SetupTools(python, asked_once(settings.environment, python), find_visible, pythons)

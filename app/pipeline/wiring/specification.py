@@ -1,6 +1,6 @@
 """Who writes one job's specification tests, with what they are shown, and who settles an objection to them."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,11 +30,14 @@ class Specifying:
     workspaces: Workspaces
     prompts: PromptBuilder
     prover: Prover
+    find_suite: Callable[[], Awaitable[object]]
+    """Returns once the suite is known that goes with the set-up."""
 
     async def write(self, key: str, answers: Sequence[QuestionAnswers]) -> Specification:
         """The frozen tests, or why there are none."""
         if reason := self._not_wanted():
             return Specification(absent=reason)
+        await self.find_suite()
         suite = await self.prover.specifiable()
         if suite is None:
             return Specification(absent=NO_RUNNER)

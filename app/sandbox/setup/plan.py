@@ -4,10 +4,11 @@ import asyncio
 import hashlib
 import json
 import platform
+import re
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal, TypeVar
 
 from app.core.errors import ConfigError, SetupError
@@ -15,16 +16,17 @@ from app.core.tree import Tree
 from app.sandbox.base import SetupPlan
 from app.sandbox.egress.allow_list import parse_rule
 from app.sandbox.setup.clients.base import PackageClients, ask
-from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles
-from app.sandbox.setup.ecosystems.go import GO_ENVIRONMENT, go_needs
-from app.sandbox.setup.ecosystems.node import NODE_ENVIRONMENT, node_needs
+from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles, SetupChoice
+from app.sandbox.setup.ecosystems.go import GO_ENVIRONMENT, GO_MANIFESTS, go_needs
+from app.sandbox.setup.ecosystems.node import NODE_ENVIRONMENT, NODE_MANIFESTS, node_needs
 from app.sandbox.setup.ecosystems.python import (
     PYTHON_ENVIRONMENT,
+    PYTHON_MANIFESTS,
     create_environment,
     has_python,
     python_needs,
 )
-from app.sandbox.setup.ecosystems.rust import RUST_ENVIRONMENT, configure_cargo, rust_needs
+from app.sandbox.setup.ecosystems.rust import RUST_ENVIRONMENT, RUST_MANIFESTS, configure_cargo, rust_needs
 from app.sandbox.setup.ecosystems.submodules import submodule_needs
 
 FORMAT = "1"
@@ -41,11 +43,27 @@ WORK_ENVIRONMENT: tuple[tuple[str, str], ...] = (
 )
 """For every command after set-up, over `SetupPlan.environment`: with no network, clients say so at once."""
 
+DETECTED = SetupChoice()
+"""The choice of a set-up of which nothing is known but the manifests."""
+
 FindTool = Callable[[str], str | None]
 
 T = TypeVar("T")
 
 _TOOLS = ("node", "npm", "yarn", "pnpm", "cargo", "go")
+_MANIFESTS = frozenset({*PYTHON_MANIFESTS, *NODE_MANIFESTS, *RUST_MANIFESTS, *GO_MANIFESTS})
+
+
+_DECIDING = re.compile(
+    r"\.github/workflows/[^/]+\.ya?ml|\.gitlab-ci\.yml|\.circleci/config\.yml|azure-pipelines\.yml|\.travis\.yml|\.?appveyor\.yml"
+    r"|(?:.*/)?(?:noxfile\.py|tox\.(?:ini|toml)|(?:GNUm|m|M)akefile|\.gitmodules|hatch\.toml|setup\.(?:py|cfg)|pom\.xml)"
+    r"|scripts/[^/]+|(?:.*/)?[\w.-]*requirements[\w./-]*\.(?:txt|in)"
+)
+
+
+def is_manifest(path: str) -> bool:
+    """Whether a file has a say in how the project is set up and tested."""
+    return PurePosixPath(path).name in _MANIFESTS or _DECIDING.fullmatch(path) is not None
 
 
 def find_visible(name: str) -> str | None:
@@ -67,10 +85,12 @@ async def plan_setup(
     python: Path,
     scope: str = "",
     find_tool: FindTool = find_visible,
+    choice: SetupChoice = DETECTED,
 ) -> SetupPlan:
     """Configured `commands`, or (None) what is detected. The clients are asked only where something is installed.
 
-    `python` is an interpreter that the sandbox shows at the same path. `scope` names whose code may prepare a result
+    `python` is an interpreter that the sandbox shows at the same path. `choice` is what a candidate decides beside
+    the manifests. `scope` names whose code may prepare a result
     for whom (a repository, and how far its commit is trusted): set-up executes project code, and without a scope one
     repository could copy another's manifests and prepare that one's environment.
 
@@ -80,7 +100,7 @@ async def plan_setup(
     hosts = _public_hosts(extra_hosts)
     files = ManifestFiles(tree)
     tools = {name: path for name in _TOOLS if (path := find_tool(name)) is not None}
-    needs = detect(files, frozenset(tools), python)
+    needs = detect(files, frozenset(tools), python, choice)
     if commands is not None:
         needs = [_configured(files, commands, needs, python)]
     needs += submodule_needs(files, hosts)
@@ -88,7 +108,7 @@ async def plan_setup(
     origin: Literal["detected", "configuration"] = "detected" if commands is None else "configuration"
     if not any(need.commands for need in needs):
         return SetupPlan(origin="none" if commands is None else origin, notes=notes)
-    programs = {**tools, "python": str(python)}
+    programs = {**tools, "python": choice.python or str(python)}
     owner = "" if all(need.neutral for need in needs if need.commands) else scope
     asked, versions = await asyncio.gather(clients(), _versions(needs, programs))
     left_out = _concerning(asked, needs)
@@ -134,11 +154,13 @@ async def plan_tools(
     )
 
 
-def detect(files: ManifestFiles, tools: frozenset[str], python: Path) -> list[EcosystemNeeds]:
+def detect(
+    files: ManifestFiles, tools: frozenset[str], python: Path, choice: SetupChoice = DETECTED
+) -> list[EcosystemNeeds]:
     """Every ecosystem's answer, in a fixed order."""
     return [
-        *python_needs(files, python),
-        *node_needs(files, tools),
+        *python_needs(files, python, choice),
+        *node_needs(files, tools, choice),
         *rust_needs(files, tools),
         *go_needs(files, tools),
     ]

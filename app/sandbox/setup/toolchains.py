@@ -1,5 +1,6 @@
 """Toolchains that live outside /usr (pyenv, nvm, rustup, a Go download): which directories to show, and their PATH."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 
 from app.sandbox.bubblewrap.profile import SYSTEM_PATH, WRITABLE, Mount
 
-ASK_SECONDS = 10.0
+ASK_SECONDS = 30.0
+_PROGRAM = re.compile(r"python(3\.\d+)")
 _PREFIX = ("-I", "-c", "import sys; print(sys.base_prefix)")
 NEWEST_PYTHON = 15
 """Minor versions of Python 3 below this are looked for, beside our own: some agents need a newer one than we do."""
@@ -30,6 +32,7 @@ class Toolchains:
 class _FoundToolchain:
     name: str
     prefix: Path
+    on_path: bool = True
 
 
 def find_toolchains(environment: Mapping[str, str], private: Sequence[Path]) -> Toolchains:
@@ -43,7 +46,8 @@ def find_toolchains(environment: Mapping[str, str], private: Sequence[Path]) -> 
         if reason:
             left_out.append(f"{found.name} in {found.prefix} is not shown inside: {reason}")
             continue
-        path.append(f"{found.prefix}/bin")
+        if found.on_path:
+            path.append(f"{found.prefix}/bin")
         if not found.prefix.is_relative_to("/usr"):  # all of which is shown anyway
             mounts[found.prefix] = Mount(found.prefix, str(found.prefix))
     outer = [
@@ -68,6 +72,27 @@ def _search(environment: Mapping[str, str]) -> Iterator[_FoundToolchain]:
     for (name, _, _), prefix in zip(asked, prefixes, strict=True):
         if prefix is not None:
             yield _FoundToolchain(name, prefix)
+    for version, program in installed_pythons(environment).items():
+        prefix = program.parent.parent
+        if not prefix.is_relative_to("/usr"):
+            yield _FoundToolchain(f"Python {version}", prefix, on_path=False)
+
+
+def installed_pythons(environment: Mapping[str, str]) -> dict[str, Path]:
+    """Interpreters for projects by version (`3.8`): of the system, of pyenv, and those that uv has downloaded."""
+    home = Path(environment.get("HOME", "/nonexistent"))
+    pyenv = Path(environment.get("PYENV_ROOT") or home / ".pyenv") / "versions"
+    downloaded = Path(environment.get("UV_PYTHON_INSTALL_DIR") or home / ".local/share/uv/python")
+    found: dict[str, Path] = {}
+    for top, pattern in (
+        (pyenv, "3.*/bin/python3.?*"),
+        (downloaded, "cpython-3.*/bin/python3.?*"),
+        (Path("/usr"), "bin/python3.?*"),
+    ):
+        for program in sorted(top.glob(pattern)):
+            if named := _PROGRAM.fullmatch(program.name):
+                found.setdefault(named[1], program.resolve())
+    return dict(sorted(found.items(), key=lambda item: int(item[0][2:])))
 
 
 def newer_pythons(environment: Mapping[str, str]) -> dict[int, Path]:

@@ -65,7 +65,8 @@ def test_pip_without_settings_uses_its_own_index() -> None:
 def test_a_configured_index_stands_instead_of_pips_own() -> None:
     said = pip_says({"global.index-url": "https://mirror.corp.test:8443/pypi/simple"})
     assert said.hosts == ("https://mirror.corp.test:8443",)
-    assert dict(said.environment) == {"PIP_INDEX_URL": "https://mirror.corp.test:8443/pypi/simple"}
+    index = "https://mirror.corp.test:8443/pypi/simple"
+    assert dict(said.environment) == {"PIP_INDEX_URL": index, "UV_DEFAULT_INDEX": index}
 
 
 def test_the_environment_wins_over_a_commands_section_and_that_over_the_global_one() -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,13 +13,17 @@ import pytest
 from app.core.errors import ConfigError, SetupError
 from app.sandbox.base import SetupPlan
 from app.sandbox.setup.clients.base import ClientProblem
+from app.sandbox.setup.ecosystems.base import SetupChoice
 from app.sandbox.setup.ecosystems.submodules import fetch_command
 from app.sandbox.setup.package_hosts import PackageClients
-from app.sandbox.setup.plan import WORK_ENVIRONMENT, plan_setup
+from app.sandbox.setup.plan import DETECTED, WORK_ENVIRONMENT, plan_setup
 from tests.support.memory_tree import MemoryTree
 
 PYTHON = Path("/usr/bin/python3")
 TOOLS = {"node": "/bin/true", "npm": "/bin/true", "cargo": "/bin/true", "go": "/bin/true"}
+UV = "/tmp/uv/bin/uv pip install --python /env/bin/python "
+GET_UV = "/env/bin/python -I -m pip install --quiet --target /tmp/uv uv || echo 'uv cannot be had here: pip is used'"
+PIP = "/env/bin/python -I -m pip install --use-pep517 "
 BUILD = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n[project]\nname = "a"\n'
 
 
@@ -45,6 +50,7 @@ async def plan(
     tools: dict[str, str] = TOOLS,
     scope: str = "",
     submodules: dict[str, str] | None = None,
+    choice: SetupChoice = DETECTED,
 ) -> SetupPlan:
     tree = MemoryTree({path: text.encode() for path, text in files.items()}, submodules=submodules or {})
     return await plan_setup(
@@ -55,14 +61,19 @@ async def plan(
         python=PYTHON,
         scope=scope,
         find_tool=tools.get,
+        choice=choice,
     )
 
 
 async def installs(files: dict[str, str]) -> str:
     """pip's arguments in the plan for a repository, at its first attempt."""
     commands = (await plan(files)).commands
-    assert commands[0] == "/usr/bin/python3 -I -m venv /env"
-    return commands[-1].partition(" || ")[0].removeprefix("/env/bin/python -I -m pip install --use-pep517 ")
+    assert commands[:2] == ("/usr/bin/python3 -I -m venv /env", GET_UV)
+    return install_of(commands).partition(" || ")[0].removeprefix(UV)
+
+
+def install_of(commands: Sequence[str]) -> str:
+    return next(command for command in commands if command.startswith(UV))
 
 
 def shell(command: str) -> str:
@@ -70,10 +81,12 @@ def shell(command: str) -> str:
 
 
 async def test_requirement_files_whose_pins_do_not_fit_are_tried_without_them(tmp_path: Path) -> None:
-    install = (await plan({"pyproject.toml": BUILD, "requirements/test.txt": "greenlet==1.1.0"})).commands[-1]
-    strict, relaxed, bare = install.split(" || ")
-    assert strict.endswith("-e . -r requirements/test.txt")
-    assert bare.endswith("pip install --use-pep517 -e .")
+    install = install_of((await plan({"pyproject.toml": BUILD, "requirements/test.txt": "greenlet==1.1.0"})).commands)
+    strict, copied, relaxed, bare, last = install.split(" || ")
+    assert strict == f"{UV}-e . -r requirements/test.txt"
+    assert copied == f"{UV}. -r requirements/test.txt"
+    assert bare == f"{UV}-e ."
+    assert last == f"{PIP}-e . -r requirements/test.txt"
     written = "a==1.2 ; python_version<'4'\n-r base.txt\nb==2 \\\n    --hash=sha256:aa\nc~=3.1  # why\nd>=2\n"
     (tmp_path / "test.txt").write_text(written)
     edit = relaxed.removeprefix("{ ").partition(" > ")[0].replace("requirements/test.txt", str(tmp_path / "test.txt"))
@@ -107,7 +120,8 @@ async def test_a_project_is_installed_editable_with_its_test_extras() -> None:
     setup = await plan({"pyproject.toml": pyproject})
     assert setup.commands == (
         "/usr/bin/python3 -I -m venv /env",
-        "/env/bin/python -I -m pip install --use-pep517 -e '.[test]'",
+        GET_UV,
+        f"{UV}-e '.[test]' || {UV}'.[test]' || {PIP}-e '.[test]'",
     )
     assert setup.origin == "detected"
     assert setup.hosts == ("https://index.test",)
@@ -233,16 +247,15 @@ LOCKS = {
 
 @pytest.mark.parametrize("lock", LOCKS)
 async def test_locked_versions_are_kept_where_they_fit(lock: str) -> None:
-    _, pins, install = (await plan({"pyproject.toml": BUILD, lock: LOCKS[lock]})).commands
+    _, _, pins, install = (await plan({"pyproject.toml": BUILD, lock: LOCKS[lock]})).commands
     assert pins == "printf '%s\\n' six==1.16.0 > /env/constraints.txt"
-    plain = "/env/bin/python -I -m pip install --use-pep517 -e ."
-    assert install == f"{plain} -c /env/constraints.txt || {plain}"
+    assert install == f"{UV}-e . -c /env/constraints.txt || {UV}-e . || {UV}. || {PIP}-e ."
 
 
 async def test_a_hostile_lock_file_writes_no_command() -> None:
     lock = '[[package]]\nname = "a; id"\nversion = "1"\n[[package]]\nname = "b"\nversion = "1`id`"\n'
-    assert (await plan({"pyproject.toml": BUILD, "pdm.lock": lock})).commands[1:] == (
-        "/env/bin/python -I -m pip install --use-pep517 -e .",
+    assert (await plan({"pyproject.toml": BUILD, "pdm.lock": lock})).commands[2:] == (
+        f"{UV}-e . || {UV}. || {PIP}-e .",
     )
 
 
@@ -264,6 +277,7 @@ async def test_a_version_file_outside_the_tree_is_not_taken_along(path: str) -> 
 
 
 PACKAGE = json.dumps({"name": "a", "devDependencies": {"b": "1"}})
+PNPM_INSTALL = "pnpm install --frozen-lockfile || pnpm install --no-frozen-lockfile --ignore-scripts"
 PNPM = "npm install --global --prefix /env --no-audit --no-fund pnpm@"
 YARN = "npm install --global --prefix /env --no-audit --no-fund "
 
@@ -271,11 +285,31 @@ YARN = "npm install --global --prefix /env --no-audit --no-fund "
 @pytest.mark.parametrize(
     ("files", "tools", "commands"),
     [
-        ({"package-lock.json": "{}"}, (), ["npm ci --no-audit --no-fund"]),
-        ({"npm-shrinkwrap.json": "{}"}, (), ["npm ci --no-audit --no-fund"]),
-        ({}, (), ["npm install --no-package-lock --no-audit --no-fund"]),
-        ({"pnpm-lock.yaml": "lockfileVersion: '9.0'\n"}, ("pnpm",), ["pnpm install --frozen-lockfile"]),
-        ({"pnpm-lock.yaml": "lockfileVersion: '6.0'\n"}, (), [f"{PNPM}8", "pnpm install --frozen-lockfile"]),
+        (
+            {"package-lock.json": "{}"},
+            (),
+            [
+                re.compile(
+                    r"^npm ci --no-audit --no-fund \|\| npm ci --ignore-scripts .* \|\| npm install --no-package-lock"
+                )
+            ],
+        ),
+        (
+            {"npm-shrinkwrap.json": "{}"},
+            (),
+            [
+                re.compile(
+                    r"^npm ci --no-audit --no-fund \|\| npm ci --ignore-scripts .* \|\| npm install --no-package-lock"
+                )
+            ],
+        ),
+        (
+            {},
+            (),
+            [re.compile(r"^npm install --no-package-lock --no-audit --no-fund \|\| npm install .* --ignore-scripts")],
+        ),
+        ({"pnpm-lock.yaml": "lockfileVersion: '9.0'\n"}, ("pnpm",), [PNPM_INSTALL]),
+        ({"pnpm-lock.yaml": "lockfileVersion: '6.0'\n"}, (), [f"{PNPM}8", PNPM_INSTALL]),
         (
             {"yarn.lock": "# yarn lockfile v1\n"},
             ("yarn",),
@@ -322,7 +356,7 @@ async def test_every_member_of_a_workspace_may_have_modules_of_its_own() -> None
 
 async def test_a_project_below_the_top_is_found() -> None:
     setup = await plan({"web/package.json": PACKAGE, "web/package-lock.json": "{}", "README.md": ""})
-    assert setup.commands == ("cd web/ && npm ci --no-audit --no-fund",)
+    assert setup.commands[0].startswith("cd web/ && npm ci --no-audit --no-fund || ")
     assert setup.directories == ("web/node_modules",)
 
 
@@ -372,7 +406,12 @@ async def test_a_tool_that_is_not_here_is_said_and_nothing_is_tried() -> None:
 
 async def test_several_ecosystems_are_prepared_together() -> None:
     setup = await plan({"pyproject.toml": BUILD, "package.json": PACKAGE, "package-lock.json": "{}"})
-    assert len(setup.commands) == 3
+    assert [command.split()[0] for command in setup.commands] == [
+        str(PYTHON),
+        "/env/bin/python",
+        UV.split(maxsplit=1)[0],
+        "npm",
+    ]
     assert setup.directories == ("node_modules",)
 
 
@@ -548,3 +587,69 @@ def test_a_submodule_that_cannot_be_had_is_no_reason_to_stop(tmp_path: Path) -> 
     done = subprocess.run(["/bin/sh", "-e", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "stays empty" in done.stdout
     assert [*(tmp_path / "inner").iterdir()] == []
+
+
+async def test_dependencies_from_git_are_left_out_and_said(tmp_path: Path) -> None:
+    package = {
+        "dependencies": {"plain": "^1.0.0", "alias": "npm:plain@1", "local": "file:../x"},
+        "devDependencies": {"secret": "git+ssh://git@forge.test/a/b.git", "short": "owner/name#v1", "plain2": "1.x"},
+    }
+    setup = await plan({"package.json": json.dumps(package), "package-lock.json": "{}"})
+    assert setup.notes == (
+        "secret is left out, as it can only be had from git (git+ssh://git@forge.test/a/b.git)",
+        "short is left out, as it can only be had from git (owner/name#v1)",
+    )
+    (tmp_path / "package.json").write_text(json.dumps(package))
+    lock = {"packages": {"": package, "node_modules/secret": {"resolved": "git+ssh://x"}, "node_modules/plain": {}}}
+    (tmp_path / "package-lock.json").write_text(json.dumps(lock))
+    shell(f"cd {tmp_path} && {setup.commands[0]}")
+    assert json.loads((tmp_path / "package.json").read_text())["devDependencies"] == {"plain2": "1.x"}
+    written = json.loads((tmp_path / "package-lock.json").read_text())["packages"]
+    assert written.keys() == {"", "node_modules/plain"}
+    assert written[""]["devDependencies"] == {"plain2": "1.x"}
+
+
+async def test_packages_are_resolved_as_of_a_date() -> None:
+    choice = SetupChoice(before="2022-01-15", python="/opt/python3.9")
+    commands = (await plan({"pyproject.toml": BUILD, "package.json": PACKAGE}, choice=choice)).commands
+    assert commands[0] == "/opt/python3.9 -I -m venv /env"
+    assert "--exclude-newer 2022-01-15 " in install_of(commands)
+    assert "--exclude-newer-package setuptools=2023-01-15" in install_of(commands)  # knows editable installs
+    assert commands[-1].count("--before 2022-01-15") == 2
+
+
+async def test_a_candidate_decides_what_is_installed() -> None:
+    choice = SetupChoice(requirements=("-r dev.txt", "-e '.[a]'", "-e .", "-e '.[b]'", "six", "six"))
+    commands = (await plan({"pyproject.toml": BUILD, "dev.txt": ""}, choice=choice)).commands
+    assert install_of(commands).startswith(f"{UV}-r dev.txt -e '.[a,b]' six || ")
+
+
+async def test_of_several_requirement_files_for_tests_the_plainest_is_taken() -> None:
+    files = {"setup.py": "setup(", **{f"requirements/tests{name}.txt": "six" for name in ("", "-min", "-dev")}}
+    assert await installs(files) == "-e . -r requirements/tests.txt"
+
+
+async def test_a_version_file_that_setup_py_names_is_taken_along() -> None:
+    files = {"setup.py": "setup(use_scm_version={'write_to': 'a/_version.py'})", "a/__init__.py": ""}
+    setup = await plan(files)
+    assert setup.directories == ("a/_version.py",)
+    assert "SETUPTOOLS_SCM_PRETEND_VERSION" in dict(setup.environment)
+
+
+async def test_a_project_that_was_copied_is_imported_from_the_tree(tmp_path: Path) -> None:
+    command = (await plan({"pyproject.toml": BUILD, "src/a/__init__.py": ""})).commands[-1]
+    assert command.endswith(" a /workspace/src")
+    site = tmp_path / "env" / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    tree = tmp_path / "tree" / "src"
+    for directory in (site / "a", tree / "a"):
+        directory.mkdir(parents=True)
+        (directory / "__init__.py").write_text("")
+    (site / "a-1.dist-info").mkdir()
+    (site / "a-1.dist-info" / "RECORD").write_text("a/__init__.py,sha256=x,0\na-1.dist-info/RECORD,,\n")
+    (tmp_path / "env" / "bin").mkdir()
+    (tmp_path / "env" / "pyvenv.cfg").write_text(f"home = {Path(sys.base_prefix) / 'bin'}\n")
+    python = tmp_path / "env" / "bin" / "python"
+    python.symlink_to(Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}")
+    shell(command.replace("/env/bin/python", str(python)).replace("/workspace/src", str(tree)))
+    told = shell(f"{python} -I -c 'import a; print(a.__file__)'").strip()
+    assert told == str(tree / "a/__init__.py")

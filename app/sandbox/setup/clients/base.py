@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-SECONDS = 6.0
-"""The time a client has to answer (half a second is usual); one that needs longer is treated as not there."""
+SECONDS = 30.0
+"""The time a client has to answer (half a second is usual, ten on a busy machine), else it is treated as not there."""
 
 _REMOTE = {"http", "https"}
 

@@ -65,6 +65,14 @@ def read_pip(answer: dict[str, Any]) -> PackageClients:
         hosts += [locate(answer["index"]).origin, f"https://{answer['files']}"]
     if variables["PIP_CERT"]:
         directories.append(Path(variables["PIP_CERT"]))
+    variables |= {
+        "UV_DEFAULT_INDEX": variables["PIP_INDEX_URL"],
+        "UV_INDEX": variables["PIP_EXTRA_INDEX_URL"],
+        "UV_FIND_LINKS": ",".join(variables["PIP_FIND_LINKS"].split()),
+        "UV_INSECURE_HOST": variables["PIP_TRUSTED_HOST"],
+        "UV_HTTP_TIMEOUT": variables["PIP_DEFAULT_TIMEOUT"] or variables["PIP_TIMEOUT"],
+        "SSL_CERT_FILE": variables["PIP_CERT"],
+    }
     return PackageClients(
         hosts=tuple(hosts),
         environment=tuple((name, value) for name, value in variables.items() if value),

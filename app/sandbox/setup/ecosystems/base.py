@@ -38,6 +38,19 @@ class EcosystemNeeds:
     neutral: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SetupChoice:
+    """What one candidate decides about a set-up; what is empty is decided by the manifests.
+
+    `requirements` are pip's arguments, quoted for a shell. `python` is an interpreter that the sandbox shows at the
+    same path. `before` is a date (ISO 8601): packages are resolved as they were then.
+    """
+
+    requirements: tuple[str, ...] = ()
+    python: str = ""
+    before: str = ""
+
+
 class ManifestFiles:
     """The files of a commit, read as manifests are: absent, oversized and broken ones read as empty."""
 

@@ -2,13 +2,14 @@
 
 import re
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import PurePosixPath
+from typing import Any
 
 import yaml
 
 from app.sandbox.base import ENV
-from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles, project_roots, table, texts
+from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles, SetupChoice, project_roots, table, texts
 
 _DEPENDENCIES = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies")
 _NPM_LOCKS = ("package-lock.json", "npm-shrinkwrap.json")
@@ -32,6 +33,27 @@ _AT_INSTALL = frozenset(
 _CARRIED = re.compile(r"^(?:yarnPath|plugins):", re.MULTILINE)
 _LOCK_VERSION = re.compile(r"^lockfileVersion: *'?(\d+)", re.MULTILINE)
 _PACKAGE_MANAGER = re.compile(r"(pnpm|yarn)@\d+\.\d+\.\d+")
+_GIT = re.compile(r"git(?:\+|:|@|hub:)|gitlab:|bitbucket:|gist:|ssh:|https?://.*\.git(?:#|$)|[\w.-]+/[\w.-]+(?:#.*)?$")
+_FORGET = """
+const fs = require('fs'), names = new Set(process.argv.slice(1)), groups = ['dependencies', 'devDependencies',
+  'optionalDependencies', 'peerDependencies'];
+const forget = (each) => groups.forEach((group) => names.forEach((name) => {
+  if (each && each[group]) delete each[group][name];
+}));
+for (const file of ['package.json', 'package-lock.json', 'npm-shrinkwrap.json']) if (fs.existsSync(file)) {
+  const read = JSON.parse(fs.readFileSync(file, 'utf8'));
+  forget(read);
+  if (file !== 'package.json') {
+    forget((read.packages || {})['']);
+    names.forEach((name) => {
+      delete (read.packages || {})['node_modules/' + name];
+      delete (read.dependencies || {})[name];
+    });
+  }
+  fs.writeFileSync(file, JSON.stringify(read, null, 2));
+}
+"""
+"""Takes dependencies out of package.json and npm's locks; the tree of a set-up is thrown away."""
 # Test runners must not wait for keys; these packages would download binaries from hosts that are no package index.
 NODE_ENVIRONMENT = (
     ("CI", "true"),
@@ -48,7 +70,7 @@ NODE_ENVIRONMENT = (
 )
 
 
-def node_needs(files: ManifestFiles, tools: Collection[str]) -> list[EcosystemNeeds]:
+def node_needs(files: ManifestFiles, tools: Collection[str], choice: SetupChoice) -> list[EcosystemNeeds]:
     found = []
     for root in project_roots(files, ["package.json"]):
         members = workspace_members(files, root)
@@ -61,10 +83,13 @@ def node_needs(files: ManifestFiles, tools: Collection[str]) -> list[EcosystemNe
             )
             continue
         inside = f"cd {shlex.quote(root)} && " if root else ""
+        absent = _from_git(files.json(f"{root}package.json"))
         found.append(
             EcosystemNeeds(
                 "npm",
-                commands=tuple(f"{inside}{command}" for command in _commands(files, root, tools)),
+                commands=tuple(
+                    f"{inside}{command}" for command in _commands(files, root, tools, choice.before, absent)
+                ),
                 tools=("node",),
                 manifests=tuple(files)
                 if _executes(files, root, members)
@@ -74,6 +99,9 @@ def node_needs(files: ManifestFiles, tools: Collection[str]) -> list[EcosystemNe
                 ),
                 environment=NODE_ENVIRONMENT,
                 directories=tuple(f"{directory}node_modules" for directory in (root, *members)),
+                notes=tuple(
+                    f"{name} is left out, as it can only be had from git ({where})" for name, where in absent.items()
+                ),
             )
         )
     return found
@@ -116,17 +144,44 @@ def _pnpm_patterns(text: str) -> list[str]:
     return texts(data.get("packages")) if isinstance(data, dict) else []
 
 
-def _commands(files: ManifestFiles, root: str, tools: Collection[str]) -> tuple[str, ...]:
-    """The install command, after one that brings its package manager where this machine has none."""
+def _from_git(package: Mapping[str, Any]) -> dict[str, str]:
+    """Dependencies that no package index has, with the address that they are asked from."""
+    found = {
+        name: wanted
+        for group in _DEPENDENCIES
+        for name, wanted in table(package, group).items()
+        if isinstance(wanted, str) and _GIT.match(wanted)
+    }
+    return dict(sorted(found.items()))
+
+
+def _commands(
+    files: ManifestFiles, root: str, tools: Collection[str], before: str, absent: Collection[str]
+) -> tuple[str, ...]:
+    """The install command, after one that brings its package manager where this machine has none.
+
+    Where it fails, it is tried without the packages' own scripts, which may want to download more, and then without
+    the lock file, with the packages of its time.
+    """
+    forget = (f"node -e {shlex.quote(_FORGET)} {shlex.join(absent)}",) if absent else ()
+    dated = f"npm install --no-package-lock --ignore-scripts --legacy-peer-deps {_QUIET}"
+    dated += f" --before {before}" if before else ""
     if any(f"{root}{lock}" in files for lock in _NPM_LOCKS):
-        return (f"npm ci {_QUIET}",)
+        return (*forget, f"npm ci {_QUIET} || npm ci --ignore-scripts --legacy-peer-deps {_QUIET} || {dated}")
     if f"{root}pnpm-lock.yaml" in files:
-        return (*_bring(_pnpm(files, root), "pnpm", tools), "pnpm install --frozen-lockfile")
+        frozen = "--no-frozen-lockfile" if absent else "--frozen-lockfile"
+        install = f"pnpm install {frozen} || pnpm install --no-frozen-lockfile --ignore-scripts"
+        return (*forget, *_bring(_pnpm(files, root), "pnpm", tools), install)
     if f"{root}yarn.lock" in files:
         lock = files.text(f"{root}yarn.lock")
         modern = "__metadata:" in lock
-        return (*_bring(_yarn(files, root, modern=modern), "yarn", tools), _YARN_MODERN if modern else _YARN_CLASSIC)
-    return (f"npm install --no-package-lock {_QUIET}",)
+        install = _YARN_MODERN if modern else _YARN_CLASSIC
+        if not modern:
+            install += " || yarn install --non-interactive --ignore-scripts --ignore-engines"
+        install = f"{{ {install}; }} || {dated}"
+        return (*forget, *_bring(_yarn(files, root, modern=modern), "yarn", tools), install)
+    dated_first = f"npm install --no-package-lock {_QUIET}" + (f" --before {before}" if before else "")
+    return (*forget, f"{dated_first} || {dated}")
 
 
 def _bring(package: str, tool: str, tools: Collection[str]) -> tuple[str, ...]:

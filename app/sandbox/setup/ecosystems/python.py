@@ -5,8 +5,8 @@ import shlex
 from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
 
-from app.sandbox.base import ENV
-from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles, project_roots, table
+from app.sandbox.base import ENV, WORKSPACE
+from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles, SetupChoice, project_roots, table
 from app.sandbox.setup.ecosystems.python_locks import LOCKS, constraints
 from app.sandbox.setup.ecosystems.python_metadata import (
     PythonMetadata,
@@ -34,12 +34,19 @@ PYTHON_ENVIRONMENT = (
     ("PIP_PREFER_BINARY", "1"),
     ("PIP_PROGRESS_BAR", "off"),
     ("PIP_ROOT_USER_ACTION", "ignore"),
+    ("UV_COMPILE_BYTECODE", "1"),  # the result is read-only: what is not compiled now warns at every import
+    ("UV_LINK_MODE", "copy"),
+    ("UV_NO_PROGRESS", "1"),
+    ("UV_PYTHON_DOWNLOADS", "never"),
     ("POETRY_VIRTUALENVS_CREATE", "false"),
     ("UV_PROJECT_ENVIRONMENT", ENV),
     ("VIRTUAL_ENV", ENV),
 )
 # -I: a project may have a top-level `pip`, `email` or `types` of its own, and the tree is the working directory.
 _PIP = f"{ENV}/bin/python -I -m pip install"
+_UV_PLACE = "/tmp/uv"  # noqa: S108  # inside, while the set-up lasts: no part of its result
+_UV = f"{_UV_PLACE}/bin/uv pip install --python {ENV}/bin/python"
+_GET_UV = f"{_PIP} --quiet --target {_UV_PLACE} uv || echo 'uv cannot be had here: pip is used'"
 _CONSTRAINTS = f"{ENV}/constraints.txt"
 _RELAXED = f"{ENV}/relaxed.txt"
 _UNPIN = r"-e '/^[[:space:]]*-/d' -e 's/[[:space:]]*(===|==|~=)[[:space:]]*[^;#[:space:]\\]*//' -e 's/\\$//'"
@@ -54,13 +61,39 @@ _PLAIN_REQUIREMENT = re.compile(r"\s*[A-Za-z][\w.-]*(?:\[[\w,.-]+\])?\s*(?:[<>=!
 _NAME_AND_EXTRAS = re.compile(r"\s*(?P<name>[A-Za-z0-9][\w.-]*)\s*(?:\[(?P<extras>[\w\s,.-]*)\])?")
 _LOCAL = re.compile(r"^\s*(?:-e\b|--editable\b|\.|/|[^#\s]*\s*@?\s*file:)", re.MULTILINE)
 """A line of a requirements file that names a directory."""
+_LOCAL_PROJECT = re.compile(r"-e '?(?P<place>\.[^'\[\]]*)(?:\[(?P<extras>[^\]]*)\])?'?")
 _TEST_FILES_READ = 60
+_EDITABLE_SINCE = "2023-01-15"
+_LINK = """
+import importlib.util as i, os, re, sys, sysconfig as c
+name, source = sys.argv[1:]
+site = c.get_paths()["purelib"]
+try:
+    found = i.find_spec(name)
+except Exception:
+    found = None
+places = [found.origin or "", *(found.submodule_search_locations or [])] if found else []
+if any(place.startswith(source) for place in places):
+    sys.exit(0)
+for top in os.listdir(site):
+    record = os.path.join(site, top, "RECORD")
+    if top.endswith(".dist-info") and os.path.exists(record):
+        own = [line.split(",")[0] for line in open(record) if not line.startswith("..")]
+        if any(path.startswith((name + "/", name + ".py")) for path in own):
+            for path in own:
+                if ".dist-info" not in path and os.path.exists(os.path.join(site, path)):
+                    os.remove(os.path.join(site, path))
+with open(os.path.join(site, "agent_fix_project.pth"), "w") as file:
+    file.write(source)
+print("the project is imported from", source)
+"""
 
 
-def python_needs(files: ManifestFiles, python: Path) -> list[EcosystemNeeds]:
+def python_needs(files: ManifestFiles, python: Path, choice: SetupChoice) -> list[EcosystemNeeds]:
     """One environment for all of a repository's Python projects."""
     roots = project_roots(files, [name for name in PYTHON_MANIFESTS if name not in {"tox.ini", "pytest.ini"}])
-    wanted = list(dict.fromkeys(item for root in roots or ("",) for item in _wanted(files, root)))
+    wanted = list(choice.requirements) or [item for root in roots or ("",) for item in conventional(files, root)]
+    wanted = _merged(wanted)
     if uses_pytest(files) and not any(_PYTEST.match(item) for item in wanted):
         wanted.append("pytest")
     if not wanted:
@@ -69,7 +102,12 @@ def python_needs(files: ManifestFiles, python: Path) -> list[EcosystemNeeds]:
     return [
         EcosystemNeeds(
             "pip",
-            commands=(create_environment(python), *_install(wanted, pins)),
+            commands=(
+                create_environment(Path(choice.python) if choice.python else python),
+                _GET_UV,
+                *_install(wanted, pins, choice.before),
+                *_linked(files, roots, wanted),
+            ),
             tools=("python",),
             manifests=tuple(files) if _executes(files, wanted) else _manifests(files, roots),
             environment=(*PYTHON_ENVIRONMENT, *(pair for root in roots for pair in version_environment(files, root))),
@@ -82,6 +120,10 @@ def python_needs(files: ManifestFiles, python: Path) -> list[EcosystemNeeds]:
 
 def create_environment(python: Path) -> str:
     return f"{shlex.quote(str(python))} -I -m venv {ENV}"
+
+
+def is_environment_creation(command: str) -> bool:
+    return command.endswith(f" -I -m venv {ENV}")
 
 
 def has_python(files: ManifestFiles) -> bool:
@@ -104,7 +146,7 @@ def uses_pytest(files: ManifestFiles) -> bool:
     )
 
 
-def _wanted(files: ManifestFiles, root: str) -> list[str]:
+def conventional(files: ManifestFiles, root: str) -> list[str]:
     """pip's arguments for one project: it and its test requirements, else its development requirements."""
     metadata = read_metadata(files, root)
     extras: list[str] = []
@@ -112,7 +154,9 @@ def _wanted(files: ManifestFiles, root: str) -> list[str]:
     for wanted in (is_test_name, is_dev_name):
         extras = [name for name in metadata.extras if wanted(name)]
         groups = [item for name, items in metadata.groups.items() if wanted(name) for item in items]
-        listed = [path for path in _requirement_files(files, root) if wanted(_requirement_name(path[len(root) :]))]
+        listed = _plainest(
+            [path for path in _requirement_files(files, root) if wanted(_requirement_name(path[len(root) :]))]
+        )
         if extras or groups or listed:
             own = [found for item in groups if (found := _itself(metadata, item))]
             extras += [name for found in own for name in found]
@@ -162,22 +206,52 @@ def _tox_requirements(files: ManifestFiles, root: str) -> list[str]:
     return _quoted(line for line in lines if _PLAIN_REQUIREMENT.fullmatch(line))
 
 
-def _install(wanted: list[str], pins: list[str]) -> tuple[str, ...]:
+def _plainest(paths: list[str]) -> list[str]:
+    """Of several lists with the same purpose (`tests`, `tests-min`, `tests-dev`) the one with the shortest name."""
+    return sorted(paths, key=lambda path: (len(path), path))[:1]
+
+
+def _merged(wanted: Iterable[str]) -> list[str]:
+    """Each argument once, and all extras of one project in one."""
+    found: dict[str, list[str]] = {}
+    for item in dict.fromkeys(wanted):
+        local = _LOCAL_PROJECT.fullmatch(item)
+        names = found.setdefault(local["place"] if local else item, [])
+        names += [name.strip() for name in (local["extras"] or "").split(",") if name.strip()] if local else []
+    return [_editable(item, names) if item.startswith(".") else item for item, names in found.items()]
+
+
+def _editable(place: str, extras: Iterable[str]) -> str:
+    names = ",".join(dict.fromkeys(extras))
+    return f"-e {shlex.quote(f'{place}[{names}]' if names else place)}"
+
+
+def _install(wanted: list[str], pins: list[str], before: str) -> tuple[str, ...]:
     """All in one call, so that the resolver sees all.
 
     Pins are of the time they were written, and may not fit this interpreter: then the same without them, and in the
-    end without the requirement files that are nobody's declared dependencies.
+    end without the requirement files that are nobody's declared dependencies. Old build back-ends know no editable
+    install; the project is then copied, and linked to the tree afterwards.
     """
-    command = f"{_PIP} --use-pep517 {' '.join(wanted)}"
+    # Back-ends of that time may not know editable installs; the first ones that do are close enough.
+    dated = (
+        f" --exclude-newer {before} --exclude-newer-package setuptools={max(before, _EDITABLE_SINCE)}" if before else ""
+    )
+    dated += f" --exclude-newer-package wheel={max(before, _EDITABLE_SINCE)}" if before else ""
+    command = f"{_UV}{dated} {' '.join(wanted)}"
     attempts = [f"{command} -c {_CONSTRAINTS}"] if pins else []
     attempts.append(command)
+    copied = [item.removeprefix("-e ") for item in wanted]
+    if copied != wanted:
+        attempts.append(f"{_UV}{dated} {' '.join(copied)}")
     files = [item.removeprefix("-r ") for item in wanted if item.startswith("-r ")]
-    others = [item for item in wanted if not item.startswith("-r ")]
+    others = [item for item in wanted if not item.startswith(("-r ", "-c "))]
     if files:
         relax = f"sed -E {_UNPIN} {' '.join(files)} > {_RELAXED}"
-        attempts.append(f"{{ {relax} && {_PIP} --use-pep517 {' '.join(others)} -r {_RELAXED}; }}")
+        attempts.append(f"{{ {relax} && {_UV}{dated} {' '.join(others)} -r {_RELAXED}; }}")
     if files and others:
-        attempts.append(f"{_PIP} --use-pep517 {' '.join(others)}")
+        attempts.append(f"{_UV}{dated} {' '.join(others)}")
+    attempts.append(f"{_PIP} --use-pep517 {' '.join(wanted)}")
     install = " || ".join(attempts)
     if not pins:
         return (install,)
@@ -191,6 +265,35 @@ def _executes(files: ManifestFiles, wanted: Iterable[str]) -> bool:
         item.startswith("-e") or (item.startswith("-r ") and _LOCAL.search(files.text(*shlex.split(item)[1:])))
         for item in wanted
     )
+
+
+def _linked(files: ManifestFiles, roots: Collection[str], wanted: list[str]) -> tuple[str, ...]:
+    """Check that the project is imported from the tree; where it was copied, put the tree in the copy's place."""
+    commands = []
+    for root in roots or ("",):
+        place = f"./{root.rstrip('/')}" if root else "."
+        if not any(item.startswith((f"-e {place}", f"-e '{place}")) for item in wanted):
+            continue
+        name = read_metadata(files, root).name
+        for source, module in _modules(files, root, name)[:1]:
+            where = f"{WORKSPACE}/{source}".rstrip("/")
+            words = shlex.join([f"{ENV}/bin/python", "-I", "-c", _LINK, module, where])
+            commands.append(f"cd /tmp && {words}")
+    return tuple(commands)
+
+
+def _modules(files: ManifestFiles, root: str, name: str) -> list[tuple[str, str]]:
+    """Where a project's own package or module is: the directory to import from, and its name."""
+    found = []
+    for source in (f"{root}src/", root, f"{root}lib/"):
+        tops = [path[len(source) :] for path in files if path.startswith(source)]
+        modules = {path.split("/")[0] for path in tops if path.count("/") == 1 and path.endswith("/__init__.py")}
+        modules |= {path.removesuffix(".py") for path in tops if "/" not in path and path.endswith(".py")}
+        same = [module for module in modules if normalised(module) == name and module.isidentifier()]
+        found += [(source, module) for module in same]
+        if not same and source.endswith("src/") and len(modules) == 1:
+            found += [(source, module) for module in modules if module.isidentifier()]
+    return found
 
 
 def _manifests(files: ManifestFiles, roots: Collection[str]) -> tuple[str, ...]:

@@ -5,12 +5,15 @@ from collections.abc import Iterator
 
 from app.sandbox.setup.ecosystems.base import ManifestFiles, table
 
-_FROM_GIT = re.compile(r"setuptools[-_]scm|hatch[-_]vcs|versioningit|\bpbr\b|poetry-dynamic-versioning|vcs-versioning")
+_FROM_GIT = re.compile(
+    r"setuptools[-_]scm|use_scm_version|hatch[-_]vcs|versioningit|\bpbr\b|poetry-dynamic-versioning|vcs-versioning"
+)
 _CHANGELOG = re.compile(r"(?:CHANGELOG|CHANGES|HISTORY|NEWS|RELEASES?)(?:\.(?:md|rst|txt))?", re.IGNORECASE)
 _HEADING = re.compile(r"^[#=\[\s*v]*(?:[\w.-]+\s+|[Vv]ersion\s+)?\[?v?(\d+\.\d+(?:\.\d+)?)\b", re.MULTILINE)
 # Lower bounds on a project, by the plugins that its own tests install, are more common than upper ones.
 _UNKNOWN = "999.0.0"
 _CHANGELOGS_READ = 5
+_WRITTEN = re.compile(r"""(?:write_to|version_file)['"]?\s*[:=]\s*['"]?([\w./-]+\.\w+)""")
 
 
 def version_environment(files: ManifestFiles, root: str) -> tuple[tuple[str, str], ...]:
@@ -39,6 +42,10 @@ def _declared(files: ManifestFiles, root: str) -> Iterator[str]:
         (table(tool, "setuptools-scm"), ("version_file", "write_to")),
         (table(tool, "hatch", "build", "hooks", "vcs"), ("version-file",)),
     )
+    for name in ("setup.py", "setup.cfg"):
+        for found in _WRITTEN.finditer(files.text(f"{root}{name}")):
+            if not found[1].startswith("/") and ".." not in found[1].split("/"):
+                yield found[1]
     for place, names in places:
         for name in names:
             path = place.get(name)

@@ -1,0 +1,209 @@
+"""A job's set-up and suite: what the configuration says, what was found to work before, else what trials find."""
+
+import asyncio
+import hashlib
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Literal
+
+from app.core.job import Progress
+from app.core.tree import Tree
+from app.core.verification import SuiteResult
+from app.pipeline.wiring.sandboxes import SetupTools
+from app.sandbox.base import OnOutput, Sandbox, SandboxProvider, SandboxSpec, SetupPlan
+from app.sandbox.setup.ecosystems.base import SetupChoice
+from app.sandbox.setup.plan import is_manifest, plan_setup
+from app.verify.candidates import Candidate, Surroundings, candidates
+from app.verify.detect import find_suite
+from app.verify.frameworks import SuiteCommand
+from app.verify.trials import Trial, TrialLimits, try_candidates
+
+FORMAT = 1
+"""Raised when older choices are not to be used any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSetup:
+    """What a job works with. `base` is the suite's result on the base where it was just measured.
+
+    `sentence` tells people what was chosen and why; `trials` are all that were made, the best first.
+    """
+
+    plan: SetupPlan
+    suite: SuiteCommand | None
+    base: SuiteResult | None = None
+    sentence: str = ""
+    trials: tuple[Trial, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SetupProject:
+    """The project that is set up: its base tree, when that was committed (blocking), and what its configuration says.
+
+    `scope` names whose code may prepare a result for whom (`plan_setup`).
+    """
+
+    tree: Tree
+    committed: Callable[[], date]
+    scope: str
+    setup: Sequence[str] | None = None
+    test: str | None = None
+    network: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class ProjectSetup:
+    """Finds the set-up once; everybody who asks gets the same answer.
+
+    `fill` writes the base tree into a directory. `key` names the sandboxes of the trials. `memory` is the directory
+    in which choices are kept, by a hash of what they were made from; None keeps nothing.
+    """
+
+    project: SetupProject
+    provider: SandboxProvider
+    tools: Callable[[], Awaitable[SetupTools]]
+    fill: Callable[[Path], None]
+    key: str
+    progress: Progress
+    memory: Path | None
+    limits: TrialLimits = field(default_factory=TrialLimits)
+    on_output: OnOutput | None = None
+    trials: Literal["always", "to choose", "never"] = "to choose"
+    """`never` where no suite can be run on the base: the most likely candidate is taken."""
+    _possible: asyncio.Event = field(default_factory=asyncio.Event)
+    _chosen: "asyncio.Future[ChosenSetup] | None" = None
+
+    async def chosen(self) -> ChosenSetup:
+        """Raises SetupError where no candidate can be set up."""
+        if self._chosen is None:
+            self._chosen = asyncio.ensure_future(self._choose())
+        return await asyncio.shield(self._chosen)
+
+    async def possible(self) -> None:
+        """Wait until a set-up is known to be possible; its suite may still be running. Raises SetupError otherwise."""
+        chosen = asyncio.ensure_future(self.chosen())
+        possible = asyncio.ensure_future(self._possible.wait())
+        try:
+            await asyncio.wait({chosen, possible}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            possible.cancel()
+        if self._possible.is_set():
+            return
+        plan = (await chosen).plan
+        if plan.commands:
+            async with self._open("possible", plan):
+                self._possible.set()
+
+    async def _choose(self) -> ChosenSetup:
+        tools = await self.tools()
+        project = self.project
+        if project.setup is not None:
+            plan = await self._plan(tools, SetupChoice())
+            return ChosenSetup(plan, await asyncio.to_thread(find_suite, project.tree, project.test))
+        committed = await asyncio.to_thread(project.committed)
+        surroundings = Surroundings(tools.pythons, tools.version, committed, datetime.now(UTC).date())
+        found = await asyncio.to_thread(candidates, project.tree, surroundings, project.test)
+        plans = await self._distinct(tools, found)
+        kept = self._kept(tools) or {}
+        known = next((one for one in plans if one.name == kept.get("candidate")), None)
+        if known is None and (self.trials == "never" or (self.trials == "to choose" and len(plans) == 1)):
+            known = next(iter(plans))
+        if known is not None:
+            told = str(kept.get("told", ""))
+            return ChosenSetup(plans[known], known.suite, sentence=_sentence(known, told) if told else "")
+        trials = await try_candidates(
+            list(plans), lambda one: self._open(one.name, plans[one]), self.limits, self.progress, self._possible.set
+        )
+        best = trials[0].candidate
+        told = _told(trials[0], trials)
+        self._keep(tools, trials[0], told)
+        return ChosenSetup(plans[best], best.suite, trials[0].result, _sentence(best, told), tuple(trials))
+
+    async def _distinct(self, tools: SetupTools, found: Sequence[Candidate]) -> dict[Candidate, SetupPlan]:
+        """The candidates that differ in what is executed, with their set-ups."""
+        plans: dict[Candidate, SetupPlan] = {}
+        seen = set[tuple[str, str]]()
+        for one in found:
+            plan = await self._plan(tools, one.choice)
+            same = (plan.key, one.suite.command if one.suite else "")
+            if same not in seen:
+                seen.add(same)
+                plans[one] = plan
+        return plans
+
+    async def _plan(self, tools: SetupTools, choice: SetupChoice) -> SetupPlan:
+        return await plan_setup(
+            self.project.tree,
+            commands=self.project.setup,
+            extra_hosts=self.project.network,
+            clients=tools.clients,
+            python=tools.python,
+            scope=self.project.scope,
+            find_tool=tools.find_tool,
+            choice=choice,
+        )
+
+    @asynccontextmanager
+    async def _open(self, name: str, plan: SetupPlan) -> AsyncIterator[Sandbox]:
+        name = hashlib.sha256(name.encode()).hexdigest()[:16]
+        spec = SandboxSpec(f"{self.key}.{name}", self.fill, plan)
+        sandbox = await self.provider.open(spec, on_output=self.on_output)
+        try:
+            yield sandbox
+        finally:
+            await asyncio.shield(sandbox.destroy())
+
+    def _place(self, tools: SetupTools) -> Path | None:
+        """Equal hashes mean equal files to decide from, equal interpreters, and equal configuration."""
+        if self.memory is None:
+            return None
+        entries = self.project.tree.entries()
+        facts = {
+            "format": FORMAT,
+            "scope": self.project.scope,
+            "test": self.project.test,
+            "network": list(self.project.network),
+            "pythons": dict(tools.pythons),
+            "files": {path: entry.oid for path, entry in entries.items() if is_manifest(path)},
+        }
+        return self.memory / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]}.json"
+
+    def _kept(self, tools: SetupTools) -> Mapping[str, object] | None:
+        place = self._place(tools)
+        if place is None or not place.exists():
+            return None
+        try:
+            found = json.loads(place.read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def _keep(self, tools: SetupTools, best: Trial, told: str) -> None:
+        place = self._place(tools)
+        if place is None or not best.comparable:
+            return
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = place.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps({"candidate": best.candidate.name, "told": told}), "utf-8")
+        fresh.replace(place)
+
+
+def _told(best: Trial, trials: Sequence[Trial]) -> str:
+    """What the best trial gave, and what became of the others."""
+    count = best.count
+    gave = f"{count.passed} tests pass, {count.failed} fail, {count.skipped} are not run"
+    if best.result is not None and best.result.count is None:
+        gave = f"its tests end with exit code {best.result.execution.exit_code}"
+    others = len(trials) - 1
+    beside = f" Of {others + 1} candidates it was the best." if others else ""
+    against = f" {best.reason}" if best.reason and not best.comparable else ""
+    return f"{gave}.{beside}{against}"
+
+
+def _sentence(candidate: Candidate, told: str) -> str:
+    return f"Set-up: {candidate.reason}" + (f": {told}" if told else ".")

@@ -1,0 +1,62 @@
+"""Shell text of CI files, tox, make and scripts, split into simple commands; nothing is executed."""
+
+import re
+import shlex
+from collections.abc import Mapping
+
+MAX_COMMANDS = 200
+_CONTINUED = re.compile(r"\\\r?\n\s*")
+_VARIABLE = re.compile(r"\$\{\{\s*(?P<expression>[\w.-]+)\s*\}\}|\$\{?(?P<name>[A-Za-z_]\w*)\}?")
+_MERGED = re.compile(r"\d?>&\d|&>")
+_KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "for", "do", "done", "while", "case", "esac", "{", "}", "!"})
+_SEPARATORS = frozenset({"&&", "||", ";", "|", "&", ";;", "(", ")"})
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+
+
+def simple_commands(script: str, values: Mapping[str, str] | None = None) -> list[list[str]]:
+    """The words of each command, in order. `values` replaces variables and `${{ matrix.x }}`; unknown ones become `$`.
+
+    Conditions, loops and redirections are not followed: what they guard is listed as if it were executed.
+    """
+    found: list[list[str]] = []
+    for line in _CONTINUED.sub(" ", script).splitlines():
+        words = _words(_expanded(line, values or {}))
+        current: list[str] = []
+        for word in [*words, ";"]:
+            if word in _SEPARATORS:
+                if current:
+                    found.append(current)
+                current = []
+            elif current or word not in _KEYWORDS:
+                current.append(word)
+    return found[:MAX_COMMANDS]
+
+
+def without_assignments(words: list[str]) -> list[str]:
+    """A command without the variables that are set in front of it."""
+    start = next((at for at, word in enumerate(words) if not _ASSIGNMENT.fullmatch(word)), len(words))
+    return words[start:]
+
+
+def _words(line: str) -> list[str]:
+    lexer = shlex.shlex(_MERGED.sub(" ", line).strip(), posix=True, punctuation_chars="();&|")
+    lexer.whitespace_split = True
+    lexer.commenters = "#"
+    try:
+        words = list(lexer)
+    except ValueError:
+        return []
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif re.fullmatch(r"\d?>{1,2}|<", word):
+            skip = True
+        elif not re.match(r"\d?>|<|&>", word):
+            kept.append(word)
+    return kept
+
+
+def _expanded(text: str, values: Mapping[str, str]) -> str:
+    return _VARIABLE.sub(lambda found: values.get(found["expression"] or found["name"], "$"), text)

@@ -1,0 +1,246 @@
+"""tox, nox, make and Hatch: the commands behind a name that CI or a person types."""
+
+import ast
+import re
+import shlex
+from collections.abc import Iterable
+
+from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
+from app.sandbox.setup.ecosystems.python_metadata import read_ini
+
+_BRACES = re.compile(r"\{([^{}:]*)\}")
+_POSITIONAL = re.compile(r"\{posargs(?::([^{}]*(?:\{[^{}]*\}[^{}]*)*))?\}|\[\]")
+_FACTOR = re.compile(r"(?P<condition>!?[\w.{},!-]+?)\s*:\s+(?P<rest>.*)|(?P<bare>!?[\w.{},!-]+):$")
+_TARGET = re.compile(r"^(?P<names>[\w./%-][\w./% -]*?)\s*::?(?!=)\s*(?P<needs>[^#\n]*)")
+_MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
+_PYTHON_FACTOR = re.compile(r"py3?\d*|py3\.\d+|3\.\d+|python3?")
+
+
+def tox_commands(files: ManifestFiles, environment: str = "") -> str:
+    """A script that does what `tox -e ENVIRONMENT` does: `pip install` lines and its commands; empty where unknown."""
+    sections = _tox_sections(files)
+    if "testenv" not in sections and not any(name.startswith("testenv") for name in sections):
+        return _tox_toml(files, environment)
+    listed = sections.get("tox", {}).get("env_list", sections.get("tox", {}).get("envlist", ""))
+    name = environment or _main_environment(_environments(listed))
+    factors = frozenset(re.split(r"-", name)) | {name}
+    section = {**sections.get("testenv", {}), **_own_section(sections, name)}
+
+    def lines(*keys: str) -> list[str]:
+        value = next((section[key] for key in keys if key in section), "")
+        return _conditional(_substituted(value, sections), factors)
+
+    script = [f"pip install {line}" for line in lines("deps") if line.strip()]
+    groups = [group for line in lines("dependency_groups") for group in re.split(r"[\s,]+", line) if group]
+    script += [f"pip install --group {shlex.quote(group)}" for group in groups]
+    skipped = section.get("skip_install", "").lower() == "true" or section.get("package", "") == "skip"
+    extras = [extra for line in lines("extras") for extra in re.split(r"[\s,]+", line) if extra]
+    if not skipped and sections.get("tox", {}).get("skipsdist", "").lower() != "true":
+        script.append(f"pip install -e .{'[' + ','.join(extras) + ']' if extras else ''}")
+    commands = [line.lstrip("-").strip() for line in lines("commands_pre") + lines("commands")]
+    return "\n".join([*script, *(_positional(command) for command in commands)])
+
+
+def _tox_sections(files: ManifestFiles) -> dict[str, dict[str, str]]:
+    legacy = table(files.toml("pyproject.toml"), "tool", "tox").get("legacy_tox_ini")
+    sections = read_ini(files.text("tox.ini") or (legacy if isinstance(legacy, str) else ""))
+    if not sections:
+        cfg = read_ini(files.text("setup.cfg"))
+        sections = {
+            name.removeprefix("tox:"): keys for name, keys in cfg.items() if name.startswith(("tox:", "testenv"))
+        }
+    return sections
+
+
+def _tox_toml(files: ManifestFiles, environment: str) -> str:
+    """The native form of tox 4: `env_run_base` with one table for each environment over it."""
+    config = files.toml("tox.toml") or table(files.toml("pyproject.toml"), "tool", "tox")
+    if not config:
+        return ""
+    name = environment or _main_environment(texts(config.get("env_list")))
+    section = {**table(config, "env_run_base"), **table(config, "env", name)}
+    script = [f"pip install {item}" for item in texts(section.get("deps"))]
+    script += [f"pip install --group {shlex.quote(item)}" for item in texts(section.get("dependency_groups"))]
+    extras = texts(section.get("extras"))
+    if section.get("package") != "skip" and section.get("skip_install") is not True:
+        script.append(f"pip install -e .{'[' + ','.join(extras) + ']' if extras else ''}")
+    commands = section.get("commands")
+    for command in commands if isinstance(commands, list) else ():
+        words = []
+        for word in command if isinstance(command, list) else ():
+            if isinstance(word, dict) and word.get("replace") == "posargs":
+                words += texts(word.get("default"))
+            elif isinstance(word, str):
+                words.append(word)
+        script.append(shlex.join(words))
+    return "\n".join(script)
+
+
+def _environments(text: str) -> list[str]:
+    """The names of a list in which `py3{9,10}` stands for two."""
+    waiting, found = [text], list[str]()
+    while waiting:
+        item = waiting.pop(0)
+        if braces := _BRACES.search(item):
+            head, tail = item[: braces.start()], item[braces.end() :]
+            parts = re.split(r"[\s,]+(?![^{]*\})", head)
+            rest = re.split(r"[\s,]+(?![^{]*\})", tail)
+            before, after = parts[-1], rest[0]
+            found += [name for name in parts[:-1] if name and "{" not in name]
+            waiting += [f"{before}{part.strip()}{after}" for part in _ranged(braces[1])]
+            waiting.append(tail[len(after) :])
+            waiting += [name for name in parts[:-1] if "{" in name]
+        else:
+            found += [name for name in re.split(r"[\s,]+", item) if name]
+    return list(dict.fromkeys(found))
+
+
+def _ranged(text: str) -> list[str]:
+    """The parts of a pair of braces: `9,10` and, as newer versions of tox know it, `0-3`."""
+    parts = []
+    for part in text.split(","):
+        ends = re.fullmatch(r"\s*(\d+)-(\d+)\s*", part)
+        parts += [str(number) for number in range(int(ends[1]), min(int(ends[2]), 99) + 1)] if ends else [part]
+    return parts
+
+
+def _main_environment(names: Iterable[str]) -> str:
+    """The environment that runs the tests by default: `py`, `tests`, or the newest plain `py3x`."""
+    listed = list(names)
+    plain = [name for name in listed if re.fullmatch(r"py3\d*|3\.\d+", name)]
+    named = [name for name in listed if re.search(r"tests?\b|unit", name) and "pypy" not in name]
+    return (plain or named or ["py"])[-1] if plain else (named or ["py"])[0]
+
+
+def _own_section(sections: dict[str, dict[str, str]], name: str) -> dict[str, str]:
+    for title, keys in sections.items():
+        if title.startswith("testenv:") and name in _environments(title.removeprefix("testenv:").replace("-,", ",")):
+            return keys
+    return {}
+
+
+def _substituted(text: str, sections: dict[str, dict[str, str]]) -> str:
+    """`{[section]key}` with what stands there, and the directories that tox knows."""
+    for _ in range(3):
+        text = re.sub(r"\{\[([^\]{}]+)\]([^{}]+)\}", lambda at: sections.get(at[1], {}).get(at[2], ""), text)
+    text = re.sub(r"\{(?:toxinidir|tox_root)\}[/\\]?", "./", text)
+    text = re.sub(r"\{envpython\}|\{env_python\}", "python", text)
+    return re.sub(r"\{env:[^{}:]+:?([^{}]*)\}", r"\1", text)
+
+
+def _conditional(text: str, factors: frozenset[str]) -> list[str]:
+    """The lines that hold for an environment: `py310,test: line` asks for factors."""
+    kept = []
+    holds = True
+    for line in text.replace("\\\n", " ").splitlines():
+        stripped = line.strip()
+        found = _FACTOR.fullmatch(stripped)
+        if found and "://" not in stripped and not stripped.startswith(("-", "python", "pytest")):
+            holds = any(
+                _matches(condition, factors) for condition in _environments(found["condition"] or found["bare"])
+            )
+            if found["rest"] and holds:
+                kept.append(found["rest"].strip())
+            if found["rest"]:
+                holds = True
+        elif stripped and not stripped.startswith("#") and holds:
+            kept.append(stripped)
+    return kept
+
+
+def _matches(condition: str, factors: frozenset[str]) -> bool:
+    if condition in factors:
+        return True
+    return all(
+        (part[1:] not in factors) if part.startswith("!") else (part in factors) for part in condition.split("-")
+    )
+
+
+def _positional(command: str) -> str:
+    return _POSITIONAL.sub(lambda found: found[1] or "", command)
+
+
+def nox_commands(files: ManifestFiles, session: str = "") -> str:
+    """The literal `session.install` and `session.run` calls of a session, as a script."""
+    try:
+        module = ast.parse(files.text("noxfile.py"))
+    except (SyntaxError, ValueError, RecursionError):
+        return ""
+    sessions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef) and node.decorator_list}
+    wanted = session.partition("-")[0].partition("(")[0]
+    named = [name for name in sessions if name == wanted] or [
+        name for name in sessions if re.search(r"^tests?|unit", name)
+    ]
+    if not named:
+        return ""
+    script = []
+    for call in (node for node in ast.walk(sessions[named[0]]) if isinstance(node, ast.Call)):
+        function = call.func
+        if not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
+            continue
+        words = [item.value for item in call.args if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+        if function.attr == "install":
+            script.append(f"pip install {shlex.join(words)}")
+        elif function.attr in {"run", "run_install", "run_always"} and words:
+            script.append(shlex.join(words))
+    script.sort(key=lambda line: not line.startswith("pip install"))
+    return "\n".join(script)
+
+
+def make_commands(files: ManifestFiles, target: str = "") -> str:
+    """The recipe of a target of the Makefile, after those of the targets that it needs."""
+    text = next((files.text(name) for name in _MAKEFILES if name in files), "")
+    if not text:
+        return ""
+    recipes: dict[str, tuple[list[str], list[str]]] = {}
+    variables: dict[str, str] = {}
+    names: list[str] = []
+    for line in re.sub(r"\\\n\s*", " ", text).splitlines():
+        if line.startswith("\t"):
+            for name in names:
+                recipes[name][1].append(line.strip().lstrip("@-+"))
+        elif assigned := re.match(r"(\w+)\s*[:?]?=\s*(.*)", line):
+            variables[assigned[1]] = assigned[2].split("#")[0].strip()
+        elif found := _TARGET.match(line):
+            names = found["names"].split()
+            for name in names:
+                recipes.setdefault(name, ([], []))[0].extend(found["needs"].split())
+    first = next((name for name in recipes if not name.startswith(".")), "")
+    script: list[str] = []
+    _follow(target or first, recipes, script, set())
+
+    def known(found: re.Match[str]) -> str:
+        return variables.get(found[1], "$")
+
+    lines = "\n".join(script)
+    for _ in range(3):
+        lines = re.sub(r"\$[({](\w+)[)}]", known, lines)
+    return lines.replace("$$", "$")
+
+
+def _follow(target: str, recipes: dict[str, tuple[list[str], list[str]]], script: list[str], seen: set[str]) -> None:
+    if target in seen or target not in recipes:
+        return
+    seen.add(target)
+    needs, lines = recipes[target]
+    for need in needs:
+        _follow(need, recipes, script, seen)
+    script += lines
+
+
+def hatch_commands(files: ManifestFiles, name: str) -> str:
+    """`hatch run ENV:SCRIPT` or `hatch test`, by the tables of pyproject.toml or hatch.toml."""
+    environments = table(files.toml("pyproject.toml"), "tool", "hatch", "envs") or table(
+        files.toml("hatch.toml"), "envs"
+    )
+    environment, _, script = name.rpartition(":")
+    environment = environment.removeprefix("+").rpartition(".")[2] or "default"
+    section = table(environments, environment)
+    wanted = [*texts(section.get("dependencies")), *texts(section.get("extra-dependencies"))]
+    lines = [f"pip install {shlex.quote(item)}" for item in wanted if "{" not in item]
+    lines += [f"pip install --group {shlex.quote(item)}" for item in texts(section.get("dependency-groups"))]
+    features = texts(section.get("features"))
+    lines.append(f"pip install -e .{'[' + ','.join(features) + ']' if features else ''}")
+    written = table(section, "scripts").get(script)
+    commands = [written] if isinstance(written, str) else texts(written)
+    return "\n".join([*lines, *(re.sub(r"\{args:?([^{}]*)\}", r"\1", command) for command in commands)])

@@ -1,0 +1,212 @@
+"""The test runner behind a package's scripts, and what has to be built before it; lint and types stand apart."""
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.sandbox.setup.declared.commands import simple_commands
+
+MAX_DEPTH = 6
+RUNNERS = frozenset({"vitest", "jest", "mocha", "ava", "tape", "tap", "jasmine", "uvu", "qunit", "lab", "tsd-jest"})
+_CHECKS = frozenset(
+    {
+        "eslint",
+        "xo",
+        "standard",
+        "prettier",
+        "tsd",
+        "attw",
+        "publint",
+        "biome",
+        "oxlint",
+        "oxfmt",
+        "jshint",
+        "jscs",
+        "size-limit",
+    }
+    | {"depcheck", "commitlint", "dtslint", "ts-standard", "semistandard", "remark", "markdownlint", "knip", "tslint"}
+    | {"flow", "vue-tsc", "dprint", "changeset", "bundlewatch", "snyk", "del-cli", "rimraf", "rm"}
+)
+_CHECK_NAMES = re.compile(
+    r"(?:^|[:-])(?:lint|types?|typecheck|type-check|tsc|tsd|format|fmt|docs?|size|spell|check|standard|audit)(?:$|[:-])"
+)
+_CLIENTS = frozenset({"npm", "yarn", "pnpm", "bun"})
+_WRAPPERS = frozenset({"nyc", "c8", "cross-env", "dotenv", "env", "time", "istanbul", "xvfb-run"})
+_SEQUENCE = frozenset({"npm-run-all", "npm-run-all2", "run-s", "run-p", "concurrently", "wireit"})
+_WITH_VALUE = frozenset(
+    {"--filter", "-F", "--prefix", "--workspace", "-w", "--cwd", "--reporter", "--report-dir", "-r"}
+)
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+
+
+@dataclass(slots=True)
+class NodeScripts:
+    """What `npm test` comes to: `runner` is empty where no known one is behind it.
+
+    `before` are the commands that build what the tests need, `checks` those that look at style and types.
+    """
+
+    runner: str = ""
+    before: list[str] = field(default_factory=list)
+    checks: list[str] = field(default_factory=list)
+
+
+def node_scripts(package: Mapping[str, Any], name: str = "test") -> NodeScripts:
+    """Follow a script of package.json through the scripts that it calls."""
+    found = NodeScripts()
+    written = package.get("scripts")
+    scripts = {key: text for key, text in written.items() if isinstance(text, str)} if isinstance(written, dict) else {}
+    _script(found, scripts, name, [], 0)
+    return found
+
+
+def _script(found: NodeScripts, scripts: Mapping[str, str], name: str, arguments: list[str], depth: int) -> None:
+    if name not in scripts or depth > MAX_DEPTH:
+        return
+    if _CHECK_NAMES.search(name):
+        found.checks.append(f"npm run {shlex.quote(name)}")
+        return
+    if f"pre{name}" in scripts:
+        _script(found, scripts, f"pre{name}", [], depth + 1)
+    commands = simple_commands(scripts[name])
+    for number, words in enumerate(commands):
+        last = number == len(commands) - 1
+        _command(found, scripts, [*words, *(arguments if last else [])], depth)
+
+
+def _command(found: NodeScripts, scripts: Mapping[str, str], words: list[str], depth: int) -> None:
+    if found.runner:
+        return
+    assigned, words = _unwrapped(words)
+    if not words:
+        return
+    program, rest = words[0].rpartition("/")[2], words[1:]
+    called = _called(program, rest, scripts)
+    if called is not None:
+        for name, arguments in called:
+            _script(found, scripts, name, arguments, depth + 1)
+    elif program in RUNNERS or (program == "node" and "--test" in rest):
+        if program == "node":
+            found.runner = _joined([*assigned, *words])
+        else:
+            found.runner = _joined([*assigned, "npx", "--no-install", program, *_kept(program, rest)])
+    elif program in _CHECKS or (program == "tsc" and "--noEmit" in rest):
+        found.checks.append(shlex.join(["npx", "--no-install", program, *rest]))
+    elif program not in {
+        "echo",
+        "true",
+        "exit",
+        "cd",
+        "codecov",
+        "coveralls",
+        "karma",
+        "wdio",
+        "playwright",
+        "cypress",
+    }:
+        client = [] if program in {"node", "mkdir", "cp", "mv", "sh", "bash"} else ["npx", "--no-install"]
+        found.before.append(_joined([*assigned, *client, *words]))
+
+
+def _unwrapped(words: list[str]) -> tuple[list[str], list[str]]:
+    """The variables that are set for a command, and the command without what measures coverage around it."""
+    assigned: list[str] = []
+    while words:
+        head = words[0].rpartition("/")[2]
+        if _ASSIGNMENT.fullmatch(words[0]):
+            assigned.append(words[0])
+            words = words[1:]
+        elif head in _WRAPPERS:
+            words = words[1:]
+            while words and words[0].startswith("-"):
+                words = words[1:] if "=" in words[0] or words[0] not in _WITH_VALUE else words[2:]
+            if head in {"nyc", "c8", "istanbul"} and words[:1] and words[0] in {"report", "check-coverage", "cover"}:
+                words = words[1:] if words[0] == "cover" else []
+        elif head == "npx" or (head in _CLIENTS and words[1:2] in (["exec"], ["dlx"])):
+            words = words[1:] if head == "npx" else words[2:]
+            while words and words[0].startswith("-"):
+                words = words[1:]
+        elif head == "node" and len(words) > 1 and "node_modules/" in words[1]:
+            words = words[1:]
+        else:
+            break
+    return assigned, words
+
+
+def _called(program: str, rest: list[str], scripts: Mapping[str, str]) -> list[tuple[str, list[str]]] | None:
+    """The scripts that a command runs, with the arguments it hands on; None where it runs none."""
+    if program in _SEQUENCE:
+        wanted = [word.removeprefix("npm:") for word in rest if not word.startswith("-")]
+        return [(name, []) for word in wanted for name in _matching(word, scripts)]
+    if program not in _CLIENTS:
+        return None
+    words = list(rest)
+    while words and words[0].startswith("-"):
+        words = words[2:] if words[0] in _WITH_VALUE else words[1:]
+    if words[:1] in (["run"], ["run-script"]):
+        words = words[1:]
+        while words and words[0].startswith("-"):
+            words = words[1:]
+    if not words:
+        return []
+    name = {"t": "test", "tst": "test"}.get(words[0], words[0])
+    if name not in scripts:
+        return None if program != "npm" and name in RUNNERS else []
+    arguments = [word for word in words[1:] if word not in {"--", "--if-present", "-s", "--silent"}]
+    return [(name, arguments)]
+
+
+def _matching(pattern: str, scripts: Mapping[str, str]) -> list[str]:
+    expression = re.compile(re.escape(pattern).replace(r"\*\*", ".*").replace(r"\*", "[^:]*"))
+    return [name for name in scripts if expression.fullmatch(name)]
+
+
+def _kept(program: str, arguments: list[str]) -> list[str]:
+    """Without watch modes, coverage and reporters: our own report is asked for beside."""
+    kept, skip = [], False
+    for word in arguments:
+        if skip:
+            skip = False
+        elif word in {
+            "--watch",
+            "-w",
+            "--watchAll",
+            "--coverage",
+            "--ci",
+            "--verbose",
+            "--silent",
+            "--ui",
+            "--coverage.enabled",
+        } or re.match(r"--(?:coverage|reporters?|reporter-options?|maxWorkers|watch(?:All)?)[=.]", word):
+            continue
+        elif word in {"--reporter", "-R", "--reporters", "--coverageReporters"}:
+            skip = True
+        else:
+            kept.append(word)
+    if program == "vitest" and kept[:1] not in (["run"], ["related"], ["bench"]):
+        kept = ["run", *kept]
+    return kept
+
+
+def _joined(words: list[str]) -> str:
+    """One command again; a plain pattern is the shell's to expand, as it was, and `**` the runner's."""
+    return " ".join(
+        word if re.fullmatch(r"[\w./-]*\*[\w./*-]*", word) and "**" not in word else _quoted(word) for word in words
+    )
+
+
+def _quoted(word: str) -> str:
+    name, equals, value = word.partition("=")
+    return f"{name}={shlex.quote(value)}" if equals and name.isidentifier() else shlex.quote(word)
+
+
+def read_package(content: bytes) -> dict[str, Any]:
+    """A package.json; empty where it is none."""
+    try:
+        found = json.loads(content or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

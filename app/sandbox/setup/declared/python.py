@@ -1,0 +1,370 @@
+"""What the commands of CI, tox, nox, make and scripts install for a Python project, and how they run its tests."""
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from app.sandbox.setup.declared.ci_files import ci_jobs
+from app.sandbox.setup.declared.commands import simple_commands, without_assignments
+from app.sandbox.setup.declared.environments import hatch_commands, make_commands, nox_commands, tox_commands
+from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
+from app.sandbox.setup.ecosystems.python_metadata import normalised, read_metadata
+
+MAX_DEPTH = 5
+_TOOLS = frozenset(
+    {"build", "codecov", "coveralls", "hatch", "nox", "pdm", "pip", "pip-tools", "pipenv", "poetry", "pre-commit"}
+    | {"setuptools", "tox", "tox-gh", "tox-gh-actions", "tox-uv", "twine", "uv", "virtualenv", "wheel", "just"}
+)
+"""What CI installs to be able to begin; none of it is the project's."""
+_WITH_VALUE = frozenset(
+    {"-i", "--index-url", "--extra-index-url", "--progress-bar", "--find-links", "-f", "--python", "-p", "--target"}
+    | {
+        "--resolution",
+        "--only-binary",
+        "--no-binary",
+        "--upgrade-strategy",
+        "--timeout",
+        "--retries",
+        "--config-settings",
+    }
+)
+_LAUNCHERS: Mapping[str, frozenset[str]] = {
+    "uv": frozenset(
+        {"--group", "--extra", "--with", "--python", "-p", "--only-group", "--with-requirements", "--no-group"}
+    ),
+    "poetry": frozenset(),
+    "pdm": frozenset({"-p", "--venv"}),
+    "pipenv": frozenset(),
+    "rye": frozenset(),
+}
+_PYTEST_DROPPED = re.compile(
+    r"--cov(?:=.*|-.*)?|--no-cov.*|--junit-?xml=.*|-v+|-q+|--verbose|--quiet|--tb=.*|--color=.*|--durations=.*|--basetemp=.*"
+    r"|-n=?\w+|--numprocesses=.*|--dist=.*|--maxfail=.*|-x|--exitfirst|-s|--capture=.*|--html=.*|--benchmark-.*|--timeout=.*"
+    r"|-r\w+|--reruns=.*|--hypothesis-.*|--full-trace|--randomly-.*|--strict|--showlocals|-l|-ra|--no-header|--codspeed"
+)
+_PYTEST_DROPPED_PAIRS = frozenset(
+    {
+        "--cov",
+        "--cov-report",
+        "--cov-config",
+        "--junitxml",
+        "--junit-xml",
+        "--tb",
+        "--color",
+        "--durations",
+        "--basetemp",
+    }
+    | {"-n", "--numprocesses", "--dist", "--maxfail", "-r", "--timeout", "--reruns", "--html", "--cov-fail-under"}
+)
+_PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[\d.]*")
+_PIP = re.compile(r"(?:.*/)?pip[\d.]*")
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredSetup:
+    """What one place says: pip's arguments, the test command, and the versions of Python it names.
+
+    `source` is the place, for people; a higher `score` is a better description.
+    """
+
+    source: str
+    score: int
+    requirements: tuple[str, ...] = ()
+    test: str = ""
+    pythons: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What has been found so far while the commands of one place are followed."""
+
+    files: ManifestFiles
+    requirements: list[str] = field(default_factory=list)
+    tests: list[str] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+
+
+def declared_setups(files: ManifestFiles) -> list[DeclaredSetup]:
+    """One for each place that says how to test the project, the best first."""
+    places = [
+        *((job.source, job.script, job.values, job.pythons, 50 + 5 * job.score) for job in ci_jobs(files)),
+        ("tox.ini", "tox", {}, (), 45),
+        ("noxfile.py", "nox", {}, (), 43),
+        ("Makefile, target test", "make test", {}, (), 35),
+    ]
+    found: dict[tuple[tuple[str, ...], str], DeclaredSetup] = {}
+    for source, script, values, pythons, score in places:
+        reading = _Reading(files)
+        _follow(reading, script, values, 0)
+        if not reading.tests:
+            continue
+        wanted = tuple(dict.fromkeys(reading.requirements))
+        key = (tuple(sorted(wanted)), reading.tests[0])
+        if key not in found:
+            found[key] = DeclaredSetup(source, score, wanted, reading.tests[0], pythons)
+    return sorted(found.values(), key=lambda one: -one.score)
+
+
+def declared_pythons(files: ManifestFiles) -> tuple[str, ...]:
+    """All versions of Python that CI, classifiers and tox name, oldest first."""
+    metadata = "\n".join(files.text(name) for name in ("pyproject.toml", "setup.py", "setup.cfg"))
+    named = re.findall(r"Programming Language :: Python :: (3\.\d+)", metadata)
+    named += [f"3.{minor}" for minor in re.findall(r"\bpy3(\d{1,2})\b", files.text("tox.ini"))]
+    named += [version for job in ci_jobs(files) for version in job.pythons]
+    return tuple(sorted({name for name in named if name.startswith("3.")}, key=lambda name: int(name[2:])))
+
+
+def _follow(reading: _Reading, script: str, values: Mapping[str, str], depth: int) -> None:
+    if depth > MAX_DEPTH or script in reading.seen:
+        return
+    reading.seen.add(script)
+    for command in simple_commands(script, values):
+        words = without_assignments(command)
+        if words:
+            _command(reading, words, values, depth)
+
+
+def _command(reading: _Reading, words: list[str], values: Mapping[str, str], depth: int) -> None:
+    """One command: what it installs, the tests that it runs, or the script that it stands for."""
+    words = _unwrapped(reading, words)
+    if not words:
+        return
+    program, rest = words[0], words[1:]
+    if program in _EXPANDED:
+        _follow(reading, _EXPANDED[program](reading.files, rest), values, depth + 1)
+    elif (installed := _installed(reading, program, rest)) is not None:
+        reading.requirements += installed
+    elif (tested := _tested(reading, program, rest)) is not None:
+        reading.tests += tested
+    else:
+        path = (rest[0] if program in {"sh", "bash"} and rest else program).removeprefix("./")
+        if "/" in path and path in reading.files and not path.endswith(".py"):
+            _follow(reading, reading.files.text(path), values, depth + 1)
+
+
+def _make(files: ManifestFiles, rest: list[str]) -> str:
+    targets = [word for word in rest if not word.startswith("-") and "=" not in word] or [""]
+    return "\n".join(make_commands(files, target) for target in targets)
+
+
+def _hatch(files: ManifestFiles, rest: list[str]) -> str:
+    if rest[:1] == ["test"]:
+        return hatch_commands(files, "hatch-test:run")
+    return hatch_commands(files, rest[1]) if rest[:1] == ["run"] and len(rest) > 1 else ""
+
+
+_EXPANDED: Mapping[str, Callable[[ManifestFiles, list[str]], str]] = {
+    "tox": lambda files, rest: tox_commands(files, _option(rest, "-e", "-m")),
+    "nox": lambda files, rest: nox_commands(files, _option(rest, "-s", "--session", "--sessions", "-e")),
+    "make": _make,
+    "gmake": _make,
+    "hatch": _hatch,
+}
+"""Programs that read what they do from a file of the project."""
+
+
+def _installed(reading: _Reading, program: str, rest: list[str]) -> list[str] | None:
+    """The requirements that a command installs; None where it is no installer."""
+    if _PIP.fullmatch(program):
+        return list(_pip(reading, rest))
+    if program == "uv" and rest[:1] == ["pip"]:
+        return list(_pip(reading, rest[1:]))
+    if program in {"uv", "poetry", "pdm", "pipenv", "rye"}:
+        return _synced(reading, rest[1:]) if rest[:1] in (["sync"], ["install"]) else []
+    if _PYTHON.fullmatch(program) and rest[:1] == ["setup.py"] and {"develop", "install"} & set(rest):
+        return ["-e ."]
+    return None
+
+
+def _tested(reading: _Reading, program: str, rest: list[str]) -> list[str] | None:
+    """The test command that a command is; None where it runs no tests."""
+    if program in {"pytest", "py.test"}:
+        return [_pytest(rest)]
+    if program == "unittest":
+        return [shlex.join(["python3", "-m", "unittest", *(word for word in rest if "$" not in word)])]
+    if not _PYTHON.fullmatch(program) or not rest:
+        return None
+    if rest[0] == "setup.py" and "test" in rest[1:]:
+        reading.requirements.append("-e .")
+        return [""]
+    own = rest[0].removeprefix("./") in reading.files and re.search(r"(?:^|/)(?:run_?tests?|tests?)\.py$", rest[0])
+    if own or (rest[0].endswith("manage.py") and rest[1:2] == ["test"]):
+        return [shlex.join(["python3", *(word for word in rest if "$" not in word)])]
+    return None
+
+
+def _unwrapped(reading: _Reading, words: list[str]) -> list[str]:
+    """Without what only starts the command: `uv run`, `coverage run -m`, `python -m pip`, `time`, `sudo`."""
+    while words:
+        head, rest = words[0], words[1:]
+        if head.startswith("$"):  # an unknown variable in front, such as a virtual environment's directory
+            head = head.lstrip("$").removeprefix("/")
+            words = [head, *rest] if head else rest
+        if head in {"time", "sudo", "exec", "command", "xvfb-run", "env", "-", "dbus-run-session"} or "=" in head[1:]:
+            words = rest
+        elif head in _LAUNCHERS and rest[:1] == ["run"]:
+            words, options = _after_options(rest[1:], _LAUNCHERS[head])
+            _launched(reading, head, options)
+            if head == "pdm" and words and (script := _pdm_script(reading.files, words[0])):
+                words = [*script, *words[1:]]
+        elif head in {"uvx", "pipx"}:
+            words, _ = _after_options(
+                rest[1:] if rest[:1] == ["run"] else rest, frozenset({"--with", "--python", "--from"})
+            )
+        elif head == "coverage" and rest[:1] == ["run"]:
+            words = _module(rest[1:])
+        elif (
+            _PYTHON.fullmatch(head)
+            and "-m" in rest
+            and not any(not word.startswith("-") for word in rest[: rest.index("-m")])
+        ):
+            words = _module(rest)
+        elif _PYTHON.fullmatch(head) and rest[:1] and re.fullmatch(r"-[bBEIsuW]+\S*", rest[0]):
+            words = [head, *rest[1:]]
+        else:
+            break
+    return words
+
+
+def _module(rest: list[str]) -> list[str]:
+    """The words of `-m MODULE …`; a program file stays with its interpreter."""
+    if "-m" in rest:
+        return rest[rest.index("-m") + 1 :]
+    return ["python", *(word for word in rest if not word.startswith("-"))]
+
+
+def _after_options(words: list[str], with_value: frozenset[str]) -> tuple[list[str], list[str]]:
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in with_value else 1
+    return words[at:], words[:at]
+
+
+def _launched(reading: _Reading, head: str, options: list[str]) -> None:
+    """`uv run` brings the project and its default groups by itself."""
+    if head == "uv" and "--no-project" not in options:
+        reading.requirements += _synced(reading, options)
+        reading.requirements += [shlex.quote(item) for item in _values(options, "--with")]
+
+
+def _pdm_script(files: ManifestFiles, name: str) -> list[str]:
+    written = table(files.toml("pyproject.toml"), "tool", "pdm", "scripts").get(name)
+    line = written.get("cmd", "") if isinstance(written, dict) else written
+    words = line if isinstance(line, list) else (simple_commands(line) or [[]])[0] if isinstance(line, str) else []
+    return [word for word in words if isinstance(word, str) and word != name]
+
+
+def _pytest(arguments: Iterable[str]) -> str:
+    """`python3 -m pytest` with what chooses tests, and without what only changes the output or needs a plugin."""
+    kept: list[str] = []
+    skip = False
+    for word in arguments:
+        if skip and not word.startswith("-"):
+            skip = False
+        elif word in _PYTEST_DROPPED_PAIRS:
+            skip = True
+        elif _PYTEST_DROPPED.fullmatch(word) or "$" in word or "{" in word:
+            continue
+        else:
+            kept.append(word)
+            skip = False
+    return shlex.join(["python3", "-m", "pytest", *kept])
+
+
+def _pip(reading: _Reading, arguments: list[str]) -> Iterator[str]:
+    previous = ""
+    for word in arguments[1:] if arguments[:1] == ["install"] else ():
+        option, previous = previous, word
+        if "$" in word or "{" in word or option in _WITH_VALUE:
+            continue
+        if option in {"-r", "--requirement", "-c", "--constraint"}:
+            yield from _listed(reading.files, option, word)
+        elif option == "--group":
+            yield from _group(reading, word.rpartition(":")[2])
+        else:
+            yield from _argument(reading.files, word, editable=option in {"-e", "--editable"})
+
+
+def _directories(files: ManifestFiles) -> frozenset[str]:
+    """Where a project begins."""
+    return frozenset(path.rpartition("/")[0] + "/" for path in files if path.endswith(("/pyproject.toml", "/setup.py")))
+
+
+def _argument(files: ManifestFiles, word: str, *, editable: bool) -> Iterator[str]:
+    if word.startswith("-r") and len(word) > 2:
+        yield from _listed(files, "-r", word[2:])
+    elif editable or word.startswith(".") or f"{word.partition('[')[0].strip('/')}/" in _directories(files):
+        yield from _local(files, word)
+    elif word.startswith("dist/"):
+        yield "-e ."
+    elif word[:1].isalnum() and "/" not in word and normalised(re.split(r"[\[<>=!~; @]", word)[0]) not in _TOOLS:
+        yield shlex.quote(word)
+
+
+def _listed(files: ManifestFiles, option: str, path: str) -> Iterator[str]:
+    plain = path.removeprefix("./")
+    if plain in files:
+        yield f"{'-c' if option in {'-c', '--constraint'} else '-r'} {shlex.quote(plain)}"
+
+
+def _local(files: ManifestFiles, word: str) -> Iterator[str]:
+    """A project of the tree, always editable."""
+    path, bracket, extras = word.partition("[")
+    directory = path.removeprefix("file://").removeprefix("./").strip("/").removeprefix(".")
+    prefix = f"{directory}/" if directory else ""
+    if any(f"{prefix}{name}" in files for name in ("pyproject.toml", "setup.py", "setup.cfg")):
+        yield (
+            f"-e {shlex.quote(f'./{directory}' if directory else '.')}"
+            if not bracket
+            else (f"-e {shlex.quote((f'./{directory}' if directory else '.') + '[' + extras)}")
+        )
+
+
+def _group(reading: _Reading, name: str) -> Iterator[str]:
+    metadata = read_metadata(reading.files, "")
+    groups = {normalised(key): items for key, items in metadata.groups.items()}
+    for item in groups.get(normalised(name), ()):
+        own = re.fullmatch(r"\s*([\w.-]+)\s*\[([^\]]*)\]\s*", item)
+        if own and normalised(own[1]) == metadata.name:
+            yield f"-e {shlex.quote(f'.[{own[2]}]')}"
+        elif item.strip()[:1].isalnum():
+            yield shlex.quote(item.strip())
+
+
+def _synced(reading: _Reading, options: list[str]) -> list[str]:
+    """What uv, Poetry, PDM and Pipenv install: the project, the groups that are there by default, and those named."""
+    metadata = read_metadata(reading.files, "")
+    every = "--all-extras" in options
+    names = [name for word in _values(options, "--extra", "--extras", "-E") for name in re.split(r"[\s,]+", word)]
+    extras = list(metadata.extras) if every else [name for name in names if name in metadata.extras]
+    found = [f"-e {shlex.quote('.' + ('[' + ','.join(dict.fromkeys(extras)) + ']' if extras else ''))}"]
+    uv = table(reading.files.toml("pyproject.toml"), "tool", "uv")
+    default = texts(uv.get("default-groups")) or (["dev"] if "dev" in metadata.groups else [])
+    if uv.get("default-groups") == "all" or "--all-groups" in options:
+        default = list(metadata.groups)
+    only = _values(options, "--only-group", "--only")
+    chosen = only or [*default, *_values(options, "--group", "--with", "-G", "--only-dev")]
+    if {"--no-dev", "--no-default-groups", "--prod"} & set(options):
+        chosen = _values(options, "--group", "--with", "-G")
+    without = set(_values(options, "--no-group", "--without"))
+    if not metadata.installable:
+        found = [shlex.quote(item) for item in metadata.requirements]
+    for group in dict.fromkeys(name for word in chosen for name in re.split(r"[\s,]+", word)):
+        if group not in without:
+            found += _group(reading, group) or ()
+            if group in metadata.extras:
+                found.append(f"-e {shlex.quote(f'.[{group}]')}")
+    return found
+
+
+def _values(words: list[str], *options: str) -> list[str]:
+    """The values of an option, written in one word or two."""
+    found = [after for word, after in pairwise(words) if word in options and not after.startswith("-")]
+    return found + [word.partition("=")[2] for word in words if word.partition("=")[0] in options and "=" in word]
+
+
+def _option(words: list[str], *options: str) -> str:
+    value = next(iter(_values(words, *options)), "")
+    return "" if "$" in value else value.partition(",")[0]

@@ -1,0 +1,184 @@
+"""The ways to set a project up and to run its tests, the most likely first, each with its reason."""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+
+from app.core.tree import Tree
+from app.sandbox.setup.declared.node import node_scripts
+from app.sandbox.setup.declared.python import DeclaredSetup, declared_pythons, declared_setups
+from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice, table
+from app.sandbox.setup.ecosystems.python_locks import LOCKS
+from app.verify.configured_command import recognise
+from app.verify.detect import find_suite
+from app.verify.frameworks import SuiteCommand
+from app.verify.project_directories import prefix
+
+MAX_DECLARED = 3
+AGED = timedelta(days=240)
+"""Packages of a commit older than this may have changed so much that a project of that time does not work with them."""
+SETTLED = timedelta(days=120)
+"""By then the usual packages have wheels for a new version of Python."""
+_RELEASED = {
+    "3.6": date(2016, 12, 23),
+    "3.7": date(2018, 6, 27),
+    "3.8": date(2019, 10, 14),
+    "3.9": date(2020, 10, 5),
+    "3.10": date(2021, 10, 4),
+    "3.11": date(2022, 10, 24),
+    "3.12": date(2023, 10, 2),
+    "3.13": date(2024, 10, 7),
+    "3.14": date(2025, 10, 7),
+    "3.15": date(2026, 10, 1),
+}
+_BOUND = re.compile(r"(>=|>|<=|<|!=|==|~=|\^)\s*3\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to set up and to test. `suite` is None where no test command is known."""
+
+    name: str
+    reason: str
+    score: int
+    choice: SetupChoice
+    suite: SuiteCommand | None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What candidates are made with: interpreters by version, our own version, and the base commit's date."""
+
+    pythons: Mapping[str, str]
+    own: str
+    committed: date
+    today: date
+
+
+def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) -> list[Candidate]:
+    """Never empty; with a configured `test` they differ in their set-up only."""
+    suite = find_suite(tree, test)
+    files = ManifestFiles(tree)
+    before = surroundings.committed + timedelta(days=1)
+    aged = surroundings.today - surroundings.committed > AGED
+    dated = before.isoformat() if aged else ""
+    if (
+        suite is None
+        or suite.framework in {"pytest", "unittest"}
+        or (suite.framework == "other" and _has_python(files))
+    ):
+        found = _python(tree, suite, surroundings, test, dated)
+    else:
+        then = SetupChoice(before=dated)
+        found = [Candidate("manifests", "what its manifests and scripts say", 40, SetupChoice(), suite)]
+        runner = None if test else _runner(tree, files, suite)
+        if runner is not None:
+            reason = f"the runner behind `{suite.command}`"
+            found.insert(0, Candidate("package.json, runner", reason, 45, SetupChoice(), runner))
+        if dated and suite.framework not in {"go", "cargo"}:
+            first = found[0]
+            reason = f"{first.reason}, with packages as of {dated}"
+            found.append(replace(first, name=f"{first.name} as of {dated}", reason=reason, score=30, choice=then))
+    return sorted(found, key=lambda one: -one.score)
+
+
+def _runner(tree: Tree, files: ManifestFiles, suite: SuiteCommand) -> SuiteCommand | None:
+    """The test runner itself, where `npm test` also lints, checks types or measures coverage, else None."""
+    if suite.narrowed and suite.framework != "other":
+        return None
+    top = f"{suite.directory}/" if suite.directory else ""
+    scripts = node_scripts(files.json(f"{top}package.json"))
+    if not scripts.runner:
+        return None
+    found = recognise(tree, scripts.runner, suite)
+    start = prefix(suite.directory) + "".join(f"{command} && " for command in scripts.before)
+    return replace(
+        found,
+        command=f"{start}{found.command}",
+        narrowed=f"{start}{found.narrowed}" if found.narrowed else "",
+        origin="detected",
+        directory=suite.directory,
+        note=suite.note,
+    )
+
+
+def _has_python(files: ManifestFiles) -> bool:
+    return any(name in files for name in ("setup.py", "pyproject.toml", "setup.cfg", "tox.ini"))
+
+
+def _python(
+    tree: Tree, suite: SuiteCommand | None, surroundings: Surroundings, test: str | None, dated: str
+) -> list[Candidate]:
+    files = ManifestFiles(tree)
+    named = declared_pythons(files)
+    now = choose_python(files, surroundings, named)
+    then = choose_python(files, surroundings, named, surroundings.committed)
+    found = []
+    for declared in declared_setups(files)[:MAX_DECLARED]:
+        own = _suite(tree, declared, suite, test)
+        choice = SetupChoice(declared.requirements, surroundings.pythons.get(now, ""))
+        reason = f"what {declared.source} installs and runs, on Python {now}"
+        found.append(Candidate(declared.source, reason, declared.score, choice, own))
+    choice = SetupChoice(python=surroundings.pythons.get(now, ""))
+    reason = f"extras, groups and requirement files by their usual names, on Python {now}"
+    found.append(Candidate("manifests", reason, 40, choice, suite))
+    # Packages as they were come after the same packages of today, but before a worse description.
+    if dated:
+        locked = any(lock in files for lock in LOCKS)
+        for one in list(found)[:2] + ([found[-1]] if len(found) > 2 else []):
+            choice = replace(one.choice, before=dated, python=surroundings.pythons.get(then, one.choice.python))
+            reason = f"{one.reason.rpartition(', on Python')[0]}, on Python {then}, with packages as of {dated}"
+            found.append(
+                Candidate(f"{one.name} as of {dated}", reason, one.score - (-1 if locked else 12), choice, one.suite)
+            )
+    return found
+
+
+def _suite(tree: Tree, declared: DeclaredSetup, suite: SuiteCommand | None, test: str | None) -> SuiteCommand | None:
+    if test or not declared.test:
+        return suite
+    return replace(recognise(tree, declared.test, suite), origin="detected", note=suite.note if suite else "")
+
+
+def choose_python(
+    files: ManifestFiles, surroundings: Surroundings, named: Collection[str], at: date | None = None
+) -> str:
+    """The version of Python to use, of those on this machine: our own where it is admitted, else the newest admitted.
+
+    With `at`, the newest that had been out for a while at that time.
+    """
+    possible = [version for version in surroundings.pythons if _admitted(files, version)] or [surroundings.own]
+    listed = [version for version in possible if version in named]
+    if at is not None:
+        settled = [version for version in listed or possible if _RELEASED.get(version, date.max) + SETTLED <= at] or (
+            listed or possible
+        )[:1]
+        return surroundings.own if surroundings.own in settled else settled[-1]
+    if surroundings.own in possible and (surroundings.own in named or not listed):
+        return surroundings.own
+    return (listed or possible)[-1]
+
+
+def _admitted(files: ManifestFiles, version: str) -> bool:
+    """Whether `requires-python`, however it is written, allows a version."""
+    pyproject = files.toml("pyproject.toml")
+    wanted = table(pyproject, "project").get("requires-python")
+    wanted = wanted or table(pyproject, "tool", "poetry", "dependencies").get("python")
+    if not isinstance(wanted, str):
+        written = re.search(
+            r"python_requires\s*=\s*['\"]?([^'\"\n]+)", files.text("setup.cfg") + "\n" + files.text("setup.py")
+        )
+        wanted = written[1] if written else ""
+    minor = int(version.partition(".")[2])
+    checks = {
+        ">=": lambda bound: minor >= bound,
+        "^": lambda bound: minor >= bound,
+        "~=": lambda bound: minor >= bound,
+        ">": lambda bound: minor > bound,
+        "<": lambda bound: minor < bound,
+        "<=": lambda bound: minor <= bound,
+        "!=": lambda bound: minor != bound,
+        "==": lambda bound: minor == bound,
+    }
+    return all(checks[operator](int(bound)) for operator, bound in _BOUND.findall(wanted))

@@ -1,0 +1,124 @@
+"""Candidates are tried one after the other and judged by what ran; the best is kept, with the reason."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from time import monotonic
+
+from app.core.errors import SetupError
+from app.core.job import Progress
+from app.core.text import one_line
+from app.core.verification import SuiteResult, TestCount
+from app.sandbox.base import Sandbox
+from app.verify.candidates import Candidate
+from app.verify.shared_cause import cause_of
+from app.verify.suite import could_not_start, measure
+
+COMPARABLE = 0.9
+"""The passing share from which a suite says something about a change."""
+CLEAR = 0.97
+"""With this share no further candidate is tried."""
+MAX_TRIALS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A candidate that was tried. `result` is None where its set-up failed; `reason` says what speaks against it."""
+
+    candidate: Candidate
+    seconds: float
+    result: SuiteResult | None = None
+    reason: str = ""
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> TestCount:
+        return (self.result.count if self.result else None) or TestCount()
+
+    @property
+    def share(self) -> float:
+        """The passing share of what ran; 1 where only the exit code is known, and it is 0."""
+        if self.result is None:
+            return 0.0
+        if self.result.count is None:
+            return 1.0 if self.result.execution.exit_code == 0 else 0.0
+        ran = self.count.passed + self.count.failed
+        return self.count.passed / ran if ran else 0.0
+
+    @property
+    def comparable(self) -> bool:
+        return self.share >= COMPARABLE
+
+    @property
+    def rank(self) -> tuple[bool, bool, int, float]:
+        return (self.result is not None, self.comparable, self.count.passed, self.share)
+
+
+Open = Callable[[Candidate], AbstractAsyncContextManager[Sandbox]]
+"""A fresh tree of the base with the candidate's set-up; raises SetupError where that fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialLimits:
+    """Seconds for all trials together, after which none is begun, and for one suite."""
+
+    total: float = 900.0
+    suite: float = 900.0
+
+
+async def try_candidates(
+    found: Sequence[Candidate], open_candidate: Open, limits: TrialLimits, progress: Progress, ready: Callable[[], None]
+) -> list[Trial]:
+    """Every trial, the best first. `ready` is called once a set-up is known to be possible.
+
+    Raises SetupError, with what the most likely candidate failed of, where none can be set up.
+    """
+    begun = monotonic()
+    trials: list[Trial] = []
+    failures: list[SetupError] = []
+    for candidate in found[:MAX_TRIALS]:
+        if trials and monotonic() - begun > limits.total:
+            break
+        progress.report("note", f"set-up: {candidate.reason}")
+        started = monotonic()
+        try:
+            trial = await _try(candidate, open_candidate, limits, progress, ready)
+        except SetupError as error:
+            failures.append(error)
+            trial = Trial(candidate, monotonic() - started, reason=one_line(error.message)[:400])
+        trials.append(trial)
+        if trial.reason:
+            progress.report("note", f"set-up: {candidate.name}: {trial.reason}")
+        if trial.share >= CLEAR or (trial.comparable and monotonic() - begun > limits.total / 2):
+            break
+    if failures and len(failures) == len(trials):
+        raise failures[0]
+    return sorted(trials, key=lambda trial: trial.rank, reverse=True)
+
+
+async def _try(
+    candidate: Candidate, open_candidate: Open, limits: TrialLimits, progress: Progress, ready: Callable[[], None]
+) -> Trial:
+    started = monotonic()
+    async with open_candidate(candidate) as sandbox:
+        ready()
+        if candidate.suite is None:
+            return Trial(candidate, monotonic() - started, reason="No test command was found in the repository.")
+        progress.report("verification", f"suite on the base: `{candidate.suite.command}`")
+        result = await measure(sandbox, candidate.suite, timeout=limits.suite)
+        return Trial(candidate, monotonic() - started, result, _against(result), sandbox.left_out)
+
+
+def _against(result: SuiteResult) -> str:
+    """Why a result is not comparable, in a sentence; empty where it is."""
+    count = result.count
+    if count is None:
+        cause = cause_of(result.execution.excerpt)
+        ended = f"The tests end with exit code {result.execution.exit_code}: {cause}"
+        return "" if result.execution.exit_code == 0 else could_not_start(result.execution) or result.partial or ended
+    if count.passed + count.failed == 0:
+        return result.partial or "No test was collected."
+    if count.passed / (count.passed + count.failed) >= COMPARABLE:
+        return ""
+    cause = f": {result.shared_cause}" if result.shared_cause else "."
+    return f"{count.failed} of {count.passed + count.failed} tests fail{cause}"

@@ -1,0 +1,314 @@
+"""What a project's own CI, tox, nox, make and scripts say about installing it and running its tests."""
+
+import pytest
+
+from app.sandbox.setup.declared.commands import simple_commands
+from app.sandbox.setup.declared.node import node_scripts
+from app.sandbox.setup.declared.python import DeclaredSetup, declared_pythons, declared_setups
+from app.sandbox.setup.ecosystems.base import ManifestFiles
+from tests.support.memory_tree import MemoryTree
+
+PROJECT = '[build-system]\nrequires = ["x"]\nbuild-backend = "x"\n[project]\nname = "a"\n'
+WORKFLOW = """
+on: push
+jobs:
+  lint:
+    runs-on: ubuntu-latest
+    steps:
+      - run: pip install ruff && ruff check
+  tests:
+    runs-on: ${{ matrix.os }}
+    strategy:
+      matrix:
+        include:
+          - {os: windows-latest, python: '3.12', tox: py312}
+          - {os: ubuntu-latest, python: '3.9', tox: py39}
+    steps:
+      - uses: actions/setup-python@v5
+        with: {python-version: "${{ matrix.python }}"}
+      - run: |
+          python -m pip install --upgrade pip
+          INSTALL
+      - if: runner.os == 'Windows'
+        run: choco install everything
+      - run: TEST
+"""
+
+
+def files(**contents: str) -> ManifestFiles:
+    return ManifestFiles(MemoryTree({path: text.encode() for path, text in contents.items()}))
+
+
+def declared(contents: dict[str, str]) -> DeclaredSetup:
+    return declared_setups(files(**contents))[0]
+
+
+def workflow(install: str, test: str) -> dict[str, str]:
+    text = WORKFLOW.replace("INSTALL", install).replace("TEST", test)
+    return {".github/workflows/ci.yml": text, "pyproject.toml": PROJECT, "requirements/tests.txt": "", "dev.txt": ""}
+
+
+@pytest.mark.parametrize(
+    ("install", "test", "requirements", "command"),
+    [
+        ("pip install -e .[test]", "pytest", ("-e '.[test]'",), "python3 -m pytest"),
+        (
+            "pip install -U . -r requirements/tests.txt",
+            "pytest -v --cov=a --cov-report xml tests -k 'not slow'",
+            ("-e .", "-r requirements/tests.txt"),
+            "python3 -m pytest tests -k 'not slow'",
+        ),
+        ("pip install tox", "python -m pytest -n auto --tb=short docs tests", (), "python3 -m pytest docs tests"),
+        (
+            "python -m pip install -r dev.txt ${{ matrix.more }} codecov",
+            "coverage run -m pytest tests",
+            ("-r dev.txt",),
+            "python3 -m pytest tests",
+        ),
+        (
+            "uv pip install --system 'six>=1' pytest .",
+            "uv run --no-project pytest",
+            ("'six>=1'", "pytest", "-e ."),
+            "python3 -m pytest",
+        ),
+        ("pip install dist/*.whl pytest", "cd tests && py.test", ("-e .", "pytest"), "python3 -m pytest"),
+        ("pip install .", "python -m unittest discover -s tests", ("-e .",), "python3 -m unittest discover -s tests"),
+    ],
+)
+def test_a_workflow_that_installs_and_tests_by_itself(
+    install: str, test: str, requirements: tuple[str, ...], command: str
+) -> None:
+    found = declared_setups(files(**workflow(install, test)))
+    assert (found[0].requirements, found[0].test) == (requirements, command)
+    assert found[0].source == ".github/workflows/ci.yml, job tests"
+    assert "3.9" in found[0].pythons
+
+
+TOX = """
+[tox]
+envlist = py3{9,10}, lint
+
+[testenv]
+deps =
+    -r requirements/tests.txt
+    min: -r requirements/min.txt
+    py39: only-for-39
+extras = fast
+commands = pytest --tb=short --basetemp={envtmpdir} {posargs:tests}
+
+[testenv:lint]
+deps = pre-commit
+commands = pre-commit run
+"""
+
+
+def test_tox_behind_a_workflow_is_followed_to_the_environment_of_the_matrix() -> None:
+    found = declared(
+        workflow("pip install tox", "tox -e ${{ matrix.tox }}") | {"tox.ini": TOX, "requirements/min.txt": ""}
+    )
+    assert found.requirements == ("-r requirements/tests.txt", "only-for-39", "-e '.[fast]'")
+    assert found.test == "python3 -m pytest tests"
+
+
+def test_tox_alone_uses_its_newest_plain_environment() -> None:
+    found = declared({"tox.ini": TOX, "pyproject.toml": PROJECT, "requirements/tests.txt": ""})
+    assert found.source == "tox.ini"
+    assert found.requirements == ("-r requirements/tests.txt", "-e '.[fast]'")
+
+
+def test_tox_with_groups_and_factors() -> None:
+    tox = (
+        "[tox]\nenv_list = lint, 3.1{0-2}-tests\n[testenv]\ndependency_groups =\n    tests: test\n    mypy: types\n"
+        "commands =\n    tests: pytest {posargs:-n auto}\n    mypy: mypy a\n"
+    )
+    groups = (
+        PROJECT + '[dependency-groups]\ntest = ["pytest", {include-group = "more"}]\nmore = ["six"]\ntypes = ["mypy"]\n'
+    )
+    found = declared({"tox.ini": tox, "pyproject.toml": groups})
+    assert (found.requirements, found.test) == (("pytest", "six", "-e ."), "python3 -m pytest")
+
+
+def test_tox_in_its_native_form() -> None:
+    native = (
+        '[tool.tox.env_run_base]\ndeps = ["pytest"]\nextras = ["all"]\n'
+        'commands = [["pytest", { replace = "posargs", default = ["tests"], extend = true }]]\n'
+    )
+    found = declared({"pyproject.toml": PROJECT + native})
+    assert (found.requirements, found.test) == (("pytest", "-e '.[all]'"), "python3 -m pytest tests")
+
+
+NOX = """
+import nox
+
+@nox.session(python=["3.9", "3.10"])
+def tests(session):
+    session.install("-r", "requirements/tests.txt")
+    session.install("-e", ".[extra]")
+    session.run("coverage", "run", "-m", "pytest", "--strict-markers", *session.posargs)
+
+@nox.session
+def lint(session):
+    session.install("pre-commit")
+"""
+
+
+def test_the_literal_calls_of_a_nox_session() -> None:
+    found = declared({"noxfile.py": NOX, "pyproject.toml": PROJECT, "requirements/tests.txt": ""})
+    assert found.requirements == ("-r requirements/tests.txt", "-e '.[extra]'")
+    assert found.test == "python3 -m pytest --strict-markers"
+
+
+MAKEFILE = """
+PIP = python -m pip
+
+init:
+\t$(PIP) install -e . -r dev.txt
+
+ci: lint
+\tpytest tests --junitxml=report.xml
+
+lint:
+\truff check
+"""
+
+
+def test_a_makefile_behind_a_workflow() -> None:
+    make = MAKEFILE
+    found = declared(workflow("make", "make ci") | {"Makefile": make})
+    assert (found.requirements, found.test) == (("-e .", "-r dev.txt"), "python3 -m pytest tests")
+
+
+def test_scripts_of_the_tree_are_read() -> None:
+    scripts = {
+        "scripts/install": "#!/bin/sh\npip install -r dev.txt\n",
+        "scripts/test": "#!/bin/sh\nset -e\n${PREFIX}coverage run -m pytest $@\n",
+    }
+    found = declared(workflow("scripts/install", "./scripts/test") | scripts)
+    assert (found.requirements, found.test) == (("-r dev.txt",), "python3 -m pytest")
+
+
+@pytest.mark.parametrize(
+    ("command", "more", "expected"),
+    [
+        ("uv sync --extra fast", "", ("-e '.[fast]'", "pytest")),
+        ("uv sync --group docs --no-dev", "", ("-e .", "sphinx")),
+        ("poetry install --with docs", "", ("-e .", "pytest", "sphinx")),
+        ("pdm install -G docs", "", ("-e .", "pytest", "sphinx")),
+    ],
+)
+def test_what_project_managers_install(command: str, more: str, expected: tuple[str, ...]) -> None:
+    project = (
+        PROJECT
+        + '[project.optional-dependencies]\nfast = ["x"]\n[dependency-groups]\ndev = ["pytest"]\ndocs = ["sphinx"]\n'
+        + more
+    )
+    found = declared(workflow(command, "pytest") | {"pyproject.toml": project})
+    assert found.requirements == expected
+
+
+def test_hatch_and_its_scripts() -> None:
+    project = (
+        PROJECT + '[tool.hatch.envs.default]\ndependencies = ["pytest"]\n'
+        '[tool.hatch.envs.default.scripts]\ncov = "pytest --cov=a {args:tests}"\n'
+    )
+    found = declared(workflow("pip install hatch", "hatch run cov") | {"pyproject.toml": project})
+    assert (found.requirements, found.test) == (("pytest", "-e ."), "python3 -m pytest tests")
+
+
+def test_travis() -> None:
+    travis = (
+        "language: python\npython: ['3.6', '3.8']\ninstall:\n- pip install -e .[tests]\nscript:\n- pytest . --cov .\n"
+    )
+    found = declared({".travis.yml": travis, "setup.py": "setup()"})
+    assert (found.requirements, found.test) == (("-e '.[tests]'",), "python3 -m pytest .")
+    assert found.pythons == ("3.6", "3.8")
+
+
+def test_gitlab() -> None:
+    gitlab = "before_script: ['pip install -r dev.txt']\ntest:\n  script:\n    - pytest\n"
+    assert declared({".gitlab-ci.yml": gitlab, "dev.txt": ""}).requirements == ("-r dev.txt",)
+
+
+def test_the_versions_of_python_that_are_named() -> None:
+    tree = files(
+        **{"setup.py": "classifiers=['Programming Language :: Python :: 3.7']", "tox.ini": "envlist = py38,py310\n"}
+    )
+    assert declared_pythons(tree) == ("3.7", "3.8", "3.10")
+
+
+@pytest.mark.parametrize(
+    "text", ["- [", "jobs: 3", "jobs: {a: {steps: {}}}", "jobs: {a: {steps: [3, {run: [1]}]}}", "\x00"]
+)
+def test_a_broken_workflow_says_nothing(text: str) -> None:
+    assert (
+        declared_setups(files(**{".github/workflows/a.yml": text, "tox.ini": "[", "noxfile.py": "(", "Makefile": "\t"}))
+        == []
+    )
+
+
+def test_commands_of_a_script() -> None:
+    script = "set -e\nif true; then\n  A=1 pip install \\\n    x && echo 'a;b' > /dev/null 2>&1\nfi # end\n"
+    script += "$UNKNOWN/run ${{ matrix.a }}"
+    assert simple_commands(script, {"matrix.a": "b"}) == [
+        ["set", "-e"],
+        ["true"],
+        ["A=1", "pip", "install", "x"],
+        ["echo", "a;b"],
+        ["$/run", "b"],
+    ]
+
+
+SCRIPTS = [
+    ({"test": "vitest"}, "npx --no-install vitest run", [], []),
+    (
+        {
+            "test": "pnpm lint && pnpm test:types && vitest run --coverage",
+            "lint": "eslint .",
+            "test:types": "tsc --noEmit",
+        },
+        "npx --no-install vitest run",
+        [],
+        ["npm run lint", "npm run test:types"],
+    ),
+    (
+        {"test": "npm run lint && npm run unit", "lint": "eslint .", "unit": "c8 --100 node --test test/*.js"},
+        "node --test test/*.js",
+        [],
+        ["npm run lint"],
+    ),
+    (
+        {"test": "nyc --reporter=text mocha --require ./a 'test/**/*.js'"},
+        "npx --no-install mocha --require ./a 'test/**/*.js'",
+        [],
+        [],
+    ),
+    (
+        {"test": "run-s test:lint test:unit", "test:lint": "eslint .", "test:unit": "cross-env TZ=UTC jest --coverage"},
+        "TZ=UTC npx --no-install jest",
+        [],
+        ["npm run test:lint"],
+    ),
+    (
+        {"pretest": "npm run build", "build": "tsc -p .", "test": "tape test/*.js"},
+        "npx --no-install tape test/*.js",
+        ["npx --no-install tsc -p ."],
+        [],
+    ),
+    ({"test": "xo && ava"}, "npx --no-install ava", [], ["npx --no-install xo"]),
+    ({"test": "npm test"}, "", [], []),
+    ({"test": "node test.js"}, "", ["node test.js"], []),
+    (
+        {"test": "yarn jest", "jest": "NODE_OPTIONS=--experimental-vm-modules jest --ci"},
+        "NODE_OPTIONS=--experimental-vm-modules npx --no-install jest",
+        [],
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize(("scripts", "runner", "before", "checks"), SCRIPTS)
+def test_the_runner_behind_the_scripts(
+    scripts: dict[str, str], runner: str, before: list[str], checks: list[str]
+) -> None:
+    found = node_scripts({"scripts": scripts})
+    assert (found.runner, found.before, found.checks) == (runner, before, checks)

@@ -1,0 +1,201 @@
+"""Which ways to set up and test a project are tried, in which order, and how the results are judged."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import date
+
+import pytest
+
+from app.core.errors import SetupError
+from app.core.evidence import Execution
+from app.core.verification import SuiteResult, TestCount
+from app.sandbox.base import Sandbox
+from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice
+from app.verify.candidates import Candidate, Surroundings, candidates, choose_python
+from app.verify.output_parsers import read_tap
+from app.verify.reports import CaseResult
+from app.verify.shared_cause import shared_cause
+from app.verify.suite_comparison import compare
+from app.verify.trials import Trial, TrialLimits, try_candidates
+from tests.support.memory_tree import MemoryTree
+from tests.support.recorded_progress import ListProgress
+
+PROJECT = '[build-system]\nrequires = ["x"]\nbuild-backend = "x"\n[project]\nname = "a"\n'
+PYTHONS = {version: f"/opt/python{version}" for version in ("3.6", "3.8", "3.9", "3.11", "3.13")}
+OLD = Surroundings(PYTHONS, "3.11", date(2020, 6, 1), date(2026, 11, 1))
+FRESH = Surroundings(PYTHONS, "3.11", date(2026, 10, 1), date(2026, 11, 1))
+TOX = "[tox]\nenvlist = py38\n[testenv]\ndeps = pytest\ncommands = pytest tests\n"
+
+
+def tree(**files: str) -> MemoryTree:
+    return MemoryTree({path: text.encode() for path, text in files.items()})
+
+
+def of(surroundings: Surroundings, files: dict[str, str]) -> list[Candidate]:
+    return candidates(tree(**files), surroundings)
+
+
+PYTHON = {"pyproject.toml": PROJECT, "tox.ini": TOX, "tests/test_a.py": "def test_a(): pass\n"}
+
+
+def test_a_fresh_project_is_tried_as_it_describes_itself_and_then_by_its_manifests() -> None:
+    first, second = of(FRESH, PYTHON)
+    assert (first.name, second.name) == ("tox.ini", "manifests")
+    assert first.choice.requirements == ("pytest", "-e .")
+    assert first.suite is not None
+    assert (first.suite.command, first.suite.narrowed) == ("python3 -m pytest tests", "python3 -m pytest")
+    assert first.suite.origin == "detected"
+
+
+def test_an_old_project_is_tried_with_the_packages_of_its_time_too() -> None:
+    names = [(one.name, one.choice.before, one.choice.python) for one in of(OLD, PYTHON)]
+    assert names == [
+        ("tox.ini", "", "/opt/python3.8"),
+        ("manifests", "", "/opt/python3.8"),
+        ("tox.ini as of 2020-06-02", "2020-06-02", "/opt/python3.8"),
+        ("manifests as of 2020-06-02", "2020-06-02", "/opt/python3.8"),
+    ]
+
+
+def test_a_lock_file_speaks_for_the_packages_of_its_time() -> None:
+    first = of(OLD, PYTHON | {"poetry.lock": ""})[0]
+    assert first.name == "tox.ini as of 2020-06-02"
+
+
+def test_an_old_node_project_is_tried_with_the_packages_of_its_time_too() -> None:
+    found = of(OLD, {"package.json": '{"scripts": {"test": "mocha"}, "devDependencies": {"mocha": "^8"}}'})
+    assert [one.choice.before for one in found] == ["", "2020-06-02"]
+
+
+@pytest.mark.parametrize(
+    ("requires", "named", "at", "version"),
+    [
+        ("", (), None, "3.11"),
+        (">=3.8", ("3.9", "3.11"), None, "3.11"),
+        (">=3.8", ("3.8", "3.9"), None, "3.9"),
+        (">=3.12", ("3.12", "3.13"), None, "3.13"),
+        (">=3.6,<3.9", (), None, "3.8"),
+        ("", (), date(2020, 6, 1), "3.8"),
+        ("", ("3.6", "3.7"), date(2020, 6, 1), "3.6"),
+        ("", (), date(2023, 6, 1), "3.11"),
+        (">=4", (), None, "3.11"),
+    ],
+)
+def test_the_version_of_python(requires: str, named: Sequence[str], at: date | None, version: str) -> None:
+    files = ManifestFiles(tree(**{"pyproject.toml": PROJECT + f'requires-python = "{requires}"\n'}))
+    assert choose_python(files, OLD, named, at) == version
+
+
+def result(passed: int, failed: int, exit_code: int = 0, cause: str = "") -> SuiteResult:
+    return SuiteResult(
+        execution=Execution(command="t", exit_code=exit_code, seconds=1),
+        count=TestCount(passed=passed, failed=failed),
+        shared_cause=cause,
+    )
+
+
+def trial(passed: int, failed: int) -> Trial:
+    return Trial(Candidate("c", "r", 1, SetupChoice(), None), 1.0, result(passed, failed))
+
+
+def test_trials_are_ranked_by_what_passed() -> None:
+    assert trial(400, 28).rank > trial(5, 0).rank
+    assert trial(90, 10).comparable
+    assert not trial(89, 11).comparable
+    assert not trial(0, 0).comparable
+    assert trial(0, 0).rank > Trial(Candidate("c", "r", 1, SetupChoice(), None), 1.0).rank
+    only_exit = SuiteResult(execution=Execution(command="t", exit_code=0, seconds=1))
+    assert Trial(Candidate("c", "r", 1, SetupChoice(), None), 1.0, only_exit).comparable
+
+
+def no_sandbox(candidate: Candidate) -> Sandbox:
+    raise SetupError(f"{candidate.name} cannot be had.")
+
+
+async def test_a_set_up_that_fails_is_followed_by_the_next_and_its_reason_is_kept() -> None:
+    found = [Candidate(name, name, 1, SetupChoice(), None) for name in ("a", "b", "c")]
+
+    @asynccontextmanager
+    async def refuse(candidate: Candidate) -> AsyncIterator[Sandbox]:
+        yield no_sandbox(candidate)
+
+    progress = ListProgress()
+    with pytest.raises(SetupError, match=r"a cannot be had\."):
+        await try_candidates(found, refuse, TrialLimits(), progress, lambda: None)
+
+
+def cases(number: int, text: str, passed: int = 0) -> dict[str, CaseResult]:
+    failing = {f"t{at}": CaseResult("error", text.replace("N", str(at))) for at in range(number)}
+    return failing | {f"p{at}": CaseResult("passed") for at in range(passed)}
+
+
+def test_the_shared_cause_of_a_suite_in_which_nearly_everything_fails() -> None:
+    text = "tests/a.py:N: in f\n    x\nE   ImportError: cannot import name 'a' from 'b'\n"
+    cause, others = shared_cause(cases(9, text) | {"own": CaseResult("failed", "E       assert 1 == 2")})
+    assert cause == "ImportError: cannot import name 'a' from 'b'"
+    assert others == ("own",)
+    assert shared_cause(cases(9, text, passed=20)) == ("", ())
+    assert shared_cause(cases(3, text)) == ("", ())
+    assert shared_cause({name: CaseResult("failed", f"E  {name}Error: x") for name in "ABCDEFGHI"})[0] == ""
+
+
+def suite(failing: Sequence[str], others: Sequence[str] = (), cause: str = "ImportError: a") -> SuiteResult:
+    return result(0, len(failing), 1, cause).model_copy(
+        update={"failing": tuple(failing), "passing": (), "other_failures": tuple(others)}
+    )
+
+
+def test_a_new_test_that_fails_as_all_others_do_is_not_newly_failing() -> None:
+    base, head = suite(["a", "b"]), suite(["a", "b", "new"])
+    assert compare("t", base, head).newly_failing == ()
+    assert compare("t", base, suite(["a", "b", "new"], ["new"])).newly_failing == ("new",)
+    assert compare("t", base, suite(["a", "b", "new"], cause="")).newly_failing == ("new",)
+
+
+def test_the_runner_behind_scripts_that_do_more_is_tried_first() -> None:
+    scripts = {"test": "npm run lint && tsc -p . && nyc mocha --reporter dot 'test/**/*.js'", "lint": "eslint ."}
+    first, second = of(FRESH, {"package.json": json.dumps({"scripts": scripts}), "test/a.js": ""})
+    assert first.suite is not None
+    assert first.suite.command == "npx --no-install tsc -p . && npx --no-install mocha 'test/**/*.js'"
+    assert (first.suite.framework, first.suite.narrowed) == ("mocha", first.suite.command)
+    assert second.suite is not None
+    assert second.suite.command == "npm test"
+
+
+@pytest.mark.parametrize(
+    ("script", "command"),
+    [("xo && ava", "npx --no-install ava --tap"), ("standard && tape test/*.js", "npx --no-install tape test/*.js")],
+)
+def test_runners_that_print_tap(script: str, command: str) -> None:
+    first = of(FRESH, {"package.json": json.dumps({"scripts": {"test": script}})})[0]
+    assert first.suite is not None
+    assert (first.suite.command, first.suite.framework) == (command, "tap")
+
+
+TAP = b"""TAP version 13
+# adds
+ok 1 should be equal
+not ok 2 should be equal
+  ---
+    operator: equal
+    expected: 3
+  ...
+# later
+ok 3 nothing # SKIP
+1..3
+# tests 3
+# pass  2
+"""
+
+
+def test_tap_is_read_test_by_test() -> None:
+    assert read_tap(b"no tap") is None
+    report = read_tap(TAP)
+    assert report is not None
+    assert {name: case.status for name, case in report.items()} == {
+        "adds > should be equal": "passed",
+        "adds > should be equal (2)": "failed",
+        "later > nothing": "skipped",
+    }
+    assert "expected: 3" in report["adds > should be equal (2)"].text
