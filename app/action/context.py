@@ -1,4 +1,4 @@
-"""The GitHub Action's rooms: a server's, folded into the steps of one workflow job over one state directory."""
+"""Builds what the GitHub Action's steps share: the server's parts over one state directory."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ from app.triggers.status_comment_recovery import StatusCommentRecovery
 
 
 class WorkflowServerContext(ServerContext):
-    """A server's, for one job of a workflow: what was before it is no row, and is asked of GitHub."""
+    """The server's context for one workflow run. Earlier jobs are not in its database, so they are read from GitHub."""
 
     @cached_property
     def job_queries(self) -> RecoveredJobQueries:
@@ -30,7 +30,7 @@ class WorkflowServerContext(ServerContext):
 
 @dataclass(frozen=True, slots=True)
 class ActionContext:
-    """What a step works with that holds the token: it reads from and writes to GitHub, and knows no model."""
+    """What a step that holds the token uses to read from and write to GitHub. It has no model."""
 
     publisher_context: PublisherContext
     job_queries: RecoveredJobQueries
@@ -39,16 +39,16 @@ class ActionContext:
     recovered_jobs: RecoveredJobs
 
     async def labelled(self, number: int, label: str = LABEL) -> LabelAdded | None:
-        """A label on an issue, as its webhook told it; None where nobody put it on."""
+        """The newest time the label was added to an issue, as its webhook would tell; None if never."""
         repository = await self.readers.facts.repository()
         issue = await self.readers.facts.issue(number)
-        happened = await self.readers.talk.happened(number) if issue else ()
-        put_on = [each for each in happened if each.event == "labeled" and each.label.casefold() == label]
+        events = await self.readers.comments.events(number) if issue else ()
+        put_on = [each for each in events if each.event == "labeled" and each.label.casefold() == label]
         return EventsFromApi(GIVEN, repository).labelled(issue, put_on[-1]) if issue and put_on else None
 
 
 def kept_at(workflow: Workflow) -> str:
-    """Where a change is that was not published."""
+    """The sentence that says where an unpublished change is kept."""
     return KEPT_IN_RECORD if workflow.records else NOT_KEPT
 
 
@@ -59,12 +59,12 @@ async def open_workflow(workflow: Workflow) -> AsyncIterator[ActionContext]:
     server_context.prepare()
     async with connect(settings, workflow.owner, workflow.name, workflow.token) as bearer:
         github_clients, recovered_jobs = (
-            GitHubClients(bearer, settings.allowed_apps),
+            GitHubClients(connection, settings.allowed_apps),
             RecoveredJobs(server_context.engine, server_context.clock),
         )
         run = int(workflow.run.partition("-")[0])
         yield ActionContext(
-            build_publisher(server_context, bearer, "", page=workflow.page, kept=kept_at(workflow)),
+            build_publisher(server_context, connection, "", page=workflow.page, kept=kept_at(workflow)),
             server_context.job_queries,
             github_clients.for_repository(GIVEN, RepositoryId(0, workflow.owner, workflow.name)),
             StatusCommentRecovery(

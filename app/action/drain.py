@@ -1,4 +1,4 @@
-"""The publisher's chores as a step of a workflow does them: in turn, until nothing is due, within bounds."""
+"""The publisher's tasks inside a workflow step: run them in turn until nothing is due or time is up."""
 
 import asyncio
 import time
@@ -36,19 +36,21 @@ class DrainLimits:
 
     async def wait(self) -> None:
         if self.over:
-            raise AgentFixError("GitHub did not answer for too long.", code=ExitCode.INTERNAL, hint="Run it again.")
+            raise AgentFixError(
+                "GitHub did not answer in time.", code=ExitCode.INTERNAL, hint="Run the workflow again."
+            )
         await asyncio.sleep(self._pause)
 
 
 async def drain(publisher_context: PublisherContext, limits: DrainLimits, *, everything: bool = False) -> None:
-    """Publish, settle and tell until nothing is due; with `everything` until nothing is open either."""
+    """Publish, finalize and post until nothing is due; with `everything`, until nothing is open."""
     server_context = publisher_context.server_context
     while True:
         done = (
             int(await publisher_context.publisher.publish_next() is not None)
             + await publisher_context.finalizer.finalize()
         )
-        if await asyncio.to_thread(_untold, publisher_context):
+        if await asyncio.to_thread(_needs_update, publisher_context):
             done += await publisher_context.status_updater.post_due()
         if done:
             continue
@@ -62,13 +64,13 @@ async def drain(publisher_context: PublisherContext, limits: DrainLimits, *, eve
         await limits.wait()
 
 
-def _untold(publisher_context: PublisherContext) -> bool:
-    """Whether a job is in a state that people were not told of: time alone is no news at the end of a step."""
+def _needs_update(publisher_context: PublisherContext) -> bool:
+    """True if the status comment does not show the job's state. Elapsed time alone needs no update when a step ends."""
     found = the_job(publisher_context)
     return found is not None and found.posted_state != found.row.state
 
 
 def the_job(publisher_context: PublisherContext) -> JobWithContext | None:
-    """The one job of this workflow's run, if there is one."""
+    """The job of this workflow run, if there is one."""
     newest = publisher_context.server_context.store().newest(1)
     return publisher_context.server_context.job_queries.get(newest[0].job.id) if newest else None

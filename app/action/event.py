@@ -1,4 +1,4 @@
-"""What a workflow was told: its event, as a webhook's delivery, and whether that asks for anything. Nothing heavy."""
+"""Reads the workflow's event and decides whether it requests anything. Imports nothing slow."""
 
 import json
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _SAME_AS: Final = {"pull_request_target": "pull_request"}
 
 @dataclass(frozen=True, slots=True)
 class WorkflowEvent:
-    """An event by its name as a webhook; `body` is the delivery's. `nothing` is why it asks for nothing, if so."""
+    """A workflow's event as a webhook delivery. `nothing` says why it requests nothing; it is empty otherwise."""
 
     name: str
     body: bytes
@@ -25,7 +25,7 @@ class WorkflowEvent:
 
 
 def read_workflow_event(workflow: Workflow) -> WorkflowEvent:
-    """A workflow's event names no installation; what opens the repository is the token that we were given."""
+    """Raises AgentFixError if the event file cannot be read. The installation is GIVEN: a workflow's event has none."""
     payload = {**_payload(workflow), "installation": {"id": GIVEN}}
     name = _SAME_AS.get(workflow.event, workflow.event)
     reading = read(name, payload)
@@ -38,12 +38,12 @@ def _payload(workflow: Workflow) -> dict[str, Any]:
     try:
         return decode(workflow.event_file.read_bytes())
     except (OSError, ValueError) as error:
-        raise AgentFixError("The workflow's event cannot be read.", code=ExitCode.USAGE) from error
+        raise AgentFixError("The workflow's event file cannot be read.", code=ExitCode.USAGE) from error
 
 
 def _nothing(reading: ParseResult) -> str:
-    """As far as that can be seen without asking GitHub anything."""
+    """Decided without a request to GitHub."""
     if reading.event is None:
-        return f"this event asks for nothing ({(reading.ignored or '').replace('_', ' ')})"
-    asked = not isinstance(reading.event, TriggerEvent) or command_of(reading.event) is not None
-    return "" if asked else "nobody asks agent-fix for anything"
+        return f"this event does not start anything ({(reading.ignored or '').replace('_', ' ')})"
+    requested = not isinstance(reading.event, TriggerEvent) or command_of(reading.event) is not None
+    return "" if requested else "it has no command for agent-fix"

@@ -1,4 +1,4 @@
-"""The record of a job as files, for an artifact of the workflow that worked on it."""
+"""Writes a job's record as files for the workflow's artifact."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from app.server.wiring.context import ServerContext
 
 
 def write_record(workflow: Workflow, server_context: ServerContext, each: JobWithContext) -> Path:
-    """Everything about a job that may be kept: what it said, its steps, its plan and result; returns the directory."""
+    """Write log, result, plan, trajectory, patch and pull request text of a job, redacted; returns the directory."""
     job, store = each.job, server_context.store()
     place = workflow.temp / f"agent-fix-{job.id}"
     place.mkdir(parents=True, exist_ok=True)
@@ -24,11 +24,11 @@ def write_record(workflow: Workflow, server_context: ServerContext, each: JobWit
     def write(name: str, text: str, *, errors: str = "replace") -> None:
         (place / name).write_text("\n".join(map(redactor.redact, text.split("\n"))), "utf-8", errors=errors)
 
-    said = (f"{line.at:%H:%M:%S} {line.kind:<12} {plain(line.text)}" for line in store.progress_since(job.id))
-    write("log.txt", "\n".join(said) + "\n")
+    log = (f"{line.at:%H:%M:%S} {line.kind:<12} {plain(line.text)}" for line in store.progress_since(job.id))
+    write("log.txt", "\n".join(log) + "\n")
     result = JobResult.model_validate(each.row.result) if each.row.result else None
-    told = {"job": job.id, "state": each.row.state, "reason": each.row.reason}
-    write("job.json", json.dumps({**told, "result": each.row.result}, indent=2) + "\n")
+    summary = {"job": job.id, "state": each.row.state, "reason": each.row.reason}
+    write("job.json", json.dumps({**summary, "result": each.row.result}, indent=2) + "\n")
     if result is not None and result.plan is not None:
         write("plan.md", render_plan_file(result.plan))
     blobs = JobBlobs(server_context.engine, job.id)

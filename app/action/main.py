@@ -1,4 +1,4 @@
-"""`agent-fix action STEP`: the App folded into steps of a workflow, each with only what it may hold.
+"""`agent-fix action STEP`: the App as steps of a workflow, each with only the secrets it may hold.
 
 receive (token) ─► solve (model keys) ─► publish (token), over one SQLite directory below the runner's temporary files.
 """
@@ -27,7 +27,7 @@ from app.core.redaction import Redactor
 
 
 def action_command(arguments: argparse.Namespace) -> int:
-    """Start again with this step's environment, where it was started with more; then do the step."""
+    """Restart with only this step's environment if there is more, then run the step."""
     step = cast("Step", arguments.step)
     given = process_environment()
     own = step_environment(step, given)
@@ -47,16 +47,16 @@ def action_command(arguments: argparse.Namespace) -> int:
 
 
 async def _do(step: Step, workflow: Workflow) -> int:
-    match step:  # each step imports its own rooms only
+    match step:  # each step imports only what it needs
         case "receive":
-            told = read_workflow_event(workflow)
-            if told.nothing and not workflow.issue:
-                print(f"Nothing to do: {told.nothing}.")
+            event = read_workflow_event(workflow)
+            if event.nothing and not workflow.issue:
+                print(f"Nothing to do: {event.nothing}.")
                 write_outputs(workflow, {"work": "false", "job": ""})
                 return ExitCode.OK
             from app.action.receive import receive  # noqa: PLC0415
 
-            return await receive(workflow, told)
+            return await receive(workflow, event)
         case "solve":
             from app.action.solve import solve  # noqa: PLC0415
 
@@ -69,7 +69,7 @@ async def _do(step: Step, workflow: Workflow) -> int:
 
 @contextmanager
 def commands_off() -> Iterator[None]:
-    """Meanwhile no line that is printed is a command to the runner, whoever wrote it: an issue, a model, a test."""
+    """Stop the runner from reading printed lines as workflow commands; an issue, a model or a test may print one."""
     word = secrets.token_hex(16)
     print(f"::stop-commands::{word}", flush=True)
     try:

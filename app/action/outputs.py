@@ -1,4 +1,4 @@
-"""What a step leaves for the workflow: outputs, and the summary on its page."""
+"""Writes a step's outputs and its summary on the workflow's page."""
 
 import secrets
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ CANCELLED: Final = "The workflow run was cancelled."
 
 
 def write_outputs(workflow: Workflow, values: Mapping[str, str]) -> None:
-    """For later steps. The mark between values cannot be foreseen, so no value can end itself and begin another."""
+    """The delimiter is random, so that no value can end itself and start another output."""
     if workflow.output is None:
         return
     with workflow.output.open("a", encoding="utf-8", errors="replace") as file:
@@ -29,7 +29,7 @@ def write_summary(workflow: Workflow, text: str) -> None:
 
 
 def fail(workflow: Workflow, error: AgentFixError) -> None:
-    """The error on the workflow's page, where people look first."""
+    """Show the error on the workflow's page, where people look first."""
     redactor = Redactor(workflow.settings.secrets)
     parts = (prose(redactor.redact(part)) for part in (error.message, error.hint) if part)
-    write_summary(workflow, "## 💥 It did not work out\n\n" + "\n\n".join(parts))
+    write_summary(workflow, "## 💥 agent-fix failed\n\n" + "\n\n".join(parts))

@@ -1,4 +1,4 @@
-"""The publishing step: what was wished for is carried out, people are told how it ended, and the workflow too."""
+"""The publish step: publish what was requested, report how the job ended, and set the step's outputs."""
 
 from contextlib import suppress
 from typing import Final
@@ -29,7 +29,7 @@ TOO_LATE: Final = "GitHub did not take the change in time."
 CALM: Final[frozenset[JobState]] = frozenset(
     {"pr_opened", "pr_updated", "answered", "no_change", "stopped", "needs_input", "awaiting_approval", "paused"}
 )
-"""States that are no failure of the workflow: people were told, and it is their turn."""
+"""States that do not fail the workflow: a comment told people what to do next."""
 
 
 async def publish(workflow: Workflow) -> int:
@@ -70,7 +70,7 @@ def _limits(workflow: Workflow) -> DrainLimits:
 
 
 def _end_what_was_left(publisher_context: PublisherContext, found: JobWithContext, solved: str) -> None:
-    """Nobody goes on with it after this step: every job gets a final state, or one that people can go on from."""
+    """Give every job a final or resumable state, because nothing continues it after this step."""
     if found.row.final or found.handed_over or found.row.state in PARKED:
         return
     state, reason = ("stopped", CANCELLED) if solved == "cancelled" else ("error", found.row.reason or DIED)
@@ -92,8 +92,8 @@ def _report(workflow: Workflow, publisher_context: PublisherContext, found: JobW
     }
     write_outputs(workflow, outputs)
     at = f"{workflow.settings.github_url}/{workflow.owner}/{workflow.name}"
-    told = step_summary(found.job, row.state, row.reason, result, repository=at, kept=kept_at(workflow))
-    write_summary(workflow, told)
+    summary = step_summary(found.job, row.state, row.reason, result, repository=at, kept=kept_at(workflow))
+    write_summary(workflow, summary)
     print(f"{row.state}{f': {row.reason}' if row.reason else ''}")
     if row.state in CALM:
         return ExitCode.OK

@@ -1,4 +1,4 @@
-"""The receiving step: the workflow's event becomes a job with its base commit at hand, or an answer, or nothing."""
+"""The receive step: turn the workflow's event into a job with its base commit, an answer, or nothing."""
 
 import asyncio
 import logging
@@ -20,10 +20,10 @@ from app.triggers.events import ChecksFailed, Event, ReviewSubmitted, TriggerEve
 from app.triggers.status_comment_recovery import RecoveredStatus
 from app.triggers.sweep import AT_WORK
 
-DECIDING, STOCKING, TELLING = 180.0, 600.0, 90.0
-"""Seconds of patience with GitHub."""
-CANCEL_BY_HAND = "Cancel it there, or give the workflow's job the permission `actions: write`."
-REPEAT_HINT = "Say it again once it has ended."
+DECIDING, FETCHING, UPDATING = 180.0, 600.0, 90.0
+"""Seconds to wait for GitHub."""
+CANCEL_BY_HAND = "Cancel the run on GitHub, or give the workflow's job the permission `actions: write`."
+REPEAT_HINT = "Repeat the command when the run has ended."
 
 SAFE_MINUTES = 45
 """Of work, beside which there is setting up, proving and publishing: an App's token lives an hour."""
@@ -36,23 +36,25 @@ SHORT_LIVED = (
 logger = logging.getLogger(__name__)
 
 
-async def receive(workflow: Workflow, told: WorkflowEvent) -> int:
-    """Outputs `work` (whether there is something to solve) and `job`."""
+async def receive(workflow: Workflow, trigger: WorkflowEvent) -> int:
+    """Sets the outputs `work` (true if there is something to solve) and `job`."""
     async with open_workflow(workflow) as action_context:
         if workflow.issue:
             await _by_number(workflow, action_context)
         else:
-            event = told.event
+            event = trigger.event
             before = await action_context.status_recovery.recover(event) if isinstance(event, TriggerEvent) else None
             await _count_rounds(action_context, event)
             action_context.publisher_context.server_context.inbox.store(
-                [Delivery(id=workflow.run, event=told.name, body=told.body)]
+                [Delivery(id=workflow.run, event=trigger.name, body=trigger.body)]
             )
             await _decide(action_context)
             if before is not None and before.elsewhere:
                 await _reach(action_context, workflow, before)
-        await asyncio.gather(_stock(action_context), drain(action_context.publisher_context, DrainLimits(TELLING)))
-        await drain(action_context.publisher_context, DrainLimits(TELLING))
+        await asyncio.gather(
+            _fetch_base(action_context), drain(action_context.publisher_context, DrainLimits(UPDATING))
+        )
+        await drain(action_context.publisher_context, DrainLimits(UPDATING))
         found = the_job(action_context.publisher_context)
     work = found is not None and found.ready and not found.handed_over and found.row.state in WORKED_ON
     if work and found is not None and (words := await _short_lived(workflow, action_context, found)):
@@ -74,27 +76,27 @@ async def _short_lived(workflow: Workflow, action_context: ActionContext, found:
 
 
 async def _by_number(workflow: Workflow, action_context: ActionContext) -> None:
-    """An issue without an event that names it: its label is heard again, or what was lost of its work is told."""
+    """Start from an issue number instead of an event: replay its label, or report that an earlier run lost its job."""
     number = workflow.issue
     event, at_work = await action_context.labelled(number), await action_context.labelled(number, AT_WORK)
     known = event or at_work
     before = await action_context.status_recovery.recover(known) if known else None
     if before is not None and before.is_lost:
-        print(f"#{number}: its work was lost with the run that did it, which is now told")
+        print(f"#{number}: an earlier run ended without finishing its job; the status comment now says so")
         return
     if before is not None:
         await asyncio.to_thread(action_context.recovered_jobs.forget, before.posted.job)
     if before is not None and before.elsewhere:
-        print(f"#{number}: it is worked on in run {before.posted.run}")
+        print(f"#{number}: run {before.posted.run} is working on it")
         return
     if event is None:
-        message = f"#{number} is not labelled agent-fix."
-        raise AgentFixError(message, hint="Somebody with write access has to put the label on it.")
+        message = f"#{number} does not have the label agent-fix."
+        raise AgentFixError(message, hint="Someone with write access must add the label.")
     print(f"#{number}: {await action_context.publisher_context.reception.handler.handle(event)}")
 
 
 async def _count_rounds(action_context: ActionContext, event: Event | None) -> None:
-    """How often its pull request was followed up already, so that nobody's absence costs without end."""
+    """Count earlier follow-ups on the pull request, so that follow-ups nobody watches stay limited."""
     numbers: tuple[int, ...] = ()
     if isinstance(event, ChecksFailed):
         pull = None if event.pull_requests else await action_context.readers.facts.pull_request_of(event.head_ref)
@@ -113,11 +115,11 @@ async def _decide(action_context: ActionContext) -> None:
         if not await action_context.publisher_context.reception.next_delivery():
             await patience.wait()
     if inbox.health().dead:
-        raise AgentFixError("The event could not be dealt with; the log says why.", code=ExitCode.INTERNAL)
+        raise AgentFixError("The event could not be processed; see the step's log.", code=ExitCode.INTERNAL)
 
 
 async def _reach(action_context: ActionContext, workflow: Workflow, before: RecoveredStatus) -> None:
-    """What was said to work that goes on in another run: a stop cancels that run, anything else has to wait."""
+    """Apply a command to a job in another run: `stop` cancels that run; anything else raises AgentFixError."""
     server_context, job = action_context.publisher_context.server_context, before.posted.job
     address = workflow.page.rpartition("/")[0] + f"/{before.posted.run}"
     row = await asyncio.to_thread(server_context.store().get, job)
@@ -125,20 +127,20 @@ async def _reach(action_context: ActionContext, workflow: Workflow, before: Reco
     if stopped and await action_context.status_recovery.cancel(action_context.readers, before.posted.run):
         words = ""
     elif stopped:
-        words = replies.in_the_way(f"It is worked on in {address}, which this token may not cancel.", CANCEL_BY_HAND)
+        words = replies.in_the_way(f"The job runs in {address}, and this token may not cancel it.", CANCEL_BY_HAND)
     elif server_context.messages.since(job, 0):
-        words = replies.in_the_way(f"It is worked on in {address}, which hears nothing.", REPEAT_HINT)
+        words = replies.in_the_way(f"The job runs in {address}, which cannot receive messages.", REPEAT_HINT)
     else:
         words = ""
     if words:
         effect = UpdateStatusComment(body=words)
         await asyncio.to_thread(server_context.outbox.add, name_without_job(workflow.run), 0, before.issue_ref, effect)
-    await asyncio.to_thread(action_context.recovered_jobs.forget, job)  # that run tells how it ends
+    await asyncio.to_thread(action_context.recovered_jobs.forget, job)  # that run reports its own end
 
 
-async def _stock(action_context: ActionContext) -> None:
-    """Bring the base commit; what can never be had ends the job with the reason."""
-    job_queries, patience = action_context.publisher_context.server_context.job_queries, DrainLimits(STOCKING)
+async def _fetch_base(action_context: ActionContext) -> None:
+    """Fetch the base commit. If it can never be fetched, the job ends with the reason."""
+    job_queries, patience = action_context.publisher_context.server_context.job_queries, DrainLimits(FETCHING)
     while await asyncio.to_thread(job_queries.without_base_commit):
         if not await action_context.publisher_context.reception.fetch_base_commits():
             await patience.wait()

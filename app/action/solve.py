@@ -1,4 +1,4 @@
-"""The solving step: the one job is worked on by a process of its own, as on a server; no token is here."""
+"""The solve step: run the job in a child process, as a server does. There is no token in this step."""
 
 import asyncio
 import signal
@@ -14,14 +14,14 @@ from app.server.wiring.context import ServerContext
 from app.server.worker import Intervals, Worker, start_process
 
 INTERVALS = Intervals(stop=2.0, drain=3.0)
-"""A runner kills what does not end within seven seconds of being cancelled."""
+"""A runner kills everything that has not ended seven seconds after a cancellation."""
 LOOK = 0.5
 MAX_POSTPONED = 6
-"""How often what may mend itself is waited for."""
+"""How often a temporary failure is waited out."""
 
 
 class SolveStep:
-    """Follows the job, tells the workflow's log of it, and knows when there is nothing left to do here."""
+    """Follows the job, prints its progress to the workflow's log, and ends when the job waits or is done."""
 
     def __init__(self, server_context: ServerContext, job: str) -> None:
         self._server_context = server_context
@@ -44,7 +44,7 @@ class SolveStep:
             self._seen = line.seq
 
     def _is_over(self) -> bool:
-        """The state is read before the log, so that nothing is missed."""
+        """The state is read before the log, so that no line is missed."""
         found = self._server_context.job_queries.get(self._job)
         self.report()
         return found is None or found.row.final or found.handed_over or self._waits(found)
@@ -62,7 +62,7 @@ async def solve(workflow: Workflow) -> int:
     server_context.prepare()
     newest = server_context.store().newest(1)
     if not newest:
-        raise AgentFixError("There is no job to work on.", code=ExitCode.USAGE)
+        raise AgentFixError("There is no job to run.", code=ExitCode.USAGE)
     job = newest[0].job.id
     start = start_process(workflow.settings)
     worker, solving = Worker(server_context, start, intervals=INTERVALS), SolveStep(server_context, job)

@@ -1,4 +1,5 @@
-"""`app.env` in the state directory: what the set-up page keeps of a new App, one `NAME=value` a line."""
+"""Reads and writes `app.env` in the state directory: the new App's settings from the set-up page, as `NAME=value`
+lines."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -11,7 +12,7 @@ _MAX_BYTES = 64 * 1024
 
 
 def read_app_file(state: Path, names: Collection[str]) -> dict[str, str]:
-    """The values of these names; nothing where there is no such file. OutputError where it cannot be read."""
+    """The values of these names, empty if there is no such file. Raises OutputError if it cannot be read."""
     try:
         with (state / NAME).open("r", encoding="utf-8") as file:
             lines = file.read(_MAX_BYTES).splitlines()
@@ -25,10 +26,10 @@ def read_app_file(state: Path, names: Collection[str]) -> dict[str, str]:
 
 
 def write_app_file(state: Path, values: Mapping[str, str]) -> Path:
-    """Keep them for this user alone; returns the file. A file that is there already is replaced in one step."""
+    """Write the file atomically, readable by this user only; returns its path. Raises OutputError if that fails."""
     path = state / NAME
     draft = path.with_suffix(".new")
-    text = "# The GitHub App of this agent-fix. Keep it as you would a password.\n"
+    text = "# The GitHub App's credentials. Keep this file secret, like a password.\n"
     text += "".join(f"{name}={value.strip()}\n".replace("\r", "") for name, value in _on_one_line(values).items())
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)

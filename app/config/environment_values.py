@@ -1,4 +1,4 @@
-"""What a variable of the environment may say: each read on its own, and everything wrong told together."""
+"""Reads environment variables one by one and collects all problems."""
 
 import base64
 import binascii
@@ -21,7 +21,7 @@ _PEM = re.compile(r"-----BEGIN (?:RSA )?PRIVATE KEY-----\n([A-Za-z0-9+/=\s]+)---
 
 @dataclass(frozen=True, slots=True)
 class SettingProblem:
-    """What is missing or wrong about one variable, and what to do about it. Never shows a secret's value."""
+    """A missing or invalid variable and its repair. Never contains a secret's value."""
 
     name: str
     message: str
@@ -32,17 +32,17 @@ class SettingProblem:
 
 
 class SettingsError(AgentFixError):
-    """The environment cannot be used as it is; everything that has to be mended is in the hint, one a line."""
+    """The environment is unusable; the hint has one line for each problem."""
 
     def __init__(self, problems: Iterable[SettingProblem]) -> None:
         found = tuple(problems)
         many = "1 setting is" if len(found) == 1 else f"{len(found)} settings are"
-        super().__init__(f"{many} missing or wrong.", hint="\n".join(f"- {problem}" for problem in found))
+        super().__init__(f"{many} missing or invalid.", hint="\n".join(f"- {problem}" for problem in found))
         self.problems = tuple(str(problem) for problem in found)
 
 
 class VariableReader:
-    """Values of an environment by name. What cannot be read becomes a problem, and the default is used."""
+    """Values of environment variables by name. An invalid value adds a problem and gives the default."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -60,23 +60,28 @@ class VariableReader:
         return self._wrong(name, default, f"is {value[:40]!r}.", f"Set it to a number from {least:,} to {most:,}.")
 
     def choice(self, name: str, *options: str) -> str:
-        """One of the options, the first where it is not set."""
+        """One of the options, or the first if the variable is not set."""
         value = self.text(name, options[0])
         if value in options:
             return value
         return self._wrong(name, options[0], f"is {value[:40]!r}.", f"Set it to {' or '.join(options)}.")
 
     def money(self, name: str, default: int) -> int:
-        """Dollars as people write them, in micro-dollars."""
+        """Dollars as people write them, returned as micro-dollars."""
         value = self.text(name)
         if not value:
             return default
         if _MONEY.fullmatch(value) and (amount := int(Decimal(value.removeprefix("$")) * 1_000_000)):
             return amount
-        return self._wrong(name, default, f"is {value[:40]!r}, no amount of dollars.", "Write it like 5 or 0.50.")
+        return self._wrong(
+            name,
+            default,
+            f"is {value[:40]!r}, which is not an amount in dollars.",
+            "Set it to an amount such as 5 or 0.50.",
+        )
 
     def address(self, name: str, default: str, *, path: bool = True) -> str:
-        """An http or https URL without a slash at its end."""
+        """An http or https URL without a trailing slash."""
         value = self.text(name)
         if not value:
             return default
@@ -85,20 +90,20 @@ class VariableReader:
         if found.scheme in {"http", "https"} and found.hostname and plain:
             return value.rstrip("/")
         like = "https://host/api/v3" if path else "https://agent-fix.example.org"
-        return self._wrong(name, default, "is not an address that can be used.", f"Write it like {like}.")
+        return self._wrong(name, default, "is not a usable URL.", f"Set it to a URL such as {like}.")
 
     def path(self, name: str) -> Path | None:
-        """A file's absolute path. One that is not there is kept: whoever reads it says so."""
+        """A file's absolute path, also if the file is missing: its reader reports that."""
         value = self.text(name)
         if not value:
             return None
         path = Path(value).expanduser().absolute()
         if path.is_file():
             return path
-        return self._wrong(name, path, f"is {value[:200]!r}, and there is no such file.", "Set it to a file's path.")
+        return self._wrong(name, path, f"is {value[:200]!r}, but there is no such file.", "Set it to a file's path.")
 
     def lessons(self, name: str) -> str:
-        """How lessons of earlier jobs are looked up: `fts`, `embedding:MODEL`, `chroma:PATH`, or `off`."""
+        """How lessons of earlier jobs are searched: `fts`, `embedding:MODEL`, `chroma:PATH`, or `off`."""
         value = self.text(name, "fts")
         how, _, what = value.partition(":")
         if value in {"fts", "off"} or (how == "embedding" and what.strip()):
@@ -109,19 +114,19 @@ class VariableReader:
         return self._wrong(name, "fts", f"is {value[:60]!r}.", hint)
 
     def ids(self, name: str) -> frozenset[int]:
-        """Numbers with commas between them; never a wildcard."""
+        """Comma-separated numbers; no wildcard."""
         found = [part.strip() for part in self.text(name).split(",") if part.strip()]
         if all(part.isascii() and part.isdigit() and len(part) < 16 for part in found):
             return frozenset(map(int, found))
-        hint = "Name each App by its numeric id, with commas between them; there is no wildcard."
-        return self._wrong(name, frozenset(), "holds something that is no App's id.", hint)
+        hint = "List the numeric ids of Apps, separated by commas. Wildcards are not supported."
+        return self._wrong(name, frozenset(), "contains something that is not an App id.", hint)
 
     def secret(self, name: str) -> str:
-        """A password that is long enough not to be guessed."""
+        """A password of sufficient length without blanks."""
         value = self.text(name)
         if not value or (len(value) >= MIN_SECRET_LENGTH and not re.search(r"\s", value)):
             return value
-        return self._wrong(name, "", f"is shorter than {MIN_SECRET_LENGTH} characters, or has blanks in it.", MAKE_ONE)
+        return self._wrong(name, "", f"is shorter than {MIN_SECRET_LENGTH} characters or contains blanks.", MAKE_ONE)
 
     def _wrong(self, name: str, default: T, message: str, hint: str) -> T:
         self.problems.append(SettingProblem(name, message, hint))
@@ -132,36 +137,37 @@ MAKE_ONE = "`python3 -c 'import secrets; print(secrets.token_urlsafe(32))'` prin
 
 
 def webhook_secrets(value: str) -> tuple[str, ...]:
-    """The secrets in `AGENT_FIX_WEBHOOK_SECRET`: one, or two with a comma while they are being changed."""
+    """The secrets in `AGENT_FIX_WEBHOOK_SECRET`: one, or two during rotation. Raises AgentFixError."""
     secrets = tuple(secret.strip() for secret in value.split(","))
     if not all(secrets) or len(secrets) > MAX_SECRETS:
         raise AgentFixError(
-            "AGENT_FIX_WEBHOOK_SECRET must hold one secret, or two with a comma between them while rotating.",
+            "AGENT_FIX_WEBHOOK_SECRET must hold one secret, or two separated by a comma during rotation.",
             hint="Set it to the webhook secret of the GitHub App.",
         )
     if min(map(len, secrets)) < MIN_SECRET_LENGTH:
         raise AgentFixError(
             f"A secret in AGENT_FIX_WEBHOOK_SECRET is shorter than {MIN_SECRET_LENGTH} characters.",
-            hint=f"Give the App a longer one on its page at GitHub. {MAKE_ONE}",
+            hint=f"Set a longer one on the App's page on GitHub. {MAKE_ONE}",
         )
     return secrets
 
 
 def private_key(value: str) -> str:
-    r"""The App's key as PEM text: from the text itself (also with `\n` for line ends), or from the file it names."""
+    r"""The App's key as PEM text, from the text itself (also with `\n` as line ends) or from the file it names. Raises
+    AgentFixError."""
     text = value.replace("\\n", "\n") if "-----BEGIN" in value else _key_file(Path(value))
     found = _PEM.fullmatch(text.replace("\r\n", "\n").strip() + "\n")
     if found is None or not _is_base64(found[1]):
-        what = "an encrypted key" if "ENCRYPTED" in text else "no private key in PEM form"
+        what = "an encrypted key" if "ENCRYPTED" in text else "something other than a private key in PEM form"
         raise AgentFixError(
             f"AGENT_FIX_PRIVATE_KEY holds {what}.",
-            hint="Use the .pem file that the App's page at GitHub lets you download, as it is.",
+            hint="Use the .pem file from the App's page on GitHub, unchanged.",
         )
     return found[0]
 
 
 def key_warning(value: str) -> str:
-    """Why the file of the App's key is too open; empty where it is not, or where there is no file."""
+    """A warning if other users can read the App's key file; empty otherwise."""
     if "-----BEGIN" in value:
         return ""
     try:
@@ -169,7 +175,7 @@ def key_warning(value: str) -> str:
     except (OSError, ValueError):
         return ""
     others = "everybody" if mode & 0o007 else "its group"
-    return f"AGENT_FIX_PRIVATE_KEY: {value} can be read by {others}; `chmod 600` it." if mode & 0o077 else ""
+    return f"AGENT_FIX_PRIVATE_KEY: {value} is readable by {others}; run `chmod 600` on it." if mode & 0o077 else ""
 
 
 def _key_file(path: Path) -> str:
@@ -178,7 +184,7 @@ def _key_file(path: Path) -> str:
     except OSError as error:
         reason = f"names a file that cannot be read: {error.strerror}"
     except UnicodeDecodeError:
-        reason = "names a file that holds no PEM text"
+        reason = "names a file that contains no PEM text"
     except ValueError:
         reason = "is neither PEM text nor a file's path"
     raise AgentFixError(

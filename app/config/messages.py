@@ -1,4 +1,4 @@
-"""Pydantic's findings about `.github/agent-fix.yml`, in the words of someone who wants to mend the file."""
+"""Turns Pydantic's errors about `.github/agent-fix.yml` into messages that help to repair the file."""
 
 import difflib
 import json
@@ -38,23 +38,23 @@ _WANTED = {
 def unknown_key(key: str, known: Iterable[str]) -> str:
     name = key.lower().replace("-", "_")
     if name in _SERVER_ONLY or name.endswith(_SERVER_ONLY_ENDINGS):
-        return "is for the server's settings; a repository cannot set it"
+        return "is a server setting; a repository cannot set it"
     names = list(known)
     if similar := _BY_OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, names, 1)), None):
         return f"is not a known key; did you mean `{similar}`?"
-    return f"is not a known key; known are {', '.join(names)}"
+    return f"is not a known key; known keys are {', '.join(names)}"
 
 
 def wrong_value(details: ErrorDetails) -> str:
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
     if kind == "missing":
-        return f"must also say `{details['loc'][-1]}`"
+        return f"requires `{details['loc'][-1]}` too"
     if kind == "value_error":
         return str(context["error"])
     if kind == "string_too_long":
-        return f"is {len(value):,} characters long; at most {context['max_length']:,}"
+        return f"is {len(value):,} characters long; the limit is {context['max_length']:,}"
     if kind == "too_long":
-        return f"has {context['actual_length']} items; at most {context['max_length']}"
+        return f"has {context['actual_length']} items; the limit is {context['max_length']}"
     advice = "; put it in quotes" if kind == "string_type" and isinstance(value, bool | int | float) else ""
     return f"{_expected(kind, context)}, not {_shown(value)}{advice}"
 

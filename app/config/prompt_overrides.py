@@ -1,7 +1,7 @@
-"""What a repository says to the prompts: files that add to a kind's text or to planning, or stand in its place.
+"""Reads a repository's prompt files, which extend or replace the prompt of a kind of work or of planning.
 
-They come from the base of the work, as long as that is on the default branch; a pull request's branch never has a say
-in them. They are shown like the repository's other rules, and no file reaches the rules that every job works by.
+They are read from the base commit if it is on the default branch, never from a pull request's branch. They are shown
+like the repository's other rules, and cannot change the rules for all jobs.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from app.core.tree import Tree
 
 DIRECTORY: Final = ".github/agent-fix/prompts"
 MAX_BYTES: Final = 4_000
-"""Of a file, some thousand tokens: it is sent with every turn of a job."""
+"""Of one file: some thousand tokens, which are sent with every turn of a job."""
 MAX_NOTES: Final = 5
 
 OverrideName = Literal[TaskKind, "plan"]
@@ -25,7 +25,7 @@ NAMES: Final[tuple[OverrideName, ...]] = (*get_args(TaskKind), "plan")
 
 
 class Override(Record):
-    """One file: its text in addition to ours, or in its place."""
+    """One file, which extends our prompt or replaces it."""
 
     name: OverrideName
     text: str
@@ -37,7 +37,7 @@ class Override(Record):
 
 
 class Overrides(Record):
-    """A repository's files that can be used; `notes` tell people why others are not."""
+    """A repository's usable files; `notes` explain why others are ignored."""
 
     files: tuple[Override, ...] = ()
     notes: tuple[str, ...] = ()
@@ -54,26 +54,26 @@ NO_OVERRIDES: Final = Overrides()
 
 
 def read_overrides(tree: Tree) -> Overrides:
-    """The files of a commit; links are none."""
+    """The prompt files of a commit, without symbolic links."""
     prefix = f"{DIRECTORY}/"
     entries = {path: entry for path, entry in tree.entries().items() if path.startswith(prefix)}
     plain = [path for path, entry in entries.items() if entry.mode.startswith("100")]
     small = [path for path in plain if entries[path].size <= MAX_BYTES]
     found = parse_overrides(tree.read_many(small))
     large = [_too_large(path, entries[path].size) for path in plain if entries[path].size > MAX_BYTES]
-    other = [f"`{one_line(path)}` is not a plain file, and not used." for path in entries if path not in plain]
+    other = [f"`{one_line(path)}` is ignored: it is not a regular file." for path in entries if path not in plain]
     return found.model_copy(update={"notes": _bounded((*found.notes, *large, *other))})
 
 
 def parse_overrides(contents: dict[str, bytes]) -> Overrides:
-    """The same of files that were read already, by path."""
+    """As `read_overrides`, from contents by path."""
     read = [_read(path, content) for path, content in sorted(contents.items())]
     files = tuple(each for each in read if isinstance(each, Override))
     return Overrides(files=files, notes=_bounded(each for each in read if isinstance(each, str)))
 
 
 def _read(path: str, content: bytes) -> Override | str:
-    """The override, or why the file is none in a sentence."""
+    """The override, or a sentence that says why the file is ignored."""
     name = _name(path)
     if name is None:
         return _unknown(path)
@@ -82,15 +82,15 @@ def _read(path: str, content: bytes) -> Override | str:
     try:
         front, body = _parts(content.decode())
     except UnicodeDecodeError:
-        return f"`{path}` is not UTF-8 text, and not used."
+        return f"`{path}` is ignored: it is not UTF-8 text."
     replace, text = _replaces(front), visible(body).text.strip()
     if replace is None:
-        return f"`{path}` is not used: between its two lines `---` only `replace: true` or `replace: false` may stand."
-    return Override(name=name, text=text, replace=replace) if text else f"`{path}` is empty, and not used."
+        return f"`{path}` is ignored: its front matter may only contain `replace: true` or `replace: false`."
+    return Override(name=name, text=text, replace=replace) if text else f"`{path}` is ignored: it is empty."
 
 
 def _replaces(front: str) -> bool | None:
-    """What the front matter says; None where that is anything else."""
+    """The value of `replace`, False without front matter; None if the front matter is invalid."""
     document = read_yaml(front.encode())
     settings = document.value if document.value is not None else {}
     if document.problems or not isinstance(settings, dict) or settings.keys() - {"replace"}:
@@ -100,7 +100,7 @@ def _replaces(front: str) -> bool | None:
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """The front matter, if there is any, and the rest."""
+    """The front matter, or an empty text, and the rest."""
     lines = text.removeprefix("\ufeff").splitlines()
     if not lines or lines[0].rstrip() != "---":
         return "", text
@@ -117,15 +117,15 @@ def _unknown(path: str) -> str:
     stem = PurePosixPath(path).stem
     near = get_close_matches(stem, NAMES, n=1, cutoff=0.6)
     meant = f" Did you mean `{near[0]}.md`?" if near else ""
-    return f"`{one_line(path)[:120]}` is not used: prompts are {', '.join(f'`{name}.md`' for name in NAMES)}.{meant}"
+    return f"`{one_line(path)[:120]}` is ignored: prompts are {', '.join(f'`{name}.md`' for name in NAMES)}.{meant}"
 
 
 def _too_large(path: str, size: int) -> str:
     shown = one_line(path)[:120]
-    return f"`{shown}` is not used, and nothing of it: it has {size:,} bytes, and a prompt may have {MAX_BYTES:,}."
+    return f"`{shown}` is ignored: it has {size:,} bytes, and the limit is {MAX_BYTES:,}."
 
 
 def _bounded(notes: Iterable[str]) -> tuple[str, ...]:
-    told = tuple(notes)
-    more = len(told) - MAX_NOTES
-    return told if more <= 0 else (*told[:MAX_NOTES], f"Of {more} more files in `{DIRECTORY}` the same can be said.")
+    all_notes = tuple(notes)
+    more = len(all_notes) - MAX_NOTES
+    return all_notes if more <= 0 else (*all_notes[:MAX_NOTES], f"{more} more files in `{DIRECTORY}` are ignored too.")

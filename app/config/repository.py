@@ -1,4 +1,4 @@
-"""`.github/agent-fix.yml` becomes a RepoConfig, or an error that names each wrong line and key."""
+"""Parses `.github/agent-fix.yml` into a RepoConfig, or raises an error that names each wrong line and key."""
 
 from typing import Annotated, Any, Literal
 
@@ -35,24 +35,25 @@ Money = Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)]
 
 
 class BudgetConfig(Record):
-    """Caps of a job in this repository; what is absent is the server's choice."""
+    """Limits of a job in this repository; the server's defaults apply to absent keys."""
 
-    usd: Money | None = Field(default=None, description="US dollars one job may cost.")
+    usd: Money | None = Field(default=None, description="Maximum cost of one job in US dollars.")
     minutes: Annotated[float, Field(gt=0, le=1_440, allow_inf_nan=False)] | None = Field(
-        default=None, description="Minutes one job may work, its suite a quarter of them; waiting is not counted."
+        default=None,
+        description="Maximum working minutes of one job, a quarter of them for its test suite; waiting does not count.",
     )
     steps: Annotated[int, Field(ge=1, le=1_000)] | None = Field(
-        default=None, description="Model turns one job may take."
+        default=None, description="Maximum model turns of one job."
     )
     usd_per_day: Money | None = Field(
-        default=None, description="US dollars all jobs of the repository may cost in a day."
+        default=None, description="Maximum cost of all jobs of the repository in a day, in US dollars."
     )
     usd_per_day_actor: Money | None = Field(
-        default=None, description="US dollars the jobs that one person asked for here may cost in a day."
+        default=None, description="Maximum cost in a day, in US dollars, of all jobs that one person requests here."
     )
 
     def over(self, default: Budget) -> Budget:
-        """The default with what the file says in its place."""
+        """The default, with the file's values in place of its own."""
         return Budget(
             usd=default.usd if self.usd is None else round(self.usd * 1_000_000),
             minutes=default.minutes if self.minutes is None else self.minutes,
@@ -61,24 +62,26 @@ class BudgetConfig(Record):
 
 
 class IterateConfig(Record):
-    """What the bot answers on its own pull request, and how many times."""
+    """What the bot does by itself on its own pull request, and how often."""
 
-    ci: bool = Field(default=True, description="Mend failing checks.")
-    reviews: bool = Field(default=True, description="Follow reviews that ask for changes.")
+    ci: bool = Field(default=True, description="Fix failing checks.")
+    reviews: bool = Field(default=True, description="Address reviews that request changes.")
     conflicts: bool = Field(default=True, description="Resolve conflicts with the base branch.")
-    max: Annotated[int, Field(ge=0, le=20)] = Field(default=3, description="Rounds on one pull request at most.")
+    max: Annotated[int, Field(ge=0, le=20)] = Field(
+        default=3, description="Maximum number of rounds on one pull request."
+    )
 
 
 class ModelChoice(Record):
-    """A model for each kind of work. `model: NAME` is the same as `model: {code: NAME}`."""
+    """A model for each kind of work. `model: NAME` is short for `model: {code: NAME}`."""
 
-    code: ModelName = Field(description="Writes the change, and does whatever has no model of its own.")
+    code: ModelName = Field(description="Writes the change, and does all work without a model of its own.")
     plan: ModelName | None = Field(default=None, description="Makes the plan.")
     test: ModelName | None = Field(
-        default=None, description="Writes the specification tests; the plan's model where absent."
+        default=None, description="Writes the specification tests; the plan's model if absent."
     )
     answer: ModelName | None = Field(default=None, description="Answers questions (`/agent ask`).")
-    cheap: ModelName | None = Field(default=None, description="Does small things beside: lessons, words for images.")
+    cheap: ModelName | None = Field(default=None, description="Does small tasks: lessons, descriptions of images.")
 
     @property
     def models(self) -> ModelNames:
@@ -109,79 +112,84 @@ ModelKey = Annotated[
 
 
 class RepoConfig(Record):
-    """How agent-fix works in this repository. Every key is optional."""
+    """The settings of agent-fix for one repository. Every key is optional."""
 
     model: ModelKey | None = Field(
         default=None,
-        description="The model, by the name LiteLLM knows, or one for each of `plan`, `test`, `code`, `answer` and"
+        description="The model, by its LiteLLM name, or one for each of `plan`, `test`, `code`, `answer` and"
         " `cheap`.",
     )
     reasoning: Literal["low", "medium", "high"] | None = Field(
         default=None,
-        description="How hard the model is to think before it answers; the provider's choice where absent.",
+        description="The model's reasoning effort; the provider's default if absent.",
     )
-    fallbacks: Fallbacks = Field(default=(), description="Models to try in turn where the first cannot be reached.")
+    fallbacks: Fallbacks = Field(default=(), description="Models to try in order if the first is unavailable.")
     runner: Annotated[str, AfterValidator(rules.runner)] | None = Field(
-        default=None, description="The coding agent: `native`, or a command-line agent the server offers."
+        default=None, description="The coding agent: `native`, or a command-line agent that the server offers."
     )
     plan: Literal["auto", "approve", "none"] = Field(
-        default="auto", description="Plan and go on, plan and wait for `/agent approve`, or work without a plan."
+        default="auto",
+        description="Plan and continue, plan and wait for `/agent approve`, or work without a plan.",
     )
     specification: bool = Field(
         default=True,
-        description="Have tests written from the issue by an independent author before the work begins. Without them"
+        description="Have an independent author write tests from the issue before the work starts. Without them"
         " no change is `proved`.",
     )
     setup: Commands | None = Field(
-        default=None, description="Commands that prepare the project; detected where absent, nothing for an empty list."
+        default=None, description="Commands that prepare the project; detected if absent, none if the list is empty."
     )
-    test: Command | None = Field(default=None, description="The command of the test suite; detected where absent.")
-    lint: Command | None = Field(default=None, description="A command that must not begin to fail.")
+    test: Command | None = Field(default=None, description="The command of the test suite; detected if absent.")
+    lint: Command | None = Field(default=None, description="A command that must not start to fail.")
     network: Hosts = Field(
         default=(),
-        description="More hosts the set-up may reach, besides the package indexes. No wildcards, no addresses.",
+        description="Hosts that the set-up may reach besides the package indexes. No wildcards or addresses.",
     )
-    budget: BudgetConfig = Field(default=BudgetConfig(), description="What a job may cost.")
+    budget: BudgetConfig = Field(default=BudgetConfig(), description="Limits of a job.")
     protected_paths: Patterns = Field(
-        default=(), description="Paths no change may touch, as in .gitignore; added to those always protected."
+        default=(),
+        description="Paths that no change may touch, as in .gitignore, in addition to those always protected.",
     )
     allowed_actors: Actors = Field(
-        default=(), description="Of those with write access, only these may start a job; everyone of them where empty."
+        default=(), description="If set, only these people may start a job; they need write access too."
     )
     max_open_pull_requests: Annotated[int, Field(ge=1, le=100)] | None = Field(
-        default=None, description="Open pull requests of the bot at most."
+        default=None, description="Maximum number of the bot's open pull requests."
     )
     pull_request: Literal["final", "early"] = Field(
-        default="final", description="Open the draft when the work is verified, or once the plan stands."
+        default="final",
+        description="Open the draft when the work is verified (`final`) or as soon as there is a plan (`early`).",
     )
     ci: Literal["manual", "auto"] = Field(default="manual", description="Whether CI waits for `/agent ci`.")
-    iterate: IterateConfig = Field(default=IterateConfig(), description="What the bot does on its own pull request.")
+    iterate: IterateConfig = Field(
+        default=IterateConfig(), description="What the bot does by itself on its own pull request."
+    )
     branch: Annotated[str, AfterValidator(rules.branch)] | None = Field(
-        default=None, description="The branch's name, such as `agent-fix/issue-{number}-{slug}`."
+        default=None, description="The pattern of branch names, such as `agent-fix/issue-{number}-{slug}`."
     )
     title: Annotated[str, AfterValidator(rules.title)] | None = Field(
-        default=None, description="The pull request's title, such as `fix: {title} (#{number})`."
+        default=None, description="The pattern of pull request titles, such as `fix: {title} (#{number})`."
     )
-    labels: Labels = Field(default=(), description="Labels of the pull request.")
-    reviewers: Reviewers = Field(default=(), description="Who is asked for a review: logins, or teams as `org/team`.")
+    labels: Labels = Field(default=(), description="Labels for the pull request.")
+    reviewers: Reviewers = Field(default=(), description="Who is asked to review: logins, or teams as `org/team`.")
     images: bool = Field(
         default=False,
-        description="Have the images of an issue described to the agent, by a model that sees. Only the forge's own"
-        " attachments are fetched, at most five.",
+        description="Have a vision model describe an issue's images to the agent: GitHub attachments only,"
+        " at most five.",
     )
     instructions: Annotated[str, Field(max_length=8_000)] | None = Field(
-        default=None, description="What the agent should know of this repository, in plain words."
+        default=None, description="What the agent should know about this repository, in plain words."
     )
 
     def branch_for(self, *, slug: str, number: int | None = None) -> str:
-        """The branch of a task; without a number a pattern's `{number}` gives way to the slug alone."""
+        """The branch of a task. Without a number, `{number}` in the pattern is replaced by the slug."""
         pattern = self.branch or ("agent-fix/{slug}" if number is None else "agent-fix/issue-{number}-{slug}")
         if number is None and "{number}" in pattern:
             pattern = pattern.split("/", 1)[0] + "/{slug}"
         return rules.fill(pattern, number=str(number), slug=slug)
 
     def title_for(self, title: str, number: int | None = None) -> str:
-        """The pull request's title; without a number a pattern that needs one is not used."""
+        """The pull request's title. Without a number, a pattern with `{number}` is not used."""
         pattern = self.title or "{title}"
         if number is None and "{number}" in pattern:
             return title
@@ -201,7 +209,7 @@ def parse_config(text: bytes, source: str = SOURCE) -> RepoConfig:
     elif document.value is not None:
         problems.append(YamlProblem(1, WHOLE_FILE, "must be a mapping of keys to values, such as `test: make test`"))
     if problems:
-        raise ConfigError(_report(problems, source), hint=f"mend {source}; nothing was started")
+        raise ConfigError(_report(problems, source), hint=f"fix {source} and try again; nothing was started")
     return config
 
 
@@ -223,7 +231,7 @@ def _report(problems: list[YamlProblem], source: str) -> str:
 
 def _problem(details: ErrorDetails, document: YamlDocument) -> YamlProblem:
     path: Path = details["loc"]
-    while path not in document.lines:  # the item of a list that was written as a single value
+    while path not in document.lines:  # for an item of a list that was written as a single value
         path = path[:-1]
     if details["type"] == "extra_forbidden":
         sections: dict[Path, type[Record]] = {

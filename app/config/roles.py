@@ -1,4 +1,4 @@
-"""Who holds what: the environment that each role's process is started with, and what it cannot do without."""
+"""Defines each role's environment: which variables it may hold, and which it requires."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ MODELS: Mapping[str, str] = {
     "answer": f"{MODEL}_ANSWER",
     "cheap": f"{MODEL}_CHEAP",
 }
-"""The variable of each kind of work."""
+"""The model variable of each kind of work."""
 STATE_DIR = "AGENT_FIX_STATE_DIR"
 LESSONS = "AGENT_FIX_LESSONS"
 
@@ -32,32 +32,32 @@ ALLOWED_VARIABLES: Mapping[Role, frozenset[str]] = {
     "worker": _SHARED | _DEFAULTS | _MONEY | {"AGENT_FIX_CONTAINER_IMAGE"},
     "publisher": _SHARED | _DEFAULTS | {APP_ID, PRIVATE_KEY, "AGENT_FIX_GITHUB_API_URL", "AGENT_FIX_ALLOWED_APPS"},
 }
-"""Of our own variables."""
+"""Our own variables that each role may hold."""
 
 REQUIRED_VARIABLES: Mapping[Role, Mapping[str, str]] = {
     "receiver": {WEBHOOK_SECRET: "Set it to the webhook secret of the GitHub App."},
     "worker": {},
     "publisher": {
-        APP_ID: "Set it to the App's id, or let `agent-fix serve --setup` make an App.",
+        APP_ID: "Set it to the App's id, or create an App with `agent-fix serve --setup`.",
         PRIVATE_KEY: "Set it to the path of the App's .pem file, or to its text.",
-        MODEL: "Set it to the model of repositories that name none, like anthropic/NAME or openai/NAME.",
+        MODEL: "Set it to the default model, like anthropic/NAME or openai/NAME.",
     },
 }
 
 SECRETS = (PRIVATE_KEY, WEBHOOK_SECRET, WEB_TOKEN)
-"""Each is one role's: in no other's environment may its value be, under whatever name."""
+"""Each belongs to one role: no other role's environment may contain its value, under any name."""
 
 _ORDINARY = re.compile(
     r"PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_[A-Z]+|TZ|TMPDIR|TERM|NO_COLOR|XDG_(?:STATE|CACHE|CONFIG|DATA)_HOME"
     r"|(?:https?|all|no|HTTPS?|ALL|NO)_(?:proxy|PROXY)|SSL_CERT_(?:FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
     r"|PG[A-Z]+|MALLOC_[A-Z_]+"
 )
-"""What any process needs of its machine: where things are, how to reach the network and the database."""
+"""What any process needs: paths, locale, proxies and the database."""
 _NOT_FOR_A_MODEL = re.compile(
     r"AGENT_FIX_.*|GITHUB_.*|GH_.*|ACTIONS_.*|RUNNER_.*|INPUT_.*|GIT_.*|SSH_.*|LISTEN_.*|NOTIFY_SOCKET"
     r"|CREDENTIALS_DIRECTORY|PYTHON(?:PATH|HOME|STARTUP|INSPECT)"
 )
-"""A worker gets everything else: names of model keys and settings of package clients are not ours to list."""
+"""A worker gets everything else, because names of model keys and of package clients' settings cannot be listed."""
 
 
 def environment_for(
@@ -73,7 +73,7 @@ def environment_for(
 
 
 def is_for_a_model(name: str) -> bool:
-    """Whether a variable may be a model's key or endpoint: it is nothing of ours, of GitHub's or of the process's."""
+    """True if a variable may be a model's key or endpoint: it is not ours, GitHub's or the process's own."""
     return not _NOT_FOR_A_MODEL.fullmatch(name) and not _ORDINARY.fullmatch(name) and not name.startswith("LD_")
 
 

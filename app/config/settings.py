@@ -1,4 +1,4 @@
-"""The environment, read once at the door; the only reader of `os.environ`."""
+"""Reads the environment; the only module that uses `os.environ`."""
 
 import os
 import re
@@ -41,10 +41,10 @@ __all__ += ["process_environment", "read_settings", "settings_from", "state_dire
 MODEL_PREFIXES = ("AGENT_FIX_", "GITHUB_", "GH_", "E2B_", "ACTIONS_", "RUNNER_")
 GITHUB = "https://github.com"
 GITHUB_API = "https://api.github.com"
-"""GitHub's public addresses; they stand here and nowhere else."""
+"""GitHub's public addresses, which no other module repeats."""
 _ENTERPRISE_API = "/api/v3"
 _DATA_RESIDENCY = ".ghe.com"
-"""Enterprise Cloud with data residency is at TENANT.ghe.com, and its API at api.TENANT.ghe.com without a path."""
+"""Enterprise Cloud with data residency is at TENANT.ghe.com, with its API at api.TENANT.ghe.com and no path."""
 _SECRET_NAME = re.compile(
     r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|CREDENTIALS?)(?:_|$)|APIKEY|_PAT$", re.IGNORECASE
 )
@@ -52,62 +52,62 @@ _SECRET_NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the process was started with. `environment` is handed to rooms that ask their own clients by it."""
+    """The settings of this process. `environment` is for packages that look up their own clients' variables."""
 
     state: Path
     model: str = ""
     models: ModelNames = field(default_factory=ModelNames)
-    """By the kind of work; `model` is the one for code."""
+    """By kind of work; `model` is the one for code."""
     prices: Path | None = None
-    """The operator's own prices of models (`app.llm.price_file`)."""
+    """The operator's price file (`app.llm.price_file`)."""
     runners: Path | None = None
-    """A directory with recipes of the operator's own for other coding agents (`app.agent.external.recipe`)."""
+    """A directory with the operator's recipes for other coding agents (`app.agent.external.recipe`)."""
     sandbox: str = "bubblewrap"
     container_image: str = ""
-    """What sandboxes in containers are made from; empty for the default (`app.sandbox.container.image`)."""
+    """The base image of container sandboxes; empty for the default (`app.sandbox.container.image`)."""
     lessons: str = "fts"
-    """How lessons of earlier jobs are looked up: `fts`, `embedding:MODEL`, `chroma:PATH`, or `off`."""
+    """How lessons of earlier jobs are searched: `fts`, `embedding:MODEL`, `chroma:PATH`, or `off`."""
     failpoint: str = ""
     editor: str = "vi"
     host: str = "127.0.0.1"
     port: int = 8080
     webhook_secret: str = field(default="", repr=False)
-    """One secret, or two with a comma between them while they are being changed."""
+    """One secret, or two separated by a comma during rotation."""
     database_url: str = field(default="", repr=False)
     """Empty for SQLite in the state directory."""
     app_id: int = 0
     app_key: str = field(default="", repr=False)
-    """As it was set: PEM text or a file's path. `private_key` is what it comes to."""
+    """As it was set: PEM text or a file's path. `private_key` returns the key itself."""
     github_url: str = GITHUB
     github_api_url: str = GITHUB_API
     jobs: int = 2
-    """At most so many are worked on at once, by all workers together."""
+    """Maximum number of jobs that all workers together run at once."""
     jobs_per_repository: int = 1
     budget: int = 5_000_000
-    """Of a job whose repository names none, in micro-dollars."""
+    """The default budget of a job, in micro-dollars."""
     usd_per_day: int = 0
-    """What all jobs of the server may cost in a day, in micro-dollars; 0 for no cap."""
+    """Maximum cost of all jobs of the server in a day, in micro-dollars; 0 for no limit."""
     usd_per_day_actor: int = 0
-    """What the jobs of one person may cost in a day, whatever the repository; 0 for no cap."""
+    """Maximum cost of one person's jobs in a day, over all repositories; 0 for no limit."""
     allowed_apps: frozenset[int] = frozenset()
-    """Ids of other Apps that may ask."""
+    """Ids of other Apps that may start jobs."""
     web_token: str = field(default="", repr=False)
-    """The password of dashboard, API and metrics, which are off without it."""
+    """The password of dashboard, API and metrics; they are off without it."""
     public_url: str = ""
-    """Where people reach the dashboard, for links in comments."""
+    """The dashboard's public address, for links in comments."""
     log: Literal["human", "json"] = "human"
     problems: tuple[SettingProblem, ...] = ()
-    """What could not be read; of interest to a server only."""
+    """What could not be read; only a server reports it."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def model_environment(self) -> dict[str, str]:
-        """The environment without our own and GitHub's variables: what a model library may see."""
+        """The environment for a model library, without our own and GitHub's variables."""
         return {k: v for k, v in self.environment.items() if not k.startswith(MODEL_PREFIXES)}
 
     @property
     def private_key(self) -> str:
-        """The App's key as PEM text; read at each asking, so that no process holds it that does not ask."""
+        """The App's key as PEM text, read on each call, so that only processes that call this hold it."""
         return private_key(self.app_key)
 
     @property
@@ -122,14 +122,14 @@ class Settings:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Everything in the environment that no log may show."""
+        """All secrets in the environment, to be removed from logs."""
         named = {value for name, value in self.environment.items() if _SECRET_NAME.search(name)}
         with_password = {value for value in self.environment.values() if "://" in value and "@" in value}
         ours = {value for values in self.own_secrets().values() for value in values}
         return tuple(sorted(named - {self.app_key, self.webhook_secret} | with_password | ours))
 
     def own_secrets(self) -> dict[str, tuple[str, ...]]:
-        """The values of the variables that are one role's alone, as far as they can be read."""
+        """The readable values of the variables that only one role may hold."""
         try:
             key = (self.private_key.strip(),) if self.app_key else ()
         except AgentFixError:
@@ -142,7 +142,7 @@ class Settings:
         return environment_for(role, self.environment, self.own_secrets())
 
     def check(self, *roles: Role) -> tuple[str, ...]:
-        """Raise SettingsError with everything that these roles miss; otherwise return what is worth a warning."""
+        """Raise SettingsError with everything that these roles lack; returns warnings otherwise."""
         names = set().union(*(ALLOWED_VARIABLES[role] for role in roles))
         needs = {name: hint for role in roles for name, hint in REQUIRED_VARIABLES[role].items()}
         given = {name for name in needs if self.environment.get(name, "").strip()}
@@ -155,7 +155,7 @@ class Settings:
         return (warning,) if warning else ()
 
     def _unreadable(self, names: set[str]) -> list[SettingProblem]:
-        """Secrets that are set and cannot be used. They are read only where a role needs them."""
+        """Secrets that are set but unusable. They are read only if a role needs them."""
         problems = []
         for name, read in ((WEBHOOK_SECRET, lambda: self.webhook_secrets), (PRIVATE_KEY, lambda: self.private_key)):
             try:
@@ -174,7 +174,7 @@ def read_settings(state: Path | None = None) -> Settings:
 
 
 def read_server_settings(state: Path | None = None, *roles: Role) -> Settings:
-    """The same for a server: what the environment lacks of the App is taken from `app.env`, for these roles or all."""
+    """As `read_settings`, with the App's missing variables taken from `app.env`; for these roles or all."""
     environment = dict(os.environ)
     place = (state or state_directory(environment)).expanduser().resolve()
     names = set().union(*(ALLOWED_VARIABLES[role] for role in roles or ROLES))
@@ -183,7 +183,7 @@ def read_server_settings(state: Path | None = None, *roles: Role) -> Settings:
 
 
 def settings_from(environment: Mapping[str, str], state: Path | None = None) -> Settings:
-    """Settings from an environment. What is wrong in it stands in `problems`."""
+    """Settings from an environment. Invalid values are listed in `problems`."""
     reading = VariableReader(environment)
     github_url, api_url = _github(reading)
     place = (state or state_directory(environment)).expanduser().resolve()
@@ -221,7 +221,7 @@ def settings_from(environment: Mapping[str, str], state: Path | None = None) -> 
 
 
 def _github(reading: VariableReader) -> tuple[str, str]:
-    """Where GitHub is. An Enterprise Server and a tenant of GHE.com are known by either of their addresses."""
+    """GitHub's URL and API URL; either address identifies an Enterprise Server or a tenant of GHE.com."""
     server = reading.address("AGENT_FIX_GITHUB_URL", "")
     api = reading.address("AGENT_FIX_GITHUB_API_URL", "")
     return server or _site_of(api), api or _api_of(server or GITHUB)
@@ -243,21 +243,23 @@ def _api_of(server: str) -> str:
 
 
 def process_environment() -> dict[str, str]:
-    """Everything that this process was started with."""
+    """A copy of this process's environment."""
     return dict(os.environ)
 
 
 def state_directory(environment: Mapping[str, str]) -> Path:
-    """`AGENT_FIX_STATE_DIR`, else the XDG state directory."""
+    """`AGENT_FIX_STATE_DIR`, else the XDG state directory. Raises AgentFixError if neither is known."""
     if own := environment.get(STATE_DIR):
         return Path(own)
     if xdg := environment.get("XDG_STATE_HOME"):
         return Path(xdg) / "agent-fix"
     if home := environment.get("HOME"):
         return Path(home) / ".local" / "state" / "agent-fix"
-    raise AgentFixError("No state directory: HOME is not set.", hint="Pass --state DIR or set AGENT_FIX_STATE_DIR.")
+    raise AgentFixError(
+        "There is no state directory, because HOME is not set.", hint="Pass --state DIR or set AGENT_FIX_STATE_DIR."
+    )
 
 
 def python_interpreter() -> Path:
-    """The interpreter behind our own virtual environment: the one that a sandbox shows at the same path."""
+    """The interpreter behind our own virtual environment; sandboxes have it at the same path."""
     return Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"

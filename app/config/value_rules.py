@@ -1,4 +1,4 @@
-"""What the values of `.github/agent-fix.yml` may be: hosts, names, patterns; each rule says what it wants instead."""
+"""Validates values of `.github/agent-fix.yml`; each rule raises ValueError with a message that says what is valid."""
 
 import ipaddress
 import re
@@ -20,20 +20,20 @@ _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9._-]+)+")
 
 
 def host(value: str) -> str:
-    """A public host name in lower case: no wildcard, address, port, path, or name of a private network."""
+    """A public host name in lower case; no wildcard, address, port, path or private name."""
     name = value.strip().lower().removesuffix(".")
     if "*" in name:
-        raise ValueError("must be a host, not a wildcard; name each host")
+        raise ValueError("must be a host, not a wildcard; list each host")
     if "://" in name or "/" in name or "@" in name:
         raise ValueError("must be only a host such as packages.example.org, without scheme, path or user")
     if _is_address(name):
-        raise ValueError("must be a host name, not an address")
+        raise ValueError("must be a host name, not an IP address")
     if ":" in name:
         raise ValueError("must be a host without a port")
     if not name.isascii():
         raise ValueError("must be in ASCII; write an international name in its xn-- form")
     if name == "localhost" or name.endswith(_PRIVATE_SUFFIXES):
-        raise ValueError("must be a public host; only the server's operator can allow a private one")
+        raise ValueError("must be a public host; only the server's operator can allow private ones")
     labels = name.split(".")
     if len(labels) < 2 or len(name) > HIGHEST_HOST_LENGTH or not all(map(_HOST_LABEL.fullmatch, labels)):
         raise ValueError("must be a host name such as packages.example.org")
@@ -41,7 +41,7 @@ def host(value: str) -> str:
 
 
 def _is_address(name: str) -> bool:
-    """Also in the disguises that resolvers accept: 2130706433, 0x7f.1, 127.1, [::1]:80."""
+    """Includes the spellings that resolvers accept: 2130706433, 0x7f.1, 127.1, [::1]:80."""
     if name.startswith("[") or _NUMBER_LABEL.fullmatch(name.rsplit(":", 1)[0].rsplit(".", 1)[-1]):
         return True
     try:
@@ -55,13 +55,13 @@ def model(value: str) -> str:
     if value.startswith("recorded/"):
         raise ValueError("must be a live model; recordings are chosen on the command line only")
     if not _MODEL.fullmatch(value) or ".." in value:
-        raise ValueError("must be a model's name such as openai/gpt-5")
+        raise ValueError("must be a model name such as openai/gpt-5")
     return value
 
 
 def runner(value: str) -> str:
     if not _RUNNER.fullmatch(value):
-        raise ValueError("must be a runner's name such as native")
+        raise ValueError("must be a runner name such as native")
     return value
 
 
@@ -89,62 +89,62 @@ def _login(value: str, pattern: re.Pattern[str], what: str) -> str:
 
 def label(value: str) -> str:
     if value.strip().lower() in STATE_LABELS:
-        raise ValueError("is a label that agent-fix itself sets and watches; choose another")
+        raise ValueError("is a label that agent-fix itself uses; choose another")
     return _line("a label", 50)(value)
 
 
 def protected_path(value: str) -> str:
-    """A `.gitignore` pattern. It can only add: an exception would open what the server protects."""
+    """A `.gitignore` pattern without `!`: an exception would open what the server protects."""
     if value.startswith("!"):
-        raise ValueError("must not begin with `!`: patterns can only protect more, never less")
+        raise ValueError("must not start with `!`: patterns can only protect more, never less")
     if not value.strip() or value.startswith("#") or "\n" in value or not value.strip("/ "):
         raise ValueError("must be a pattern as in .gitignore, such as infra/ or *.sql")
     if ".." in value.split("/"):
-        raise ValueError("must not have a `..` part: patterns are relative to the repository's root")
+        raise ValueError("must not contain `..`: patterns are relative to the repository's root")
     return value
 
 
 def branch(value: str) -> str:
-    """A pattern with `{number}` or `{slug}` below a prefix of its own, so that it never meets a person's branch."""
+    """A pattern with `{number}` or `{slug}` and a prefix of its own, so that it never matches a person's branch."""
     _placeholders(value, {"number", "slug"})
     example = fill(value, number="1", slug="a")
     if example == value:
-        raise ValueError("must hold {number} or {slug}, so that each task has a branch of its own")
+        raise ValueError("must contain {number} or {slug}, so that each task gets its own branch")
     first = value.split("/", 1)[0]
     if first in {"refs", "heads", "HEAD", "origin"}:
         raise ValueError(f"must be a short branch name, without {first}/")
     bad_parts = [part for part in example.split("/") if part.startswith(".") or part.endswith((".", ".lock"))]
     if not _BRANCH.fullmatch(example) or bad_parts or ".." in example or "{" in first or len(value) > 100:
-        raise ValueError("must be a branch below a prefix of its own, such as agent-fix/issue-{number}-{slug}")
+        raise ValueError("must be a branch with its own prefix, such as agent-fix/issue-{number}-{slug}")
     return value
 
 
 def title(value: str) -> str:
     _placeholders(value, {"number", "title"})
     if "{title}" not in value:
-        raise ValueError("must hold {title}")
+        raise ValueError("must contain {title}")
     return _line("a title", 120)(value)
 
 
 def fill(pattern: str, **values: str) -> str:
-    """The pattern with its placeholders replaced, in one pass (a value's own braces stay)."""
+    """The pattern with its placeholders replaced, in one pass: braces in a value stay."""
     return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), pattern)
 
 
 def _placeholders(pattern: str, allowed: set[str]) -> None:
     names = " and ".join(f"{{{name}}}" for name in sorted(allowed))
     if unknown := [name for name in _PLACEHOLDER.findall(pattern) if name not in allowed]:
-        raise ValueError(f"has an unknown placeholder {{{unknown[0]}}}; known are {names}")
+        raise ValueError(f"has an unknown placeholder {{{unknown[0]}}}; known ones are {names}")
     if "{" in _PLACEHOLDER.sub("", pattern) or "}" in _PLACEHOLDER.sub("", pattern):
-        raise ValueError(f"has a brace without its partner; placeholders are {names}")
+        raise ValueError(f"has an unmatched brace; placeholders are {names}")
 
 
 def _line(what: str, longest: int) -> Callable[[str], str]:
     def rule(value: str) -> str:
         if not value.strip() or "\n" in value or "\t" in value or value != value.strip():
-            raise ValueError(f"must be {what}: one line of text without space around it")
+            raise ValueError(f"must be {what}: one line of text without surrounding space")
         if len(value) > longest:
-            raise ValueError(f"is {len(value)} characters long; at most {longest}")
+            raise ValueError(f"is {len(value)} characters long; the limit is {longest}")
         return value
 
     return rule

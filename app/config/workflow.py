@@ -1,4 +1,4 @@
-"""What a step of the GitHub Action is told, and the environment that it may hold: the token, or the model's keys."""
+"""Reads the inputs of one step of the GitHub Action, and defines its environment: the token or the model's keys."""
 
 import re
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ STEPS: Final[tuple[Step, ...]] = get_args(Step)
 
 TOKEN: Final = "AGENT_FIX_GITHUB_TOKEN"  # noqa: S105  # a name
 TOKENS: Final = (TOKEN, "GITHUB_TOKEN", "GH_TOKEN")
-"""Under these names a token for GitHub is looked for, in this order."""
+"""Variables that may hold a token for GitHub, the first that is set wins."""
 MODEL_KEYS: Final = "AGENT_FIX_MODEL_KEYS"
-_PAPERS: Final = frozenset({"GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "RUNNER_TEMP"})
+_RUNNER_FILES: Final = frozenset({"GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "RUNNER_TEMP"})
 _EVENT: Final = frozenset({"GITHUB_EVENT_NAME", "GITHUB_EVENT_PATH", "AGENT_FIX_ISSUE", "AGENT_FIX_SOLVED"})
 _RECORD: Final = "AGENT_FIX_RECORD"
 _PLACE: Final = frozenset(f"GITHUB_{name}" for name in ("REPOSITORY", "RUN_ID", "RUN_ATTEMPT", "SERVER_URL", "API_URL"))
@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """One step's knowledge. `settings` are those of its role, over a state directory that the three steps share."""
+    """The inputs of one step. `settings` are its role's, over a state directory that all steps share."""
 
     settings: Settings
     event: str
@@ -34,37 +34,37 @@ class Workflow:
     owner: str
     name: str
     run: str
-    """Number and attempt of the workflow's run: the name of its delivery."""
+    """Number and attempt of the workflow run; used as the delivery's id."""
     page: str
-    """Where people see that run."""
+    """The workflow run's address."""
     temp: Path
     output: Path | None
     summary: Path | None
     issue: int = 0
-    """To work on without an event that names one; 0 for none."""
+    """An issue to work on if the event names none; 0 for none."""
     records: bool = True
-    """Whether an artifact is made of the job's record."""
+    """True if the job's record becomes an artifact."""
     solved: str = ""
-    """How the solving step ended, as GitHub says: success, failure, cancelled, skipped."""
+    """How the solve step ended, in GitHub's words: success, failure, cancelled, skipped."""
     token: str = field(default="", repr=False)
 
 
 def step_environment(step: Step, environment: Mapping[str, str]) -> dict[str, str]:
-    """The part of an environment that this step's process may hold, with the model's keys under their own names."""
+    """The variables that this step's process may hold, with the model's keys under their own names."""
     if step == "solve":
         own = environment_for("worker", environment, {TOKEN: _tokens(environment), PRIVATE_KEY: _key(environment)})
         keys = _model_keys(environment.get(MODEL_KEYS, ""))
-        return {**own, **keys, **chosen_variables(environment, _PAPERS), STATE_DIR: str(_state(environment))}
+        return {**own, **keys, **chosen_variables(environment, _RUNNER_FILES), STATE_DIR: str(_state(environment))}
     own = environment_for("publisher", environment, {})
     return {
         **own,
-        **chosen_variables(environment, _PAPERS | _EVENT | _PLACE | {TOKEN, _RECORD}),
+        **chosen_variables(environment, _RUNNER_FILES | _EVENT | _PLACE | {TOKEN, _RECORD}),
         STATE_DIR: str(_state(environment)),
     }
 
 
 def read_workflow(step: Step) -> Workflow:
-    """The step as it was started. SettingsError where GitHub or the workflow did not tell what is needed."""
+    """Raises SettingsError if GitHub or the workflow did not set a required variable."""
     environment = process_environment()
     if step in {"receive", "publish"}:
         _need(environment, TOKEN, "Give the Action a token, like `token: ${{ github.token }}`.")
@@ -80,7 +80,7 @@ def workflow_from(environment: Mapping[str, str]) -> Workflow:
         "AGENT_FIX_GITHUB_URL": environment.get("GITHUB_SERVER_URL", ""),
         "AGENT_FIX_GITHUB_API_URL": environment.get("GITHUB_API_URL", ""),
     }
-    nothing_stays = {LESSONS: "off"}  # the state directory goes with the runner
+    nothing_stays = {LESSONS: "off"}  # the state directory is deleted with the runner
     settings = settings_from({**addresses, **environment, **nothing_stays}, _state(environment))
     if settings.problems:
         raise SettingsError(settings.problems)
@@ -105,26 +105,26 @@ def workflow_from(environment: Mapping[str, str]) -> Workflow:
 
 
 def _state(environment: Mapping[str, str]) -> Path:
-    """Below the runner's directory for temporary files: never in the checkout, gone with the job."""
+    """A directory below the runner's temporary files: outside the checkout, deleted with the job."""
     if own := environment.get(STATE_DIR):
         return Path(own)
     if temp := environment.get("RUNNER_TEMP"):
         return Path(temp) / "agent-fix-state"
     raise SettingsError(
-        [SettingProblem("RUNNER_TEMP", "is not set.", "It is set by GitHub; the command is for its workflows.")]
+        [SettingProblem("RUNNER_TEMP", "is not set.", "GitHub sets it in workflows; the command runs only there.")]
     )
 
 
 def _model_keys(text: str) -> dict[str, str]:
-    """`NAME=value` lines. What would change the step itself is refused: keys and endpoints are what it is for."""
+    """Parse `NAME=value` lines. Raises SettingsError for names that may configure the step itself."""
     keys, problems = {}, []
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = line.strip().partition("=")
         if not name and not equals:
             continue
         if not equals or not _NAME.fullmatch(name) or not is_for_a_model(name):
-            hint = "Write one NAME=value a line, like ANTHROPIC_API_KEY=${{ secrets.ANTHROPIC_API_KEY }}."
-            problems.append(SettingProblem("model-keys", f"cannot be read in line {number}.", hint))
+            hint = "Write one NAME=value per line, like ANTHROPIC_API_KEY=${{ secrets.ANTHROPIC_API_KEY }}."
+            problems.append(SettingProblem("model-keys", f"cannot be read: line {number}.", hint))
         elif value:
             keys[name] = value
     if problems:
@@ -133,7 +133,7 @@ def _model_keys(text: str) -> dict[str, str]:
 
 
 def _tokens(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The workflow's tokens, if somebody put them into every step's environment: under no name are they kept."""
+    """The values of all token variables, which `environment_for` then removes under every name."""
     return tuple({value for name in TOKENS if (value := environment.get(name, "").strip())})
 
 
@@ -144,7 +144,7 @@ def _key(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def github_token(environment: Mapping[str, str]) -> str:
-    """The token that a person or a workflow gave us; empty where there is none."""
+    """The token from the environment; empty if there is none."""
     return next((value for name in TOKENS if (value := environment.get(name, "").strip())), "")
 
 
@@ -162,7 +162,9 @@ def _issue(text: str) -> int:
         return 0
     if text.isascii() and text.isdigit() and 0 < int(text[:12]) < 2**40:
         return int(text)
-    raise SettingsError([SettingProblem("issue", f"is {text[:40]!r}.", "Give the number of an issue or pull request.")])
+    raise SettingsError(
+        [SettingProblem("issue", f"is {text[:40]!r}.", "Set it to the number of an issue or pull request.")]
+    )
 
 
 def _need(environment: Mapping[str, str], name: str, hint: str) -> None:

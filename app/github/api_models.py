@@ -1,4 +1,4 @@
-"""GitHub's answers, read tolerantly: the fields we use and no others, so that servers of any age are understood."""
+"""Tolerant models of GitHub's REST answers: only the fields we use, so that servers of any age work."""
 
 from datetime import datetime
 from typing import Any
@@ -48,7 +48,7 @@ class InstallationResponse(ApiModel):
 
 
 class Rights(ApiModel):
-    """What the account behind a token may do in a repository; of an App's token it says nothing."""
+    """What the account behind a token may do in a repository; not set for an App's token."""
 
     admin: bool = False
     push: bool = False

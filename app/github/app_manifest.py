@@ -1,4 +1,4 @@
-"""How a GitHub App is made from a manifest: what it asks for, and its key in exchange for the code of its making."""
+"""Builds the manifest of a GitHub App, and exchanges the code that GitHub returns for the App's credentials."""
 
 import re
 from typing import Any, Final
@@ -18,7 +18,7 @@ from app.github.http_client import parsed
 from app.github.rate_limit import utc_now
 
 PERMISSIONS: Final = grant(BY_APP)
-"""The least. Without `workflows` GitHub itself refuses a commit that touches one."""
+"""The minimum. Without `workflows`, GitHub refuses a commit that touches a workflow."""
 EVENTS: Final = (
     "issues",
     "issue_comment",
@@ -31,13 +31,13 @@ EVENTS: Final = (
     "push",
     "repository",
 )
-"""Installations are told of without being asked for; a manifest that names them is refused."""
+"""GitHub sends installation events anyway, and refuses a manifest that names them."""
 MAX_NAME: Final = 34
 _CODE = re.compile(r"[A-Za-z0-9_-]{8,200}")
 
 
 class NewAppResponse(ApiModel):
-    """What GitHub gives out once, when the App is made."""
+    """The credentials that GitHub shows once, when the App is created."""
 
     id: int
     slug: str
@@ -47,8 +47,8 @@ class NewAppResponse(ApiModel):
 
 
 def manifest(*, name: str, home: str, hook: str, redirect: str) -> dict[str, Any]:
-    """The form that GitHub is sent with the person's browser. `hook` is empty for an App without webhooks."""
-    # GitHub wants the webhook's address wherever `hook_attributes` or events are there, even with `active: false`.
+    """The manifest that the person's browser sends to GitHub. `hook` is empty for an App without webhooks."""
+    # GitHub requires the webhook's URL if `hook_attributes` or events are present, even with `active: false`.
     webhooks = {"hook_attributes": {"url": hook, "active": True}, "default_events": list(EVENTS)}
     return {
         "name": name,
@@ -62,15 +62,15 @@ def manifest(*, name: str, home: str, hook: str, redirect: str) -> dict[str, Any
 
 
 def page_to_make_it(server_url: str, organisation: str, state: str) -> str:
-    """Where the form goes: the settings of an organisation, or of whoever is logged in."""
+    """The address that receives the manifest: the settings of an organisation, or of the signed-in user."""
     owner = f"/organizations/{organisation}" if organisation else ""
     return f"{server_url.rstrip('/')}{owner}/settings/apps/new?state={state}"
 
 
 async def exchange(host: GitHubHost, code: str, *, transport: httpx.AsyncBaseTransport | None = None) -> NewAppResponse:
-    """The App's number, key and secret. Good for one time and one hour, so that a failure means to begin again."""
+    """The App's credentials for a code that is valid once, for one hour. Raises AgentFixError or ForgeError."""
     if not _CODE.fullmatch(code):
-        raise AgentFixError("That is no code of GitHub's.", hint="Begin again with the button.")
+        raise AgentFixError("This is not a code from GitHub.", hint="Start again with the button.")
     config = get_config(
         base_url=host.api_url,
         user_agent="agent-fix",

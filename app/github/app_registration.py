@@ -1,4 +1,4 @@
-"""What the App asks about itself: its account, where it is installed, and which webhooks were not received."""
+"""Requests that the App makes about itself: its account, its installations and its webhook deliveries."""
 
 from datetime import datetime
 from functools import partial
@@ -32,17 +32,17 @@ INSTALL_IT = "Install it there, by the App's settings on GitHub."
 
 
 class AppRegistration:
-    """Requests with the App's own signature and no token."""
+    """Requests that are signed with the App's key instead of a token."""
 
     def __init__(self, app: AppConnection) -> None:
         self._app = app
-        self._line = HttpClient(app, app.pace(0))
+        self._http = HttpClient(app, app.pace(0))
 
     async def identity(self) -> api_models.AppResponse:
         return await self._read(api_models.AppResponse, GET_APP)
 
     async def hook(self) -> api_models.HookConfig | None:
-        """Where the App's webhooks go; None where it has none."""
+        """The App's webhook settings; None if it has no webhook."""
         try:
             return await self._read(api_models.HookConfig, GET_HOOK)
         except NotFoundOnGitHub:
@@ -56,10 +56,12 @@ class AppRegistration:
         return found.id if found is not None and found.suspended_at is None else None
 
     async def token_for(self, installation: int, repository: int, permissions: Grant) -> str:
-        """A new token for this repository alone."""
+        """A new token for this repository only."""
         body = {"repository_ids": [repository], "permissions": dict(permissions)}
-        line = HttpClient(self._app, self._app.pace(installation))
-        answer = await line.with_retries(lambda: line.ask(self._app.as_app(), CREATE_TOKEN, installation, body=body))
+        http = HttpClient(self._app, self._app.pace(installation))
+        answer = await http.with_retries(
+            lambda: http.request(self._app.as_app(), CREATE_TOKEN, installation, body=body)
+        )
         return parsed(api_models.TokenResponse, answer).token
 
     async def workflow_token(self, owner: str, name: str) -> tuple[int, str]:
@@ -77,43 +79,45 @@ class AppRegistration:
         return found.id, parsed(api_models.TokenResponse, answer).token
 
     async def revoke(self, installation: int, token: str) -> None:
-        """Revoke it. Where that fails it ends by itself within the hour."""
-        line = HttpClient(self._app, self._app.pace(installation))
+        """Errors are ignored: the token expires within the hour anyway."""
+        http = HttpClient(self._app, self._app.pace(installation))
         try:
-            await line.ask(self._app.as_bearer(token), REVOKE_TOKEN)
+            await http.request(self._app.with_token(token), REVOKE_TOKEN)
         except ForgeError:
             return
 
     async def installation_of(self, owner: str, name: str) -> api_models.InstallationResponse | None:
-        """The installation that this repository is in, as GitHub says; never taken from a payload alone."""
+        """The installation of this repository according to GitHub, never only according to a payload."""
         try:
             return await self._read(api_models.InstallationResponse, GET_INSTALLATION, owner, name)
         except NotFoundOnGitHub:
             return None
 
     async def installations(self) -> tuple[api_models.InstallationResponse, ...]:
-        """Where the App is installed, suspended ones included."""
+        """All installations, including suspended ones."""
         return tuple(await self._pages(api_models.InstallationResponse, LIST_INSTALLATIONS))
 
     async def repositories(self, installation: int) -> tuple[Repository, ...]:
-        """What an installation opens, by a token that may list repositories and nothing else."""
+        """The repositories of an installation, read with a token that can only list them."""
         client = self._app.as_installation(installation, None, grant([LIST_REPOSITORIES.purpose]))
         found: list[api_models.RepositoryResponse] = []
-        line = HttpClient(self._app, self._app.pace(installation))
+        http = HttpClient(self._app, self._app.pace(installation))
         for page in range(1, MAX_PAGES + 1):
             params = {"per_page": 100, "page": page}
-            answer = line.in_place(await line.with_retries(partial(line.ask, client, LIST_REPOSITORIES, params=params)))
+            answer = http.reject_redirect(
+                await http.with_retries(partial(http.request, client, LIST_REPOSITORIES, params=params))
+            )
             found += parsed(api_models.RepositoriesResponse, answer).repositories
             if "next" not in answer.links:
                 break
         return tuple(repository_facts(item) for item in found)
 
     async def deliveries(self, since: datetime) -> tuple[api_models.DeliveryResponse, ...]:
-        """Every webhook sent since, the newest first. GitHub keeps them for three days."""
+        """The deliveries since a moment, newest first. GitHub keeps them for three days."""
         found: list[api_models.DeliveryResponse] = []
         address, params = "", dict[str, Any](per_page=100)
         for _ in range(MAX_PAGES):
-            answer = await self._asked(LIST_DELIVERIES, params=params, address=address)
+            answer = await self._request(LIST_DELIVERIES, params=params, address=address)
             page = parsed(list[api_models.DeliveryResponse], answer)
             found += [item for item in page if item.delivered_at >= since]
             address, params = answer.links.get("next", {}).get("url", ""), {}
@@ -122,29 +126,29 @@ class AppRegistration:
         return tuple(found)
 
     async def redeliver(self, delivery: int) -> None:
-        """Have GitHub send a webhook again, under the same delivery id."""
-        await self._line.ask(self._app.as_app(), REDELIVER, delivery, mutation=True)
+        """Ask GitHub to send a delivery again, with the same guid."""
+        await self._http.request(self._app.as_app(), REDELIVER, delivery, mutation=True)
 
     async def _pages(self, kind: type[T], call: Call) -> list[T]:
         found: list[T] = []
         for page in range(1, MAX_PAGES + 1):
-            answer = await self._asked(call, params={"per_page": 100, "page": page})
+            answer = await self._request(call, params={"per_page": 100, "page": page})
             found += parsed(list[kind], answer)  # type: ignore[valid-type]
             if "next" not in answer.links:
                 break
         return found
 
     async def _read(self, kind: type[T], call: Call, *values: str) -> T:
-        return parsed(kind, await self._asked(call, *values))
+        return parsed(kind, await self._request(call, *values))
 
-    async def _asked(
+    async def _request(
         self, call: Call, *values: str, params: dict[str, Any] | None = None, address: str = ""
     ) -> httpx.Response:
         client = self._app.as_app()
-        answer = await self._line.with_retries(
-            lambda: self._line.ask(client, call, *values, params=params or None, address=address)
+        answer = await self._http.with_retries(
+            lambda: self._http.request(client, call, *values, params=params or None, address=address)
         )
-        return self._line.in_place(answer)
+        return self._http.reject_redirect(answer)
 
 
 def repository_facts(found: api_models.RepositoryResponse) -> Repository:
@@ -159,7 +163,7 @@ def repository_facts(found: api_models.RepositoryResponse) -> Repository:
 
 
 def missed(deliveries: tuple[api_models.DeliveryResponse, ...]) -> tuple[api_models.DeliveryResponse, ...]:
-    """Those of which no attempt was received, each once: a redelivery has the same guid as its first attempt."""
+    """Deliveries without a successful attempt, one for each guid: a redelivery has the guid of the first attempt."""
     received = {item.guid for item in deliveries if 200 <= item.status_code < 300}
     open_ones = {item.guid: item for item in deliveries if item.guid not in received}
     return tuple(open_ones.values())

@@ -1,8 +1,7 @@
-"""Images that people attached to an issue, fetched from the forge's own addresses and from nowhere else.
+"""Fetches the images that people attached to an issue, from GitHub's own addresses only.
 
-An attachment has a UUID in its address and never changes. The written address opens to browsers only; the rendered
-page of the issue has one that is signed for a few minutes. So no token of ours goes with a request, and no redirect is
-ever followed.
+An attachment's address contains a UUID and never changes. That address works in browsers only; the issue's rendered
+page has one that is signed for a few minutes. So requests carry no token of ours, and redirects are never followed.
 """
 
 import asyncio
@@ -23,20 +22,20 @@ from app.github.repository_api import RepositoryApi
 
 PATIENCE: Final = 30.0
 """Seconds for one image."""
-ELSEWHERE: Final = "only attachments of the forge itself are fetched"
-TOO_MANY: Final = f"at most {MAX_IMAGES} are"
+ELSEWHERE: Final = "only GitHub attachments are fetched"
+TOO_MANY: Final = f"the limit is {MAX_IMAGES}"
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 _ITS_IMAGES: Final = ("private-user-images.githubusercontent.com", "user-images.githubusercontent.com")
 
 
 class AttachmentFetcher:
-    """Of one repository."""
+    """Fetches images of one repository's issues."""
 
     def __init__(self, api: RepositoryApi) -> None:
         self._api = api
 
     async def collect(self, number: int, addresses: Iterable[str]) -> ImageCollection:
-        """The images of an issue or pull request at these addresses, which stood in its text."""
+        """The images at these addresses in the text of an issue or pull request; problems are noted in the result."""
         image_collection, wanted = ImageCollection(), dict[str, int]()
         for place, address in enumerate(addresses, 1):
             name = attachment(address, self._api.app.host)
@@ -55,7 +54,7 @@ class AttachmentFetcher:
         return image_collection
 
     async def _signed(self, number: int) -> Mapping[str, str]:
-        """The addresses on the rendered page by the attachments' names; nothing where GitHub does not say."""
+        """The signed addresses on the rendered page, by attachment name; empty if GitHub does not return the page."""
         repository = self._api.repository
         variables = {"owner": repository.owner, "name": repository.name, "number": number}
         try:
@@ -70,9 +69,9 @@ class AttachmentFetcher:
 
     async def _fetch(self, signed: Mapping[str, str], name: str) -> bytes:
         if name not in signed:
-            raise ImageRejected("it is not on the page any more, or could not be looked up")
+            raise ImageRejected("it is no longer on the page, or the page could not be read")
         client = httpx.AsyncClient(
-            transport=self._api.app.lent,
+            transport=self._api.app.shared_transport,
             timeout=TIMEOUT,
             follow_redirects=False,
             headers={"accept": "image/*", "accept-encoding": "identity", "user-agent": "agent-fix"},
@@ -85,7 +84,7 @@ class AttachmentFetcher:
 
 
 async def _body(response: httpx.Response) -> bytes:
-    """As it comes, never unpacked, and no more than may be shown."""
+    """The raw body. Raises ImageRejected if it is too large or not a success."""
     if response.status_code != 200:
         raise ImageRejected(f"GitHub answered {response.status_code}")
     content = bytearray()
@@ -97,26 +96,26 @@ async def _body(response: httpx.Response) -> bytes:
 
 
 def attachment(address: str, host: GitHubHost) -> str:
-    """The attachment's name where the address is one of this GitHub's own; empty for all else."""
+    """The attachment's name if the address is one of this GitHub's own, else empty."""
     site = urlsplit(host.server_url)
     try:
-        asked = urlsplit(address)
-        port = asked.port
+        parts = urlsplit(address)
+        port = parts.port
     except ValueError:
         return ""
-    if asked.scheme != site.scheme or asked.username is not None or port != site.port:
+    if parts.scheme != site.scheme or parts.username is not None or port != site.port:
         return ""
-    if not _is_its_own(asked.hostname or "", host, site.hostname or ""):
+    if not _is_its_own(parts.hostname or "", host, site.hostname or ""):
         return ""
-    found = _UUID.findall(asked.path)
+    found = _UUID.findall(parts.path)
     return str(found[-1]).lower() if found else ""
 
 
 def _is_its_own(name: str, host: GitHubHost, site: str) -> bool:
-    """Enterprise Server keeps attachments on its own host, or on one for media below it.
+    """True for hosts that may hold this GitHub's attachments.
 
-    A tenant of GHE.com has *.TENANT.ghe.com, and nobody documents which of them has images. What people publish
-    themselves is below `pages`.
+    Enterprise Server uses its own host or `media` below it. A tenant of GHE.com has *.TENANT.ghe.com, and it is not
+    documented which of them hold images; `pages` has what people publish themselves.
     """
     if host.is_enterprise_server:
         return name in {site, f"media.{site}"}

@@ -1,4 +1,4 @@
-"""Who we are at a GitHub and what opens a repository to us: the App's registration, or the one token we were given."""
+"""Answers which account we use and which repositories it can open, for an App or for a given token."""
 
 from typing import Final, Protocol
 
@@ -15,64 +15,63 @@ ACTIONS_BOT: Final = "github-actions[bot]"
 
 
 class Auth(Protocol):
-    """What both ways in can say. What only an App has (its installations, its webhooks) is `AppRegistration`'s
-    alone."""
+    """What an App and a token have in common. Installations and webhooks are in `AppRegistration` only."""
 
     async def login(self) -> str:
-        """Our own account's."""
+        """The login of our own account."""
         ...
 
     async def serves(self, owner: str, name: str) -> int | None:
-        """The installation that opens this repository now; None where it is closed to us."""
+        """The installation that gives access to this repository now; None without access."""
         ...
 
     async def token_for(self, installation: int, repository: int, permissions: Grant) -> str:
-        """A token for git, to be given back."""
+        """A token for git; the caller revokes it."""
         ...
 
     async def revoke(self, installation: int, token: str) -> None: ...
 
 
 class TokenAuth:
-    """We hold one token, which stays as it is: it is never widened, narrowed or revoked by us."""
+    """A given token: we never widen, narrow or revoke it."""
 
     def __init__(self, bearer: TokenConnection) -> None:
-        self._bearer = bearer
-        self._line = HttpClient(bearer, bearer.pace(GIVEN))
+        self._connection = bearer
+        self._http = HttpClient(bearer, bearer.pace(GIVEN))
 
     async def login(self) -> str:
-        """A person's token says so itself; an App's, a workflow's among them, by GraphQL only."""
+        """Read by REST for a person's token, by GraphQL for an App's or a workflow's token."""
         try:
             return (await self._read_self()).login
         except NoAccess:
             return await self._viewer()
 
     async def serves(self, owner: str, name: str) -> int | None:
-        client = self._bearer.as_bearer(self._bearer.token)
+        client = self._connection.with_token(self._connection.token)
         try:
-            await self._line.with_retries(lambda: self._line.ask(client, GET_REPOSITORY, owner, name))
+            await self._http.with_retries(lambda: self._http.request(client, GET_REPOSITORY, owner, name))
         except NotFoundOnGitHub:
             return None
         return GIVEN
 
     async def token_for(self, installation: int, repository: int, permissions: Grant) -> str:
-        return self._bearer.token
+        return self._connection.token
 
     async def revoke(self, installation: int, token: str) -> None:
         return
 
     async def _viewer(self) -> str:
-        client = self._bearer.as_bearer(self._bearer.token)
+        client = self._connection.with_token(self._connection.token)
         try:
-            answer = await self._line.ask(client, VIEWER, body={"query": VIEWER.text})
+            answer = await self._http.request(client, VIEWER, body={"query": VIEWER.text})
         except (NoAccess, NeedsHumanAction):
             return ACTIONS_BOT
         return parsed(ViewerAnswer, answer).login or ACTIONS_BOT
 
     async def _read_self(self) -> api_models.AccountResponse:
-        client = self._bearer.as_bearer(self._bearer.token)
-        answer = await self._line.with_retries(lambda: self._line.ask(client, GET_SELF))
-        return parsed(api_models.AccountResponse, self._line.in_place(answer))
+        client = self._connection.with_token(self._connection.token)
+        answer = await self._http.with_retries(lambda: self._http.request(client, GET_SELF))
+        return parsed(api_models.AccountResponse, self._http.reject_redirect(answer))
 
 
 def auth_for(connection: Connection) -> Auth:
@@ -81,4 +80,4 @@ def auth_for(connection: Connection) -> Auth:
             return AppRegistration(connection)
         case TokenConnection():
             return TokenAuth(connection)
-    raise TypeError(f"{type(connection).__name__} is no way in that is known")
+    raise TypeError(f"unknown connection {type(connection).__name__}")

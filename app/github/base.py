@@ -1,7 +1,7 @@
-"""The port to where a change is published: a folder beside a repository now, a forge's API elsewhere.
+"""The port for publishing a change: a folder beside a repository, or GitHub's API.
 
-Every method is safe to say twice and after a crash: it looks first, and returns where the thing is to be seen.
-There is nothing here to approve, to merge or to take a pull request out of draft.
+Every method is idempotent, also after a crash: it looks first, and returns the result's address. No method can approve,
+merge, or take a pull request out of draft.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -11,13 +11,13 @@ from typing import Final, Literal, Protocol
 from app.core.record import Record
 
 GIVEN: Final = 1
-"""In the place of an installation's number where a token was given to us and no App's number is known."""
+"""Used as the installation's number if we were given a token, because no App is known then."""
 
 Reaction = Literal["eyes", "rocket", "confused", "+1", "-1"]
 
 
 class ReactionTarget(Record):
-    """What a reaction is put on, by its number."""
+    """What a reaction is added to, by its id."""
 
     kind: Literal["issue", "comment", "review comment"]
     id: int
@@ -25,14 +25,14 @@ class ReactionTarget(Record):
 
 @dataclass(frozen=True, slots=True)
 class NewPullRequest:
-    """A draft pull request as it should be. `branch` is its head; one pull request exists per branch."""
+    """The wanted state of a draft pull request. `branch` is its head; there is one pull request for each branch."""
 
     branch: str
     base: str
     title: str
     body: str
     verified: bool = True
-    """What is not verified is opened as a draft or not at all; anything else where there are no drafts too."""
+    """Without drafts in the plan, an ordinary pull request is opened only if this is true."""
 
 
 Conclusion = Literal["success", "failure", "neutral", "action_required", "cancelled"]
@@ -43,7 +43,7 @@ CHECK: Final = "agent-fix"
 
 
 class NewCheckRun(Record):
-    """Our check on a commit. `key` finds it again; without a conclusion it is in progress."""
+    """The wanted state of our check run on a commit. `key` finds it again; without a conclusion it is in progress."""
 
     key: str
     name: str
@@ -57,28 +57,28 @@ class Forge(Protocol):
     """A place that holds branches, pull requests and comments."""
 
     async def ensure_branch(self, name: str, commit: str) -> str:
-        """Make `commit` a branch; returns its name, numbered where the wanted one holds something else."""
+        """Make `commit` a branch; returns its name, which gets a number if the wanted name holds another commit."""
         ...
 
     async def ensure_pull_request(self, wanted: NewPullRequest) -> str:
-        """Open the draft, or bring the open one up to date; returns its address."""
+        """Open the draft or update the open one; returns its address."""
         ...
 
     async def ensure_comment(self, key: str, body: str) -> str:
-        """Write the one comment of this key, or edit it in place; returns its address."""
+        """Write the comment with this key or edit it in place; returns its address."""
         ...
 
 
 class ForgeEffects(Forge, Protocol):
-    """A forge where people talk: one issue or pull request with its labels, reactions and threads."""
+    """One issue or pull request on GitHub with its labels, reactions and threads."""
 
     @property
     def page(self) -> str:
-        """The address that people look at it by."""
+        """The address of its page."""
         ...
 
     def comparison(self, base: str, branch: str) -> str:
-        """The address at which a person opens the pull request of a branch with one click."""
+        """The address where a person can open the pull request of a branch with one click."""
         ...
 
     async def tip(self, branch: str) -> str:
@@ -86,24 +86,25 @@ class ForgeEffects(Forge, Protocol):
         ...
 
     async def replace_branch(self, name: str, commit: str, ours: Collection[str]) -> str:
-        """As `ensure_branch`; one of that name, or a numbered one, that holds one of `ours` is moved to `commit`."""
+        """As `ensure_branch`, but a branch of that name or its numbered variants that holds one of `ours` is moved
+        to `commit`."""
         ...
 
     async def update_draft_status(self, branch: str, commit: str, amend: Callable[[str], str], *, close: bool) -> str:
-        """Change the body of our open draft of that branch, and `close` it where it still holds nothing but `commit`,
-        whose branch goes too; also one without a draft. Returns the draft's address, empty where there is none."""
+        """Change the body of the branch's open draft. With `close`, close it if its head is `commit`, and delete
+        such a branch even without a draft. Returns the draft's address, or an empty text."""
         ...
 
     async def advance_branch(self, name: str, commit: str, expected: str) -> str:
-        """Move our branch from `expected` to `commit`; refuses where anybody else has been on it."""
+        """Move our branch from `expected` to `commit`. Raises NeedsHumanAction if someone else has pushed to it."""
         ...
 
     async def ensure_labels_and_reviewers(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
-        """Add labels to our open pull request of that branch and ask people to review it; returns its address."""
+        """Add labels to our open pull request of that branch and request reviews; returns its address."""
         ...
 
     async def amend_pull_request(self, amend: Callable[[str], str]) -> str:
-        """Change the body of this pull request, which has to be ours; returns its address."""
+        """Change the body of this pull request, which must be ours; returns its address."""
         ...
 
     async def ensure_reaction(self, target: ReactionTarget, content: Reaction) -> None: ...
@@ -111,11 +112,11 @@ class ForgeEffects(Forge, Protocol):
     async def ensure_labels(self, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None: ...
 
     async def ensure_check_run(self, wanted: NewCheckRun) -> str:
-        """Write our check on a commit, or bring it up to date; returns its address."""
+        """Create or update our check run on a commit; returns its address."""
         ...
 
     async def ensure_reply(self, comment: int, key: str, body: str) -> str:
-        """Answer an inline thread once; returns the answer's address."""
+        """Reply to an inline thread once; returns the reply's address."""
         ...
 
     async def ensure_resolved(self, thread: str) -> None: ...

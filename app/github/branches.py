@@ -1,4 +1,4 @@
-"""Branches on GitHub: commits of the trusted repository pushed under a lease, never over anybody's work."""
+"""Pushes commits of the trusted repository to branches on GitHub, with a lease that protects other people's commits."""
 
 import asyncio
 import re
@@ -18,49 +18,53 @@ from app.repo.remote import PushResult, Remote, branch_tips, fetch, fetch_histor
 
 
 class RefusalPattern(NamedTuple):
-    """Part of what git said, and what kind of failure that is."""
+    """Part of git's message, and the error that it becomes."""
 
     pattern: str
     kind: type[ForgeError]
     hint: str = ""
     means: str = ""
-    """In a sentence, where git's words are many."""
+    """A summary to put before a long message of git."""
 
 
-_TOLD = (
+_FETCH_FAILURES = (
     RefusalPattern(
         "check-ref-format|no name for a branch",
         NeedsHumanAction,
-        "Is the pattern for branches in the configuration a name that git takes?",
+        "Check that the configuration's branch pattern gives a valid git branch name.",
     ),
-    RefusalPattern("is at [0-9a-f]{40} by now", NeedsHumanAction, "The pull request has moved on; ask again."),
+    RefusalPattern("is at [0-9a-f]{40} by now", NeedsHumanAction, "The pull request has new commits; try again."),
     RefusalPattern("error: 429|rate limit", RateLimited),
     RefusalPattern(
-        "error: 40[13]|authentication failed|write access .* not granted", NoAccess, "May the App write contents?"
+        "error: 40[13]|authentication failed|write access .* not granted",
+        NoAccess,
+        "Check that the App may write contents.",
     ),
     RefusalPattern(
-        "error: 404|repository .* not found|error: 410|error: 451", NoAccess, "Is the App still installed here?"
+        "error: 404|repository .* not found|error: 410|error: 451",
+        NoAccess,
+        "Check that the App is still installed here.",
     ),
     RefusalPattern("error: 3\\d\\d|unable to update url base from redirection", NoAccess, "The repository has moved."),
     RefusalPattern("", TemporaryFailure),
 )
-_REFUSED = (
+_PUSH_REFUSALS = (
     RefusalPattern(
         "without .?workflows?.? (?:permission|scope)",
         WorkflowsMoved,
-        "A workflow changed meanwhile, or the branch changes one, which needs a person. `/agent retry` on an issue and "
-        "`/agent rebase` on a pull request begin from what is there now.",
+        "A workflow changed on the base branch, or this branch changes one, which only a person may do. To start again "
+        "from the current state, use `/agent retry` on an issue or `/agent rebase` on a pull request.",
     ),
     RefusalPattern(
         "verified signatures",
         NeedsHumanAction,
-        "Take the branches below `agent-fix/` out of that rule, or let the App bypass it.",
-        "A rule of the repository wants signed commits on this branch, and agent-fix does not sign its commits.",
+        "Exclude the branches below `agent-fix/` from that rule, or let the App bypass it.",
+        "A repository rule requires signed commits on this branch, but agent-fix does not sign its commits.",
     ),
     RefusalPattern(
         "protected branch|GH006|GH013|rule violations",
         NeedsHumanAction,
-        "A rule of the repository protects this branch.",
+        "A repository rule protects this branch.",
     ),
     RefusalPattern("archived", NoAccess, "The repository is archived."),
     RefusalPattern("failed to update ref|cannot lock ref|internal", TemporaryFailure),
@@ -77,18 +81,18 @@ class BranchesApi:
         self._address = address
 
     async def fetch(self, commit: str, *, ref: str = "") -> None:
-        """Have a commit of the repository in the store, without its history; `ref` shows it where it is a fork's."""
+        """Fetch a commit into the store, without its history; `ref` is the fork's ref for a commit of a fork."""
         await asyncio.to_thread(self.store.ensure)
         token = await self._api.token(GIT_FETCH)
         try:
             await asyncio.to_thread(fetch, self.store, self._remote(token), commit, ref=ref)
         except GitError as error:
-            raise self._told(error) from None
+            raise self._error_of(error) from None
         finally:
             await self._api.revoke_token(token)
 
     async def fetch_history(self, commit: str) -> bool:
-        """Have what the commits before one changed, for finding places by it; best effort, and whether it is there."""
+        """Fetch which files earlier commits changed, to rank files by; returns False if that fails."""
         token = await self._api.token(GIT_FETCH)
         try:
             return await asyncio.to_thread(fetch_history, self.store, self._remote(token), commit)
@@ -98,29 +102,29 @@ class BranchesApi:
             await self._api.revoke_token(token)
 
     async def ensure(self, name: str, commit: str, *, replacing: Collection[str] = ()) -> str:
-        """Make `commit` a branch that was not there; numbered where the name holds something else.
+        """Make `commit` a new branch; returns its name, which gets a number if the name is taken.
 
-        One that holds a commit of `replacing`, and so nothing of anybody's, is moved on.
+        A branch that holds a commit of `replacing`, and so nobody else's work, is moved.
         """
         token = await self._api.token(GIT_PUSH)
         remote = self._remote(token)
         try:
             await asyncio.to_thread(check_branch, name)
-            for _ in range(8):  # another may take the name between the look and the leap
+            for _ in range(8):  # another process may take the name between the check and the push
                 tips = await asyncio.to_thread(branch_tips, self.store, remote, name.partition("/")[0])
                 free, expected = _name_for(name, commit, tips, replacing)
                 if expected == commit or not self._stale(await self._push(remote, free, commit, expected), free):
                     return free
         except GitError as error:
-            raise self._told(error) from None
+            raise self._error_of(error) from None
         finally:
             await self._api.revoke_token(token)
-        raise TemporaryFailure(f"No name for the branch {name} could be had.")
+        raise TemporaryFailure(f"Could not find a free name for the branch {name}.")
 
     async def advance(self, name: str, commit: str, expected: str) -> str:
-        """Move a branch from `expected` to `commit`. NeedsHuman where somebody else moved it meanwhile.
+        """Move a branch from `expected` to `commit`. Raises NeedsHumanAction if someone else moved it.
 
-        What others wrote stays below our commit: a tip that is not, is left only where it is our own.
+        Other people's commits stay ancestors of ours: only a tip that we wrote may be replaced.
         """
         token = await self._api.token(GIT_PUSH)
         remote = self._remote(token)
@@ -130,19 +134,19 @@ class BranchesApi:
             if tip == commit:
                 return name
             if tip is None:
-                raise NeedsHumanAction(f"The branch {name} was deleted.", hint="Ask again to start anew.")
+                raise NeedsHumanAction(f"The branch {name} was deleted.", hint="Repeat the command to start again.")
             if tip != expected or not await self._may_leave(tip, commit):
                 raise _overtaken(name)
             if self._stale(await self._push(remote, name, commit, expected), name):
                 raise _overtaken(name)
         except GitError as error:
-            raise self._told(error) from None
+            raise self._error_of(error) from None
         finally:
             await self._api.revoke_token(token)
         return name
 
     async def remove(self, name: str, commit: str) -> None:
-        """Take a branch away that still holds this commit and nothing else; one that is elsewhere stays."""
+        """Delete a branch if it still holds this commit."""
         token = await self._api.token(GIT_PUSH)
         remote = self._remote(token)
         try:
@@ -153,7 +157,7 @@ class BranchesApi:
                     gone = await asyncio.to_thread(push, self.store, remote, name, None, expected=commit)
                 self._stale(gone, name)
         except GitError as error:
-            raise self._told(error) from None
+            raise self._error_of(error) from None
         finally:
             await self._api.revoke_token(token)
 
@@ -168,13 +172,13 @@ class BranchesApi:
         return await RepositoryReader(self._api).author_address(tip) == self._address
 
     def _stale(self, pushed: PushResult, name: str) -> bool:
-        """Whether the branch was elsewhere; a refusal is raised."""
+        """True if the branch was moved by someone else. Raises ForgeError if the push was refused."""
         if pushed.stale or not pushed.refused:
             return pushed.stale
-        raise self._failure(_REFUSED, f"GitHub did not take the branch {name}: {pushed.refused}")
+        raise self._failure(_PUSH_REFUSALS, f"GitHub refused the branch {name}: {pushed.refused}")
 
-    def _told(self, error: GitError) -> ForgeError:
-        return self._failure(_TOLD, f"Git could not talk to GitHub: {error}")
+    def _error_of(self, error: GitError) -> ForgeError:
+        return self._failure(_FETCH_FAILURES, f"Git could not reach GitHub: {error}")
 
     def _failure(self, table: tuple[RefusalPattern, ...], text: str) -> ForgeError:
         words = next(words for words in table if re.search(words.pattern, text, re.IGNORECASE))
@@ -191,7 +195,7 @@ class BranchesApi:
 
 
 def _name_for(name: str, commit: str, tips: Mapping[str, str], ours: Collection[str]) -> tuple[str, str | None]:
-    """The branch's name, and what it holds: the commit itself, one of ours to be replaced, or nothing (None)."""
+    """The branch's name and what it holds: the commit, one of ours to replace, or None for a new branch."""
     for wanted in (commit, *ours):
         found, there = free_name(name, wanted, tips)
         if there:
@@ -201,6 +205,6 @@ def _name_for(name: str, commit: str, tips: Mapping[str, str], ours: Collection[
 
 def _overtaken(name: str) -> NeedsHumanAction:
     return NeedsHumanAction(
-        f"Somebody else has pushed to {name} since; their commits are never overwritten.",
-        hint="Ask again, and the work begins from what is there now.",
+        f"Someone else has pushed to {name}; agent-fix never overwrites their commits.",
+        hint="Repeat the command to start from the current branch.",
     )

@@ -1,7 +1,7 @@
-"""Every call to GitHub that this program can make, and the permissions of a GitHub App that each one needs.
+"""Lists every GitHub call that this program makes, with the App permissions that each call needs.
 
-No other module writes a path of GitHub's API. The tokens, the App's manifest and the tests' GitHub read this table, and
-tests compare the templates' `permissions:` blocks and the documentation with it.
+No other module contains a path of GitHub's API. The tokens, the App's manifest and the fake GitHub in tests read this
+table; tests compare the templates' `permissions:` blocks and the documentation with it.
 """
 
 import re
@@ -24,18 +24,18 @@ RESOLVING: Final = (
     "github/gh-aw#35726, mergewatch#545, oven-sh/bun#40468: FORBIDDEN without write access to contents; not published"
 )
 COMMITS: Final = (
-    f"{PUBLISHED}; contents on a guess: whether a private repository shows a commit's checks without it is not known, "
+    f"{PUBLISHED}; contents is a guess: unknown whether a private repository shows a commit's checks without it, "
     "and whoever holds this token may read contents anyway"
 )
 SEARCH: Final = "github/issue-metrics#59: search finds what the token may read; published is metadata alone"
 _REPOSITORY: Final = "/repos/{owner}/{repo}"
 _NAME: Final = re.compile(r"\{(\w+)\}")
 _SEVERAL_SEGMENTS: Final = frozenset({"path", "ref", "branch"})
-"""Values in which a slash stays a slash; GitHub's description marks these parameters `x-multi-segment`."""
+"""Values that may contain slashes; GitHub's description marks these parameters `x-multi-segment`."""
 
 
 class Purpose(StrEnum):
-    """What a token is made for. It may do what the calls of one purpose need together, and no more."""
+    """What a token is for. It gets the permissions that the calls of one purpose need together."""
 
     AS_APP = "sign as the App, without a token"
     ACCOUNTS = "look up accounts, Apps and repositories"
@@ -47,7 +47,7 @@ class Purpose(StrEnum):
     CHECK_RUN = "write the check run"
     FETCH = "fetch commits"
     PUSH = "push branches"
-    READ_RUN = "see whether a workflow run goes on"
+    READ_RUN = "see whether a workflow run is still running"
     CANCEL_RUN = "cancel a workflow run"
     SEE_SETTINGS = "see a repository's settings"
     SEE_ORGANISATION = "see an organisation's settings"
@@ -55,24 +55,24 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request by GitHub's own path template. `method` is GIT for what git sends; `text` is a GraphQL document."""
+    """One request, by GitHub's path template. `method` is GIT for requests by git; `text` is a GraphQL document."""
 
     method: str
     path: str
     purpose: Purpose
     needs: Grant = field(default_factory=dict)
     source: str = PUBLISHED
-    """Where `needs` is from."""
+    """The source for `needs`."""
     text: str = ""
 
     @property
     def title(self) -> str:
-        """How tables and messages name it."""
+        """Its name in tables and messages."""
         return self.text.split("(")[0].split("{")[0].strip() if self.text else f"{self.method} {self.path}"
 
     @property
     def is_mutation(self) -> bool:
-        """Whether a GraphQL document changes something."""
+        """True if the GraphQL document is a mutation."""
         return self.text.lstrip().startswith("mutation")
 
     @property
@@ -80,7 +80,7 @@ class Call:
         return self.path.startswith(_REPOSITORY)
 
     def at(self, *values: str | int) -> str:
-        """The path with these values in the places of its names, in order, each quoted."""
+        """The path with these values, quoted, in place of its parameters, in order."""
         path = self.path
         for name, value in zip(_NAME.findall(path), values, strict=True):
             path = path.replace(f"{{{name}}}", quote(str(value), safe="/" if name in _SEVERAL_SEGMENTS else ""), 1)
@@ -224,5 +224,5 @@ BY_APP: Final = frozenset(Purpose) - {
     Purpose.SEE_SETTINGS,
     Purpose.SEE_ORGANISATION,
 }
-"""What an App does. Only the Action looks at workflow runs, with its workflow's own token, and only `doctor --github`
-looks at settings, with an administrator's."""
+"""What an App does. Only the Action reads workflow runs, with the workflow's token, and only `doctor --github` reads
+settings, with an administrator's."""

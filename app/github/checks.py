@@ -1,4 +1,4 @@
-"""How the checks of a commit stand, with the end of the log where one failed; and our own check run."""
+"""Reads a commit's checks, with the end of the log of failed ones, and writes our own check run."""
 
 from contextlib import suppress
 
@@ -21,7 +21,7 @@ from app.github.repository_api import RepositoryApi
 
 FAILED = frozenset({"failure", "timed_out", "action_required", "startup_failure", "error", "cancelled"})
 LOG_END = 20_000
-"""Bytes of a log that are kept: its end, where the failure is."""
+"""Bytes to keep from the end of a log, where the failure is."""
 MAX_LOG = 64 * 1024 * 1024
 MAX_SUMMARY = 65_000
 """Characters; GitHub refuses more than 65,535."""
@@ -53,7 +53,7 @@ class ChecksApi:
         return (*bad, *(status for status in await self._statuses(commit) if status.conclusion in FAILED))
 
     async def ensure(self, wanted: NewCheckRun) -> str:
-        """Write our check run, or bring it up to date; returns its address."""
+        """Create or update our check run; returns its address."""
         body = {
             "name": wanted.name,
             "external_id": wanted.key,
@@ -72,7 +72,7 @@ class ChecksApi:
                     raise
                 return there.html_url or ""
             return made.html_url or ""
-        if not _says(there, wanted):
+        if not _is_up_to_date(there, wanted):
             there = await self._api.change(api_models.CheckRunResponse, UPDATE_CHECK_RUN, there.id, body=body)
         return there.html_url or ""
 
@@ -125,7 +125,7 @@ class ChecksApi:
         )
 
     async def _log(self, item: api_models.CheckRunResponse) -> str:
-        """The end of a workflow job's log, whose number is the check's; elsewhere what the check pointed at."""
+        """The end of a workflow job's log, which has the same id as the check; for other checks, their annotations."""
         if item.app is not None and item.app.slug == "github-actions":
             with suppress(NoAccess):  # a log that has expired; the check itself still counts
                 if address := await self._api.location(GET_JOB_LOG, item.id):
@@ -137,11 +137,11 @@ class ChecksApi:
         return "\n".join(f"{note.path}:{note.start_line}: {note.message or ''}" for note in notes)[-LOG_END:]
 
     async def _download(self, address: str) -> str:
-        """The end of what is there, asked for without our token: logs lie at another host."""
+        """The end of a log, read without our token, because logs are on another host."""
         kept, seen = b"", 0
         try:
             async with (
-                httpx.AsyncClient(transport=self._api.app.lent, timeout=30.0) as client,
+                httpx.AsyncClient(transport=self._api.app.shared_transport, timeout=30.0) as client,
                 client.stream("GET", address) as response,
             ):
                 if not response.is_success:
@@ -155,6 +155,6 @@ class ChecksApi:
         return kept.decode("utf-8", "replace")
 
 
-def _says(there: api_models.CheckRunResponse, wanted: NewCheckRun) -> bool:
+def _is_up_to_date(there: api_models.CheckRunResponse, wanted: NewCheckRun) -> bool:
     written = (there.output.title, there.output.summary, there.conclusion)
     return written == (wanted.title[:255], wanted.summary[:MAX_SUMMARY], wanted.conclusion)

@@ -1,4 +1,4 @@
-"""What was said and what happened in a repository: one comment by its number, or everything since a moment."""
+"""Reads comments, reviews and events of a repository, by id or since a moment."""
 
 from datetime import datetime
 from typing import Any
@@ -22,13 +22,13 @@ _ASCENDING = {"sort": "updated", "direction": "asc"}
 
 
 class CommentsApi:
-    """The comments, reviews and events of one repository, whichever issue they belong to."""
+    """Comments, reviews and events of one repository, on any issue."""
 
     def __init__(self, api: RepositoryApi) -> None:
         self._api = api
 
     async def comment(self, number: int) -> IssueComment | None:
-        """A comment on an issue or pull request; None where it was deleted."""
+        """A comment on an issue or pull request; None if it was deleted."""
         found = await self._api.find(api_models.CommentResponse, GET_COMMENT, number)
         return comment_facts(found) if found else None
 
@@ -42,7 +42,7 @@ class CommentsApi:
         return review_facts(found) if found else None
 
     async def comments_since(self, moment: datetime) -> tuple[IssueComment, ...]:
-        """Comments of the whole repository that were written or edited since, the oldest change first."""
+        """Comments of the whole repository that were written or edited since, oldest change first."""
         params = {"since": _when(moment), **_ASCENDING}
         found = await self._api.pages(api_models.CommentResponse, LIST_ALL_COMMENTS, params=params)
         return tuple(comment_facts(item) for item in found)
@@ -52,8 +52,8 @@ class CommentsApi:
         found = await self._api.pages(api_models.ReviewCommentResponse, LIST_ALL_PULL_COMMENTS, params=params)
         return tuple(inline_facts(item) for item in found)
 
-    async def happened(self, number: int) -> tuple[IssueEvent, ...]:
-        """What happened to one issue or pull request, in order."""
+    async def events(self, number: int) -> tuple[IssueEvent, ...]:
+        """The events of one issue or pull request, in order."""
         found = await self._api.pages(api_models.IssueEventResponse, LIST_ISSUE_EVENTS, number)
         return tuple(
             IssueEvent(
@@ -66,7 +66,7 @@ class CommentsApi:
         )
 
     async def edit(self, comment: int) -> CommentEdit | None:
-        """How a comment stands and who edited it last; None where it is gone."""
+        """A comment's current text and last editor; None if it was deleted."""
         found = await self._api.find(api_models.CommentResponse, GET_COMMENT, comment)
         if found is None:
             return None
@@ -80,13 +80,13 @@ class CommentsApi:
 
 
 def comment_facts(found: api_models.CommentResponse) -> IssueComment:
-    return IssueComment(**_said(found, found.issue_url))
+    return IssueComment(**_comment_fields(found, found.issue_url))
 
 
 def inline_facts(found: api_models.ReviewCommentResponse) -> InlineComment:
     end = found.line or found.original_line
     return InlineComment(
-        **_said(found, found.pull_request_url),
+        **_comment_fields(found, found.pull_request_url),
         root=found.in_reply_to_id or found.id,
         path=found.path,
         start=found.start_line or end,
@@ -98,7 +98,7 @@ def inline_facts(found: api_models.ReviewCommentResponse) -> InlineComment:
 
 
 def review_facts(found: api_models.ReviewResponse) -> PullRequestReview | None:
-    """None for one that was not submitted yet."""
+    """None for a review that has not been submitted."""
     account = found.user or GHOST
     if found.submitted_at is None:
         return None
@@ -114,7 +114,7 @@ def review_facts(found: api_models.ReviewResponse) -> PullRequestReview | None:
     )
 
 
-def _said(found: api_models.CommentResponse, subject: str) -> dict[str, Any]:
+def _comment_fields(found: api_models.CommentResponse, subject: str) -> dict[str, Any]:
     account = found.user or GHOST
     return {
         "id": found.id,
@@ -133,7 +133,7 @@ def _said(found: api_models.CommentResponse, subject: str) -> dict[str, Any]:
 
 
 def _last_number(address: str) -> int:
-    """Of an API address such as `…/issues/7`; 0 where it is none."""
+    """The number in an API address such as `…/issues/7`, else 0."""
     last = address.rstrip("/").rpartition("/")[2]
     return int(last) if last.isascii() and last.isdigit() else 0
 

@@ -1,4 +1,4 @@
-"""The ways in to one GitHub: the App with its short-lived tokens, or one token that was given to us."""
+"""Connections to one GitHub: as an App with short-lived tokens, or with one given token."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ from app.github.request_signing import BY_APP, BY_INSTALLATION, RequestSigner
 
 Access = Literal["read", "write"]
 Grant = Mapping[str, Access]
-"""Permissions of one token, by GitHub's names: the least that a group of calls needs."""
+"""Permissions of one token, by GitHub's names."""
 
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 MIN_SKEW = timedelta(seconds=30)
@@ -32,7 +32,7 @@ _LIFETIME = timedelta(minutes=9)
 
 @dataclass(frozen=True, slots=True)
 class GitHubHost:
-    """Where a GitHub is: its API and the addresses that people and git use. A proxy for both, if any."""
+    """A GitHub's addresses: the API, and those for people and git. May have a proxy for all."""
 
     api_url: str
     server_url: str
@@ -40,12 +40,12 @@ class GitHubHost:
 
     @property
     def is_enterprise_server(self) -> bool:
-        """Known by its API's path."""
+        """True if the API's path is Enterprise Server's."""
         return urlsplit(self.api_url).path.rstrip("/").endswith("/api/v3")
 
     @property
     def rest_version(self) -> str:
-        """Enterprise Server speaks the older version."""
+        """Enterprise Server supports only the older version."""
         return "2022-11-28" if self.is_enterprise_server else "2026-03-10"
 
     @property
@@ -55,7 +55,7 @@ class GitHubHost:
 
     @property
     def noreply(self) -> str:
-        """The domain of addresses that GitHub gives to accounts."""
+        """The domain of the email addresses that GitHub gives to accounts."""
         return f"users.noreply.{urlsplit(self.server_url).hostname}"
 
     def git_url(self, owner: str, name: str) -> str:
@@ -64,7 +64,7 @@ class GitHubHost:
 
 @dataclass(frozen=True, slots=True)
 class RepositoryId:
-    """A repository as the signed delivery names it. The number decides; a token is made for it alone."""
+    """A repository as a signed delivery names it. Only the id counts; tokens are made for it alone."""
 
     id: int
     owner: str
@@ -73,14 +73,14 @@ class RepositoryId:
 
 @dataclass(frozen=True, slots=True)
 class AppCredentials:
-    """The App's number and private key (PEM)."""
+    """The App's id and private key (PEM)."""
 
     app_id: int
     private_key: str = field(repr=False)
 
 
 class Connection(ABC):
-    """One GitHub and what we get in by: one pool of connections, one pace for each installation."""
+    """One GitHub and our credentials: one connection pool, and one pacer for each installation."""
 
     at_once: ClassVar[int] = 1
     """Mutations that need no second between them."""
@@ -98,7 +98,7 @@ class Connection(ABC):
         self.now = now
         self.sleep = sleep
         self.transport = transport or httpx.AsyncHTTPTransport(proxy=host.proxy)
-        self.lent = _SharedTransport(self.transport)
+        self.shared_transport = _SharedTransport(self.transport)
         self._tokens = MemCacheStrategy()
         self._paces: dict[int, MutationPacer] = {}
         self._config = self._configured()
@@ -115,30 +115,31 @@ class Connection(ABC):
     @property
     @abstractmethod
     def app_id(self) -> int:
-        """The App by whose number our own doing is known; 0 where only the account tells."""
+        """Our App's id, which marks what we did; 0 if only the account is known."""
 
     @abstractmethod
     def as_installation(self, installation: int, repository: int | None, grant: Grant) -> GitHub[Any]:
-        """A client whose tokens open one repository, for what `grant` says; None to list all of them."""
+        """A client whose tokens open one repository with these permissions; without a repository, tokens to list
+        all."""
 
     @abstractmethod
     def refuse_tokens(self, answered_at: str | None) -> bool:
-        """Forget every token after a 401; False where there is no other to be had."""
+        """Discard all tokens after a 401; returns False if no other token can be had."""
 
     def pace(self, installation: int) -> MutationPacer:
         return self._paces.setdefault(installation, MutationPacer(self.now, self.sleep, at_once=self.at_once))
 
-    def as_bearer(self, token: str) -> GitHub[Any]:
-        """A client with this token; without one it is nobody, who may read what is public."""
+    def with_token(self, token: str) -> GitHub[Any]:
+        """A client with this token; without one, an anonymous client that can read public data."""
         return GitHub(token or UnauthAuthStrategy(), config=self._config)
 
     def _configured(self) -> Config:
         return get_config(
             base_url=self.host.api_url,
             user_agent="agent-fix",
-            follow_redirects=False,  # a POST that is redirected would arrive as a GET
+            follow_redirects=False,  # a redirected POST would arrive as a GET
             timeout=TIMEOUT,
-            async_transport=self.lent,
+            async_transport=self.shared_transport,
             cache_strategy=self._tokens,
             http_cache=False,
             auto_retry=False,  # it would repeat POST too; see `app.github.repository_api`
@@ -146,7 +147,7 @@ class Connection(ABC):
 
 
 class AppConnection(Connection):
-    """The App's own: it makes a token for each group of calls, with the least permissions."""
+    """Access as an App, with a separate token for each group of calls, with minimal permissions."""
 
     refused_hint: ClassVar[str] = "Is the App's private key the right one, and does the App still exist?"
 
@@ -178,7 +179,7 @@ class AppConnection(Connection):
         return GitHub(RequestSigner(auth, BY_INSTALLATION), config=self._config)
 
     def refuse_tokens(self, answered_at: str | None) -> bool:
-        """Sign anew, by the clock that we were given, or by the server's where that differs."""
+        """Sign again, with the server's clock if it differs from ours."""
         self._tokens.cleanup()
         skew = self._skew(answered_at)
         issued = self.now() + (skew if abs(skew) > MIN_SKEW else timedelta()) - timedelta(seconds=60)
@@ -230,14 +231,14 @@ class TokenConnection(Connection):
         return self._app_id
 
     def as_installation(self, installation: int, repository: int | None, grant: Grant) -> GitHub[Any]:
-        return self.as_bearer(self.token)
+        return self.with_token(self.token)
 
     def refuse_tokens(self, answered_at: str | None) -> bool:
         return False
 
 
 class _SharedTransport(httpx.AsyncBaseTransport):
-    """The App's transport for the many short-lived clients of githubkit, none of which closes it."""
+    """A transport that githubkit's many short-lived clients share, and that none of them can close."""
 
     def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
         self._transport = transport

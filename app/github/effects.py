@@ -1,4 +1,4 @@
-"""GitHub as `app.github.base.Forge`: what becomes of an issue there, each effect looked for before it is made."""
+"""Implements `app.github.base.ForgeEffects` for GitHub: each effect looks for its result before it creates one."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from urllib.parse import quote
@@ -48,7 +48,7 @@ class GitHubForge:
 
     @property
     def page(self) -> str:
-        """Where people look at it; GitHub leads from an issue's address to a pull request's."""
+        """GitHub redirects a pull request's address to the issue if the number is an issue's."""
         return f"{self._site}/pull/{self.number}"
 
     @property
@@ -103,11 +103,11 @@ class GitHubForge:
         return there.html_url
 
     async def ensure_reaction(self, target: ReactionTarget, content: Reaction) -> None:
-        """GitHub itself keeps one reaction of a kind for each account."""
+        """GitHub itself keeps one reaction of each kind per account."""
         await self._api.change(dict, _REACT[target.kind], target.id, body={"content": content})
 
     async def ensure_labels(self, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
-        """Have the first, have not the second; labels of others stay."""
+        """Add missing labels and remove existing ones; all other labels stay."""
         found = await self._api.pages(api_models.LabelResponse, LIST_ISSUE_LABELS, self.number)
         there = {label.name.casefold(): label.name for label in found}
         missing = [label for label in add if label.casefold() not in there]
@@ -131,7 +131,7 @@ class GitHubForge:
         return there.html_url if there else ""
 
     async def _comment(self, key: str) -> api_models.CommentResponse | None:
-        """Our own comment with the key's mark. A stranger who copies the mark is not us."""
+        """Our own comment with the key's marker. Someone else's comment with a copied marker does not count."""
         found = await self._api.pages(api_models.CommentResponse, LIST_ISSUE_COMMENTS, self.number)
         ours = (item for item in found if item.user is not None and item.user.login == self.bot.login)
         return next((item for item in ours if has_text(item.body or "", key)), None)
@@ -146,7 +146,7 @@ async def open_forge(
 
 
 async def _once(make: Callable[[], Awaitable[str]], look: Callable[[], Awaitable[str]]) -> str:
-    """Make it; where the answer was lost, or says that it exists, look whether it is there after all."""
+    """Create it. If the answer was lost or says that it exists, return the existing one's address."""
     try:
         return await make()
     except (TemporaryFailure, NeedsHumanAction):

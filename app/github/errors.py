@@ -1,4 +1,4 @@
-"""How talking to a forge can fail: the four kinds that everything else decides by, whatever the forge's words were."""
+"""The errors of a forge, in four kinds that callers decide by."""
 
 from datetime import UTC, datetime
 
@@ -6,19 +6,19 @@ from app.core.errors import AgentFixError, ExitCode
 
 
 class ForgeError(AgentFixError):
-    """A forge did not do what it was asked; `message` carries its own words, without any token."""
+    """A forge could not do what was requested; `message` has the forge's words, without any token."""
 
     branch: str = ""
-    """What was pushed before."""
+    """The branch that was pushed before."""
     compare: str = ""
-    """Where a person opens the pull request of that branch."""
+    """The address where a person can open the pull request of that branch."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, code=ExitCode.OUTPUT, hint=hint)
 
 
 class TemporaryFailure(ForgeError):  # noqa: N818  # named for what to do
-    """It may succeed later: the network, a 5xx, an answer that broke off. Whether the effect happened is not known."""
+    """It may succeed later: a network error, a 5xx, a broken answer. The effect may have happened."""
 
     @property
     def final(self) -> bool:
@@ -26,7 +26,7 @@ class TemporaryFailure(ForgeError):  # noqa: N818  # named for what to do
 
 
 class RateLimited(ForgeError):  # noqa: N818
-    """The forge wants to hear nothing before `until`; asking earlier makes it worse."""
+    """The forge wants no request before `until`; an earlier one makes it worse."""
 
     def __init__(self, message: str, *, until: datetime) -> None:
         super().__init__(message)
@@ -42,12 +42,12 @@ class RateLimited(ForgeError):  # noqa: N818
 
 
 class NoAccess(ForgeError):  # noqa: N818
-    """The door is closed to us: not installed, suspended, archived, moved, a permission that was not given."""
+    """No access: not installed, suspended, archived, moved, or a missing permission."""
 
 
 class NeedsHumanAction(ForgeError):  # noqa: N818
-    """The forge understood and refused: a protected branch, a closed pull request, somebody else's commits."""
+    """The forge refused: a protected branch, a closed pull request, someone else's commits."""
 
 
 class WorkflowsMoved(NeedsHumanAction):
-    """The branch has a workflow file that no other branch has: it lacks a change of that file, or makes one."""
+    """The branch changes a workflow file, or lacks a change of one on the base branch; GitHub refuses both."""

@@ -1,4 +1,4 @@
-"""Asks GitHub whether agent-fix can work in a repository. It changes nothing; an App's last ping is sent once more."""
+"""Checks whether agent-fix can work in a GitHub repository. Changes nothing; sends an App's last ping again."""
 
 from collections.abc import Awaitable, Sequence
 from datetime import timedelta
@@ -46,8 +46,8 @@ T = TypeVar("T")
 
 KEPT: Final = timedelta(days=3)
 """How long GitHub keeps deliveries."""
-LOOKS, PAUSE = 10, 2.0
-"""How often, and after how many seconds, it is looked whether the ping has been sent."""
+PING_LOOKS, PAUSE = 10, 2.0
+"""How often to look for the result of the ping, and the seconds between."""
 READS: Final = {
     "contents": GET_BRANCH,
     "issues": LIST_ISSUES,
@@ -56,41 +56,48 @@ READS: Final = {
     "statuses": GET_COMBINED_STATUS,
     "actions": LIST_RUNS,
 }
-"""A call that each permission opens."""
+"""A call that requires each permission."""
 
 
 async def examine_app(app: AppConnection, owner: str, name: str, label: str) -> list[Finding]:
-    """What there is to say of the App in this repository. A refusal at the door ends it early."""
+    """The findings about the App in this repository; ends early if the App has no access."""
     registration, place = AppRegistration(app), f"{owner}/{name}"
-    identity = await _asked(registration.identity())
+    identity = await _answer_or_refusal(registration.identity())
     if isinstance(identity, Refused):
-        repair = "Are AGENT_FIX_APP_ID and AGENT_FIX_PRIVATE_KEY those of one App that still exists?"
+        repair = (
+            "Check that AGENT_FIX_APP_ID and AGENT_FIX_PRIVATE_KEY belong to the same App and that it still exists."
+        )
         return [Finding("App", "not ok", identity.words, repair)]
     found = [Finding("App", "ok", f"{identity.slug}, number {identity.id}")]
-    installation = await _asked(registration.installation_of(owner, name))
+    installation = await _answer_or_refusal(registration.installation_of(owner, name))
     if not isinstance(installation, api_models.InstallationResponse) or installation.suspended_at:
         return [*found, _not_installed(installation, place, identity.html_url)]
     found.append(Finding("installation", "ok", f"The App is installed in {place}."))
-    hook = await _asked(registration.hook())
+    hook = await _answer_or_refusal(registration.hook())
     found.append(findings.app_permissions(installation, PERMISSIONS))
     if isinstance(hook, api_models.HookConfig) and hook.url:
         found.append(findings.app_events(installation, EVENTS))
     found.append(await _webhook(app, hook))
     client = app.as_installation(installation.id, None, grant([Purpose.ACCOUNTS]))
-    response = await _asked(_repository(app, client, installation.id, owner, name))
+    response = await _answer_or_refusal(_repository(app, client, installation.id, owner, name))
     if isinstance(response, Refused):
-        return [*found, Finding("repository", "not ok", response.words, "Is it among the installation's repositories?")]
+        return [
+            *found,
+            Finding("repository", "not ok", response.words, "Check that it is among the installation's repositories."),
+        ]
     repository = parsed(api_models.RepositoryResponse, response)
     api = RepositoryApi(app, installation.id, RepositoryId(repository.id, repository.owner.login, repository.name))
     return found + await _Examination(api, repository, installation.permissions, label).findings()
 
 
-async def examine_token(bearer: TokenConnection, owner: str, name: str, label: str) -> list[Finding]:
-    """The same for a token that was given to us."""
-    api = RepositoryApi(bearer, GIVEN, RepositoryId(0, owner, name))
-    response = await _asked(_repository(bearer, bearer.as_bearer(bearer.token), GIVEN, owner, name))
+async def examine_token(connection: TokenConnection, owner: str, name: str, label: str) -> list[Finding]:
+    """The findings about a given token."""
+    api = RepositoryApi(connection, GIVEN, RepositoryId(0, owner, name))
+    response = await _answer_or_refusal(
+        _repository(connection, connection.with_token(connection.token), GIVEN, owner, name)
+    )
     if isinstance(response, Refused):
-        repair = f"Is there a repository {owner}/{name}, and may the token read it?"
+        repair = f"Check that the repository {owner}/{name} exists and that the token may read it."
         return [Finding("token", "not ok", response.words, repair)]
     repository = parsed(api_models.RepositoryResponse, response)
     login = (await find_bot_user(api)).login
@@ -105,7 +112,7 @@ async def examine_token(bearer: TokenConnection, owner: str, name: str, label: s
 
 
 class _Examination:
-    """What an App and a token ask alike. `held` are the App's permissions; a token's are not known."""
+    """The checks that an App and a token share. `held` are the App's permissions; None for a token."""
 
     def __init__(
         self, api: RepositoryApi, repository: api_models.RepositoryResponse, held: dict[str, str] | None, label: str
@@ -119,13 +126,13 @@ class _Examination:
 
     async def findings(self) -> list[Finding]:
         main, us = self._repository.default_branch, await find_bot_user(self._api)
-        config, line = await self._configuration()
+        config, http = await self._configuration()
         pushed = OwnPush(config.branch_for(slug="example", number=1), us.person.email)
-        branch = await _asked(self._api.find(api_models.Branch, GET_BRANCH, main))
+        branch = await _answer_or_refusal(self._api.find(api_models.Branch, GET_BRANCH, main))
         enterprise = self._api.app.host.is_enterprise_server
         return [
             findings.repository_state(self._repository, "/".join(self._names.values())),
-            line,
+            http,
             findings.label(self._label, await self._has_label()),
             findings.drafts(await self._has_drafts()),
             await self._rulesets(pushed),
@@ -136,7 +143,7 @@ class _Examination:
         ]
 
     async def _configuration(self) -> tuple[RepoConfig, Finding]:
-        text = await _asked(self._api.content(GET_CONTENT, SOURCE))
+        text = await _answer_or_refusal(self._api.content(GET_CONTENT, SOURCE))
         if isinstance(text, Refused):
             return RepoConfig(), findings.configuration(text, present=False)
         try:
@@ -146,17 +153,17 @@ class _Examination:
         return config, findings.configuration("", present=text is not None)
 
     async def _has_label(self) -> bool | Refused:
-        found = await _asked(self._api.find(api_models.LabelResponse, GET_LABEL, self._label))
+        found = await _answer_or_refusal(self._api.find(api_models.LabelResponse, GET_LABEL, self._label))
         return found if isinstance(found, Refused) else found is not None
 
     async def _has_drafts(self) -> bool | Refused:
         if not self._repository.private:
             return True
-        found = await _asked(self._api.graphql(PlanFeaturesAnswer, PLAN_FEATURES, self._names))
+        found = await _answer_or_refusal(self._api.graphql(PlanFeaturesAnswer, PLAN_FEATURES, self._names))
         return found if isinstance(found, Refused) else found.repository.plan_features.draft_pull_requests
 
     async def _rules(self, branch: str) -> Sequence[api_models.BranchRule] | Refused:
-        return await _asked(self._api.pages(api_models.BranchRule, LIST_BRANCH_RULES, branch))
+        return await _answer_or_refusal(self._api.pages(api_models.BranchRule, LIST_BRANCH_RULES, branch))
 
     async def _rulesets(self, pushed: OwnPush) -> Finding:
         rules = await self._rules(pushed.branch)
@@ -165,13 +172,13 @@ class _Examination:
         return findings.branch_rules(pushed, rules, bypassed, f"{self._page}/rules")
 
     async def _is_bypassed(self, ruleset: int) -> bool:
-        found = await _asked(self._api.read(api_models.Ruleset, GET_RULESET, ruleset))
+        found = await _answer_or_refusal(self._api.read(api_models.Ruleset, GET_RULESET, ruleset))
         return isinstance(found, api_models.Ruleset) and found.current_user_can_bypass in {"always", "exempt"}
 
     async def _protections(self, branch: str) -> Finding:
         rules: Sequence[Protection] | Refused = Refused("")
         if self._may_see("administration"):
-            found = await _asked(self._api.graphql(ProtectionsAnswer, BRANCH_PROTECTIONS, self._names))
+            found = await _answer_or_refusal(self._api.graphql(ProtectionsAnswer, BRANCH_PROTECTIONS, self._names))
             if isinstance(found, ProtectionsAnswer):
                 rules = list(filter(None, found.repository.branch_protection_rules.nodes or ()))
             else:
@@ -182,15 +189,17 @@ class _Examination:
     async def _actions(self) -> Finding:
         repository: api_models.WorkflowPermissions | Refused = Refused("")
         if self._may_see("administration"):
-            repository = await _asked(self._api.read(api_models.WorkflowPermissions, GET_WORKFLOW_PERMISSIONS))
+            repository = await _answer_or_refusal(
+                self._api.read(api_models.WorkflowPermissions, GET_WORKFLOW_PERMISSIONS)
+            )
         organisation: api_models.WorkflowPermissions | Refused | None = None
         if self._repository.owner.type == "Organization" and self._may_see("organization_administration"):
             call, owner = GET_ORGANISATION_WORKFLOW_PERMISSIONS, self._names["owner"]
-            organisation = await _asked(self._api.read(api_models.WorkflowPermissions, call, owner))
+            organisation = await _answer_or_refusal(self._api.read(api_models.WorkflowPermissions, call, owner))
         return findings.actions(repository, organisation)
 
     def _may_see(self, permission: str) -> bool:
-        """A token is asked; of an App it is known, and asking for a token that it cannot have would only be refused."""
+        """True if settings may be read. A token's permissions are unknown, so the request is tried."""
         return self._held is None or permission in self._held
 
 
@@ -198,16 +207,16 @@ async def _webhook(app: AppConnection, hook: api_models.HookConfig | Refused | N
     if isinstance(hook, Refused):
         return Finding("webhook", "cannot tell", hook.words)
     if hook is None or not hook.url:
-        return findings.webhook("", None, asked=False)
+        return findings.webhook("", None, resent=False)
     try:
-        delivery, asked = await _resent(app)
+        delivery, resent = await _resent(app)
     except ForgeError as error:
         return Finding("webhook", "cannot tell", error.message)
-    return findings.webhook(hook.url, delivery, asked=asked)
+    return findings.webhook(hook.url, delivery, resent=resent)
 
 
 async def _resent(app: AppConnection) -> tuple[api_models.DeliveryResponse | None, bool]:
-    """What became of the last ping, sent once more; without a ping the last delivery, and that it was not asked for."""
+    """The result of sending the last ping again, and True; without a ping, the last delivery and False."""
     registration = AppRegistration(app)
     before = await registration.deliveries(app.now() - KEPT)
     ping = next((delivery for delivery in before if delivery.event == "ping"), None)
@@ -215,7 +224,7 @@ async def _resent(app: AppConnection) -> tuple[api_models.DeliveryResponse | Non
         return before[0] if before else None, False
     await registration.redeliver(ping.id)
     known, found = {delivery.id for delivery in before}, None
-    for _ in range(LOOKS):
+    for _ in range(PING_LOOKS):
         await app.sleep(PAUSE)
         now = await registration.deliveries(ping.delivered_at)
         found = next((each for each in now if each.guid == ping.guid and each.id not in known), None)
@@ -227,9 +236,9 @@ async def _resent(app: AppConnection) -> tuple[api_models.DeliveryResponse | Non
 async def _repository(
     connection: Connection, client: GitHub[Any], installation: int, owner: str, name: str
 ) -> httpx.Response:
-    """By its name: its number is not known yet. The headers tell of the token."""
-    line = HttpClient(connection, connection.pace(installation))
-    return line.in_place(await line.with_retries(lambda: line.ask(client, GET_REPOSITORY, owner, name)))
+    """By name, because its id is not known yet. The headers show the token's scopes."""
+    http = HttpClient(connection, connection.pace(installation))
+    return http.reject_redirect(await http.with_retries(lambda: http.request(client, GET_REPOSITORY, owner, name)))
 
 
 def _not_installed(found: api_models.InstallationResponse | Refused | None, place: str, page: str) -> Finding:
@@ -238,19 +247,21 @@ def _not_installed(found: api_models.InstallationResponse | Refused | None, plac
     if found is not None:
         return Finding("installation", "not ok", f"The App is suspended in {place}.", f"Unsuspend it: {found.html_url}")
     repair = f"Install it: {page}/installations/new"
-    return Finding("installation", "not ok", f"The App is not installed in {place}, or there is no such place.", repair)
+    return Finding(
+        "installation", "not ok", f"The App is not installed in {place}, or there is no such repository.", repair
+    )
 
 
 async def _refusal(api: RepositoryApi, call: Call, repository: api_models.RepositoryResponse) -> Refused | None:
-    """What a reading call came to: nothing, or why not."""
+    """Why a read call is refused; None if it succeeds."""
     values = (repository.default_branch,) if "{" in call.path.partition("{repo}")[2] else ()
     params = {"per_page": 1} if not values else None
-    answer = await _asked(api.read(object, call, *values, params=params))
+    answer = await _answer_or_refusal(api.read(object, call, *values, params=params))
     return answer if isinstance(answer, Refused) else None
 
 
-async def _asked(answer: Awaitable[T]) -> T | Refused:
-    """An answer, or that there is none: no permission, no such thing, no GitHub."""
+async def _answer_or_refusal(answer: Awaitable[T]) -> T | Refused:
+    """The answer, or Refused for any ForgeError."""
     try:
         return await answer
     except ForgeError as error:

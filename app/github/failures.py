@@ -1,4 +1,4 @@
-"""What GitHub's refusals mean: one table from status and words to the four kinds of `app.github.errors`."""
+"""Maps GitHub's error responses, by status and message, to the four kinds of `app.github.errors`."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -12,35 +12,35 @@ from app.core.redaction import mask_tokens
 from app.github.errors import ForgeError, NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
 
 MAX_WORDS = 300
-WAIT_UNTOLD = timedelta(seconds=60)
-"""What GitHub's documentation asks for where a limit names no time."""
+DEFAULT_WAIT = timedelta(seconds=60)
+"""GitHub's documentation requires this if a limit names no time."""
 
 
 class NotSeenYet(NeedsHumanAction):
-    """GitHub reads from a copy that lags behind what was just written: nothing was done, and soon it may be."""
+    """GitHub reads from a replica that does not have our last write yet. Nothing was done; try again soon."""
 
 
 class NoDrafts(NeedsHumanAction):
-    """The repository's plan has no drafts. No call tells that beforehand."""
+    """The repository's plan has no drafts. No call tells this in advance."""
 
 
 class AlreadyThere(NeedsHumanAction):
-    """What was to be made exists."""
+    """The thing to be created exists."""
 
 
 _INSTALL = (
-    "Look at the App's installation: is this repository in it, and are its new permissions accepted? "
-    "In a workflow: does the job's `permissions:` have it?"
+    "Check that the App's installation includes this repository and that its new permissions are accepted; "
+    "in a workflow, that the job's `permissions:` include it."
 )
 _MAY_OPEN = (
     "Allow it under Settings, Actions, General, Workflow permissions: "
-    "“Allow GitHub Actions to create and approve pull requests”. Where that switch is grey, its organisation has "
-    "turned it off, at the same place in the organisation's settings. Or give the Action an App."
+    "“Allow GitHub Actions to create and approve pull requests”. If the switch is greyed out, the organisation has "
+    "turned it off in the same place of its own settings. Alternatively, give the Action an App."
 )
 
 
 class FailureRule(NamedTuple):
-    """A status (0: any), a part of the message in lower case, and what the two mean."""
+    """A status (0: any), a part of the message in lower case, and the error that they become."""
 
     status: int
     words: str
@@ -59,17 +59,17 @@ RULES = (
     FailureRule(408, "", TemporaryFailure),
     FailureRule(409, "is empty", NeedsHumanAction, "The repository has no commit yet."),
     FailureRule(409, "", TemporaryFailure),
-    FailureRule(410, "", NoAccess, "It was deleted, or issues are switched off."),
+    FailureRule(410, "", NoAccess, "It was deleted, or issues are turned off."),
     FailureRule(422, "a pull request already exists", AlreadyThere),
     FailureRule(422, "draft pull requests are not supported", NoDrafts),
     FailureRule(422, "head invalid", NotSeenYet),
     FailureRule(422, "sha can't be blank", NotSeenYet),
     FailureRule(422, "no commits between", NotSeenYet),
-    FailureRule(422, "not all refs are readable", NotSeenYet, "May the App read contents?"),
+    FailureRule(422, "not all refs are readable", NotSeenYet, "Check that the App may read contents."),
     FailureRule(422, "could not resolve to a node", NotSeenYet),
     FailureRule(422, "permissions requested are not granted", NoAccess, _INSTALL),
     FailureRule(422, "not accessible to the parent installation", NoAccess, _INSTALL),
-    FailureRule(423, "", NoAccess, "The repository is locked, as during a migration."),
+    FailureRule(423, "", NoAccess, "The repository is locked, for example during a migration."),
     FailureRule(451, "", NoAccess, "The repository is blocked for legal reasons."),
 )
 GRAPHQL = {
@@ -84,28 +84,28 @@ GRAPHQL = {
 
 
 def failure_of(error: GitHubException, now: datetime) -> ForgeError:
-    """The kind of an exception of githubkit, which wraps what happened while a token was asked for."""
+    """The error for an exception of githubkit, which also wraps errors of a token request."""
     while isinstance(error, RequestError) and isinstance(error.exc, GitHubException):
         error = error.exc
     if isinstance(error, RequestFailed):
         return refusal_of(error.response.raw_response, now)
     cause = error.exc if isinstance(error, RequestError) else error
     if isinstance(cause, httpx.HTTPError | OSError):
-        return TemporaryFailure(f"GitHub could not be reached: {_told(str(cause) or type(cause).__name__)}")
-    if isinstance(cause, ValidationError):  # a page in the place of a token, or half a token
-        return TemporaryFailure("GitHub's answer was not readable.")
-    return NoAccess(f"No token for GitHub: {_told(str(cause) or type(cause).__name__)}", hint=_INSTALL)
+        return TemporaryFailure(f"GitHub could not be reached: {_short(str(cause) or type(cause).__name__)}")
+    if isinstance(cause, ValidationError):  # a page instead of a token, or half a token
+        return TemporaryFailure("GitHub's answer could not be read.")
+    return NoAccess(f"No token for GitHub: {_short(str(cause) or type(cause).__name__)}", hint=_INSTALL)
 
 
 def refusal_of(response: httpx.Response, now: datetime) -> ForgeError:
-    """The kind of an answer that is not a success."""
+    """The error for a response that is not a success."""
     words = message_of(response)
     status = response.status_code
     text = f"GitHub answered {status}: {words}" if words else f"GitHub answered {status}."
     if until := silence_until(response, words, now):
         return RateLimited(text, until=until)
     if status in {301, 302, 307, 308}:
-        return NoAccess("The repository has moved: GitHub answered with another address.", hint=_INSTALL)
+        return NoAccess("The repository has moved: GitHub redirected the request.", hint=_INSTALL)
     if status >= 500:
         return TemporaryFailure(text)
     for rule in RULES:
@@ -115,14 +115,14 @@ def refusal_of(response: httpx.Response, now: datetime) -> ForgeError:
 
 
 def graphql_failure(kind: str, words: str, now: datetime) -> ForgeError:
-    """The kind of one entry of `errors` in a GraphQL answer."""
-    text = f"GitHub answered {kind or 'an error'}: {_told(words)}"
+    """The error for one entry of `errors` in a GraphQL answer."""
+    text = f"GitHub answered {kind or 'an error'}: {_short(words)}"
     cls = GRAPHQL.get(kind, NeedsHumanAction)
-    return RateLimited(text, until=now + WAIT_UNTOLD) if cls is RateLimited else cls(text)
+    return RateLimited(text, until=now + DEFAULT_WAIT) if cls is RateLimited else cls(text)
 
 
 def silence_until(response: httpx.Response, words: str, now: datetime) -> datetime | None:
-    """Until when a limit asks for silence; None where the answer is about something else."""
+    """Until when a rate limit forbids requests; None if the answer is about something else."""
     status, headers = response.status_code, response.headers
     if "retry-after" in headers and (status in {403, 429} or status >= 500):
         return now + _seconds(headers["retry-after"])
@@ -131,11 +131,11 @@ def silence_until(response: httpx.Response, words: str, now: datetime) -> dateti
     if headers.get("x-ratelimit-remaining") == "0" and headers.get("x-ratelimit-reset", "").isdigit():
         return datetime.fromtimestamp(int(headers["x-ratelimit-reset"]), UTC)
     limited = status == 429 or "rate limit" in words.lower() or "abuse detection" in words.lower()
-    return now + WAIT_UNTOLD if limited else None
+    return now + DEFAULT_WAIT if limited else None
 
 
 def message_of(response: httpx.Response) -> str:
-    """GitHub's own words; empty for a page that is not JSON."""
+    """GitHub's message; empty if the body is not JSON."""
     try:
         body = response.json()
     except ValueError:
@@ -143,7 +143,7 @@ def message_of(response: httpx.Response) -> str:
     if not isinstance(body, dict):
         return ""
     details = [detail.get("message") or _coded(detail) for detail in _dicts(body.get("errors"))]
-    return _told(": ".join(str(part) for part in (body.get("message"), *details) if part))
+    return _short(": ".join(str(part) for part in (body.get("message"), *details) if part))
 
 
 def _dicts(value: object) -> list[dict[str, object]]:
@@ -151,13 +151,13 @@ def _dicts(value: object) -> list[dict[str, object]]:
 
 
 def _coded(detail: dict[str, object]) -> str:
-    """Such as `head invalid`, where GitHub says no more."""
+    """Such as `head invalid`, if GitHub gives no message."""
     return " ".join(str(detail[key]) for key in ("field", "code") if detail.get(key))
 
 
 def _seconds(text: str) -> timedelta:
-    return timedelta(seconds=min(int(text), 86_400)) if text.isdigit() else WAIT_UNTOLD
+    return timedelta(seconds=min(int(text), 86_400)) if text.isdigit() else DEFAULT_WAIT
 
 
-def _told(text: str) -> str:
+def _short(text: str) -> str:
     return mask_tokens(" ".join(text.split()))[:MAX_WORDS]

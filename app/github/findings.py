@@ -1,4 +1,4 @@
-"""What GitHub's answers about a repository mean for agent-fix: a line each, with the repair where it needs one."""
+"""Turns GitHub's answers about a repository into report lines, with a repair where one is needed."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,21 +14,21 @@ State = Literal["ok", "not ok", "cannot tell"]
 BLOCKING_RULES: Final = {
     "creation": "nobody may create this branch",
     "update": "nobody may push to this branch",
-    "required_signatures": "commits must be signed, and agent-fix does not sign",
-    "pull_request": "changes come by pull request only, so the branch of one cannot be pushed",
-    "required_status_checks": "checks must have passed before a push",
-    "required_deployments": "deployments must have succeeded before a push",
-    "workflows": "workflows must have passed before a push",
-    "code_scanning": "code scanning must have passed before a push",
-    "code_quality": "code quality must have passed before a push",
-    "code_coverage": "code coverage must have passed before a push",
-    "license_compliance_scanning": "the scan of licences must have passed before a push",
-    "merge_queue": "changes come by the merge queue only",
+    "required_signatures": "commits must be signed, and agent-fix does not sign them",
+    "pull_request": "changes need a pull request, so a pull request's own branch cannot be pushed",
+    "required_status_checks": "checks must pass before a push",
+    "required_deployments": "deployments must succeed before a push",
+    "workflows": "workflows must pass before a push",
+    "code_scanning": "code scanning must pass before a push",
+    "code_quality": "code quality must pass before a push",
+    "code_coverage": "code coverage must pass before a push",
+    "license_compliance_scanning": "the licence scan must pass before a push",
+    "merge_queue": "changes must go through the merge queue",
 }
 LIMITING_RULES: Final = {
     "required_linear_history": "`/agent rebase` cannot push its merge",
     "non_fast_forward": "a draft opened early (`pull_request: early`) cannot be replaced",
-    "deletion": "the branch of an early draft without a change is left",
+    "deletion": "the branch of an early draft without a change is not deleted",
 }
 RULES_ABOUT_FILES: Final = frozenset(
     {"file_path_restriction", "max_file_path_length", "file_extension_restriction", "max_file_size"}
@@ -48,13 +48,13 @@ class Finding:
 
 
 class Refused(NamedTuple):
-    """A question that GitHub did not answer, and its words."""
+    """A question that GitHub did not answer, and its message."""
 
     words: str
 
     @property
     def is_about_the_plan(self) -> bool:
-        """Private repositories of a Free plan have neither rulesets nor protected branches: "Upgrade to GitHub …"."""
+        """True for "Upgrade to GitHub …": a Free plan's private repositories have no rulesets or protected branches."""
         return "upgrade to github" in self.words.lower()
 
 
@@ -74,12 +74,12 @@ def app_permissions(installation: api_models.InstallationResponse, wanted: Grant
 def app_events(installation: api_models.InstallationResponse, wanted: Iterable[str]) -> Finding:
     missing = sorted(set(wanted) - set(installation.events))
     if not missing:
-        return Finding("events", "ok", "The App is told of everything that it acts on.")
+        return Finding("events", "ok", "The App receives all events it needs.")
     return Finding(
         "events",
         "not ok",
-        f"The App gets no webhooks of: {', '.join(missing)}.",
-        "Choose them on the App's page under Permissions & events.",
+        f"The App does not receive these webhooks: {', '.join(missing)}.",
+        "Select them on the App's page under Permissions & events.",
     )
 
 
@@ -90,7 +90,7 @@ def token_permissions(
     reads: Mapping[str, Refused | None],
     wanted: Grant,
 ) -> Finding:
-    """`scopes` are those of a classic token, None of any other; `reads` tell what each permission's reading came to."""
+    """`scopes` are a classic token's, None for other tokens; `reads` has a refusal or None for each permission."""
     if not login.endswith("[bot]") and not repository.permissions.push:
         return Finding(
             "permissions",
@@ -106,15 +106,15 @@ def token_permissions(
     return Finding(
         "permissions",
         "cannot tell",
-        "Reading works. Whether the token may also write, only writing would show.",
-        f"Compare it with: {_listed(wanted)}.",
+        "Reading works. Write permissions can only be seen by writing.",
+        f"Compare its permissions with: {_listed(wanted)}.",
     )
 
 
 def _scopes(repository: api_models.RepositoryResponse, scopes: str) -> Finding:
     held = {scope.strip() for scope in scopes.split(",")}
     if "repo" in held or ("public_repo" in held and not repository.private):
-        return Finding("permissions", "ok", f"The token's scopes suffice: {scopes}.")
+        return Finding("permissions", "ok", f"The token's scopes are sufficient: {scopes}.")
     wanted = "repo" if repository.private else "public_repo"
     detail = f"The token's scopes are {scopes or 'none'}."
     return Finding("permissions", "not ok", detail, f"It needs the scope {wanted}.")
@@ -123,20 +123,20 @@ def _scopes(repository: api_models.RepositoryResponse, scopes: str) -> Finding:
 def repository_state(repository: api_models.RepositoryResponse, place: str) -> Finding:
     visibility = "private" if repository.private else "public"
     if repository.archived:
-        return Finding("repository", "not ok", f"{place} is archived: nothing can be written.", "Unarchive it.")
+        return Finding("repository", "not ok", f"{place} is archived and cannot be changed.", "Unarchive it.")
     if not repository.has_issues:
         repair = "Turn them on under Settings, General, Features."
-        return Finding("repository", "not ok", f"{place} has its issues turned off.", repair)
+        return Finding("repository", "not ok", f"Issues are turned off in {place}.", repair)
     return Finding("repository", "ok", f"{place}, {visibility}, default branch {repository.default_branch}")
 
 
 def drafts(available: bool | Refused) -> Finding:
-    otherwise = "Where there are none, an ordinary pull request is opened: its title begins with “Draft:”"
+    otherwise = "agent-fix opens ordinary pull requests whose title begins with “Draft:”"
     if isinstance(available, Refused):
         return Finding("drafts", "cannot tell", f"{available.words} {otherwise}.")
     if available:
         return Finding("drafts", "ok", "This repository's plan has draft pull requests.")
-    detail = f"This repository's plan has no draft pull requests. {otherwise}, and its text says why."
+    detail = f"This repository's plan has no draft pull requests. {otherwise}, and whose text says why."
     return Finding("drafts", "not ok", detail, "A Team or Enterprise plan, or a public repository, has them.")
 
 
@@ -150,9 +150,9 @@ def default_branch(
         return Finding("default branch", "ok", f"{name} is protected.")
     if isinstance(found, Refused):
         return Finding("default branch", "cannot tell", found.words)
-    detail = f"{name} is not protected: whoever may push can push there, agent-fix's own token too. It never does."
+    detail = f"{name} is not protected: anyone with push access can push to it, also agent-fix, which never does."
     if isinstance(rules, Refused) and rules.is_about_the_plan:
-        return Finding("default branch", "not ok", detail, "This plan protects no branches of private repositories.")
+        return Finding("default branch", "not ok", detail, "This plan cannot protect branches of private repositories.")
     return Finding("default branch", "not ok", detail, "Protect it with a ruleset: Settings, Rules, Rulesets.")
 
 
@@ -160,22 +160,28 @@ def label(name: str, found: bool | Refused) -> Finding:
     if isinstance(found, Refused):
         return Finding("label", "cannot tell", found.words)
     if found:
-        return Finding("label", "ok", f"The label {name} is there.")
-    return Finding("label", "not ok", f"There is no label {name}.", "Make it: Issues, Labels, New label.")
+        return Finding("label", "ok", f"The label {name} exists.")
+    return Finding("label", "not ok", f"There is no label {name}.", "Create it: Issues, Labels, New label.")
 
 
 def configuration(problem: str | Refused, *, present: bool) -> Finding:
     if isinstance(problem, Refused):
         return Finding("configuration", "cannot tell", problem.words)
     if problem:
-        return Finding("configuration", "not ok", problem, "Nothing runs until it is mended on the default branch.")
-    return Finding("configuration", "ok", ".github/agent-fix.yml can be read." if present else "There is none.")
+        return Finding(
+            "configuration", "not ok", problem, "Fix the file on the default branch; nothing runs until then."
+        )
+    return Finding(
+        "configuration",
+        "ok",
+        ".github/agent-fix.yml is valid." if present else "There is no .github/agent-fix.yml; the defaults apply.",
+    )
 
 
 def actions(
     repository: api_models.WorkflowPermissions | Refused, organisation: api_models.WorkflowPermissions | Refused | None
 ) -> Finding:
-    """Whether a workflow's own token may open pull requests. `organisation` is None where there is none."""
+    """Whether a workflow's own token may open pull requests. `organisation` is None without an organisation."""
     allowed = [
         answer.can_approve_pull_request_reviews if isinstance(answer, api_models.WorkflowPermissions) else None
         for answer in (repository, organisation)
@@ -185,53 +191,58 @@ def actions(
     if allowed[1] is False:
         where = f"In the organisation: Settings, Actions, General, {OPEN_PULL_REQUESTS}; then the same here."
     else:
-        where = (
-            f"Settings, Actions, General, {OPEN_PULL_REQUESTS}. Where it is grey, the organisation's settings first."
-        )
+        where = f"Settings, Actions, General, {OPEN_PULL_REQUESTS}. If greyed out, change the organisation's first."
     if False in allowed:
         return Finding("Actions", "not ok", "Workflows may not open pull requests with their own token.", where)
-    words = (
-        "Only an administrator's token shows whether workflows may open pull requests. It matters to the Action only."
-    )
+    words = "Only an administrator's token shows whether workflows may open pull requests. Only the Action needs that."
     return Finding("Actions", "cannot tell", words, where)
 
 
 def approval(login: str, *, enterprise_server: bool) -> Finding:
-    """What becomes of the workflows of a pull request that this account opens."""
+    """Whether workflows run on a pull request that this account opens."""
     if login != "github-actions[bot]":
-        detail = f"Workflows of pull requests by {login} start by themselves, once a commit does not say [skip ci]."
+        detail = (
+            f"Workflows of pull requests by {login} start automatically, unless a commit message contains [skip ci]."
+        )
         return Finding("workflow approval", "ok", detail)
     if enterprise_server:
-        detail = "Workflows of pull requests that a workflow's own token opens do not start."
-        return Finding("workflow approval", "not ok", detail, "Give the Action an App's token, or reopen them by hand.")
+        detail = "Workflows do not start on pull requests that a workflow's own token opens."
+        return Finding(
+            "workflow approval",
+            "not ok",
+            detail,
+            "Give the Action an App's token, or reopen the pull requests by hand.",
+        )
     detail = (
-        "Workflows of pull requests that a workflow's own token opens wait for “Approve workflows to run”, a button."
+        "Workflows on pull requests that a workflow's own token opens wait for the button “Approve workflows to run”."
     )
-    return Finding("workflow approval", "cannot tell", f"{detail} No API says so of a repository.")
+    return Finding("workflow approval", "cannot tell", f"{detail} No API reports this for a repository.")
 
 
-def webhook(address: str, delivery: api_models.DeliveryResponse | None, *, asked: bool) -> Finding:
-    """`delivery` is the last one: of the ping that was `asked` for, or whichever there was."""
+def webhook(address: str, delivery: api_models.DeliveryResponse | None, *, resent: bool) -> Finding:
+    """`delivery` is the last one: of the ping sent again if `resent`, else of any event."""
     if not address:
-        return Finding("webhook", "ok", "The App has none: the server looks at GitHub by itself.")
-    if delivery is None and asked:
-        detail = f"GitHub has not yet told whether the ping that it was asked for reached {address}."
-        return Finding("webhook", "cannot tell", detail, "Look at Recent deliveries on the App's page.")
+        return Finding("webhook", "ok", "The App has no webhook: the server polls GitHub.")
+    if delivery is None and resent:
+        detail = f"GitHub does not yet show whether the ping reached {address}."
+        return Finding("webhook", "cannot tell", detail, "See Recent deliveries on the App's page.")
     if delivery is None:
-        detail = f"GitHub has sent nothing to {address} for three days, nor keeps a ping that it could send again."
-        return Finding("webhook", "cannot tell", detail, "Put a label on an issue, then ask again.")
-    what = "The ping that it was asked for" if asked else f"The last delivery ({delivery.event})"
+        detail = f"GitHub has sent nothing to {address} for three days and has no ping to send again."
+        return Finding("webhook", "cannot tell", detail, "Add a label to an issue, then run this again.")
+    what = "The ping" if resent else f"The last delivery ({delivery.event})"
     if 200 <= delivery.status_code < 300:
         return Finding("webhook", "ok", f"{what} reached {address}.")
     answer = f"{delivery.status_code or ''} {delivery.status}".strip() or "no answer"
-    repair = "Is the server up, does the proxy pass /webhook on, is the address on the App's page right?"
+    repair = (
+        "Check that the server runs, that the proxy forwards /webhook, and that the App's page has the right address."
+    )
     if delivery.status_code in {401, 403}:
-        repair = "Is AGENT_FIX_WEBHOOK_SECRET the one on the App's page?"
-    return Finding("webhook", "not ok", f"{what} to {address} came to: {answer}.", repair)
+        repair = "Check that AGENT_FIX_WEBHOOK_SECRET is the one on the App's page."
+    return Finding("webhook", "not ok", f"{what} to {address} failed: {answer}.", repair)
 
 
 class OwnPush(NamedTuple):
-    """What agent-fix would push: the branch, and the address that its commits are by."""
+    """What agent-fix would push: the branch, and its commits' email address."""
 
     branch: str
     email: str
@@ -240,7 +251,7 @@ class OwnPush(NamedTuple):
 def branch_rules(
     pushed: OwnPush, rules: Sequence[api_models.BranchRule] | Refused, bypassed: Collection[int], page: str
 ) -> Finding:
-    """What rulesets make of a push. `bypassed` are those that do not bind us."""
+    """Whether rulesets allow a push. `bypassed` are the ids of rulesets that do not apply to us."""
     if isinstance(rules, Refused):
         if rules.is_about_the_plan:
             return Finding("rulesets", "ok", "This repository's plan has none.")
@@ -254,17 +265,17 @@ def branch_rules(
     if unclear := [words for rule in binding if (words := _unclear(rule, pushed))]:
         return Finding("rulesets", "cannot tell", f"{pushed.branch}: {'; '.join(unclear)}.", f"Look at {page}")
     limits = "".join(f" But {LIMITING_RULES[rule.type]}." for rule in binding if rule.type in LIMITING_RULES)
-    return Finding("rulesets", "ok", f"None forbids a push to {pushed.branch}.{limits}")
+    return Finding("rulesets", "ok", f"No ruleset forbids a push to {pushed.branch}.{limits}")
 
 
 def branch_protections(branch: str, rules: Sequence[Protection] | Refused, *, complete: bool, page: str) -> Finding:
-    """The same of branch protection rules, the older kind; only to an administrator is the list surely `complete`."""
+    """Whether classic branch protection allows a push. Only an administrator sees the `complete` list."""
     if isinstance(rules, Refused):
         if rules.is_about_the_plan:
             return Finding("branch protection", "ok", "This repository's plan has none.")
         words = f"Only an administrator's token shows the branch protection rules for {branch}."
         return Finding(
-            "branch protection", "cannot tell", words, f"Does one for `agent-fix/**` or `**/*` stand at {page}?"
+            "branch protection", "cannot tell", words, f"Look for a rule such as `agent-fix/**` or `**/*` at {page}"
         )
     matching = [rule for rule in rules if _matches(rule.pattern, branch)]
     if forbidden := [f"{rule.pattern}: {words}" for rule in matching for words in _forbidden(rule)]:
@@ -280,7 +291,7 @@ def branch_protections(branch: str, rules: Sequence[Protection] | Refused, *, co
 
 def _forbidden(rule: Protection) -> list[str]:
     words = {
-        "only some people and Apps may push; agent-fix has to be one of them": rule.restricts_pushes,
+        "only some people and Apps may push; agent-fix must be one of them": rule.restricts_pushes,
         "nobody may create such a branch": rule.blocks_creations and not rule.restricts_pushes,
         BLOCKING_RULES["required_signatures"]: rule.requires_commit_signatures,
         BLOCKING_RULES["pull_request"]: rule.requires_approving_reviews,
@@ -291,17 +302,17 @@ def _forbidden(rule: Protection) -> list[str]:
 
 
 def _refusal(rule: api_models.BranchRule, pushed: OwnPush) -> str:
-    """Why a rule refuses every push of ours; empty where it does not."""
+    """Why a rule refuses all our pushes; empty if it does not."""
     if rule.type in BLOCKING_RULES:
         return BLOCKING_RULES[rule.type]
-    text = _asked_about(rule, pushed)
+    text = _subject_of(rule, pushed)
     if not text or _fits(rule, text) is not False:
         return ""
-    return f"{text} does not fit {_pattern(rule)}"
+    return f"{text} does not match {_pattern(rule)}"
 
 
-def _asked_about(rule: api_models.BranchRule, pushed: OwnPush) -> str:
-    """What of ours has to fit a rule's pattern; empty for a rule about anything else."""
+def _subject_of(rule: api_models.BranchRule, pushed: OwnPush) -> str:
+    """The branch or email that must match the rule's pattern; empty for other rules."""
     by = {"branch_name_pattern": pushed.branch}
     by |= dict.fromkeys(("commit_author_email_pattern", "committer_email_pattern"), pushed.email)
     return by.get(rule.type, "")
@@ -314,7 +325,7 @@ def _pattern(rule: api_models.BranchRule) -> str:
 
 
 def _fits(rule: api_models.BranchRule, text: str) -> bool | None:
-    """Whether a text fits a rule's pattern; None where that cannot be told here."""
+    """Whether a text matches a rule's pattern; None if that cannot be determined here."""
     parameters = rule.parameters or {}
     found = _found(str(parameters.get("operator")), str(parameters.get("pattern")), text)
     return None if found is None else found is not bool(parameters.get("negate"))
@@ -331,24 +342,24 @@ def _found(operator: str, pattern: str, text: str) -> bool | None:
         case "regex":
             try:
                 return re.search(pattern, text) is not None
-            except re.error:  # GitHub's regular expressions are not all Python's
+            except re.error:  # GitHub's regular expressions are not all valid in Python
                 return None
     return None
 
 
 def _unclear(rule: api_models.BranchRule, pushed: OwnPush) -> str:
-    if text := _asked_about(rule, pushed):
+    if text := _subject_of(rule, pushed):
         return "" if _fits(rule, text) else f"does {text} fit {_pattern(rule)}?"
     if rule.type == "commit_message_pattern":
-        return f"commit messages have to fit {_pattern(rule)}"
+        return f"commit messages must match {_pattern(rule)}"
     if rule.type in RULES_ABOUT_FILES:
         return f"a rule about files ({_words(rule.type)}) may refuse a change"
     known = rule.type in LIMITING_RULES or rule.type in HARMLESS_RULES
-    return "" if known else f"a rule that agent-fix does not know ({_words(rule.type)})"
+    return "" if known else f"agent-fix does not know this rule ({_words(rule.type)})"
 
 
 def _matches(pattern: str, branch: str) -> bool:
-    """As GitHub does: `*` stops at a slash, `**/` does not (Ruby's File.fnmatch with FNM_PATHNAME)."""
+    """As on GitHub: `*` stops at a slash, `**/` does not (Ruby's File.fnmatch with FNM_PATHNAME)."""
     parts = re.split(r"(\*\*/|\*+|\?|\[[^\]]*\])", pattern)
     special = {"**/": "(?:.*/)?", "?": "[^/]"}
     regex = "".join(

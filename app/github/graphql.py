@@ -1,4 +1,4 @@
-"""What only GraphQL can say, as documents that a test checks against GitHub's own schema, and their answers' shapes."""
+"""GraphQL documents, which a test checks against GitHub's schema, and models of their answers."""
 
 from datetime import datetime
 
@@ -129,7 +129,7 @@ query CommentEdit($id: ID!) {
 
 
 class GraphQLNode(ApiModel):
-    """Fields have our names and are read by GitHub's."""
+    """Reads GitHub's camelCase fields into snake_case ones."""
 
     model_config = ConfigDict(alias_generator=to_camel)
 
@@ -147,7 +147,7 @@ class BodyHtmlAnswer(GraphQLNode):
 
     @property
     def page(self) -> str:
-        """Empty where there is no such issue any more."""
+        """Empty if the issue is gone."""
         found = self.repository.issue_or_pull_request if self.repository else None
         return found.body_html if found else ""
 
@@ -165,7 +165,7 @@ class PlanFeaturesAnswer(GraphQLNode):
 
 
 class Protection(GraphQLNode):
-    """A branch protection rule of the older kind, for all branches that its pattern matches."""
+    """A classic branch protection rule, for all branches that match its pattern."""
 
     pattern: str
     blocks_creations: bool = False
@@ -194,8 +194,8 @@ class LoginNode(GraphQLNode):
 
 
 class NumberedNode(GraphQLNode):
-    """What the REST API knows by a number. `databaseId` has 32 bits and is to be removed; it is asked for as long as
-    it is there, and counts where the other one is missing."""
+    """Something with an id in the REST API. `databaseId` has 32 bits and will be removed; it is only used if the
+    other id is missing."""
 
     database_id: int | None = None
     full_database_id: int | None = None
@@ -310,7 +310,7 @@ class ViewerData(GraphQLNode):
 
 
 class ViewerAnswer(GraphQLNode):
-    """The whole answer, errors and all: a token that may not ask is told so with status 200."""
+    """The whole answer with its errors: a token without permission gets status 200."""
 
     data: ViewerData | None = None
 

@@ -1,4 +1,4 @@
-"""The line to one GitHub: a request in its turn, repeated where that is safe, its failure told as one of four kinds."""
+"""Sends requests to one GitHub: paced, retried where safe, with failures mapped to `app.github.errors`."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
@@ -11,30 +11,30 @@ from pydantic import TypeAdapter, ValidationError
 from app.github.calls import Call
 from app.github.connection import Connection
 from app.github.errors import ForgeError, NoAccess, RateLimited, TemporaryFailure
-from app.github.failures import WAIT_UNTOLD, NotSeenYet, failure_of, refusal_of
+from app.github.failures import DEFAULT_WAIT, NotSeenYet, failure_of, refusal_of
 from app.github.rate_limit import MutationPacer
 
 T = TypeVar("T")
 
 _PAUSES = (0.5, 1.0, 2.0)
-"""Seconds between the tries of a read."""
-_UNSEEN = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Seconds until what was just written is asked about again: a minute in all, for everything that one line asks."""
+"""Seconds between the attempts of a read."""
+_VISIBILITY_PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+"""Seconds between looks for our last write: a minute in all, shared by all requests of one client."""
 
 
 class NotFoundOnGitHub(NoAccess):
-    """A 404: there is no such thing, or we may not see it; GitHub does not say which."""
+    """A 404: it does not exist or we may not see it; GitHub does not say which."""
 
 
 class HttpClient:
-    """Requests at one pace."""
+    """Requests with a shared pacer."""
 
     def __init__(self, app: Connection, pace: MutationPacer) -> None:
         self._app = app
         self._pace = pace
-        self._unseen = iter(_UNSEEN)
+        self._visibility_pauses = iter(_VISIBILITY_PAUSES)
 
-    async def ask(
+    async def request(
         self,
         client: GitHub[Any],
         call: Call,
@@ -45,9 +45,9 @@ class HttpClient:
         raw: bool = False,
         mutation: bool = False,
     ) -> httpx.Response:
-        """One request in its turn, at `address` where a page before it named that.
+        """Send one request, to `address` if an earlier page gave one. Raises ForgeError.
 
-        A token that is refused is replaced once: a 401 was not carried out.
+        After a 401, which is never carried out, the token is replaced once.
         """
         path = address or (self._app.host.graphql_url if call.text else call.at(*values))
         headers = {"X-GitHub-Api-Version": self._app.host.rest_version}
@@ -86,9 +86,9 @@ class HttpClient:
         return self.check_response(failure)
 
     def _unreadable_limit(self) -> ForgeError:
-        """Githubkit reads a limit's headers as numbers, and fails where they are none."""
-        until = self._app.now() + WAIT_UNTOLD
-        return self.check_response(RateLimited("GitHub limits us and does not say for how long.", until=until))
+        """githubkit parses a limit's headers as numbers and raises ValueError if they are not."""
+        until = self._app.now() + DEFAULT_WAIT
+        return self.check_response(RateLimited("GitHub limits our requests without saying for how long.", until=until))
 
     def check_response(self, failure: ForgeError) -> ForgeError:
         if isinstance(failure, RateLimited):
@@ -96,7 +96,7 @@ class HttpClient:
         return failure
 
     async def with_retries(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Repeat what changes nothing while GitHub stumbles."""
+        """Repeat a read after TemporaryFailure."""
         for pause in _PAUSES:
             try:
                 return await ask()
@@ -104,26 +104,26 @@ class HttpClient:
                 await self._app.sleep(pause)
         return await ask()
 
-    async def once_seen(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Repeat what was refused because GitHub does not see yet what was just written: it was not carried out."""
+    async def until_visible(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a request that was refused because GitHub does not see our last write yet."""
         while True:
             try:
                 return await ask()
             except NotSeenYet:
-                pause = next(self._unseen, None)
+                pause = next(self._visibility_pauses, None)
                 if pause is None:
                     raise
                 await self._app.sleep(pause)
 
-    def in_place(self, response: httpx.Response) -> httpx.Response:
-        """The response, unless it says that the thing is elsewhere."""
+    def reject_redirect(self, response: httpx.Response) -> httpx.Response:
+        """The response. Raises ForgeError for a redirect."""
         if response.is_redirect:
             raise refusal_of(response, self._app.now())
         return response
 
 
 def _refusal(error: GitHubException) -> httpx.Response | None:
-    """The answer behind an exception, also one that came while a token was asked for."""
+    """The response behind an exception, also one of a token request."""
     found: Exception = error
     while isinstance(found, RequestError) and not isinstance(found, RequestFailed):
         found = found.exc
@@ -134,4 +134,4 @@ def parsed(kind: type[T], response: httpx.Response) -> T:
     try:
         return TypeAdapter(kind).validate_json(response.content or b"{}")
     except ValidationError as error:
-        raise TemporaryFailure("GitHub's answer broke off, or is not what its documentation says.") from error
+        raise TemporaryFailure("GitHub's answer was cut off or does not match its documentation.") from error

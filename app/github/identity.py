@@ -1,4 +1,4 @@
-"""Who we are on a GitHub: our own account, by which comments, commits and pull requests are known as ours."""
+"""Looks up the bot's own account, which identifies our comments, commits and pull requests."""
 
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -12,28 +12,28 @@ from app.github.repository_api import RepositoryApi
 
 @dataclass(frozen=True, slots=True)
 class BotUser:
-    """The account that comments and commits are from; `user` is its number."""
+    """The account of our comments and commits; `user` is its id."""
 
     login: str
     person: Person
     user: int = 0
 
 
-_BEHIND: WeakKeyDictionary[TokenConnection, BotUser] = WeakKeyDictionary()
-"""A token is one account's for as long as it lives; that of an App may be renamed while its server runs."""
+_TOKEN_BOTS: WeakKeyDictionary[TokenConnection, BotUser] = WeakKeyDictionary()
+"""A token's account never changes; an App may be renamed while its server runs."""
 
 
 async def find_bot_user(api: RepositoryApi) -> BotUser:
-    """The account behind the App, or behind the token that we were given."""
+    """The account of the App or of the given token."""
     if not isinstance(api.app, TokenConnection):
-        return await _asked(api)
-    if api.app not in _BEHIND:
-        _BEHIND[api.app] = await _asked(api)
-    return _BEHIND[api.app]
+        return await _look_up(api)
+    if api.app not in _TOKEN_BOTS:
+        _TOKEN_BOTS[api.app] = await _look_up(api)
+    return _TOKEN_BOTS[api.app]
 
 
-async def _asked(api: RepositoryApi) -> BotUser:
-    login = await api.presence.login()
+async def _look_up(api: RepositoryApi) -> BotUser:
+    login = await api.auth.login()
     account = await api.read(api_models.AccountResponse, GET_USER, login)
     address = f"{account.id}+{login}@{api.app.host.noreply}"
     return BotUser(login=login, person=Person(name=login, email=address), user=account.id)

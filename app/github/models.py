@@ -1,4 +1,4 @@
-"""What is read from a forge: the facts that triggers are decided by and that a model is shown, as people wrote them."""
+"""What we read from GitHub, as our own records: issues, comments, reviews, pull requests, checks."""
 
 from datetime import datetime
 from typing import Literal
@@ -11,12 +11,12 @@ WRITERS: frozenset[Permission] = frozenset({"admin", "write"})
 
 
 class ActorPermission(Record):
-    """An account by its number, and what it may do in this repository at this moment."""
+    """An account and what it may do in this repository now."""
 
     id: int
     login: str
     kind: str
-    """`User`, `Bot` or `Organization`, as the forge says."""
+    """`User`, `Bot` or `Organization`, as GitHub says."""
     permission: Permission
     person: Person
 
@@ -26,7 +26,7 @@ class ActorPermission(Record):
 
 
 class GitHubIssue(Record):
-    """An issue, or the issue side of a pull request. `author` is 0 where the account is gone."""
+    """An issue, or the issue side of a pull request. `author` is 0 if the account is gone."""
 
     number: int
     title: str
@@ -41,7 +41,7 @@ class GitHubIssue(Record):
 
 
 class Account(Record):
-    """Who did something; `id` is 0 where the account is gone. `kind` is the forge's own word."""
+    """An account; `id` is 0 if it is gone. `kind` is GitHub's word."""
 
     id: int
     login: str
@@ -60,11 +60,11 @@ class IssueComment(Record):
     url: str
     updated_at: datetime | None = None
     kind: str = "User"
-    """Of the author's account."""
+    """The kind of the author's account."""
     number: int = 0
-    """Of the issue or pull request it is on; 0 where that was known before."""
+    """The issue or pull request it belongs to; 0 if the caller knows it."""
     app: int | None = None
-    """The App through which it was written."""
+    """The App that wrote it, if any."""
     node: str = ""
 
     @property
@@ -73,7 +73,7 @@ class IssueComment(Record):
 
 
 class InlineComment(IssueComment):
-    """A comment on lines of a pull request. `root` is the comment that opened its thread."""
+    """A comment on lines of a pull request. `root` is the id of the thread's first comment."""
 
     root: int
     path: str
@@ -85,7 +85,7 @@ class InlineComment(IssueComment):
 
 
 class IssueEvent(Record):
-    """Something that happened to an issue: `event` is the forge's word (labeled, unlabeled, closed, reopened …)."""
+    """An event of an issue; `event` is GitHub's word (labeled, unlabeled, closed, reopened …)."""
 
     event: str
     actor: Account
@@ -94,14 +94,14 @@ class IssueEvent(Record):
 
 
 class LinkedPullRequest(Record):
-    """An open pull request that will close an issue; `author` is 0 where the account is gone."""
+    """An open pull request that will close an issue; `author` is 0 if the account is gone."""
 
     number: int
     author: int
 
 
 class CommentEdit(Record):
-    """A comment as it stands, and who edited it last; None where nobody did."""
+    """A comment's current text and its last editor; None if it was never edited."""
 
     body: str
     editor: Account | None
@@ -109,7 +109,7 @@ class CommentEdit(Record):
 
 
 class PullRequestCommit(Record):
-    """A commit of a pull request; `author` is a name, as the commit says."""
+    """A commit of a pull request; `author` is a name, as in the commit."""
 
     id: str
     author: str
@@ -130,7 +130,7 @@ class PullRequestReview(Record):
 
 
 class ReviewThreadComment(Record):
-    """One comment of an inline thread; `id` is the number that a reply is addressed to."""
+    """One comment of an inline thread; `id` is the id to reply to."""
 
     id: int
     author_name: str
@@ -141,11 +141,11 @@ class ReviewThreadComment(Record):
 
 
 class ReviewThread(Record):
-    """An inline review thread with its place; `line` is None where the place is outdated."""
+    """An inline review thread with its position; `line` is None if the position is outdated."""
 
     id: str
     root: int = 0
-    """The number of the comment that opened it."""
+    """The id of its first comment."""
     path: str
     line: int | None
     start_line: int | None
@@ -156,7 +156,7 @@ class ReviewThread(Record):
 
 
 class ChangedFile(Record):
-    """A file of a pull request; `diff` is empty where the forge shows none (binary, or too large)."""
+    """A file of a pull request; `diff` is empty if GitHub shows none (binary or too large)."""
 
     path: str
     status: str
@@ -166,7 +166,7 @@ class ChangedFile(Record):
 
 
 class PullRequest(Record):
-    """A pull request as it stands; `head_repository` is None where the fork is gone."""
+    """A pull request's current state; `head_repository` is None if the fork is gone."""
 
     number: int
     url: str
@@ -187,9 +187,9 @@ class PullRequest(Record):
 
 
 class CheckResult(Record):
-    """A check or commit status that has ended or not; `log` is the end of its output where it failed.
+    """A check run or commit status; `log` is the end of a failed check's log.
 
-    `id` and `app` are a check run's; a status has none.
+    A status has no `id` and `app`.
     """
 
     id: int = 0
@@ -197,7 +197,7 @@ class CheckResult(Record):
     name: str
     source: str
     conclusion: str
-    """`success`, `failure`, `pending` and so on, as the forge says."""
+    """`success`, `failure`, `pending` and so on, as GitHub says."""
     summary: str
     url: str
     log: str = ""

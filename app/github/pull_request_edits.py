@@ -1,4 +1,4 @@
-"""Pull requests of ours: opened once, as drafts where the plan has them, and kept up to date."""
+"""Creates and updates our own pull requests, as drafts if the plan has them."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
@@ -21,16 +21,16 @@ from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi
 
 BY_TITLE = "Draft: "
-"""In the title of what cannot be a draft: such repositories have pull requests that are open for review only."""
+"""The title prefix in repositories that have no drafts."""
 _BY_TITLE_MARK = "<!-- agent-fix:draft-by-title -->"
 _BY_TITLE_NOTE = f"""{_BY_TITLE_MARK}
 > [!NOTE]
-> **Not a draft by GitHub's rules.** This repository's plan has no draft pull requests, so the title says it. Take
-> “{BY_TITLE.strip()}” out of it when you have reviewed the change."""
+> **This is a draft by title only.** This repository's plan has no draft pull requests. Remove “{BY_TITLE.strip()}”
+> from the title when you have reviewed the change."""
 
 
 class PullRequestEditor:
-    """Pull requests whose author is the bot; anybody else's are not changed."""
+    """Changes only pull requests whose author is the bot."""
 
     def __init__(self, api: RepositoryApi, reads: RepositoryReader, login: str) -> None:
         self._api = api
@@ -38,13 +38,13 @@ class PullRequestEditor:
         self._login = login
 
     async def ensure(self, wanted: NewPullRequest) -> str:
-        """Opened as a draft; of one that is open, title and body only. NeedsHuman where it was closed."""
+        """Open a draft, or update title and body of the open one. Raises NeedsHumanAction if it was closed."""
         there = await self._reads.pull_request_of(wanted.branch)
         if there is None:
             return await self._make(wanted)
         if not there.open:
             what = "merged" if there.merged else "closed"
-            raise NeedsHumanAction(f"The pull request #{there.number} was {what}; it is not opened again.")
+            raise NeedsHumanAction(f"Pull request #{there.number} was {what}; agent-fix does not reopen it.")
         if _BY_TITLE_MARK in there.body:
             titled = draft_by_title(wanted)
             wanted = titled if there.title.startswith(BY_TITLE) else replace(titled, title=wanted.title)
@@ -54,18 +54,18 @@ class PullRequestEditor:
         return there.url
 
     async def label_and_request_review(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
-        """Add what is missing; labels and people that others put there stay. Returns the address."""
-        there = await self._open(await self._api.once_seen(lambda: self._listed(branch)))
+        """Add missing labels and review requests, and remove nothing. Returns the address."""
+        there = await self._open(await self._api.until_visible(lambda: self._listed(branch)))
         labelled = await self._api.pages(api_models.LabelResponse, LIST_ISSUE_LABELS, there.number)
         found = {label.name.casefold() for label in labelled}
         if missing := [label for label in labels if label.casefold() not in found]:
             await self._api.change(list, ADD_LABELS, there.number, body={"labels": missing})
         if reviewers:
-            await self._ask(there.number, reviewers)
+            await self._request_reviews(there.number, reviewers)
         return there.url
 
     async def amend(self, number: int, amend: Callable[[str], str]) -> str:
-        """Change the body of a pull request of ours; nothing is sent where it says so already."""
+        """Change the body of our pull request if it differs. Returns the address."""
         there = await self._open(await self._reads.pull_request(number))
         body = amend(there.body)
         if body != there.body:
@@ -73,7 +73,7 @@ class PullRequestEditor:
         return there.url
 
     async def update_status(self, branch: str, commit: str, amend: Callable[[str], str], *, close: bool) -> str:
-        """Change the body of our open draft of that branch, if it is there; close it where it holds nothing else."""
+        """Change the body of our branch's open draft; with `close`, close it if its head is `commit`."""
         there = await self._reads.pull_request_of(branch)
         if there is None or not there.open or there.author_name != self._login:
             return ""
@@ -95,7 +95,7 @@ class PullRequestEditor:
             return await self._open_or_find(draft_by_title(wanted), draft=False)
 
     async def _open_or_find(self, wanted: NewPullRequest, *, draft: bool) -> str:
-        """Where the answer was lost, or says that it exists, it may be there after all."""
+        """If the answer is lost or says that one exists, return the existing one."""
         body = {
             "title": wanted.title,
             "body": wanted.body,
@@ -107,7 +107,7 @@ class PullRequestEditor:
         try:
             return (await self._api.change(api_models.PullRequestResponse, CREATE_PULL, body=body)).html_url
         except AlreadyThere:
-            return (await self._api.once_seen(lambda: self._listed(wanted.branch, {True}))).url
+            return (await self._api.until_visible(lambda: self._listed(wanted.branch, {True}))).url
         except TemporaryFailure:
             there = await self._reads.pull_request_of(wanted.branch)
             if there is None or not there.open:
@@ -115,7 +115,7 @@ class PullRequestEditor:
             return there.url
 
     async def _listed(self, branch: str, is_open: Collection[bool] = (True, False)) -> PullRequest:
-        """The pull request of a branch where there is one for sure."""
+        """The pull request of a branch that must have one. Raises NotSeenYet if GitHub does not list it."""
         there = await self._reads.pull_request_of(branch)
         if there is None or there.open not in is_open:
             raise NotSeenYet(f"GitHub does not list the pull request of {branch}.")
@@ -123,19 +123,19 @@ class PullRequestEditor:
 
     async def _open(self, there: PullRequest | None) -> PullRequest:
         if there is None:
-            raise NeedsHumanAction("The pull request is not there any more.")
+            raise NeedsHumanAction("The pull request no longer exists.")
         if there.author_name != self._login:
-            raise NeedsHumanAction(f"The pull request #{there.number} is somebody else's; its text is not changed.")
+            raise NeedsHumanAction(f"Pull request #{there.number} is not agent-fix's own; its text is not changed.")
         if not there.open:
-            raise NeedsHumanAction(f"The pull request #{there.number} was {'merged' if there.merged else 'closed'}.")
+            raise NeedsHumanAction(f"Pull request #{there.number} was {'merged' if there.merged else 'closed'}.")
         return there
 
-    async def _ask(self, number: int, reviewers: Sequence[str]) -> None:
-        """Ask for reviews. Who was asked or has answered is not asked again; one who cannot be is told."""
-        asked = await self._api.read(api_models.RequestedReviewersResponse, LIST_REVIEWERS, number)
+    async def _request_reviews(self, number: int, reviewers: Sequence[str]) -> None:
+        """Request missing reviews. Raises NeedsHumanAction with the people that GitHub refused."""
+        requested = await self._api.read(api_models.RequestedReviewersResponse, LIST_REVIEWERS, number)
         reviews = await self._api.pages(api_models.ReviewResponse, LIST_REVIEWS, number)
-        there = {account.login.casefold() for account in asked.users}
-        there |= {team.slug.casefold() for team in asked.teams}
+        there = {account.login.casefold() for account in requested.users}
+        there |= {team.slug.casefold() for team in requested.teams}
         there |= {review.user.login.casefold() for review in reviews if review.user is not None}
         refused = []
         for reviewer in reviewers:
@@ -148,10 +148,10 @@ class PullRequestEditor:
             except NeedsHumanAction:
                 refused.append(reviewer)
         if refused:
-            raise NeedsHumanAction(f"Not everybody could be asked for a review: {', '.join(refused)}.")
+            raise NeedsHumanAction(f"GitHub refused to request a review from {', '.join(refused)}.")
 
 
 def draft_by_title(wanted: NewPullRequest) -> NewPullRequest:
-    """The same, to be opened where there are no drafts."""
+    """The same pull request, for a repository without drafts."""
     title = wanted.title if wanted.title.startswith(BY_TITLE) else BY_TITLE + wanted.title
     return replace(wanted, title=title, body=f"{_BY_TITLE_NOTE}\n\n{wanted.body}")

@@ -1,4 +1,4 @@
-"""Pull requests of a repository: the open ones, those that will close an issue, their commits, where two part."""
+"""Reads a repository's pull requests: open ones, those linked to an issue, their commits and merge bases."""
 
 from app.github import api_models
 from app.github.calls import COMPARE_COMMITS, LINKED_PULL_REQUESTS, LIST_PULL_COMMITS, LIST_PULLS
@@ -9,7 +9,7 @@ from app.github.reader import pull_request_facts
 from app.github.repository_api import RepositoryApi
 
 MAX_PAGES = 5
-"""Of a hundred open pull requests each."""
+"""Pages of a hundred open pull requests."""
 
 
 class PullRequestsApi:
@@ -19,15 +19,15 @@ class PullRequestsApi:
         self._api = api
 
     async def open(self, *, base: str = "") -> tuple[PullRequest, ...]:
-        """The open ones, the newest change first, or those against one branch; of very many the newest."""
+        """The open ones, or those against one base; newest change first, and only the newest if there are very many."""
         params = {"state": "open", "sort": "updated", "direction": "desc", **({"base": base} if base else {})}
         found = await self._api.pages(api_models.PullRequestResponse, LIST_PULLS, params=params, most=MAX_PAGES)
         return tuple(pull_request_facts(item) for item in found)
 
     async def linked(self, issue: int) -> tuple[LinkedPullRequest, ...]:
-        """Open pull requests of this repository that will close this issue when they are merged.
+        """Open pull requests of this repository that will close this issue when merged.
 
-        Those that GitHub does not show us, and on an Enterprise Server whose schema is older all, are left out.
+        Leaves out those that GitHub does not show us; an older Enterprise Server shows none.
         """
         repository = self._api.repository
         variables = {"owner": repository.owner, "name": repository.name, "number": issue}
@@ -46,7 +46,7 @@ class PullRequestsApi:
         )
 
     async def commits(self, number: int) -> tuple[PullRequestCommit, ...]:
-        """The commits of a pull request, the oldest first; GitHub tells at most 250."""
+        """The commits of a pull request, oldest first; GitHub lists at most 250."""
         found = await self._api.pages(api_models.CommitResponse, LIST_PULL_COMMITS, number)
         return tuple(
             PullRequestCommit(
@@ -58,6 +58,6 @@ class PullRequestsApi:
         )
 
     async def merge_base(self, base: str, head: str) -> str:
-        """The commit that two commits have in common; NeedsHuman or Missing where they have none."""
+        """The merge base of two commits. Raises NeedsHumanAction or NoAccess if there is none."""
         found = await self._api.read(api_models.ComparisonResponse, COMPARE_COMMITS, f"{base}...{head}")
         return found.merge_base_commit.sha

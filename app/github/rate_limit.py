@@ -1,4 +1,4 @@
-"""The pace that a forge asks of its guests: one mutation a second, and silence for as long as it wants silence."""
+"""Paces requests as GitHub requires: one mutation a second, and none at all while a rate limit lasts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,7 +9,7 @@ from app.github.errors import RateLimited
 
 BETWEEN_MUTATIONS = timedelta(seconds=1)
 MAX_WAIT_LENGTH = timedelta(seconds=3)
-"""What is waited out here; anything longer is told to the caller, who has other work."""
+"""Longer waits raise RateLimited, so that the caller can do other work."""
 
 
 def utc_now() -> datetime:
@@ -17,9 +17,9 @@ def utc_now() -> datetime:
 
 
 class MutationPacer:
-    """One installation's turns. Reads go side by side, mutations one after the other.
+    """The pacer of one installation. Reads run in parallel, mutations one after the other.
 
-    The first `at_once` mutations of a while need not wait; whoever says many keeps a second between them.
+    The first `at_once` mutations do not wait; later ones keep a second between them.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class MutationPacer:
 
     @asynccontextmanager
     async def wait_for_mutation(self, *, mutation: bool) -> AsyncIterator[None]:
-        """Enter when the request may be sent; WaitUntil where that is too far away."""
+        """Enter when the request may be sent. Raises RateLimited if that is too far away."""
         if not mutation:
             await self._wait(self._silent_until)
             yield
@@ -56,6 +56,6 @@ class MutationPacer:
     async def _wait(self, moment: datetime) -> None:
         while (remaining := moment - self._now()) > timedelta():
             if remaining > MAX_WAIT_LENGTH:
-                raise RateLimited(f"GitHub asks for no request before {moment:%H:%M:%S} UTC.", until=moment)
+                raise RateLimited(f"GitHub accepts no request before {moment:%H:%M:%S} UTC.", until=moment)
             await self._sleep(remaining.total_seconds())
             moment = max(moment, self._silent_until)

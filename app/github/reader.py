@@ -1,4 +1,4 @@
-"""What we ask of GitHub before and while a job works: who may, what was written when, how the checks ended."""
+"""Reads what a job needs to know from GitHub: permissions, issues, comments, reviews, files."""
 
 from datetime import datetime
 
@@ -42,7 +42,7 @@ _PERMISSIONS: dict[str, Permission] = {"admin": "admin", "write": "write", "read
 
 
 class RepositoryReader:
-    """Facts of one repository."""
+    """Reads one repository."""
 
     def __init__(self, api: RepositoryApi) -> None:
         self._api = api
@@ -51,18 +51,18 @@ class RepositoryReader:
         return repository_facts(await self._api.read(api_models.RepositoryResponse, GET_REPOSITORY))
 
     async def repository_by_id(self) -> Repository:
-        """The repository by its number, whatever it is called by now."""
+        """The repository by its id, whatever its current name."""
         return repository_facts(
             await self._api.read(api_models.RepositoryResponse, GET_REPOSITORY_BY_ID, self._api.repository.id)
         )
 
     async def installation(self) -> int | None:
-        """The installation that this repository is in, as GitHub says; None where there is none, or it is suspended."""
+        """The repository's installation according to GitHub; None if there is none or it is suspended."""
         repository = self._api.repository
-        return await self._api.presence.serves(repository.owner, repository.name)
+        return await self._api.auth.serves(repository.owner, repository.name)
 
     async def actor(self, user: int) -> ActorPermission:
-        """What an account may do here, asked by its number: a login can change hands between two requests."""
+        """What an account may do here, by id: a login can change hands between two requests."""
         account = await self._api.read(api_models.AccountResponse, GET_USER_BY_ID, user)
         found = await self._api.find(api_models.CollaboratorResponse, GET_PERMISSION, account.login)
         same = found is not None and found.user is not None and found.user.id == user == account.id
@@ -72,7 +72,7 @@ class RepositoryReader:
         return ActorPermission(id=user, login=account.login, kind=account.type, permission=permission, person=person)
 
     async def application(self, slug: str) -> int | None:
-        """The number of another App; None where it is somebody's private one, or gone."""
+        """The id of another App; None if it is private or gone."""
         try:
             return (await self._api.read(api_models.AppResponse, GET_OTHER_APP, slug)).id
         except NotFoundOnGitHub:
@@ -83,36 +83,36 @@ class RepositoryReader:
         return _issue(found) if found else None
 
     async def labelled(self, label: str) -> tuple[GitHubIssue, ...]:
-        """Open issues and pull requests with this label, the longest untouched first."""
+        """Open issues and pull requests with this label, least recently changed first."""
         params = {"labels": label, "state": "open", "sort": "updated", "direction": "asc"}
         return tuple(
             _issue(item) for item in await self._api.pages(api_models.IssueResponse, LIST_ISSUES, params=params)
         )
 
     async def searched(self, query: str) -> tuple[GitHubIssue, ...]:
-        """At most a hundred open issues of this repository that GitHub's search finds, in its order.
+        """Up to a hundred open issues that match GitHub's search, in its order.
 
-        `sort:reactions-+1-desc` and kin are read here: the API takes them beside the query.
+        `sort:reactions-+1-desc` and the like are parsed here, because the API takes them as parameters.
         """
         words = query.split()
         sort = next((word for word in words if word.startswith("sort:")), "").removeprefix("sort:")
         order = "asc" if sort.endswith("-asc") else "desc"
-        beside = {"sort": sort.removesuffix(f"-{order}"), "order": order} if sort else {}
+        order_params = {"sort": sort.removesuffix(f"-{order}"), "order": order} if sort else {}
         repository = self._api.repository
-        asked = [word for word in words if not word.startswith(("sort:", "repo:", "org:", "user:"))]
-        text = " ".join([*asked, f"repo:{repository.owner}/{repository.name}", "is:issue", "is:open"])
+        terms = [word for word in words if not word.startswith(("sort:", "repo:", "org:", "user:"))]
+        text = " ".join([*terms, f"repo:{repository.owner}/{repository.name}", "is:issue", "is:open"])
         found = await self._api.read(
-            api_models.SearchResponse, SEARCH_ISSUES, params={"q": text, "per_page": 100, **beside}
+            api_models.SearchResponse, SEARCH_ISSUES, params={"q": text, "per_page": 100, **order_params}
         )
         return tuple(_issue(item) for item in found.items)
 
     async def branches(self, prefix: str) -> tuple[str, ...]:
-        """Branches whose names begin so."""
+        """Branches whose names start with a prefix."""
         found = await self._api.read(list[api_models.ReferenceResponse], LIST_MATCHING_REFS, f"heads/{prefix}")
         return tuple(item.ref.removeprefix("refs/heads/") for item in found)
 
     async def comments(self, number: int, before: datetime) -> tuple[IssueComment, ...]:
-        """Comments that stood, in these very words, before that moment."""
+        """Comments that existed unchanged before that moment."""
         found = await self._api.pages(api_models.CommentResponse, LIST_ISSUE_COMMENTS, number)
         return tuple(_comment(item) for item in found if max(item.created_at, item.updated_at) < before)
 
@@ -148,16 +148,16 @@ class RepositoryReader:
         )
 
     async def file(self, path: str, ref: str = "") -> bytes | None:
-        """A file's bytes at the default branch, or at `ref`."""
+        """A file's bytes on the default branch or at `ref`; None if there is no such file."""
         return await self._api.content(GET_CONTENT, path, params={"ref": ref} if ref else None)
 
     async def head(self, branch: str) -> str | None:
-        """The commit that a branch is at."""
+        """The id of a branch's newest commit; None if there is no such branch."""
         found = await self._api.find(api_models.ReferenceResponse, GET_REF, f"heads/{branch}")
         return found.object.sha if found else None
 
     async def author_address(self, commit: str) -> str:
-        """The author's address of a commit, as the commit says."""
+        """The author's email address in a commit."""
         found = await self._api.read(api_models.CommitResponse, GET_COMMIT, commit)
         return (found.commit.author.email if found.commit.author else None) or ""
 

@@ -1,4 +1,4 @@
-"""The door to one repository: what is read and changed there, each with the least permissions that it needs."""
+"""Requests to one repository, each with a token that has only the permissions it needs."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -22,7 +22,7 @@ Query = Mapping[str, str | int]
 
 PER_PAGE = 100
 MAX_PAGES = 50
-"""5,000 comments, files or labelled issues are looked at; beyond that GitHub's own pages are no place for a person."""
+"""5,000 comments, files or labelled issues are read; beyond that the rest is ignored."""
 
 
 class RepositoryApi:
@@ -33,15 +33,15 @@ class RepositoryApi:
         self.installation = installation
         self.repository = repository
         self.pace = app.pace(installation)
-        self.presence = auth_for(app)
-        self._line = HttpClient(app, self.pace)
+        self.auth = auth_for(app)
+        self._http = HttpClient(app, self.pace)
 
     async def read(self, kind: type[T], call: Call, *values: str | int, params: Query | None = None) -> T:
-        """A GET, tried again where GitHub stumbles. `values` go into the call's path, after the repository's."""
+        """A GET, retried after a TemporaryFailure. `values` fill the call's path after the repository's."""
         return (await self._read(kind, call, values, params))[0]
 
     async def find(self, kind: type[T], call: Call, *values: str | int, params: Query | None = None) -> T | None:
-        """Like `read`; None where there is no such thing, once it is sure that the repository itself is open to us."""
+        """As `read`; None for a 404, once a second request has shown that the repository itself is accessible."""
         try:
             return await self.read(kind, call, *values, params=params)
         except NotFoundOnGitHub:
@@ -81,37 +81,37 @@ class RepositoryApi:
     async def content(self, call: Call, *values: str | int, params: Query | None = None) -> bytes | None:
         """A file's bytes; None where there is none."""
         try:
-            response = await self._line.with_retries(lambda: self._send(call, values, params=params, raw=True))
+            response = await self._http.with_retries(lambda: self._send(call, values, params=params, raw=True))
         except NotFoundOnGitHub:
             await self.read(dict, GET_REPOSITORY)
             return None
-        return self._line.in_place(response).content
+        return self._http.reject_redirect(response).content
 
     async def location(self, call: Call, *values: str | int) -> str | None:
-        """Where GitHub redirects to, as it does to a job's log; None where there is nothing."""
+        """The address that GitHub redirects to, as for a job's log; None if there is none."""
         try:
-            response = await self._line.with_retries(lambda: self._send(call, values))
+            response = await self._http.with_retries(lambda: self._send(call, values))
         except NotFoundOnGitHub:
             return None
         address: str | None = response.headers.get("location")
         return address
 
     async def change(self, kind: type[T], call: Call, *values: str | int, body: Mapping[str, Any] | None = None) -> T:
-        """A mutation, carried out once. After TryAgain it may have happened: look before saying it again."""
+        """A mutation, sent once. After a TemporaryFailure it may have happened: look before repeating it."""
         send = partial(self._send, call, values, body=body, mutation=True)
-        return parsed(kind, self._line.in_place(await self._line.once_seen(send)))
+        return parsed(kind, self._http.reject_redirect(await self._http.until_visible(send)))
 
-    async def once_seen(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a look that raises NotSeenYet while what was just written does not show."""
-        return await self._line.once_seen(ask)
+    async def until_visible(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a read that raises NotSeenYet until our last write is visible."""
+        return await self._http.until_visible(ask)
 
     async def remove(self, call: Call, *values: str | int) -> None:
-        """A DELETE; what is gone already needs nothing."""
+        """A DELETE; a 404 counts as success."""
         with suppress(NotFoundOnGitHub):
-            self._line.in_place(await self._send(call, values, mutation=True))
+            self._http.reject_redirect(await self._send(call, values, mutation=True))
 
     async def graphql(self, kind: type[T], call: Call, variables: Mapping[str, Any], *, partial: bool = False) -> T:
-        """The `data` of a GraphQL answer, whose errors come with status 200; if `partial`, data beside errors too."""
+        """The `data` of a GraphQL answer. Raises ForgeError for its errors, unless `partial` and there is data too."""
         body = {"query": call.text, "variables": dict(variables)}
 
         async def ask() -> T:
@@ -119,29 +119,29 @@ class RepositoryApi:
             answer = parsed(GraphQLResponse, response)
             if answer.errors and not (partial and answer.data):
                 first = answer.errors[0]
-                raise self._line.check_response(graphql_failure(first.type, first.message, self.app.now()))
+                raise self._http.check_response(graphql_failure(first.type, first.message, self.app.now()))
             try:
                 return TypeAdapter(kind).validate_python(answer.data)
             except ValidationError as error:
-                raise TemporaryFailure("GitHub's GraphQL answer is not what its schema says.") from error
+                raise TemporaryFailure("GitHub's GraphQL answer does not match its schema.") from error
 
-        return await ask() if call.is_mutation else await self._line.with_retries(ask)
+        return await ask() if call.is_mutation else await self._http.with_retries(ask)
 
     async def token(self, call: Call) -> str:
-        """A token for git at this repository, to be given back with `give_back`."""
-        return await self.presence.token_for(self.installation, self.repository.id, grant([call.purpose]))
+        """A token for git in this repository; the caller revokes it with `revoke_token`."""
+        return await self.auth.token_for(self.installation, self.repository.id, grant([call.purpose]))
 
     async def revoke_token(self, token: str) -> None:
-        await self.presence.revoke(self.installation, token)
+        await self.auth.revoke(self.installation, token)
 
     async def _read(
         self, kind: type[T], call: Call, values: tuple[str | int, ...], params: Query | None
     ) -> tuple[T, httpx.Response]:
         async def ask() -> tuple[T, httpx.Response]:
-            response = self._line.in_place(await self._send(call, values, params=params))
+            response = self._http.reject_redirect(await self._send(call, values, params=params))
             return parsed(kind, response), response
 
-        return await self._line.with_retries(ask)
+        return await self._http.with_retries(ask)
 
     async def _send(
         self,
@@ -156,4 +156,4 @@ class RepositoryApi:
         client = self.app.as_installation(self.installation, self.repository.id, grant([call.purpose]))
         if call.is_below_repository:
             values = (self.repository.owner, self.repository.name, *values)
-        return await self._line.ask(client, call, *values, params=params, body=body, raw=raw, mutation=mutation)
+        return await self._http.request(client, call, *values, params=params, body=body, raw=raw, mutation=mutation)

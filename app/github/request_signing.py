@@ -1,7 +1,8 @@
-"""Who signs a request. githubkit tells by the path, where a file, branch or label may be called like one of its routes.
+"""Makes githubkit sign requests the right way. It decides by the path who signs, and gets some paths wrong.
 
-It takes `…/contents/installation` for a question of the App itself, `…/applications/x/tokens` for one of an OAuth app,
-and cannot read a path with a quoted `?` or `#` in it. So it is asked about a route that leaves no doubt.
+A file, branch or label may be named like one of its routes: it takes `…/contents/installation` for a request of the App
+and `…/applications/x/tokens` for one of an OAuth app, and cannot parse a path with a quoted `?` or `#`. So it is given
+a route that leaves no doubt.
 """
 
 from collections.abc import AsyncGenerator
@@ -18,7 +19,7 @@ BY_INSTALLATION = ""
 
 @dataclass
 class RequestSigner(BaseAuthStrategy):
-    """Another strategy, which signs every request as it would one to `route`."""
+    """Wraps a strategy so that it signs every request as it would sign one to `route`."""
 
     strategy: BaseAuthStrategy
     route: str
@@ -35,13 +36,13 @@ class _SigningAuth(httpx.Auth):
         self._plain = plain
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
-        """The token is asked for through `request`'s own connection, as githubkit does; then it is sent."""
+        """Request the token through `request`'s own connection, as githubkit does, then send the request."""
         shown = httpx.Request("GET", self._plain)
         flow = self._inner.async_auth_flow(shown)
         try:
-            asked = await anext(flow)
-            while asked is not shown:
-                asked = await flow.asend((yield asked))
+            token_request = await anext(flow)
+            while token_request is not shown:
+                token_request = await flow.asend((yield token_request))
         finally:
             await flow.aclose()
         request.headers["Authorization"] = shown.headers["Authorization"]

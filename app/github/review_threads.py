@@ -1,4 +1,4 @@
-"""Inline review threads: read with their place in the diff, answered once, resolved."""
+"""Inline review threads: reads them with their position, replies once, resolves them."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -22,20 +22,20 @@ class ReviewThreadsApi:
         self._login = login
 
     async def of(
-        self, number: int, before: datetime, *, asking: Collection[int] = (), review: int = 0
+        self, number: int, before: datetime, *, including: Collection[int] = (), review: int = 0
     ) -> tuple[ReviewThread, ...]:
-        """Threads that began before that moment, each with the comments that stood then in these words.
+        """Threads from before that moment, each with the comments that existed unchanged then.
 
-        A thread that holds one of the comments `asking` is told even if nothing else stood in it then. What `review`
-        consists of was said with it, at that very moment.
+        A thread with one of the comments in `asking` is included even if it has no other. The comments of `review`
+        count as written at that moment.
         """
         repository = self._api.repository
         variables = {"owner": repository.owner, "name": repository.name, "number": number}
         nodes: list[ThreadNode] = []
         after: str | None = None
         for _ in range(MAX_PAGES):
-            asked = {**variables, "after": after}
-            answer = await self._api.graphql(ThreadsAnswer, REVIEW_THREADS, asked)
+            query = {**variables, "after": after}
+            answer = await self._api.graphql(ThreadsAnswer, REVIEW_THREADS, query)
             if answer.repository.pull_request is None:
                 break
             page = answer.repository.pull_request.review_threads
@@ -43,12 +43,12 @@ class ReviewThreadsApi:
             after = page.page_info.end_cursor
             if not page.page_info.has_next_page:
                 break
-        asks = [bool({item.number for item in node.comments.nodes} & set(asking)) for node in nodes]
-        threads = zip((_facts(node, before, review) for node in nodes), asks, strict=True)
-        return tuple(facts for facts, asked_in in threads if facts.comments or asked_in)
+        included = [bool({item.number for item in node.comments.nodes} & set(including)) for node in nodes]
+        threads = zip((_facts(node, before, review) for node in nodes), included, strict=True)
+        return tuple(facts for facts, is_included in threads if facts.comments or is_included)
 
     async def ensure_reply(self, number: int, comment: int, key: str, body: str) -> str:
-        """Answer a thread once; `comment` is the number of any of its comments. Returns the answer's address."""
+        """Reply to a thread once; `comment` is the id of any of its comments. Returns the reply's address."""
         if there := await self._reply(number, key):
             return there
         text = {"body": marked(body, key)}
@@ -61,7 +61,7 @@ class ReviewThreadsApi:
         return made.html_url
 
     async def ensure_resolved(self, thread: str) -> None:
-        """Mark a thread as resolved; one that is gone needs nothing."""
+        """Resolve a thread; does nothing if it is gone."""
         answer = await self._api.graphql(ThreadStateAnswer, THREAD_STATE, {"id": thread})
         if answer.node is not None and not answer.node.is_resolved:
             await self._api.graphql(dict, RESOLVE_THREAD, {"id": thread})
@@ -98,5 +98,5 @@ def _facts(node: ThreadNode, before: datetime, review: int) -> ReviewThread:
 
 def _stood(item: ThreadCommentNode, before: datetime, review: int) -> bool:
     part_of = bool(review) and item.pull_request_review is not None and item.pull_request_review.number == review
-    said = item.created_at < before or part_of
-    return said and (item.last_edited_at is None or item.last_edited_at < before)
+    existed = item.created_at < before or part_of
+    return existed and (item.last_edited_at is None or item.last_edited_at < before)

@@ -33,7 +33,7 @@ async def approved_plan(
     """The plan that people see in the status comment is the one they approve."""
     address = status_address(job.job.id, stores)
     found = _COMMENT.search(address)
-    edit = await repo_context.readers.talk.edit(int(found[1])) if found else None
+    edit = await repo_context.readers.comments.edit(int(found[1])) if found else None
     if edit is None or edit.editor is None or edit.editor.id == repo_context.ours.bot.user:
         return ApprovedPlanText()
     text = read_plan(edit.body)

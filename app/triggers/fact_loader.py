@@ -86,7 +86,7 @@ class FactLoader:
         if isinstance(event, ChecksFailed):
             now = self._stores.clock()
             return TriggerKey(key_of(event, now), now)
-        happened = await repo_context.readers.talk.happened(event.subject.number)
+        happened = await repo_context.readers.comments.events(event.subject.number)
         such = [each for each in happened if _is_such(each, event)]
         theirs = [each for each in such if each.actor.id == event.actor.id]
         if not theirs:
@@ -257,13 +257,13 @@ async def _words(event: TriggerEvent, readers: RepositoryClients) -> str | None:
     """The digest of the comment's or review's current text; None if it was deleted or dismissed."""
     match event:
         case IssueCommented():
-            said = await readers.talk.comment(event.id)
+            said = await readers.comments.comment(event.id)
         case ReviewCommented():
-            said = await readers.talk.inline(event.id)
+            said = await readers.comments.inline(event.id)
         case LabelAdded():
             return None
         case _:
-            reviewed = await readers.talk.review(event.subject.number, event.id)
+            reviewed = await readers.comments.review(event.subject.number, event.id)
             return digest(reviewed.body) if reviewed and reviewed.state != "dismissed" else None
     return digest(said.body) if said else None
 

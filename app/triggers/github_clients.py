@@ -29,7 +29,7 @@ class RepositoryClients:
     def __init__(self, api: RepositoryApi) -> None:
         self.api = api
         self.facts = RepositoryReader(api)
-        self.talk = CommentsApi(api)
+        self.comments = CommentsApi(api)
         self.pulls = PullRequestsApi(api)
         self.checks = ChecksApi(api)
         self.threads = ReviewThreadsApi(api, "")

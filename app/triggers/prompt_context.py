@@ -48,7 +48,7 @@ async def load_prompt_context(
         readers.facts.reviews(number, before),
         readers.facts.changed_files(number),
         readers.pulls.commits(number),
-        readers.threads.of(number, before, asking=is_asking(job_request), review=review_of(job_request)),
+        readers.threads.of(number, before, including=is_asking(job_request), review=review_of(job_request)),
         _allowed(readers.checks.of(pull.head)),
     )
     open_threads = tuple(each for each in threads if not each.resolved)

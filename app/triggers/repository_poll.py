@@ -68,7 +68,7 @@ class RepositoryPoll:
             on_pull = origin is not None and origin.is_pull_request
             yield _ready("", self._hindsight.deleted(number, is_pull_request=on_pull))
             return
-        happened = await self._readers.talk.happened(number)
+        happened = await self._readers.comments.events(number)
         for event in self._hindsight.called_off(issue, happened, job.job.created_at):
             yield _ready("", event)
 
@@ -77,18 +77,18 @@ class RepositoryPoll:
             untouched = self._since is not None and issue.updated_at < self._since
             if untouched or issue.number in working:
                 continue
-            happened = await self._readers.talk.happened(issue.number)
+            happened = await self._readers.comments.events(issue.number)
             put_on = [each for each in happened if each.event == "labeled" and each.label.casefold() == LABEL]
             if put_on:
                 key = label_key(self._repository, issue.number, put_on[-1].at)
                 yield _ready(key, self._hindsight.labelled(issue, put_on[-1]))
 
     async def _said(self, since: datetime) -> AsyncIterator[FoundEvent]:
-        for comment in await self._readers.talk.comments_since(since):
+        for comment in await self._readers.comments.comments_since(since):
             if self._counts(comment):
                 key = comment_key(self._repository, "comment", comment.id)
                 yield FoundEvent(key, partial(self._made, self._hindsight.commented, comment, comment.number))
-        for inline in await self._readers.talk.inline_since(since):
+        for inline in await self._readers.comments.inline_since(since):
             if self._counts(inline):
                 key = comment_key(self._repository, "review_comment", inline.id)
                 yield FoundEvent(key, partial(self._made, self._hindsight.review_commented, inline, inline.number))

@@ -63,7 +63,7 @@ class RunningJobCommands:
             return job_request.text
         review, asked_at = review_of(job_request), trigger_context.identity.asked_at
         threads = await trigger_context.repo_context.readers.threads.of(
-            trigger_context.number, asked_at, asking=is_asking(job_request), review=review
+            trigger_context.number, asked_at, including=is_asking(job_request), review=review
         )
         refs = refs_of(each for each in threads if not each.resolved and is_about(job_request, each))
         if refs and job.job_context.goal != "nowhere":

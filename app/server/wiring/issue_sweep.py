@@ -115,7 +115,7 @@ class IssueSweep:
         return not await is_at_work(self._readers, found[0].run)
 
     async def _label_on(self, number: int) -> IssueEvent | None:
-        happened = await self._readers.talk.happened(number)
+        happened = await self._readers.comments.events(number)
         such = [each for each in happened if each.event == "labeled" and each.label.casefold() == LABEL]
         return such[-1] if such else None
 
@@ -134,7 +134,7 @@ class IssueSweep:
             with engine.connect() as db:
                 return await asyncio.to_thread(spent, db, repository.id, (now - A_DAY).timestamp())
         us = (await self._github_clients.ourselves(self._readers)).bot.user
-        said = await self._readers.talk.comments_since(now - A_DAY)
+        said = await self._readers.comments.comments_since(now - A_DAY)
         begun = [each for each in said if each.author == us and each.created_at >= now - A_DAY]
         return dearest * sum(read_status(each.body) is not None for each in begun)
 

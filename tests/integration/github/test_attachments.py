@@ -132,7 +132,7 @@ async def test_no_other_host_is_asked(address: str) -> None:
     site = Site(f'<img src="{hostile}">')
     image_collection = await collected(site, hostile, written())
     assert site.asked == []
-    first = "Image 1 of the issue is shown to no model: only attachments of the forge itself are fetched."
+    first = "Image 1 of the issue is shown to no model: only GitHub attachments are fetched."
     assert image_collection.notes[0] == first
     assert image_collection.images == []
 
@@ -141,7 +141,7 @@ async def test_what_is_not_on_the_page_any_more_is_not_guessed_at() -> None:
     site = Site(page(2))
     image_collection = await collected(site, written(1))
     assert (site.asked, image_collection.contents) == ([], [])
-    assert "is not on the page any more" in image_collection.notes[0]
+    assert "is no longer on the page" in image_collection.notes[0]
 
 
 async def test_where_github_does_not_show_the_page_nothing_is_fetched() -> None:

@@ -101,7 +101,7 @@ async def test_a_protected_branch_is_a_matter_for_people(forge: GitHubForge, fak
     fake_github.repo.protect(BRANCH)
     with pytest.raises(NeedsHumanAction, match="GH006") as caught:
         await forge.ensure_branch(BRANCH, await commit(forge, fake_github, "half = 0.25\n"))
-    assert "rule of the repository" in caught.value.hint
+    assert "repository rule" in caught.value.hint
 
 
 async def test_a_rule_that_wants_signed_commits_is_told_in_a_sentence(
@@ -110,7 +110,7 @@ async def test_a_rule_that_wants_signed_commits_is_told_in_a_sentence(
     fake_github.repo.demand_signatures()
     with pytest.raises(NeedsHumanAction, match="GH013") as caught:
         await forge.ensure_branch(BRANCH, await commit(forge, fake_github, "half = 0.25\n"))
-    assert "wants signed commits" in caught.value.message
+    assert "requires signed commits" in caught.value.message
     assert "agent-fix/" in caught.value.hint
 
 

@@ -201,7 +201,7 @@ async def test_a_persons_commit_on_the_draft_is_never_lost(
     await see(harness, fake_github)
     state, result = harness.ended(made.id)
     assert state == "error"
-    assert "Somebody else has pushed" in result.reason
+    assert "Someone else has pushed" in result.reason
     assert one(fake_github) is pull
     assert fake_github.repo.branches[made.branch] == theirs
     assert pull.state == "open"

@@ -110,7 +110,7 @@ async def test_what_happened_in_order(place: EmulatedRepository, on: str) -> Non
     grace.unlabel(number, "agent-fix")
     grace.close(number)
     grace.reopen(number)
-    found = await CommentsApi(place.door).happened(number)
+    found = await CommentsApi(place.door).events(number)
     told = [(item.event, item.label, item.actor.id) for item in found if item.event != "opened"]
     me = grace.number
     assert told == [

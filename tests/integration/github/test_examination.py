@@ -111,9 +111,7 @@ async def test_a_repository_that_is_ready_for_the_app(fake_github: FakeGitHubSet
         "workflow approval": "ok",
     }
     assert "checks, contents, issues, pull requests: write" in found["permissions"].detail
-    assert said(found["webhook"]).startswith(
-        "The ping that it was asked for reached https://agent-fix.example/webhook."
-    )
+    assert said(found["webhook"]).startswith("The ping reached https://agent-fix.example/webhook.")
 
 
 def rule(kind: str, *, branches: str = "agent-fix/.*", number: int = 42, **parameters: Any) -> Change:
@@ -227,7 +225,7 @@ STATES: dict[str, tuple[Change, str, findings.State, tuple[str, ...]]] = {
         set_repo(private=True, drafts=False),
         "drafts",
         "not ok",
-        ("no draft pull requests", "its title begins with “Draft:”"),
+        ("no draft pull requests", "whose title begins with “Draft:”"),
     ),
     "a plan that nobody tells": (
         many(
@@ -236,7 +234,7 @@ STATES: dict[str, tuple[Change, str, findings.State, tuple[str, ...]]] = {
         ),
         "drafts",
         "cannot tell",
-        ("GitHub answered 502", "its title begins with “Draft:”"),
+        ("GitHub answered 502", "whose title begins with “Draft:”"),
     ),
     "rules that are not to be had": (refuses(".*/rules/branches/.*", 500), "rulesets", "cannot tell", ("500",)),
     "no rules in this plan": (set_repo(private=True, has_rules=False), "rulesets", "ok", ("plan has none",)),
@@ -254,17 +252,17 @@ STATES: dict[str, tuple[Change, str, findings.State, tuple[str, ...]]] = {
     "signatures, bypassed": (bypassed("always"), "rulesets", "ok", ()),
     "signatures, exempt": (bypassed("exempt"), "rulesets", "ok", ()),
     "signatures, bypassed by pull requests": (bypassed("pull_requests_only"), "rulesets", "not ok", ("signed",)),
-    "a name that does not fit": (
+    "a name that does not match": (
         rule("branch_name_pattern", **pattern("starts_with", "feature/")),
         "rulesets",
         "not ok",
-        (f"{BRANCH} does not fit “starts with feature/”",),
+        (f"{BRANCH} does not match “starts with feature/”",),
     ),
     "a name that must not fit": (
         rule("branch_name_pattern", **pattern("contains", "agent", negate=True)),
         "rulesets",
         "not ok",
-        ("does not fit “not contains agent”",),
+        ("does not match “not contains agent”",),
     ),
     "a name that fits": (rule("branch_name_pattern", **pattern("regex", "^agent-fix/")), "rulesets", "ok", ()),
     "a regular expression that is not Python's": (
@@ -273,11 +271,11 @@ STATES: dict[str, tuple[Change, str, findings.State, tuple[str, ...]]] = {
         "cannot tell",
         (f"does {BRANCH} fit",),
     ),
-    "an author who does not fit": (
+    "an author who does not match": (
         rule("commit_author_email_pattern", **pattern("ends_with", "@example.com")),
         "rulesets",
         "not ok",
-        ("@users.noreply.github.example does not fit",),
+        ("@users.noreply.github.example does not match",),
     ),
     "a committer who fits": (
         rule("committer_email_pattern", **pattern("contains", "noreply")),
@@ -289,7 +287,7 @@ STATES: dict[str, tuple[Change, str, findings.State, tuple[str, ...]]] = {
         rule("commit_message_pattern", **pattern("starts_with", "issue")),
         "rulesets",
         "cannot tell",
-        ("commit messages have to fit “starts with issue”",),
+        ("commit messages must match “starts with issue”",),
     ),
     "a rule about files": (
         rule("file_path_restriction", restricted_file_paths=["secrets/**"]),
@@ -301,7 +299,7 @@ STATES: dict[str, tuple[Change, str, findings.State, tuple[str, ...]]] = {
         rule("phase_of_the_moon"),
         "rulesets",
         "cannot tell",
-        ("does not know (phase of the moon)",),
+        ("does not know this rule (phase of the moon)",),
     ),
     "an own branch's name": (
         many(config("branch: bots/{number}-{slug}\n"), rule("creation", branches="bots/.*")),
@@ -325,7 +323,7 @@ STATES: dict[str, tuple[Change, str, findings.State, tuple[str, ...]]] = {
         set_repo(guarded=False, private=True, has_rules=False),
         "default branch",
         "not ok",
-        ("This plan protects no branches",),
+        ("This plan cannot protect branches",),
     ),
     "a default branch that is not to be had": (
         refuses(".*/branches/main"),
@@ -357,7 +355,7 @@ STATES: dict[str, tuple[Change, str, findings.State, tuple[str, ...]]] = {
         "not ok",
         ("came to: pending",),
     ),
-    "no webhook": (hook(hook=""), "webhook", "ok", ("looks at GitHub by itself",)),
+    "no webhook": (hook(hook=""), "webhook", "ok", ("polls GitHub",)),
     "no ping, no delivery": (
         no_deliveries,
         "webhook",
@@ -444,7 +442,7 @@ async def test_a_token_of_an_administrator_sees_all(fake_github: FakeGitHubSetup
     }
     assert "It is ada's." in found["token"].detail
     wanted = "checks, contents, issues, pull requests: write; actions, metadata, statuses: read"
-    assert f"Compare it with: {wanted}." == found["permissions"].repair
+    assert f"Compare its permissions with: {wanted}." == found["permissions"].repair
     assert dict(grant(BY_APP)) | {"metadata": "read"} == {
         **dict.fromkeys(("checks", "contents", "issues", "pull_requests"), "write"),
         **dict.fromkeys(("actions", "metadata", "statuses"), "read"),
@@ -504,7 +502,7 @@ PROTECTIONS: dict[str, tuple[list[dict[str, Any]], findings.State, str]] = {
     "ours by a question mark": ([{"pattern": "agent?fix/[a-z]*", "lockBranch": True}], "not ok", "locked"),
     "creation": ([{"pattern": "agent-fix/**", "blocksCreations": True}], "not ok", "create"),
     "reviews": ([{"pattern": "agent-fix/*", "requiresApprovingReviews": True}], "not ok", "pull request"),
-    "checks": ([{"pattern": "agent-fix/*", "requiresStatusChecks": True}], "not ok", "checks must have passed"),
+    "checks": ([{"pattern": "agent-fix/*", "requiresStatusChecks": True}], "not ok", "checks must pass"),
     "line": ([{"pattern": "agent-fix/*", "requiresLinearHistory": True}], "ok", "/agent rebase"),
 }
 

@@ -120,7 +120,7 @@ def archive(fake_github: FakeGitHubSetup, branch: str) -> None:
 @pytest.mark.parametrize(
     ("happens", "state", "words"),
     [
-        (close_pull, "error", "was closed; it is not opened again"),
+        (close_pull, "error", "was closed; agent-fix does not reopen it"),
         (protect, "error", "GH006"),
         (suspend, "no_access", "suspended"),
         (close_issue, "stopped", "The issue was closed meanwhile"),
@@ -329,7 +329,7 @@ async def test_a_person_who_pushes_meanwhile_is_never_overwritten(
     await finish(harness)
     state, result = harness.ended(made.id)
     assert state == "error"
-    assert "Somebody else has pushed" in result.reason
+    assert "Someone else has pushed" in result.reason
     assert fake_github.repo.branches[pull.pull.head] == theirs
 
 

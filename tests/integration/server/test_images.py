@@ -114,9 +114,7 @@ async def test_an_attachment_is_at_hand_before_the_worker_begins(harness: EventH
     task = harness.job.job.task
     (image,) = task.images
     assert JobBlobs(harness.engine, harness.job.job.id).get(image.digest) == png(640, 480)
-    assert task.images_left_out == (
-        "Image 2 of the issue is shown to no model: only attachments of the forge itself are fetched.",
-    )
+    assert task.images_left_out == ("Image 2 of the issue is shown to no model: only GitHub attachments are fetched.",)
 
 
 async def test_a_repository_that_did_not_ask_has_nothing_fetched(harness: EventHarness) -> None:

@@ -167,7 +167,7 @@ def test_the_roles_die_with_a_killed_supervisor(tmp_path: Path) -> None:
     with serving(tmp_path, PRIVATE_KEY=str(key)) as running:
         running.until(lambda: len(running.roles()) == 3, "the roles never began")
         running.until(lambda: "publisher ready" in running.log.read_text(), "the publisher never began")
-        assert running.log.read_text().count(f"{key} can be read by its group") == 1
+        assert running.log.read_text().count(f"{key} is readable by its group") == 1
         everybody = list(running.roles().values())
         running.process.kill()
         running.process.wait(PATIENCE)

@@ -29,14 +29,14 @@ def test_front_matter_says_whether_it_replaces(front: str, replace: bool) -> Non
     ("name", "content", "said"),
     [
         ("bugs.md", b"x", "Did you mean `bug.md`?"),
-        ("system.md", b"x", "is not used: prompts are `bug.md`"),
-        ("deep/bug.md", b"x", "is not used: prompts are"),
-        ("bug.txt", b"x", "is not used: prompts are"),
-        ("bug.md", b"x" * (MAX_BYTES + 1), "nothing of it: it has 4,001 bytes, and a prompt may have 4,000"),
+        ("system.md", b"x", "is ignored: prompts are `bug.md`"),
+        ("deep/bug.md", b"x", "is ignored: prompts are"),
+        ("bug.txt", b"x", "is ignored: prompts are"),
+        ("bug.md", b"x" * (MAX_BYTES + 1), "it has 4,001 bytes, and the limit is 4,000"),
         ("bug.md", b"\xff\xfe", "is not UTF-8 text"),
-        ("bug.md", b"---\nreplace: yes\n---\nx", "only `replace: true`"),
-        ("bug.md", b"---\nmodel: x\n---\nx", "only `replace: true`"),
-        ("bug.md", b"---\na: [\n---\nx", "only `replace: true`"),
+        ("bug.md", b"---\nreplace: yes\n---\nx", "only contain `replace: true`"),
+        ("bug.md", b"---\nmodel: x\n---\nx", "only contain `replace: true`"),
+        ("bug.md", b"---\na: [\n---\nx", "only contain `replace: true`"),
         ("bug.md", b"<!-- nothing to see -->\n", "is empty"),
     ],
 )
@@ -63,7 +63,7 @@ def test_a_commit_is_read_without_its_large_files_and_links() -> None:
     found = read_overrides(tree)
     assert [each.name for each in found.files] == ["bug"]
     assert any("10,000 bytes" in note for note in found.notes)
-    assert any("plan.md` is not a plain file" in note for note in found.notes)
+    assert any("plan.md` is ignored: it is not a regular file" in note for note in found.notes)
     assert tree.reads == [f"{DIRECTORY}/bug.md"]
 
 

@@ -67,7 +67,7 @@ def test_a_complete_environment_is_taken_as_it_is() -> None:
 def test_everything_that_is_missing_is_told_at_once() -> None:
     with pytest.raises(SettingsError) as error:
         settings_from({"HOME": "/home/u"}).check(*ROLES)
-    assert error.value.message == "4 settings are missing or wrong."
+    assert error.value.message == "4 settings are missing or invalid."
     lines = error.value.hint.splitlines()
     names = ["WEBHOOK_SECRET", "APP_ID", "PRIVATE_KEY", "MODEL"]
     assert [line.split()[1] for line in lines] == [f"AGENT_FIX_{name}" for name in names]
@@ -97,7 +97,7 @@ def test_everything_that_is_missing_is_told_at_once() -> None:
 def test_a_value_that_cannot_be_used_is_refused_by_name_with_what_to_do(name: str, value: str) -> None:
     (told,) = problems_of(*ROLES, **{name: value}).splitlines()
     assert told.startswith(f"- AGENT_FIX_{name} ")
-    assert any(word in told for word in ("Set it to", "Write it like", "Name each App", "prints a good one"))
+    assert any(word in told for word in ("Set it to", "List the numeric ids", "prints a good one"))
 
 
 def test_a_wrong_value_matters_only_to_the_role_that_holds_it() -> None:
@@ -150,8 +150,8 @@ def test_what_is_no_key_is_refused_in_a_sentence(tmp_path: Path) -> None:
         (str(tmp_path / "none.pem"), "cannot be read: No such file"),
         (str(tmp_path), "cannot be read: Is a directory"),
         (str(tmp_path / "binary.pem"), "no PEM text"),
-        (str(tmp_path / "public.pem"), "no private key"),
-        (cut, "no private key"),
+        (str(tmp_path / "public.pem"), "other than a private key"),
+        (cut, "other than a private key"),
         (encrypted, "an encrypted key"),
         ("x" * 5_000, "cannot be read: File name too long"),
     ):

@@ -145,7 +145,7 @@ def test_prices_may_be_json() -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"a/b: {input: 1}", "p.yml:1: a/b: must also say `output`"),
+        (b"a/b: {input: 1}", "p.yml:1: a/b: requires `output`"),
         (b"a/b:\n  input: 1\n  output: -2", "p.yml:3: a/b.output: must be at least 0, not -2"),
         (b"a/b:\n  input: 1\n  output: x", 'p.yml:3: a/b.output: must be a number, not "x"'),
         (b"a/b:\n  input: 1\n  output: .inf", "p.yml:3: a/b.output: must be a finite number, not infinity"),
