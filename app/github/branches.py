@@ -29,11 +29,11 @@ class RefusalPattern(NamedTuple):
 
 _FETCH_FAILURES = (
     RefusalPattern(
-        "check-ref-format|no name for a branch",
+        "check-ref-format|not a valid branch name",
         NeedsHumanAction,
         "Check that the configuration's branch pattern gives a valid git branch name.",
     ),
-    RefusalPattern("is at [0-9a-f]{40} by now", NeedsHumanAction, "The pull request has new commits; try again."),
+    RefusalPattern("has moved to [0-9a-f]{40}", NeedsHumanAction, "The pull request has new commits; try again."),
     RefusalPattern("error: 429|rate limit", RateLimited),
     RefusalPattern(
         "error: 40[13]|authentication failed|write access .* not granted",

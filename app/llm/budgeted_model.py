@@ -77,7 +77,7 @@ class BudgetedModel:
             try:
                 await model.check()
             except ModelError as error:
-                self._progress.report("warning", f"The fallback will not be of help: {error.message}")
+                self._progress.report("warning", f"The fallback cannot be used: {error.message}")
 
     def count(self, request: ModelRequest) -> int:
         """Prompt tokens of a request, by the first model's count."""
@@ -128,7 +128,7 @@ class BudgetedModel:
                 return await self._insist(model, key, request, origin, wait=last)
         except TimeoutError as error:
             self._breakers.of(model.info).failed("deadline", MAX_REST_LENGTH)
-            message = f"{model.info.name} gave no answer in the time there is for one."
+            message = f"{model.info.name} did not answer in time."
             raise ModelError(message, kind="retry", reason="deadline") from error
 
     async def _insist(
@@ -140,9 +140,9 @@ class BudgetedModel:
             pause = breaker.delay()
             if pause and not (wait and pace.grant(pause)):
                 reason = breaker.why or "unavailable"
-                raise ModelError(f"{model.info.name} is left alone for a while.", kind="retry", reason=reason)
+                raise ModelError(f"{model.info.name} is not used for a while.", kind="retry", reason=reason)
             if pause:
-                self._progress.report("warning", f"{model.info.name} is left alone for {pause:.0f} s.")
+                self._progress.report("warning", f"{model.info.name} is not used for {pause:.0f} s.")
                 await self._sleep(pause)
                 continue
             try:
@@ -156,7 +156,7 @@ class BudgetedModel:
                 delay = pace.delay(error)
                 if delay is None:
                     raise
-                self._progress.report("warning", f"{error.message} Asking again in {delay:.0f} s.")
+                self._progress.report("warning", f"{error.message} Trying again in {delay:.0f} s.")
                 await self._sleep(delay)
             else:
                 breaker.succeeded()
@@ -192,7 +192,7 @@ class BudgetedModel:
     def _report_price(self, info: ModelInfo) -> None:
         if not info.priced and info.name not in self._unpriced:
             self._unpriced.add(info.name)
-            text = f"The price of {info.name} is unknown: the budget in dollars cannot be kept, only turns and minutes."
+            text = f"The price of {info.name} is unknown: the job is limited by turns and minutes only, not by dollars."
             self._progress.report("warning", text)
 
     def _set_aside(self, model: Model, key: str, request: ModelRequest) -> tuple[ModelRequest, int]:
@@ -214,7 +214,7 @@ class BudgetedModel:
         wanted = request.max_tokens + info.thinking
         space = min(wanted, info.max_output, info.context_window - prompt)
         if space < enough:
-            message = f"{prompt:,} tokens do not fit into the window of {info.name}, {info.context_window:,} tokens."
+            message = f"{prompt:,} tokens exceed the context window of {info.name}, {info.context_window:,} tokens."
             raise ModelError(message, kind="shrink", reason="does_not_fit")
         space = min(space, affordable(info, prompt, self._ledger.remaining(key), space))
         if space < enough:

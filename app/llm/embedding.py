@@ -49,7 +49,7 @@ class Embedding:
         await asyncio.to_thread(self._ledger.book, CALL, usage)
         if len(vectors) != len(texts):
             raise ModelError(
-                f"{self._route.name} gave {len(vectors)} vectors for {len(texts)} texts.",
+                f"{self._route.name} returned {len(vectors)} vectors for {len(texts)} texts.",
                 kind="give_up",
                 reason="bad_response",
             )

@@ -74,10 +74,10 @@ def classify(fault: FailureDetails, *, name: str, where: str, secrets: Iterable[
 def _account(fault: FailureDetails, name: str, where: str, said: str) -> ModelError | None:
     """Problems with keys and money, which a person must fix."""
     if fault.status == 401 or "AuthenticationError" in fault.names:
-        hint = "Check the key in the environment."
-        return ModelError(f"{name} refused the key: {said}", kind="give_up", reason="bad_key", hint=hint)
+        hint = "Check the API key in the environment."
+        return ModelError(f"{name} rejected the API key: {said}", kind="give_up", reason="bad_key", hint=hint)
     if fault.status == 402 or (fault.status in (400, 403, 429) and QUOTA.search(fault.text)):
-        return ModelError(f"The account for {name} has no money left: {said}", kind="give_up", reason="quota")
+        return ModelError(f"The account for {name} has no credit left: {said}", kind="give_up", reason="quota")
     return None
 
 
@@ -86,13 +86,13 @@ def _final(fault: FailureDetails, name: str, where: str, said: str) -> ModelErro
     if "ContentPolicyViolationError" in fault.names or (fault.status in (400, 403) and REFUSED.search(fault.text)):
         return ModelError(f"{name} refused this content: {said}", kind="give_up", reason="refused")
     if fault.status == 403:
-        hint = "Check what the key is allowed to do."
-        return ModelError(f"The key may not use {name}: {said}", kind="give_up", reason="bad_key", hint=hint)
+        hint = "Check the API key's permissions."
+        return ModelError(f"The API key may not use {name}: {said}", kind="give_up", reason="bad_key", hint=hint)
     if NO_TOOLS.search(fault.text):
-        return ModelError(f"{name} cannot call tools, and an agent needs them.", kind="give_up", reason="no_tools")
+        return ModelError(f"{name} cannot call tools, which an agent needs.", kind="give_up", reason="no_tools")
     if fault.status == 404:
-        hint = f"Check the model's name, and {where}."
-        return ModelError(f"There is no {name} there: {said}", kind="give_up", reason="unknown_model", hint=hint)
+        hint = f"Check the model's name and {where}."
+        return ModelError(f"There is no model {name}: {said}", kind="give_up", reason="unknown_model", hint=hint)
     return None
 
 
@@ -105,7 +105,9 @@ def _limits(fault: FailureDetails, name: str, where: str, said: str) -> ModelErr
         return ModelError(f"The request is too large for {name}: {said}", kind="shrink", reason="context_window")
     delay = retry_after(fault)
     if fault.status == 429 or "RateLimitError" in fault.names:
-        return ModelError(f"{name} limits the rate: {said}", kind="wait", reason="rate_limited", retry_after=delay)
+        return ModelError(
+            f"{name} limits the request rate: {said}", kind="wait", reason="rate_limited", retry_after=delay
+        )
     if fault.status in (503, 529) and delay is not None:
         return ModelError(f"{name} is overloaded: {said}", kind="wait", reason="overloaded", retry_after=delay)
     return None
@@ -114,7 +116,10 @@ def _limits(fault: FailureDetails, name: str, where: str, said: str) -> ModelErr
 def _connection(fault: FailureDetails, name: str, where: str, said: str) -> ModelError | None:
     if fault.names & UNREACHABLE:
         return ModelError(
-            f"Nothing answers for {name}.", kind="retry", reason="unreachable", hint=f"Check the network, and {where}."
+            f"Nothing answers for {name}.",
+            kind="retry",
+            reason="unreachable",
+            hint=f"Check the network and {where}.",
         )
     if "TimeoutError" in fault.names or "Timeout" in fault.names or fault.status == 408:
         return ModelError(f"{name} took too long to answer.", kind="retry", reason="timeout")

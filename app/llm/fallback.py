@@ -17,7 +17,7 @@ BECAUSE: Mapping[str, str] = {
     "bad_response": "gave no usable answer",
     "overloaded": "was overloaded",
     "rate_limited": "limited the rate for too long",
-    "quota": "had no money left on its account",
+    "quota": "had no credit left",
     "unavailable": "had failed too often",
 }
 

@@ -63,7 +63,7 @@ class JobModels:
                 if name not in names:
                     await self._model(name).check()
             except ModelError as error:
-                self._progress.report("warning", f"The fallback will not be of help: {error.message}")
+                self._progress.report("warning", f"The fallback cannot be used: {error.message}")
 
     def totals(self) -> Totals:
         return self.ledger.totals()

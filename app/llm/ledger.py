@@ -177,8 +177,8 @@ def _uses(answers: Iterable[str]) -> tuple[ModelUse, ...]:
 
 def over_cap(cap: MicroUSD, spent: MicroUSD, worst: MicroUSD) -> BudgetError:
     return BudgetError(
-        f"The next model call could cost {usd(worst)}, and {usd(spent)} of the {usd(cap)} budget is spent.",
-        hint="Raise the budget (for example --budget +3) and continue: the job goes on where it stood.",
+        f"The next model call could cost {usd(worst)}, and {usd(spent)} of the budget of {usd(cap)} is spent.",
+        hint="Raise the budget (for example --budget +3) and continue; the job resumes where it stopped.",
     )
 
 
@@ -208,6 +208,7 @@ def parse_usd(text: str, *, current: MicroUSD = 0) -> MicroUSD:
     match = _USD.fullmatch(plain.removeprefix("+"))
     if match is None:
         raise AgentFixError(
-            f"{text[:40]!r} is not an amount of dollars.", hint="Write it like 5, 0.50 or +3 (at most 999999)."
+            f"{text[:40]!r} is not an amount of dollars.",
+            hint="Write an amount such as 5, 0.50 or +3 (at most 999999).",
         )
     return base + int(Decimal(match[1]) * DOLLAR)

@@ -83,8 +83,8 @@ class LiteLLMModel:
 
     async def check(self) -> None:
         if self._reasoning and self._takes_reasoning is False:
-            message = f"{self._info.name} does not reason, so it takes no `reasoning: {self._reasoning}`."
-            hint = "Leave `reasoning` out, or choose a model that reasons."
+            message = f"{self._info.name} does not support reasoning, so `reasoning: {self._reasoning}` has no effect."
+            hint = "Remove `reasoning`, or choose a model that supports it."
             raise ModelError(message, kind="give_up", reason="no_reasoning", hint=hint)
         await preflight(self._route, self._environment, any_name=self._price is not None)
         if self._route.provider not in PROVIDERS:
@@ -121,7 +121,7 @@ class LiteLLMModel:
         except (library.openai.OpenAIError, library.httpx.HTTPError, *UNUSUAL_BODIES) as error:
             raise self._failed(request, assembly, error) from error
         if stream.received_finish_reason is None and assembly.empty:
-            message = f"{self._info.name} answered with something that is no stream of events."
+            message = f"{self._info.name} answered with something other than an event stream."
             hint = f"Check {self._route.where}."
             raise ModelError(message, kind="retry", reason="bad_response", hint=hint)
         if stream.received_finish_reason is None or (assembly.torn() and reported is None):

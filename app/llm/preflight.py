@@ -33,7 +33,7 @@ async def preflight(route: Route, environment: Mapping[str, str], *, any_name: b
     if finding == "bad_key" and not (route.known.tokens and not route.key):
         keys = " or ".join(route.known.keys) or "its key"
         raise ModelError(
-            f"The endpoint of {route.name} refuses the key.",
+            f"The endpoint of {route.name} rejects the API key.",
             kind="give_up",
             reason="bad_key" if route.key else "no_key",
             hint=f"Check {keys} in the environment." if route.key else f"Set {keys} in the environment.",

@@ -16,7 +16,7 @@ from app.core.text import one_line
 from app.llm.prices import Price
 
 _PRICES = TypeAdapter(dict[str, Price])
-HINT = "Write it like `openai/NAME: {input: 0.20, output: 0.80}`, in dollars per million tokens."
+HINT = "Write `openai/NAME: {input: 0.20, output: 0.80}`, in dollars per million tokens."
 
 
 def read_prices(path: Path | None) -> Mapping[str, Price]:
@@ -27,7 +27,7 @@ def read_prices(path: Path | None) -> Mapping[str, Price]:
         content = path.read_bytes()
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise AgentFixError(f"The prices {path} cannot be read: {reason}.", code=ExitCode.CONFIG) from error
+        raise AgentFixError(f"The price file {path} cannot be read: {reason}.", code=ExitCode.CONFIG) from error
     return parse_prices(content, str(path))
 
 

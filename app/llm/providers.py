@@ -145,7 +145,7 @@ def check_environment(route: Route, environment: Mapping[str, str]) -> None:
             f"{route.name} needs {' and '.join(missing)} in the environment.",
             kind="give_up",
             reason="no_key",
-            hint="Set it and start again; nothing was sent and nothing was charged.",
+            hint="Set it and start again. No request was sent, so nothing was charged.",
         )
 
 
@@ -160,10 +160,10 @@ def check_name(route: Route) -> None:
 def unknown_model(route: Route) -> ModelError:
     near = price_list().similar_names(route.name)
     return ModelError(
-        f"There is no model {route.name!r} that is known here.",
+        f"The model {route.name!r} is unknown.",
         kind="give_up",
         reason="unknown_model",
-        hint=f"Did you mean {', '.join(near)}?" if near else "Write it as provider/model, such as openai/gpt-4o.",
+        hint=f"Did you mean {', '.join(near)}?" if near else "Write provider/model, such as openai/gpt-4o.",
     )
 
 
@@ -171,10 +171,10 @@ def unknown_provider(route: Route, known: Iterable[str]) -> ModelError:
     near = get_close_matches(route.provider.casefold(), {*known, *PROVIDERS, *price_list().providers}, 2, 0.7)
     meant = f"Did you mean {' or '.join(f'{name}/{route.model}' for name in near)}? " if near else ""
     return ModelError(
-        f"LiteLLM knows no provider {route.provider!r}, as {route.name!r} begins.",
+        f"LiteLLM does not know the provider {route.provider!r} of {route.name!r}.",
         kind="give_up",
         reason="unknown_model",
-        hint=f"{meant}A model at an endpoint of your own (OPENAI_API_BASE) is called openai/{route.name}.",
+        hint=f"{meant}For a model at your own endpoint (OPENAI_API_BASE), write openai/{route.name}.",
     )
 
 

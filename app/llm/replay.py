@@ -93,7 +93,7 @@ class RecordedModel:
             f"The recording {self._path.name} has no answer for {key or 'a call without a name'}; its last is {last}.",
             kind="give_up",
             reason="recording_ended",
-            hint="The work went another way than when it was recorded. Use a real model with --model.",
+            hint="The job took other steps than the recorded one. Use a real model with --model.",
         )
 
 
@@ -180,7 +180,7 @@ def _read(path: Path) -> tuple[RecordingHeader, dict[str, ModelAnswer]]:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise _broken(path, f"cannot be read: {reason}") from error
     header, answers = None, dict[str, ModelAnswer]()
     for number, line in enumerate(text.split("\n"), 1):
@@ -194,7 +194,7 @@ def _read(path: Path) -> tuple[RecordingHeader, dict[str, ModelAnswer]]:
                 answers.pop(entry.key, None)
                 answers[entry.key] = entry.answer
         except ValidationError as error:
-            raise _broken(path, f"is no recording: line {number}: {error.errors()[0]['msg']}") from error
+            raise _broken(path, f"is not a valid recording: line {number}: {error.errors()[0]['msg']}") from error
     if header is None:
         raise _broken(path, "is empty")
     return header, answers
@@ -205,7 +205,7 @@ def _broken(path: Path, what: str) -> ModelError:
         f"The recording {path} {what}.",
         kind="give_up",
         reason="bad_recording",
-        hint="A recording is written by --record FILE.",
+        hint="Record one with --record FILE.",
     )
 
 

@@ -82,7 +82,7 @@ class OutputFolder:
             return OutputError(
                 f"{self.path} cannot be written: the disk is full.",
                 code=ExitCode.DISK_FULL,
-                hint="Free some space, then give the same command again: it goes on where it stood.",
+                hint="Free some disk space and run the same command again; it continues where it stopped.",
             )
         reason = (error.strerror or "unknown reason").lower()
         return OutputError(

@@ -36,12 +36,12 @@ def requested_fix(repository: Path, base: str, name: str) -> str:
     shown = name if name.isprintable() and len(name) <= 100 else ascii(name[:100])
     commit = _resolved(git, name)
     if commit is None:
-        raise RepositoryError(f"The fix {shown!r} names no commit in {repository}.", code=ExitCode.UNKNOWN_BASE)
+        raise RepositoryError(f"The fix {shown!r} is not a commit in {repository}.", code=ExitCode.UNKNOWN_BASE)
     if not _has(git, base, commit):
         raise RepositoryError(
-            f"The fix {shown!r} is not part of the base {base[:10]}.",
+            f"The fix {shown!r} is not in the history of the base {base[:10]}.",
             code=ExitCode.UNKNOWN_BASE,
-            hint="Name a base that has it with --base REF: tests are written for a fix that is there.",
+            hint="Tests are written for a fix that the base contains; name such a base with --base REF.",
         )
     return commit
 

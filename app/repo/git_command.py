@@ -66,7 +66,7 @@ class Git:
         if status == 0:
             return output
         name = next(word for word in arguments if word[0] != "-" and "=" not in word)
-        raise GitError(f"git {name} ended with {status}: {git_message(error)}")
+        raise GitError(f"git {name} failed with exit code {status}: {git_message(error)}")
 
     def text(self, *arguments: str) -> str:
         """Standard output as one line of text."""
@@ -131,7 +131,7 @@ def disk_full_errors() -> Iterator[None]:
 
 
 def _disk_full(words: str) -> OutputError:
-    hint = "Free some space, then give the same command again: it goes on where it stood."
+    hint = "Free some disk space and run the same command again; it continues where it stopped."
     return OutputError(f"The disk is full: {words.strip()}", code=ExitCode.DISK_FULL, hint=hint)
 
 
@@ -145,5 +145,5 @@ def git_message(error: str) -> str:
 def check_branch(branch: str) -> None:
     """Raises GitError if no branch of ours may have this name."""
     if why := unsafe_branch(branch):
-        raise GitError(f"{branch!r} is no name for a branch: {why}")
+        raise GitError(f"{branch!r} is not a valid branch name: {why}")
     Git()("check-ref-format", f"refs/heads/{branch}")

@@ -192,7 +192,7 @@ def unsafe_change(change: FileChange) -> str:
     """Why git must never get this change, or an empty text if it may."""
     name = change.path.rpartition("/")[2].casefold()
     if change.mode == "120000" and name in {".gitmodules", ".gitattributes", ".gitignore", ".mailmap"}:
-        return f"a link in the place of {name}"
+        return f"a symbolic link named {name}"
     return unsafe_path(change.path)
 
 
@@ -226,8 +226,8 @@ def unsafe_branch(name: str) -> str:
     """Why no branch may have this name even though git would accept it, or an empty text."""
     rules = (
         (name.startswith("-"), "it looks like an option"),
-        (name in {"HEAD", "@"} or name.startswith("refs/") or is_full_id(name), "it means something else to git"),
-        (any(unicodedata.category(each) in _UNSEEN for each in name), "it holds characters that cannot be seen"),
+        (name in {"HEAD", "@"} or name.startswith("refs/") or is_full_id(name), "git gives it another meaning"),
+        (any(unicodedata.category(each) in _UNSEEN for each in name), "it contains invisible characters"),
     )
     return next((reason for broken, reason in rules if broken), "")
 

@@ -134,7 +134,7 @@ class GitStore:
             tree = self._git("write-tree", env=env).decode("ascii").strip()
         touched = self._git("diff-tree", "-r", "-z", "--name-only", "--no-renames", patch.base, tree).split(b"\0")
         if implied := {path_text(name) for name in touched if name} - set(patch.paths()):
-            raise GitError(f"the patch would also change {sorted(implied)[:3]}, which it does not name")
+            raise GitError(f"the patch would also change {sorted(implied)[:3]}, which it does not list")
         return self.commit_tree(tree, parents or (patch.base,), message=message, author=author, date=date)
 
     def commit_tree(self, tree: str, parents: Sequence[str], *, message: str, author: Person, date: datetime) -> str:
@@ -215,8 +215,8 @@ class GitStore:
             refused = self._transfer(_full(commit), theirs) or _create(theirs, name, commit)
             if not refused:
                 return name
-        hint = "Mend that, then give the same command again: it goes on where it stood."
-        raise OutputError(f"The branch {branch} cannot be left in {repository}: {refused}", hint=hint)
+        hint = "Fix that and run the same command again; it continues where it stopped."
+        raise OutputError(f"The branch {branch} cannot be created in {repository}: {refused}", hint=hint)
 
     def branch_exists(self, repository: Path, branch: str) -> bool:
         """True if a user's repository has a local branch of this name."""

@@ -49,6 +49,6 @@ class GitTree:
                 raise RepositoryError(
                     f"The contents of {which} are missing, such as {shown_path(missing[0])}.",
                     code=ExitCode.UNSUPPORTED_REPOSITORY,
-                    hint="A copy in the state directory's `mirrors` can be deleted: it is made again.",
+                    hint="You can delete a copy in the state directory's `mirrors`; it is created again.",
                 )
         return self._listing

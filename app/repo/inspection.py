@@ -76,7 +76,7 @@ def recent_log(root: Path, commit: str, most: int) -> bytes:
 def note_about(out: Path, repository: Path) -> str:
     """A note for the user if the output folder lies in the repository's own work tree, else an empty text."""
     inside = out.resolve().is_relative_to(repository.resolve())
-    return f"{out} is inside the repository: git will show it as untracked." if inside else ""
+    return f"{out} is inside the repository; git will show it as untracked." if inside else ""
 
 
 def slug(title: str) -> str:
@@ -105,7 +105,7 @@ def top_level(path: Path) -> Path:
         raise RepositoryError(
             f"{path} is a bare repository: it has no work tree.",
             code=ExitCode.BARE_REPOSITORY,
-            hint="Clone it, and name the clone.",
+            hint="Clone it and use the clone.",
         )
     if inside != "true":
         raise _not_a_repository(f"{path} is inside a .git directory.")
@@ -114,7 +114,7 @@ def top_level(path: Path) -> Path:
 
 def _not_a_repository(message: str) -> RepositoryError:
     return RepositoryError(
-        message, code=ExitCode.NOT_A_REPOSITORY, hint="Name the top directory of a git repository with --repo."
+        message, code=ExitCode.NOT_A_REPOSITORY, hint="Pass the top directory of a git repository with --repo."
     )
 
 
@@ -142,12 +142,12 @@ def _refuse_unusable_history(root: Path, git: Git) -> None:
     shallow, kind = git.text("rev-parse", "--is-shallow-repository", "--show-object-format").split()
     if kind != "sha1":
         raise _unsupported(
-            f"{root} uses the object format {kind}, which no forge accepts yet.",
+            f"{root} uses the object format {kind}, which GitHub does not accept yet.",
             "Use a repository with SHA-1 objects.",
         )
     if shallow == "true":
         raise RepositoryError(
-            f"{root} is a shallow clone: parts of its history are missing.",
+            f"{root} is a shallow clone: part of its history is missing.",
             code=ExitCode.SHALLOW_REPOSITORY,
             hint="Complete it with `git fetch --unshallow`, or clone without --depth.",
         )
@@ -159,7 +159,7 @@ def _refuse_read_only(root: Path, git: Git) -> None:
     for place in (shared / "objects", shared / "refs" / "heads"):
         if not os.access(place, os.W_OK):
             raise _unsupported(
-                f"{root} cannot be written, so no branch could be left in it.",
+                f"{root} is not writable, so no branch can be created in it.",
                 f"Make {place} writable, or work in a clone.",
             )
 
@@ -184,7 +184,7 @@ def _unknown_base(root: Path, wanted: str, names: list[str]) -> RepositoryError:
     near = [name for name in names if name.rpartition("/")[2] == wanted]
     near += [name for name in difflib.get_close_matches(wanted, names, n=3, cutoff=0.5) if name not in near]
     hint = f"Did you mean {' or '.join(near[:3])}?" if near else "`git branch -a` lists the branches that exist."
-    what = "HEAD points to no commit" if wanted == "HEAD" else f"{shown!r} names no commit"
+    what = "HEAD does not point to a commit" if wanted == "HEAD" else f"{shown!r} is not a commit"
     return RepositoryError(f"The base {what} in {root}.", code=ExitCode.UNKNOWN_BASE, hint=hint)
 
 
@@ -267,10 +267,10 @@ def _origin_url(git: Git) -> str:
 def _notes(path: Path, root: Path, dirty: int | None) -> tuple[str, ...]:
     notes = []
     if path.resolve() != root.resolve():
-        notes.append(f"{path} is inside the repository {root}: the whole repository is used.")
+        notes.append(f"{path} is inside the repository {root}; agent-fix uses the whole repository.")
     if dirty is None:
-        notes.append(f"Uncommitted changes in {root}, if any, are not used and not touched.")
+        notes.append(f"Uncommitted changes in {root}, if any, are neither used nor changed.")
     elif dirty:
         changes = "1 uncommitted change" if dirty == 1 else f"{dirty} uncommitted changes"
-        notes.append(f"{changes} in {root} {'is' if dirty == 1 else 'are'} not used and not touched.")
+        notes.append(f"{changes} in {root} {'is' if dirty == 1 else 'are'} neither used nor changed.")
     return tuple(notes)

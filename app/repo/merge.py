@@ -117,7 +117,7 @@ class _MergeRun:
         entries |= {path: IndexStage(entries[path].mode, blob) for path, blob in blobs.items()}
         for path in folders_in_the_way(entries, self._store.tree(ours).entries()):
             del entries[path]
-            reasons[path] = "left out: one side has a folder where the other has a file"
+            reasons[path] = "left out: a folder on one side, a file on the other"
         return self._write(entries), reasons
 
     def _read(self, base: str, ours: str, theirs: str) -> tuple[dict[str, IndexStage], dict[str, MergeSides]]:
@@ -145,7 +145,7 @@ class _MergeRun:
         sizes = self._sizes(blob for blobs in asked.values() for blob in blobs)
         for path, blobs in asked.items():
             if max(sizes[blob] for blob in blobs) > LARGEST:
-                reasons[path] = f"too large to be merged, and changed on both sides: {KEEP_OURS_NOTE}"
+                reasons[path] = f"too large to merge, and changed on both sides: {KEEP_OURS_NOTE}"
                 continue
             merged[path], reason = self._merge_file(*self._read_blobs(blobs))
             if reason:

@@ -7,7 +7,7 @@ from app.repo.git_format import GITLINK, IndexStage, MergeSides, RemovedPaths, s
 
 _LINK = "120000"
 _KINDS = {GITLINK: "a submodule", _LINK: "a symbolic link"}
-KEEP_OURS_NOTE = "the branch's own is kept"
+KEEP_OURS_NOTE = "the branch's version is kept"
 
 
 class MergeDecision(NamedTuple):
@@ -28,13 +28,13 @@ def decide(sides: MergeSides) -> MergeDecision:
     if theirs in (ours, base) or ours == base:
         return MergeDecision(theirs if ours == base else ours)
     if ours is None:
-        return MergeDecision(theirs, "deleted on the branch, changed on the other side: the change is kept")
+        return MergeDecision(theirs, "deleted on the branch, changed on the other side: the changed version is kept")
     if theirs is None:
-        return MergeDecision(ours, "changed on the branch, deleted on the other side: the change is kept")
+        return MergeDecision(ours, "changed on the branch, deleted on the other side: the changed version is kept")
     if _kind(ours) != _kind(theirs):
         return MergeDecision(ours, f"{_kind(ours)} on the branch, {_kind(theirs)} on the other side: {KEEP_OURS_NOTE}")
     if ours.mode in _KINDS:
-        return MergeDecision(ours, f"{_kind(ours)} that leads to different places: {KEEP_OURS_NOTE}")
+        return MergeDecision(ours, f"{_kind(ours)} with different targets: {KEEP_OURS_NOTE}")
     return _files(base if base and _kind(base) == _kind(ours) else None, ours, theirs)
 
 
@@ -74,7 +74,7 @@ def follow_renames(
 
 def is_type_conflict(ours: RemovedPaths, theirs: RemovedPaths) -> dict[str, str]:
     """New names of files that the other side deleted or renamed too: they are kept, with a reason to check them."""
-    kept = "deleted on one side, renamed on the other: it is kept under its new name"
+    kept = "deleted on one side, renamed on the other: the renamed file is kept"
     reasons = {}
     for one, other in ((ours, theirs), (theirs, ours)):
         for old, new in one.renamed.items():
@@ -82,7 +82,7 @@ def is_type_conflict(ours: RemovedPaths, theirs: RemovedPaths) -> dict[str, str]
                 reasons[new] = kept
             elif other.renamed.get(old, new) != new:
                 reasons[new] = (
-                    f"renamed from {shown_path(old)} on one side, to another name on the other: both are kept"
+                    f"renamed from {shown_path(old)} on one side, and to another name on the other: both are kept"
                 )
     return reasons
 

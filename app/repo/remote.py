@@ -151,7 +151,7 @@ def _fetch_shown(store: GitStore, remote: Remote, commit: str, ref: str, held: i
     if tip == commit:
         store.keep(commit)
     git("update-ref", "-d", arrived)
-    return "" if tip == commit else f"{ref} is at {tip} by now, and {commit} cannot be had by itself"
+    return "" if tip == commit else f"{ref} has moved to {tip}, and {commit} cannot be fetched by itself"
 
 
 def _fetch(store: GitStore, remote: Remote, *words: str, held: int, timeout: float) -> str:
@@ -169,7 +169,7 @@ def _fetch(store: GitStore, remote: Remote, *words: str, held: int, timeout: flo
 
 def _transport(remote: Remote) -> tuple[str, ...]:
     if remote.scheme not in {"https", "http"}:
-        raise ValueError(f"{remote.url!r} is no address of a forge")
+        raise ValueError(f"{remote.url!r} is not a supported repository URL")
     return ("-c", f"protocol.{remote.scheme}.allow=always", "-c", "protocol.version=2", *_QUIET_LINE)
 
 

@@ -143,7 +143,7 @@ def test_what_is_no_name_of_a_branch_is_pushed_nowhere(racing: Racing) -> None:
     refs, asked = git(racing.fake_github.repo.path, "for-each-ref"), len(racing.fake_github.github.calls)
     for name in EVERY:
         for expected in (None, racing.base):
-            with pytest.raises(GitError, match=r"no name for a branch|check-ref-format"):
+            with pytest.raises(GitError, match=r"not a valid branch name|check-ref-format"):
                 push(racing.store, racing.remote, name, racing.base, expected=expected)
     assert git(racing.fake_github.repo.path, "for-each-ref") == refs
     assert len(racing.fake_github.github.calls) == asked

@@ -146,7 +146,7 @@ def test_a_base_that_does_not_exist_names_its_neighbours(console: Console, tmp_p
         wallet_project.ISSUE,
         *options,
         code=36,
-        says=("names no commit", "Did you mean release-2.0?"),
+        says=("is not a commit", "Did you mean release-2.0?"),
     )
 
 
@@ -209,7 +209,7 @@ def test_a_missing_key_is_named(console: Console, tmp_path: Path) -> None:
 
 def test_a_misspelled_provider_is_not_asked_of_another_endpoint(console: Console, tmp_path: Path) -> None:
     console.environment |= {"OPENAI_API_KEY": "not-a-key", "OPENAI_API_BASE": "http://127.0.0.1:9/v1"}
-    says = ("LiteLLM knows no provider 'antropic'", "Did you mean anthropic/claude-sonnet-4-5?")
+    says = ("LiteLLM does not know the provider 'antropic'", "Did you mean anthropic/claude-sonnet-4-5?")
     options = ("--model", "antropic/claude-sonnet-4-5")
     refused(console, wallet_project.make_wallet(tmp_path / "wallet"), wallet_project.ISSUE, *options, code=7, says=says)
 
@@ -308,7 +308,7 @@ def test_the_same_input_works_from_standard_input_and_a_subdirectory(console: Co
     arguments = console.fix_arguments(repository / "wallet", Path("-"), "--model", f"recorded/{recording}")
     finished = console.execute(*arguments, "--plan-only", stdin=wallet_project.ISSUE.encode())
     assert finished.code == 0, finished.said
-    assert "the whole repository is used" in finished.stdout
+    assert "uses the whole repository" in finished.stdout
     assert branches(repository) == ["main"]
 
 

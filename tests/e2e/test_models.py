@@ -42,7 +42,7 @@ def test_what_each_model_did_and_cost_is_told(tmp_path: Path) -> None:
         done = console.fix(repository, wallet_project.ISSUE)
     assert done.code == 0, done.said
     told = done.pull_request
-    note = "1 of 4 answers came from `hosted_vllm/stand-in`, because `openai/code` had no money left on its account."
+    note = "1 of 4 answers came from `hosted_vllm/stand-in`, because `openai/code` had no credit left."
     assert note in told.partition("## Notes")[2]
     fallback = "`hosted_vllm/stand-in` (code as a fallback)"
     models = f"models `hosted_vllm/planner` (plan and test), `openai/code` (code), {fallback}"

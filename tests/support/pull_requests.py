@@ -111,6 +111,6 @@ def pull_request(**changes: Any) -> PullRequestContent:
         "model": "anthropic/some-model",
         "turns": 8,
         "seconds": 93.4,
-        "notes": ("3 uncommitted changes in the work tree are not used and not touched.",),
+        "notes": ("3 uncommitted changes in the work tree are neither used nor changed.",),
     }
     return PullRequestContent.model_validate(facts | changes)

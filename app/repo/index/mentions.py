@@ -60,7 +60,7 @@ def _frames(by_name: dict[str, list[str]], query: IssueQuery, boosts: MentionWei
     for frame in query.frames:
         meant = resolve(frame, by_name)
         if len(meant) == 1:
-            yield Mention(meant[0], "place", worth, "a traceback goes through it")
+            yield Mention(meant[0], "place", worth, "it appears in a traceback")
             worth *= boosts.outer_frame
 
 

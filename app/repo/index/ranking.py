@@ -95,7 +95,7 @@ def _past(
     for path, likeness in resembling(past, weights, rare).items():
         yield path, formula.resembling * likeness, "changed by commits with similar subjects"
     for path, likeness in described(past, weights, rare, k1=formula.k1, b=formula.b).items():
-        yield path, formula.described * likeness, "its commits speak of such things"
+        yield path, formula.described * likeness, "its commit messages use similar words"
 
 
 def _words(index: CodeIndex, weights: Mapping[int, float], formula: RankingFormula) -> list[float]:

@@ -20,7 +20,7 @@ _SYMBOLS = (24, 16, 12, 10, 8, 8, 6, 6)
 _FOR_FOLDERS = 0.25
 """Share of the budget that the overview of folders may count on."""
 _INDENT = "  "
-_HEADING = "Files by how well their words match the issue, best first (line: signature):"
+_HEADING = "Files ranked by how well their words match the issue, best first (line: signature):"
 
 
 def repository_map(

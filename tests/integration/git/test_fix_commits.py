@@ -34,7 +34,7 @@ def test_a_commit_that_is_asked_for(repository: Path) -> None:
 
 @pytest.mark.parametrize("name", ["nothing", "", "a\0b", "--help"])
 def test_what_is_no_commit_is_refused(repository: Path, name: str) -> None:
-    with pytest.raises(RepositoryError, match="names no commit") as caught:
+    with pytest.raises(RepositoryError, match="is not a commit") as caught:
         requested_fix(repository, head(repository), name)
     assert caught.value.code == ExitCode.UNKNOWN_BASE
 
@@ -42,7 +42,7 @@ def test_what_is_no_commit_is_refused(repository: Path, name: str) -> None:
 def test_a_commit_that_the_base_does_not_have_is_refused(repository: Path) -> None:
     base = head(repository)
     later = commit_files(repository, {"a": "1"})
-    with pytest.raises(RepositoryError, match="is not part of the base"):
+    with pytest.raises(RepositoryError, match="is not in the history of the base"):
         requested_fix(repository, base, later)
     assert mentioned_fix(repository, base, f"see {later}") == ""
 

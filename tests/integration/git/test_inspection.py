@@ -58,7 +58,7 @@ def test_uncommitted_changes_are_counted_and_left_alone(repository: Path, store:
     before = snapshot(repository)
     seen = inspect(repository, None, store)
     assert seen.dirty == 3
-    assert seen.notes == (f"3 uncommitted changes in {repository} are not used and not touched.",)
+    assert seen.notes == (f"3 uncommitted changes in {repository} are neither used nor changed.",)
     assert seen.tree.read("README.md") == b"# Sample\n"
     assert snapshot(repository) == before
 
@@ -67,13 +67,15 @@ def test_a_broken_index_is_not_in_the_way(repository: Path, store: GitStore) -> 
     (repository / ".git" / "index").write_bytes(b"not an index")
     seen = inspect(repository, None, store)
     assert seen.dirty is None
-    assert "not used and not touched" in seen.notes[0]
+    assert "neither used nor changed" in seen.notes[0]
 
 
 def test_a_subdirectory_means_the_whole_repository(repository: Path, store: GitStore) -> None:
     seen = inspect(repository / "src", None, store)
     assert seen.root == repository
-    assert seen.notes == (f"{repository / 'src'} is inside the repository {repository}: the whole repository is used.",)
+    assert seen.notes == (
+        f"{repository / 'src'} is inside the repository {repository}; agent-fix uses the whole repository.",
+    )
 
 
 def test_a_linked_worktree_and_a_detached_head(repository: Path, store: GitStore, tmp_path: Path) -> None:

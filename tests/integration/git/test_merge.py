@@ -130,8 +130,8 @@ def test_a_change_is_kept_where_the_other_side_deleted(fake_github: Ground) -> N
     theirs = fake_github.side("theirs", {"a.txt": None, "b.txt": "theirs\n"})
     merged = fake_github.merge(ours, theirs)
     assert merged.conflicts == (
-        "a.txt: changed on the branch, deleted on the other side: the change is kept",
-        "b.txt: deleted on the branch, changed on the other side: the change is kept",
+        "a.txt: changed on the branch, deleted on the other side: the changed version is kept",
+        "b.txt: deleted on the branch, changed on the other side: the changed version is kept",
     )
     assert {name: fake_github.files(merged)[name] for name in ("a.txt", "b.txt")} == {
         "a.txt": b"mine\n",
@@ -157,7 +157,7 @@ def test_binary_files_are_never_mixed(fake_github: Ground, content: bytes) -> No
         fake_github.side("theirs", {"data.bin": b"\0\1\2\3"}),
     )
     merged = fake_github.merge(ours, theirs)
-    assert merged.conflicts == ("data.bin: binary, and changed on both sides: the branch's own is kept",)
+    assert merged.conflicts == ("data.bin: binary, and changed on both sides: the branch's version is kept",)
     assert fake_github.files(merged)["data.bin"] == content
 
 
@@ -165,7 +165,7 @@ def test_a_huge_file_is_not_merged_line_by_line(fake_github: Ground) -> None:
     ours = fake_github.side("ours", {"a.txt": "x\n" * (LARGEST // 2 + 1)})
     theirs = fake_github.side("theirs", {"a.txt": "theirs\n"})
     merged = fake_github.merge(ours, theirs)
-    assert merged.conflicts == ("a.txt: too large to be merged, and changed on both sides: the branch's own is kept",)
+    assert merged.conflicts == ("a.txt: too large to merge, and changed on both sides: the branch's version is kept",)
     assert fake_github.store.tree(merged.commit).entries()["a.txt"].size > LARGEST
 
 
@@ -187,8 +187,8 @@ def test_links_are_never_mixed(fake_github: Ground) -> None:
     theirs = fake_github.side("theirs", {"b.txt": "theirs\n"}, links={"new": "/etc/passwd"})
     merged = fake_github.merge(ours, theirs)
     assert merged.conflicts == (
-        "b.txt: a symbolic link on the branch, a file on the other side: the branch's own is kept",
-        "new: a symbolic link that leads to different places: the branch's own is kept",
+        "b.txt: a symbolic link on the branch, a file on the other side: the branch's version is kept",
+        "new: a symbolic link with different targets: the branch's version is kept",
     )
     assert [fake_github.files(merged)[name] for name in ("b.txt", "new")] == [b"a.txt", b"here"]
     assert fake_github.store.tree(merged.commit).entries()["new"].mode == "120000"
@@ -202,9 +202,7 @@ def test_a_file_and_a_folder_of_one_name(fake_github: Ground, swapped: bool) -> 
     files = {name for name in fake_github.files(merged) if name.startswith("lib")}
     assert files == ({"lib/one.txt", "lib/two.txt"} if swapped else {"lib"})
     lost = ("lib",) if swapped else ("lib/one.txt", "lib/two.txt")
-    assert merged.conflicts == tuple(
-        f"{path}: left out: one side has a folder where the other has a file" for path in lost
-    )
+    assert merged.conflicts == tuple(f"{path}: left out: a folder on one side, a file on the other" for path in lost)
 
 
 def test_a_file_that_became_a_folder_on_one_side_only(fake_github: Ground) -> None:
@@ -237,11 +235,11 @@ def test_a_file_that_both_renamed_differently_or_one_deleted_is_told(fake_github
     ours = fake_github.side("ours", {"a.txt": None, "one.txt": "".join(LINES), "docs/x.md": None})
     theirs = fake_github.side("theirs", {"a.txt": None, "two.txt": "".join(LINES), "docs/x.md": None, "x.md": "x\n"})
     merged = fake_github.merge(ours, theirs)
-    apart = "renamed from a.txt on one side, to another name on the other: both are kept"
+    apart = "renamed from a.txt on one side, and to another name on the other: both are kept"
     assert merged.conflicts == (
         f"one.txt: {apart}",
         f"two.txt: {apart}",
-        "x.md: deleted on one side, renamed on the other: it is kept under its new name",
+        "x.md: deleted on one side, renamed on the other: the renamed file is kept",
     )
     assert {"one.txt", "two.txt", "x.md"} < fake_github.files(merged).keys()
 
@@ -256,7 +254,7 @@ def test_submodules_are_never_mixed(fake_github: Ground) -> None:
         return made
 
     merged = fake_github.merge(pinned("ours", "1"), pinned("theirs", "2"))
-    assert merged.conflicts == ("vendor: a submodule that leads to different places: the branch's own is kept",)
+    assert merged.conflicts == ("vendor: a submodule with different targets: the branch's version is kept",)
     assert fake_github.store.tree(merged.commit).gitlinks().keys() == {"vendor"}
 
 

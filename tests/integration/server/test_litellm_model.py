@@ -322,14 +322,14 @@ async def test_a_refused_key_is_found_before_anything_is_bought(locked: OpenAIEn
         ("antropic/claude-sonnet-4-5", "Did you mean anthropic/claude-sonnet-4-5"),
         ("OpenAI/gpt-4o", "Did you mean openai/gpt-4o"),
         ("olama/qwen3:8b", "ollama/qwen3:8b"),
-        ("qwen/qwen3-coder", "is called openai/qwen/qwen3-coder."),
+        ("qwen/qwen3-coder", "write openai/qwen/qwen3-coder."),
     ],
 )
 async def test_a_provider_that_litellm_does_not_know_is_no_name_for_another_endpoint(
     endpoint: OpenAIEndpoint, name: str, hint: str
 ) -> None:
     asked = LiteLLMModel(name, environment={"OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": "k"})
-    with pytest.raises(ModelError, match="LiteLLM knows no provider") as caught:
+    with pytest.raises(ModelError, match="LiteLLM does not know the provider") as caught:
         await asked.check()
     assert (caught.value.kind, caught.value.reason) == ("give_up", "unknown_model")
     assert hint in caught.value.hint

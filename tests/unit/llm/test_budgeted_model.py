@@ -205,7 +205,7 @@ async def test_an_answer_says_which_model_it_should_have_been() -> None:
         await services.budgeted_model.ask(key, HELLO)
         services.now += MAX_REST_LENGTH
     assert fallback_notes(services.budgeted_model.totals()) == (
-        "1 of 3 answers came from other/priced, because fake/priced had no money left on its account.",
+        "1 of 3 answers came from other/priced, because fake/priced had no credit left.",
         "1 of 3 answers came from other/priced, because fake/priced limited the rate for too long.",
     )
     assert {use.model: use.answers for use in services.budgeted_model.totals().models if not use.instead_of} == {

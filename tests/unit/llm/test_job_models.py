@@ -109,7 +109,7 @@ async def test_what_will_be_asked_is_checked_and_nothing_else() -> None:
         ModelNames(code="a", plan="b"), models.__getitem__, MemoryLedger(1), progress, fallbacks=("b", "a")
     )
     await job_models.check("answer")
-    assert progress.texts("warning") == ["The fallback will not be of help: no key."]
+    assert progress.texts("warning") == ["The fallback cannot be used: no key."]
     with pytest.raises(ModelError):
         await job_models.check("plan", "code")
 

@@ -113,7 +113,7 @@ async def test_a_file_that_cannot_be_written_is_found_before_anything_is_bought(
     [
         (b"", "is empty"),
         (b"\n\n", "is empty"),
-        (b"\xff\xfe", "it is no text"),
+        (b"\xff\xfe", "it is not text"),
         (b"hello\n", "line 1"),
         (b'{"recording": 2, "model": "m"}\n', "line 1"),
         (b'{"recording": 1, "model": "m"}\n{"key": "plan"}\n', "line 2"),

@@ -51,7 +51,7 @@ def test_words_of_the_text_find_the_file_that_is_about_them() -> None:
         ("It fails\nshop.export.to_csv is odd", "src/shop/export/__init__.py", "the text names shop.export.to_csv"),
         ("It fails\n`to_csv` is odd", "src/shop/export/__init__.py", "defines to_csv"),
         ("It fails\n`Basket` is odd", "web/basket.ts", "defines Basket"),
-        ('It fails\n  File "/x/shop/tax.py", line 3, in f', "src/shop/tax.py", "a traceback goes through it"),
+        ('It fails\n  File "/x/shop/tax.py", line 3, in f', "src/shop/tax.py", "it appears in a traceback"),
     ],
 )
 def test_what_the_text_points_at_comes_first(text: str, path: str, reason: str) -> None:
@@ -88,7 +88,7 @@ def test_similar_commits_of_the_past_raise_the_files_they_changed() -> None:
     assert best["src/shop/util.py"].score > without.get("src/shop/util.py", 0.0)
     assert best["src/shop/util.py"].reasons == (
         "changed by commits with similar subjects",
-        "its commits speak of such things",
+        "its commit messages use similar words",
     )
     assert best["src/shop/cart.py"].score == without["src/shop/cart.py"]
 

@@ -219,7 +219,7 @@ async def test_turns_and_minutes_come_with_going_on(harness: EventHarness) -> No
 
 
 async def test_words_to_a_paused_job_are_answered(harness: EventHarness) -> None:
-    await parked(harness, "paused", "The budget is spent.")
+    await parked(harness, "paused", "The is spent.")
     await harness.says("/agent hurry up")
     assert "The job is paused." in harness.answer
 
