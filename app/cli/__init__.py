@@ -14,20 +14,20 @@ from app.core.sandbox_names import SANDBOXES, described
 
 EXIT_CODES = """\
 exit codes:
-   0  the fix is proved or tested (and for other commands: done)
+   0  the fix is proved or tested (other commands: success)
    1  an error of agent-fix itself
    2  wrong arguments
-   3  interrupted; the same command goes on where the job stood
+   3  interrupted; run the same command to continue
    4  another process works on this job
-   5  broken .github/agent-fix.yml            6  no sandbox with every property
+   5  invalid .github/agent-fix.yml           6  no sandbox with every property
    7  the model cannot be used                8  the repository's set-up failed
    9  output or state cannot be written      10  the disk is full
-  11  `doctor --github`: at least one line says not ok
-  20  unproved: nothing broke, nothing is proved
+  11  `doctor --github`: at least one line is not ok
+  20  unproved: nothing failed, but nothing proves the fix
   21  broken: verification failed, no branch was made
-  22  a limit was reached (money, minutes, steps); a higher one goes on
-  23  no change was made                     24  waits for approval
-  25  waits for an answer                    26  stopped by `jobs cancel`
+  22  a limit was reached (money, minutes, steps); raise it to continue
+  23  no change was made                     24  waiting for approval
+  25  waiting for an answer                  26  stopped by `jobs cancel`
   30-37  the repository: not one, no commits, bare, shallow, unknown base,
          unsupported
   40-44  the issue: unreadable, empty, binary, too large; plan file invalid
@@ -133,7 +133,7 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
         "fix",
         help="fix an issue in a local repository",
         description="Plan, work in a sandbox, verify, and leave a branch and a rendered pull request. "
-        "The same command again goes on with a job that was interrupted.",
+        "Run the same command again to continue an interrupted job.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -142,44 +142,50 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
         "--issue",
         required=True,
         metavar="ISSUE",
-        help="a file of Markdown, first line the title; - for stdin; OWNER/NAME#N or an issue's address on GitHub",
+        help="a Markdown file with the title in its first line; - for stdin; OWNER/NAME#N or an issue's URL on GitHub",
     )
     fix.add_argument("--base", metavar="REF", help="commit, branch or tag to start from (default: HEAD)")
     fix.add_argument("--model", metavar="M", help="a LiteLLM model name, or recorded/FILE (default: AGENT_FIX_MODEL)")
-    fix.add_argument("--runner", metavar="R", help="which agent works (default: native)")
+    fix.add_argument("--runner", metavar="R", help="the coding agent (default: native)")
     fix.add_argument("--sandbox", choices=tuple(SANDBOXES), help=described())
-    fix.add_argument("--out", type=Path, metavar="DIR", help="where the results go (default: in the state directory)")
+    fix.add_argument(
+        "--out", type=Path, metavar="DIR", help="directory for the results (default: in the state directory)"
+    )
     fix.add_argument(
         "--reasoning",
         choices=("low", "medium", "high"),
-        help="how hard the model is to think (default: its provider's)",
+        help="the model's reasoning effort (default: the provider's)",
     )
-    fix.add_argument("--record", type=Path, metavar="FILE", help="write the model's answers to FILE for recorded/FILE")
+    fix.add_argument("--record", type=Path, metavar="FILE", help="record the model's answers to FILE for recorded/FILE")
     fix.add_argument("--json", action="store_true", help="print job.json on stdout; progress goes to stderr")
-    fix.add_argument("--restart", action="store_true", help="a new job even where an interrupted one could go on")
+    fix.add_argument("--restart", action="store_true", help="start a new job even if an interrupted one could continue")
     _add_state(fix)
     _add_work(fix)
 
 
 def _add_work(fix: argparse.ArgumentParser) -> None:
     task = fix.add_argument_group("task")
-    task.add_argument("--kind", choices=KINDS, help="what kind of task it is (default: by labels, title and words)")
-    task.add_argument("--fixed-by", metavar="COMMIT", help="write tests for the fix that COMMIT is, and nothing else")
+    task.add_argument("--kind", choices=KINDS, help="the kind of task (default: detected from labels, title and words)")
+    task.add_argument("--fixed-by", metavar="COMMIT", help="only write tests for the fix in COMMIT")
     task.add_argument(
-        "--attempts", type=int, default=1, metavar="N", help="independent attempts, until one is proved (default: 1)"
+        "--attempts",
+        type=int,
+        default=1,
+        metavar="N",
+        help="make up to N independent attempts, until one is proved (default: 1)",
     )
     task.add_argument(
-        "--images", action="store_true", help="have images beside the issue's file described to the agent"
+        "--images", action="store_true", help="have a model describe the images next to the issue's file to the agent"
     )
     limits = fix.add_argument_group("limits")
-    limits.add_argument("--budget", metavar="USD", help="most money for model calls (default: 5)")
-    limits.add_argument("--max-steps", type=int, metavar="N", help="most model turns (default: 100)")
-    limits.add_argument("--max-minutes", type=float, metavar="N", help="most working time (default: 60)")
+    limits.add_argument("--budget", metavar="USD", help="maximum cost of model calls (default: 5)")
+    limits.add_argument("--max-steps", type=int, metavar="N", help="maximum model turns (default: 100)")
+    limits.add_argument("--max-minutes", type=float, metavar="N", help="maximum working time (default: 60)")
     plan = fix.add_argument_group("plan").add_mutually_exclusive_group()
     plan.add_argument("--plan-only", action="store_true", help="make the plan, write OUT/plan.md, and stop")
     plan.add_argument("--plan", type=Path, metavar="FILE", help="use this (edited) plan")
-    plan.add_argument("--approve", action="store_true", help="show the plan and ask before work begins")
-    plan.add_argument("--no-plan", action="store_true", help="begin without a plan")
+    plan.add_argument("--approve", action="store_true", help="show the plan and ask before work starts")
+    plan.add_argument("--no-plan", action="store_true", help="start without a plan")
 
 
 def _add_setup(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -202,14 +208,14 @@ def _add_setup(commands: "Commands[argparse.ArgumentParser]") -> None:
 def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
     serve = commands.add_parser(
         "serve",
-        help="be the GitHub App: webhooks, jobs, pull requests, dashboard",
-        description="Starts receiver, worker and publisher, each with only what it may hold, and keeps them alive. "
-        "Everything is set in the environment; what is missing is told at once.",
+        help="run the GitHub App: webhooks, jobs, pull requests, dashboard",
+        description="Starts receiver, worker and publisher, each with only the secrets it may hold, and restarts them. "
+        "Settings come from the environment; missing ones are reported at the start.",
     )
     serve.add_argument(
-        "--role", choices=("receiver", "worker", "publisher"), help="only this one; the others are started elsewhere"
+        "--role", choices=("receiver", "worker", "publisher"), help="only this role; start the others elsewhere"
     )
-    serve.add_argument("--setup", action="store_true", help="make the GitHub App in a browser, and keep its key")
+    serve.add_argument("--setup", action="store_true", help="create the GitHub App in a browser, and store its key")
     serve.add_argument("--prepare", action="store_true", help=argparse.SUPPRESS)
     serve.add_argument("--listening", type=int, metavar="FD", help=argparse.SUPPRESS)
     _add_state(serve)
@@ -218,8 +224,8 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
 def _add_action(commands: "Commands[argparse.ArgumentParser]") -> None:
     action = commands.add_parser(
         "action",
-        help="be a step of the GitHub Action",
-        description="receive and publish hold the token, solve holds the model's keys. Everything is told by the "
+        help="run a step of the GitHub Action",
+        description="receive and publish hold the token, solve holds the model's keys. All inputs come from the "
         "environment, as action.yml sets it.",
     )
     action.add_argument("step", choices=("ready", "receive", "solve", "publish"))
@@ -228,16 +234,21 @@ def _add_action(commands: "Commands[argparse.ArgumentParser]") -> None:
 def _add_sweep(commands: "Commands[argparse.ArgumentParser]") -> None:
     sweep = commands.add_parser(
         "sweep",
-        help="take up labelled issues of a repository that nobody works on",
-        description="Shows which issues are taken and why others are not. A server's App admits jobs for them; "
-        "with a token they are told, in a workflow as the output `issues`.",
+        help="start jobs for labelled issues of a repository that nobody works on",
+        description="Shows which issues get a job and why others do not. With a server's App the jobs are created; "
+        "with a token the issues are listed, in a workflow as the output `issues`.",
     )
     sweep.add_argument("--repo", required=True, metavar="OWNER/NAME")
-    sweep.add_argument("--max", type=int, default=5, metavar="N", help="take at most N (default: %(default)s)")
+    sweep.add_argument("--max", type=int, default=5, metavar="N", help="start at most N jobs (default: %(default)s)")
     sweep.add_argument(
-        "--query", default="", metavar="Q", help="of what GitHub's search finds, like 'label:bug sort:reactions'"
+        "--query",
+        default="",
+        metavar="Q",
+        help="only issues that GitHub's search finds, like 'label:bug sort:reactions'",
     )
-    sweep.add_argument("--order", choices=("oldest", "priority"), help="which first (default: oldest, or the search's)")
+    sweep.add_argument(
+        "--order", choices=("oldest", "priority"), help="which issues first (default: oldest, or the search's order)"
+    )
     sweep.add_argument("--dry-run", action="store_true", help="only show")
     sweep.add_argument("--json", action="store_true")
     _add_state(sweep)
@@ -257,15 +268,15 @@ def _add_demo(commands: "Commands[argparse.ArgumentParser]") -> None:
 def _add_doctor(commands: "Commands[argparse.ArgumentParser]") -> None:
     doctor = commands.add_parser(
         "doctor",
-        help="prove what the sandbox promises on this machine; examine a repository on GitHub",
-        description="Tries to break each property of the sandbox and prints the exact repair where one fails. "
-        "Then says of every other kind of sandbox whether it could be used here, and if not, why. "
-        "With --github it examines that repository instead, as the server's App or with the token in "
+        help="check the sandbox on this machine, or a repository on GitHub",
+        description="Tries to break each property of the sandbox and prints the exact repair for each failure. "
+        "Then shows for every other kind of sandbox whether it works here, and if not, why. "
+        "With --github it checks that repository instead, as the server's App or with the token in "
         "AGENT_FIX_GITHUB_TOKEN, GITHUB_TOKEN or GH_TOKEN: each line says ok, not ok or cannot tell, with the repair. "
-        "It changes nothing there; the App's last ping is sent once more. The exit code is 0, or 11 where a line "
+        "It changes nothing there; the App's last ping is sent again. The exit code is 0, or 11 if a line "
         "says not ok.",
     )
-    doctor.add_argument("--github", metavar="OWNER/NAME", help="can agent-fix work in this repository?")
+    doctor.add_argument("--github", metavar="OWNER/NAME", help="check whether agent-fix can work in this repository")
     doctor.add_argument("--sandbox", choices=tuple(SANDBOXES), help="default: AGENT_FIX_SANDBOX, or bubblewrap")
     doctor.add_argument("--json", action="store_true", help="print the checks as JSON")
     _add_state(doctor)
@@ -279,14 +290,14 @@ def _add_jobs(commands: "Commands[argparse.ArgumentParser]") -> None:
     listing.add_argument("-n", type=int, default=20, metavar="N", help="how many (default: %(default)s)")
     listing.add_argument("--json", action="store_true")
     show = actions.add_parser("show", help="one job: plan, steps, cost, state")
-    show.add_argument("job", help="the id or its beginning")
+    show.add_argument("job", help="the id or its first characters")
     show.add_argument("--json", action="store_true")
-    show.add_argument("--patch", action="store_true", help="print its change as `git apply` takes it, published or not")
-    logs = actions.add_parser("logs", help="what a job said")
-    logs.add_argument("job", help="the id or its beginning")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
-    cancel = actions.add_parser("cancel", help="stop a job for good, wherever it is")
-    cancel.add_argument("job", help="the id or its beginning")
+    show.add_argument("--patch", action="store_true", help="print its change for `git apply`, published or not")
+    logs = actions.add_parser("logs", help="print a job's log")
+    logs.add_argument("job", help="the id or its first characters")
+    logs.add_argument("-f", "--follow", action="store_true", help="keep printing until the job ends")
+    cancel = actions.add_parser("cancel", help="stop a job for good, wherever it runs")
+    cancel.add_argument("job", help="the id or its first characters")
     for action in (listing, show, logs, cancel):
         _add_state(action, default=argparse.SUPPRESS)
 
@@ -294,17 +305,17 @@ def _add_jobs(commands: "Commands[argparse.ArgumentParser]") -> None:
 def _add_lessons(commands: "Commands[argparse.ArgumentParser]") -> None:
     lessons = commands.add_parser(
         "lessons",
-        help="list, add and take back what later jobs in a repository are told",
-        description="Jobs learn by themselves what holds in a repository; this shows it, adds to it and takes it back.",
+        help="list, add and delete what later jobs in a repository are shown",
+        description="Jobs learn lessons about a repository by themselves; this lists, adds and deletes them.",
     )
     _add_repository(lessons, default=Path())
     _add_state(lessons)
     actions = lessons.add_subparsers(dest="action", metavar="ACTION")
-    listing = actions.add_parser("list", help="what is remembered (the default)")
+    listing = actions.add_parser("list", help="list the lessons (the default)")
     listing.add_argument("--json", action="store_true")
-    remember = actions.add_parser("remember", help="tell later jobs something")
+    remember = actions.add_parser("remember", help="add a lesson for later jobs")
     remember.add_argument("text", nargs="+", metavar="TEXT", help="one fact, at most 300 characters")
-    forget = actions.add_parser("forget", help="take a lesson back")
+    forget = actions.add_parser("forget", help="delete a lesson")
     forget.add_argument("number", type=int, metavar="N")
     for action in (listing, remember, forget):
         _add_repository(action, default=argparse.SUPPRESS)
@@ -314,25 +325,25 @@ def _add_lessons(commands: "Commands[argparse.ArgumentParser]") -> None:
 def _add_runners(commands: "Commands[argparse.ArgumentParser]") -> None:
     runners = commands.add_parser(
         "runners",
-        help="list the coding agents that can do the work; what is newer upstream, and what broke",
-        description="Our own loop and other agents, each with its exact version. AGENT_FIX_RUNNERS names a directory "
-        "with recipes of your own.",
+        help="list the coding agents, and test them with newer versions",
+        description="Our own loop and other agents, each with its exact version. Set AGENT_FIX_RUNNERS to a directory "
+        "with your own recipes.",
     )
     runners.add_argument("--json", action="store_true")
     _add_state(runners)
     actions = runners.add_subparsers(dest="action", metavar="ACTION")
-    listing = actions.add_parser("list", help="which there are, and which can work here (the default)")
+    listing = actions.add_parser("list", help="list the agents, and which can work here (the default)")
     check = actions.add_parser(
         "check",
-        help="what is newer upstream, and whether it works",
+        help="look for newer versions and test them",
         description="Asks this machine's package clients for newer versions, and has each agent fix a small program "
-        "in a sandbox with no key, its model being a script. Ends with 1 where something is newer, broken or could "
+        "in a sandbox without a key, with a script as its model. Ends with 1 if something is newer, broken or could "
         "not be tried.",
     )
     check.add_argument("names", nargs="*", metavar="NAME", help="only these runners (default: all)")
     what = check.add_mutually_exclusive_group()
-    what.add_argument("--newest", action="store_true", help="try the newest versions, not those in use")
-    what.add_argument("--versions", action="store_true", help="only ask for versions, and try nothing")
+    what.add_argument("--newest", action="store_true", help="test the newest versions instead of those in use")
+    what.add_argument("--versions", action="store_true", help="only look up versions, and test nothing")
     for action in (listing, check):
         action.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
         _add_state(action, default=argparse.SUPPRESS)

@@ -22,9 +22,9 @@ async def ask_at_terminal(plan: Plan, *, out: Path, editor: str) -> Plan:
     path = out / PLAN_FILE
     path.write_text(render_plan_file(plan), "utf-8")
     if sys.stdin is None or not sys.stdin.isatty():
-        hint = f"Edit {path} and pass it with --plan, or use --approve on a terminal."
+        hint = f"Edit {path} and pass it with --plan, or use --approve in a terminal."
         raise WaitingForUser(
-            "awaiting_approval", "The plan waits for approval.", code=ExitCode.AWAITING_APPROVAL, hint=hint
+            "awaiting_approval", "The plan is waiting for approval.", code=ExitCode.AWAITING_APPROVAL, hint=hint
         )
     while True:
         answer = await asyncio.to_thread(_ask)
@@ -33,7 +33,7 @@ async def ask_at_terminal(plan: Plan, *, out: Path, editor: str) -> Plan:
         if answer in {"e", "edit"}:
             plan = await asyncio.to_thread(_edit, path, editor, plan)
         elif answer in {"n", "no"}:
-            hint = f"The plan is in {path}; the same command asks again, --plan {path} uses it as edited."
+            hint = f"The plan is in {path}. Run the same command to be asked again, or edit it and pass --plan."
             raise WaitingForUser(
                 "awaiting_approval", "The plan was not approved.", code=ExitCode.AWAITING_APPROVAL, hint=hint
             )
@@ -41,7 +41,7 @@ async def ask_at_terminal(plan: Plan, *, out: Path, editor: str) -> Plan:
 
 def _ask() -> str:
     """Ask once; end of input means no. The question is not part of the `--json` output."""
-    print("Go on with this plan? [y]es, [e]dit, [n]o: ", end="", file=sys.stderr, flush=True)
+    print("Continue with this plan? [y]es, [e]dit, [n]o: ", end="", file=sys.stderr, flush=True)
     line = sys.stdin.readline()
     return line.strip().lower() if line else "no"
 
@@ -52,5 +52,5 @@ def _edit(path: Path, editor: str, plan: Plan) -> Plan:
     try:
         return parse_plan_file(path.read_text("utf-8"))
     except AgentFixError as error:
-        print(f"{error.message} The plan stays as it was.", file=sys.stderr)
+        print(f"{error.message} The plan was not changed.", file=sys.stderr)
         return plan

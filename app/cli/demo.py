@@ -37,26 +37,26 @@ def _show(out: Path, *, recorded: bool) -> None:
     body = out / "pull-request.md"
     if body.is_file():
         print(f"\n{'─' * 40} {body.name} {'─' * 40}\n\n{body.read_text('utf-8').rstrip()}\n\n{'─' * 98}\n")
-    print(f"All of it is in {out}/: repo/ (with the branch), pull-request.md, job.json, trajectory.jsonl.")
+    print(f"The results are in {out}/: repo/ (with the branch), pull-request.md, job.json, trajectory.jsonl.")
     if recorded:
-        print("The model's answers were recorded. With a model: agent-fix demo --model NAME; on a repository of yours:")
+        print("The model's answers were recorded. To use a model: agent-fix demo --model NAME; on your own repository:")
         print("agent-fix fix --repo PATH --issue FILE --model NAME")
 
 
 def _introduce(model: str | None) -> None:
     if model is None:
-        print("This demo plays the recorded answers of a real model. Everything else is real and happens now:")
+        print("This demo plays back the recorded answers of a real model. Everything else is real and happens now:")
         print("the sandbox, every command, the test suites, the verification and the commit.")
-        print("With a model of your own: agent-fix demo --model NAME (and its key in the environment).")
+        print("To use your own model: agent-fix demo --model NAME (with its key in the environment).")
     else:
-        print(f"This demo asks {model}; everything happens now.")
+        print(f"This demo uses {model}; everything happens now.")
     print()
 
 
 def _fresh_repository(out: Path, sample: Path) -> Path:
     """The sample as a git repository with one commit. An earlier demo there is replaced; anything else is not."""
     if out.exists() and not (out / MARK).is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise OutputError(f"{out} is not empty, and not an earlier demo.", hint="Choose another one with --out DIR.")
+        raise OutputError(f"{out} is not empty and is not an earlier demo.", hint="Choose another one with --out DIR.")
     repository = out / "repo"
     try:
         shutil.rmtree(out, ignore_errors=True)

@@ -40,7 +40,7 @@ def github_command(arguments: argparse.Namespace) -> int:
 
     owner, slash, name = arguments.github.partition("/")
     if not (owner and slash and name) or "/" in name:
-        raise AgentFixError(f"{arguments.github!r} is no repository.", hint="Write --github owner/name.")
+        raise AgentFixError(f"{arguments.github!r} is not a repository.", hint="Use --github OWNER/NAME.")
     found = asyncio.run(examine(read_server_settings(arguments.state, "publisher"), owner, name))
     if arguments.json:
         print(json.dumps({"repository": arguments.github, "findings": [asdict(each) for each in found]}, indent=2))
@@ -69,7 +69,7 @@ def report(name: str, checks: Sequence[DoctorCheck], kinds: Sequence[SandboxAvai
     for kind in kinds:
         chosen = f"{kind.name} (used)" if kind.name == name else kind.name
         yield from _entry("ready" if kind.usable else "-", chosen, kind.detail, kind.repair)
-    yield "\nAnother one is used with --sandbox NAME, or AGENT_FIX_SANDBOX=NAME for a server."
+    yield "\nUse another one with --sandbox NAME, or with AGENT_FIX_SANDBOX=NAME for a server."
 
 
 def _entry(mark: str, name: str, detail: str, repair: str, width: int = 5) -> Iterator[str]:

@@ -236,8 +236,8 @@ class LocalJobDraft:
         if options.fixed_by is None:
             return kind_of(TaskSignals(issue.title, labels=issue.labels, requested_kind=options.kind))
         if options.kind not in (None, "tests"):
-            raise AgentFixError(f"--fixed-by is for tests of a fix; it cannot be had with --kind {options.kind}.")
-        return KindDecision("tests", "the fix that they are for was named (`--fixed-by`)")
+            raise AgentFixError(f"--fixed-by is for tests of a fix and cannot be combined with --kind {options.kind}.")
+        return KindDecision("tests", "the fix was named with `--fixed-by`")
 
     def _fix(self) -> str:
         """The full id of the fix that tests are to be written for; empty if none is known."""
@@ -258,7 +258,7 @@ class LocalJobDraft:
         if self.settings.model:
             return self.settings.models.model_copy(update={"code": self.settings.model})
         if self.config.model is None:
-            raise AgentFixError("No model was named.", hint=MODEL_HINT, code=ExitCode.MODEL)
+            raise AgentFixError("No model is set.", hint=MODEL_HINT, code=ExitCode.MODEL)
         return self.config.model.models
 
 
@@ -299,11 +299,11 @@ def _prepare_out(options: FixOptions, local_context: LocalContext, job: Job) -> 
 def _hidden_note(issue: Issue) -> str:
     if not issue.hidden_characters:
         return ""
-    return f"{issue.hidden_characters} hidden characters of the issue were removed before anybody read it."
+    return f"{issue.hidden_characters} hidden characters were removed from the issue before anything read it."
 
 
 def _length_note(issue: Issue) -> str:
     length = len(issue.body.strip())
     if length <= MAX_ISSUE_BODY:
         return ""
-    return f"The issue has {length:,} characters; the agent was shown {MAX_ISSUE_BODY:,} of its beginning and its end."
+    return f"The issue has {length:,} characters; the agent was shown {MAX_ISSUE_BODY:,} from its beginning and end."

@@ -27,14 +27,14 @@ async def read_issue_at(bearer: TokenConnection, address: IssueAddress) -> Issue
     site = bearer.host.server_url
     if address.server and _host(address.server) != _host(site):
         raise _unreadable(
-            f"{address} is on {address.server}, and agent-fix is set up for {site}",
+            f"{address} is on {address.server}, but agent-fix is configured for {site}",
             f"set AGENT_FIX_GITHUB_URL={address.server}, with a token of that server",
         )
     found = await _find(bearer, address)
     if found is None:
         raise _unreadable(f"{address.owner}/{address.name} has no issue {address.number}")
     if found.pull_request:
-        raise _unreadable(f"{address} is a pull request", "name an issue, or comment `/agent …` on the pull request")
+        raise _unreadable(f"{address} is a pull request", "use an issue, or comment `/agent …` on the pull request")
     return issue_of(found.title, found.body, number=found.number, labels=found.labels)
 
 
@@ -44,7 +44,11 @@ async def _find(bearer: TokenConnection, address: IssueAddress) -> GitHubIssue |
         return await RepositoryReader(listener).issue(address.number)
     except NoAccess as error:
         held = bearer.token
-        hint = "may the token in GITHUB_TOKEN read it?" if held else "a private one needs a token: set GITHUB_TOKEN"
+        hint = (
+            "check that the token in GITHUB_TOKEN may read it"
+            if held
+            else "a private repository needs a token: set GITHUB_TOKEN"
+        )
         raise _unreadable(f"{address} cannot be read: {error.message}", hint) from error
     except ForgeError as error:
         raise _unreadable(f"{address} cannot be read: {error.message}", error.hint) from error

@@ -8,8 +8,8 @@ from urllib.parse import unquote
 from app.core.images import MAX_IMAGE_BYTES, MAX_IMAGES, ImageCollection, ImageRejected, too_large
 from app.core.markup import image_addresses
 
-TOO_MANY = f"at most {MAX_IMAGES} are"
-BESIDE = "only files beside the issue's are read"
+TOO_MANY = f"the limit is {MAX_IMAGES}"
+BESIDE = "only files next to the issue's file are read"
 
 
 def images_beside(issue: Path, body: str) -> ImageCollection:
@@ -38,7 +38,7 @@ def _inside(folder: Path | None, address: str) -> Path:
         path = (folder / name).resolve(strict=True)
         inside = path.is_relative_to(folder.resolve())
     except (OSError, RuntimeError, ValueError):
-        raise ImageRejected("there is no such file beside the issue's") from None
+        raise ImageRejected("there is no such file next to the issue's file") from None
     if not inside:
         raise ImageRejected(BESIDE)
     return path
@@ -50,7 +50,7 @@ def _read(path: Path) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise ImageRejected("it is no file")
+                raise ImageRejected("it is not a file")
             content = file.read(MAX_IMAGE_BYTES + 1)
     except OSError:
         raise ImageRejected("it cannot be read") from None

@@ -83,7 +83,7 @@ def _print_patch(local_context: LocalContext, row: JobRow) -> int:
     """Print the job's change as a diff for `git apply`, published or not."""
     digest = (row.result or {}).get("diff")
     if not digest:
-        print(f"Job {row.job.id} has come to no change.", file=sys.stderr)
+        print(f"Job {row.job.id} has no change.", file=sys.stderr)
         return ExitCode.NO_CHANGE
     diff = local_context.blob(row.job.id, digest)
     if sys.stdout.isatty():  # raw bytes of a change could control the terminal
@@ -105,7 +105,7 @@ def _facts(local_context: LocalContext, row: JobRow) -> dict[str, str]:
         "state": summary["state"] + (f": {row.reason}" if row.reason else ""),
         "verdict": summary["verdict"] or "-",
         "cost": f"{usd(totals.cost)} of {usd(job.budget.usd)} in {totals.calls} model calls",
-        "begun": f"{job.created_at:%Y-%m-%d %H:%M:%S} UTC, taken up {count(row.epoch, 'time')}",
+        "begun": f"{job.created_at:%Y-%m-%d %H:%M:%S} UTC, started {count(row.epoch, 'time')}",
     }
 
 
@@ -133,20 +133,20 @@ def _is_over(row: JobRow) -> bool:
 def _cancel(local_context: LocalContext, arguments: argparse.Namespace) -> int:
     row = local_context.store.find(arguments.job)
     if row.final:
-        print(f"Job {row.job.id} has ended already: {row.state}.")
+        print(f"Job {row.job.id} has already ended: {row.state}.")
         return ExitCode.OK
     local_context.store.request_stop(row.job.id)
     row = _when_left(local_context, row)
     if row.living_owner is not None:
-        print(f"Job {row.job.id} has been told to stop; its process has not answered yet.")
+        print(f"Job {row.job.id} was asked to stop; its process has not answered yet.")
         return ExitCode.OK
-    perhaps = f" Its branch {row.job.branch} may have been made already." if row.state == "publishing" else ""
+    perhaps = f" Its branch {row.job.branch} may already exist." if row.state == "publishing" else ""
     if perhaps:
         local_context.store.enter(row.job.id, "stopped", CANCELLED)
     local_context.store.stop(row.job.id, CANCELLED)
     local_context.sweep()
     row = local_context.store.find(row.job.id)
-    ended = "is stopped" if row.state == "stopped" else f"came to its end before: {row.state}"
+    ended = "is stopped" if row.state == "stopped" else f"had already ended: {row.state}"
     print(f"Job {row.job.id} {ended}.{perhaps}")
     return ExitCode.OK
 

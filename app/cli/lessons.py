@@ -31,7 +31,7 @@ def _list(lessons: LessonStore, arguments: argparse.Namespace) -> None:
         print(json.dumps([each.model_dump(mode="json") for each in there], indent=2))
         return
     if not there:
-        print("Nothing is remembered of this repository yet. `agent-fix lessons remember TEXT` tells later jobs.")
+        print("There are no lessons for this repository yet. Add one with `agent-fix lessons remember TEXT`.")
     for lesson in there:
         print(f"{lesson.number:>4}  {lesson.text}\n      {_from(lesson)}")
 
@@ -43,17 +43,17 @@ def _remember(lessons: LessonStore, arguments: argparse.Namespace) -> None:
         raise AgentFixError(f"Not remembered. {refused}") from None
     lesson = lessons.remember(draft, f"terminal:{token_hex(8)}")
     if lesson is None:
-        message = f"Not remembered: {MAX_REMEMBERED} lessons that you told are kept already, the most there can be."
-        raise AgentFixError(message, hint="`agent-fix lessons forget N` makes room.")
-    print(f"Remembered as lesson {lesson.number}, until {lesson.expires:%Y-%m-%d}.")
+        message = f"Not added: you have added {MAX_REMEMBERED} lessons already, which is the limit."
+        raise AgentFixError(message, hint="Delete one with `agent-fix lessons forget N`.")
+    print(f"Added as lesson {lesson.number}, until {lesson.expires:%Y-%m-%d}.")
 
 
 def _forget(lessons: LessonStore, arguments: argparse.Namespace) -> None:
     if not lessons.forget(arguments.number, f"terminal:{token_hex(8)}"):
         numbers = ", ".join(str(lesson.number) for lesson in lessons.all())
-        hint = f"Those here are {numbers}." if numbers else "Nothing is remembered of this repository."
-        raise AgentFixError(f"There is no lesson {arguments.number} here.", hint=hint)
-    print(f"Lesson {arguments.number} is forgotten.")
+        hint = f"Existing lessons: {numbers}." if numbers else "There are no lessons for this repository."
+        raise AgentFixError(f"Lesson {arguments.number} does not exist here.", hint=hint)
+    print(f"Lesson {arguments.number} was deleted.")
 
 
 def _from(lesson: Lesson) -> str:

@@ -74,7 +74,7 @@ def open_store(settings: Settings) -> JobStore:
         (settings.state / ".writable").touch()
     except OSError as error:
         message = f"The state directory {settings.state} cannot be written: {error.strerror}."
-        raise OutputError(message, hint="Pass another one with --state DIR.") from error
+        raise OutputError(message, hint="Choose another one with --state DIR.") from error
     database = settings.state / "agent-fix.db"
     log = sqlite_engine(database, synced=False)
     store = JobStore(sqlite_engine(database), lambda: datetime.now(UTC), log=log)

@@ -29,8 +29,8 @@ CHANGE = "change.patch"
 def print_begin(order: LocalJob, terminal: TerminalProgress, *, epoch: int) -> None:
     """Print who works on what, with which model, in which sandbox, for how much."""
     job, task = order.job, order.job.task
-    recorded = " (recorded answers, no model is asked)" if job.model.startswith("recorded/") else ""
-    goes_on = f", taken up again (attempt {epoch})" if epoch > 1 else ""
+    recorded = " (recorded answers, no model is called)" if job.model.startswith("recorded/") else ""
+    goes_on = f", resumed (attempt {epoch})" if epoch > 1 else ""
     terminal.report("state", f"agent-fix · job {job.id}{goes_on}")
     terminal.report("note", f"{task.repository} at {task.base_ref} ({task.base[:10]})")
     terminal.report("note", f"issue: {task.issue.title}")
@@ -43,7 +43,8 @@ def print_begin(order: LocalJob, terminal: TerminalProgress, *, epoch: int) -> N
         terminal.report("note", note)
     if job.sandbox == "none":
         terminal.report(
-            "warning", "no sandbox: the repository's code and the model's commands run as you, on this machine"
+            "warning",
+            "no sandbox: the repository's code and the model's commands run on this machine with your permissions",
         )
 
 
@@ -86,13 +87,13 @@ def _print_end(order: LocalJob, result: JobResult, terminal: TerminalProgress) -
     for tried in result.attempts:
         terminal.report("verification", f"attempt {tried.number}     {one_line(describe_attempts(tried))[:160]}")
     if result.exit_status == "answered" and result.plan is not None:
-        terminal.report("note", f"nothing was changed; {order.out / PLAN_FILE} can be edited and passed with --plan")
+        terminal.report("note", f"nothing was changed; you can edit {order.out / PLAN_FILE} and pass it with --plan")
     if result.branch:
         terminal.report("note", f"branch {result.branch} ({result.commit[:10]}) in {order.job.task.repository}")
     elif result.diff:
-        terminal.report("note", f"no branch was made; the change is kept in {order.out / CHANGE}, for `git apply`")
+        terminal.report("note", f"no branch was made; the change is in {order.out / CHANGE}, for `git apply`")
     if result.exit_status == "no_change" and result.summary:
-        terminal.report("note", f"the agent says, and nobody has checked it: {one_line(result.summary)[:600]}")
+        terminal.report("note", f"the agent says (unchecked): {one_line(result.summary)[:600]}")
     usage = result.usage
     if usage.calls:
         cached = f", {usage.cached_share:.0%} cached" if usage.cached_tokens else ""

@@ -187,4 +187,4 @@ def _full(state: Path, error: Exception) -> bool:
         return False
 
 
-GO_ON = "Nothing is lost: the same command goes on where the job stood."
+GO_ON = "Nothing is lost: run the same command to continue."

@@ -20,7 +20,7 @@ from app.sandbox.setup.plan import find_visible
 
 PATIENCE = 60.0
 """Seconds for a package client: it asks an index over the network."""
-OURS = "our own loop, over any model"
+OURS = "our own loop, with any model"
 UNKNOWN = "?"
 _PIP = re.compile(r"\S+ \(([\w.!+-]+)\)")
 
@@ -129,9 +129,9 @@ def _print(lines: Sequence[RunnerRow], arguments: argparse.Namespace) -> None:
 
 
 def _describe(line: RunnerRow) -> str:
-    state = f"needs {line.lacks}, not found here" if line.lacks else _played(line)
+    state = f"needs {line.lacks}, which is not installed here" if line.lacks else _played(line)
     if line.newest == UNKNOWN:
-        newer = "; whether there is a newer version was not to be learned"
+        newer = "; could not look for a newer version"
     else:
         newer = f"; newest is {line.newest}" if line.behind else "; the newest" if line.newest else ""
     return f"{line.name:<16} {line.version:<10} {line.title:<32} {state}{newer}"

@@ -23,13 +23,15 @@ def sweep_command(arguments: argparse.Namespace) -> int:
     """In a workflow the issues are an output, for a matrix; with a server's App jobs are admitted."""
     owner, slash, name = arguments.repo.partition("/")
     if not (owner and slash and name) or "/" in name:
-        raise AgentFixError(f"{arguments.repo!r} is no repository.", hint="Write --repo owner/name.")
+        raise AgentFixError(f"{arguments.repo!r} is not a repository.", hint="Use --repo OWNER/NAME.")
     given = process_environment()
     token = github_token(given)
     workflow = workflow_from(step_environment("publish", given)) if given.get("GITHUB_OUTPUT") else None
     settings = workflow.settings if workflow else read_server_settings(arguments.state, "publisher")
     if not token and not settings.app_id:
-        raise AgentFixError("There is no way in to GitHub.", hint=f"Set {TOKEN}, or what `agent-fix serve` needs.")
+        raise AgentFixError(
+            "There are no credentials for GitHub.", hint=f"Set {TOKEN}, or what `agent-fix serve` needs."
+        )
     log.configure(form=settings.log, redactor=Redactor((*settings.secrets, token)))
     with commands_off() if workflow else nullcontext():
         return asyncio.run(_sweep(arguments, (owner, name), token, settings, workflow))
@@ -65,8 +67,8 @@ def swept_table(rows: tuple[SweepDecision, ...], repository: str = "") -> str:
     shown = [
         (linked(row.number, repository), cell(row.title), cell(row.reason) or f"**{_becomes(row)}**") for row in rows
     ]
-    return "## Sweep\n\n" + (table(("Issue", "Title", "What becomes of it"), shown) if rows else "No issue was found.")
+    return "## Sweep\n\n" + (table(("Issue", "Title", "Result"), shown) if rows else "No issue was found.")
 
 
 def _becomes(row: SweepDecision) -> str:
-    return row.reason or ("ended: its workflow run is over, and said nothing" if row.ends else "taken")
+    return row.reason or ("ended: its workflow run ended without a report" if row.ends else "taken")

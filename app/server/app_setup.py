@@ -25,8 +25,8 @@ def run_setup(settings: Settings) -> int:
     """Serve the set-up page until an App was created, an hour has passed, or Ctrl-C."""
     if settings.app_id or settings.app_key:
         raise AgentFixError(
-            f"A GitHub App is configured already (App {settings.app_id}).",
-            hint=f"`agent-fix serve` uses it. For another, take it out of {settings.state}/app.env or the environment.",
+            f"The GitHub App {settings.app_id} is already configured.",
+            hint=f"To create another, first remove it from {settings.state}/app.env or the environment.",
         )
     token = secrets.token_urlsafe(24)
     host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)

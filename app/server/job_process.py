@@ -78,7 +78,7 @@ class InterruptibleJournal:
         async def begin() -> N:
             nonlocal executed
             if self._draining.is_set():
-                raise WorkerDraining("The worker ends; another one goes on.")
+                raise WorkerDraining("The worker is shutting down; another worker continues.")
             executed = True
             return await work()
 
@@ -149,14 +149,14 @@ class JobAttendance:
             store.enter(job, "paused", f"{error.message} {error.hint}".strip(), wants=wants)
         elif isinstance(error, LostSandboxError):  # some code may kill its sandboxes: that is counted
             self.office.server_context.queue.postpone(
-                self.claim, f"{error.message} It goes on in another one.", PUT_OFF
+                self.claim, f"{error.message} The job continues in a new sandbox.", PUT_OFF
             )
             self.office.server_context.queue.release(self.claim, crashed=True)
         elif error.final:
             store.enter(job, "error", f"{error.message} {error.hint}".strip())
         else:
             self.office.server_context.queue.postpone(self.claim, f"{error.message} It is tried again.", PUT_OFF)
-        logger.warning("job %s put down: %s", job, error.message)
+        logger.warning("job %s released: %s", job, error.message)
 
     async def _obey(self) -> None:
         """End the process if the job must stop or has another owner."""

@@ -26,9 +26,9 @@ class InterruptHandler:
             asyncio.get_running_loop().add_signal_handler(number, self._leave)
 
     def _leave(self) -> None:
-        text = "interrupted; the same command goes on"
+        text = "interrupted; run the same command to continue"
         if self.job:
-            text += f" with job {self.job}, `agent-fix jobs cancel {self.job}` ends it"
+            text += f" with job {self.job}, or end it with `agent-fix jobs cancel {self.job}`"
         self._terminal.report("warning", text)
         end_process(ExitCode.INTERRUPTED)
 

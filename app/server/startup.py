@@ -31,7 +31,7 @@ def only_supervisor(settings: Settings) -> Iterator[None]:
         descriptor = os.open(state / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         message = f"The state directory {state} cannot be written: {error.strerror}."
-        raise OutputError(message, hint="Pass another one with --state DIR.") from error
+        raise OutputError(message, hint="Choose another one with --state DIR.") from error
     with os.fdopen(descriptor, "r+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -48,9 +48,9 @@ def only_supervisor(settings: Settings) -> Iterator[None]:
 
 def _held(state: Path, who: str) -> AgentFixError:
     return AgentFixError(
-        f"Another agent-fix serves from {state}: {who or 'it does not say which'}.",
+        f"Another agent-fix server uses {state}: {who or 'unknown process'}.",
         code=ExitCode.BUSY,
-        hint="End that one, or give this one a state directory of its own (--state DIR), or use Postgres for several.",
+        hint="Stop it, give this server its own state directory (--state DIR), or use Postgres for several servers.",
     )
 
 
@@ -64,7 +64,7 @@ def listen(host: str, port: int) -> socket.socket:
             "is in use by another program" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"
         )
         message = f"Port {port} of {host} {what}."
-        raise AgentFixError(message, hint="Set AGENT_FIX_PORT (and AGENT_FIX_HOST) to others.") from error
+        raise AgentFixError(message, hint="Set AGENT_FIX_PORT (and AGENT_FIX_HOST) to another address.") from error
 
 
 def address_of(listening: socket.socket) -> str:
@@ -92,7 +92,7 @@ def summary(settings: Settings, address: str, roles: tuple[str, ...]) -> dict[st
     return {
         "agent-fix": __version__,
         "webhooks": f"{reached}/webhook",
-        "dashboard": f"{reached}/" if settings.web_token else "off (set AGENT_FIX_WEB_TOKEN to a password for it)",
+        "dashboard": f"{reached}/" if settings.web_token else "off (set AGENT_FIX_WEB_TOKEN to turn it on)",
         "GitHub": f"{settings.github_url}, App {settings.app_id}",
         "database": database_name(settings),
         "state": str(settings.state),

@@ -89,10 +89,10 @@ class Supervisor:
             if self._ending.is_set():
                 return ExitCode.OK
             if code in NOT_AGAIN:
-                log.error("the %s cannot work as it is set up (exit code %s); agent-fix ends", post.role, code)
+                log.error("the %s cannot run with this configuration (exit code %s); agent-fix stops", post.role, code)
                 return code
             pause = self._backoff.pause_after(pause, monotonic() - began)
-            log.error("the %s %s; it is started again in %g s", post.role, _ended_by(code), pause)
+            log.error("the %s %s; restarting it in %g s", post.role, _ended_by(code), pause)
             await _until(self._ending, pause)
             if self._ending.is_set():
                 return ExitCode.OK
@@ -122,7 +122,7 @@ class Supervisor:
         hurried.cancel()
         for role, process in alive:
             if process.returncode is None:
-                log.warning("the %s did not end in time and is killed", role)
+                log.warning("the %s did not stop in time and is killed", role)
         self._kill()
         await ended
 

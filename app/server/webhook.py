@@ -143,7 +143,7 @@ class WebhookEndpoint:
     async def _stored(self, delivery: Delivery) -> str:
         stored = await self._gathering.put(delivery)
         if stored == "conflict":
-            log.warning("security: delivery id %s came again with another body", delivery.id)
+            log.warning("security: delivery id %s was repeated with another body", delivery.id)
             raise DeliveryRefused(409, "conflict")
         return stored
 
@@ -266,7 +266,7 @@ class Liveness:
         try:
             stalled = await asyncio.to_thread(self._stalled)
         except DatabaseError as error:
-            log.error("the jobs cannot be looked at: %s", type(error).__name__)  # noqa: TRY400  # its text may tell
+            log.error("the jobs cannot be read: %s", type(error).__name__)  # noqa: TRY400  # its text may tell
             return JSONResponse({"status": "unknown"}, 503)
         if stalled is None or stalled <= TOO_LONG:
             return JSONResponse({"status": "ok"})

@@ -120,7 +120,7 @@ class Worker:
             failpoint("job.claimed")
             self._running_job[claim.job] = RunningJob(claim, await self._start(claim))
             failpoint("job.begun")
-            logger.info("job %s taken up (epoch %s)", claim.job, claim.epoch)
+            logger.info("job %s started (epoch %s)", claim.job, claim.epoch)
 
     async def _look_after(self) -> None:
         for running_job in list(self._running_job.values()):
@@ -155,7 +155,7 @@ class Worker:
             return
         running_job.stopping_since = running_job.stopping_since or monotonic()
         if monotonic() - running_job.stopping_since >= self._intervals.stop and running_job.process.returncode is None:
-            logger.warning("job %s did not stop by itself", running_job.claim.job)
+            logger.warning("job %s did not stop in time", running_job.claim.job)
             running_job.process.kill()
 
     async def _drain(self) -> None:

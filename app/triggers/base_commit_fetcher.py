@@ -117,12 +117,12 @@ class BaseCommitFetcher:
 
     def _tell_waiting(self, each: JobWithContext, failure: Exception) -> None:
         if isinstance(failure, AgentFixError):
-            reason = "The repository's files cannot be had at the moment; it is tried again."
+            reason = "The repository's files cannot be fetched at the moment; agent-fix will try again."
             if each.row.reason != reason:
                 self._stores.store.enter(each.job.id, each.row.state, reason)
-            logger.warning("stock of job %s: %s", each.job.id, failure.message)
+            logger.warning("fetching the base of job %s: %s", each.job.id, failure.message)
         else:
-            logger.error("stock of job %s failed", each.job.id, exc_info=failure)
+            logger.error("fetching the base of job %s failed", each.job.id, exc_info=failure)
 
     def _forget(self, each: JobWithContext) -> None:
         self._due.pop(each.job.id, None)

@@ -18,7 +18,7 @@ from app.repo.merge import SideNames, merge
 from app.triggers.github_clients import RepositoryClients
 from app.triggers.stores import Stores
 
-UNVERIFIED = "Nothing was executed: no test, no check."
+UNVERIFIED = "No test or check was run."
 
 
 class BaseMerge:
@@ -32,13 +32,15 @@ class BaseMerge:
         job, job_context, store = each.job, each.job_context, branches.store
         if job_context.aim == "ci":
             recipe = self._recipe(job, job_context, Patch(base=job.task.base, changes=()), "Let CI start\n")
-            await asyncio.to_thread(self._hand_over, each, store, recipe, "CI may start: an empty commit was pushed.")
+            await asyncio.to_thread(
+                self._hand_over, each, store, recipe, "CI may start: agent-fix pushed an empty commit."
+            )
             return
         ours, theirs = job_context.parents
         try:
             base = await readers.pulls.merge_base(theirs, ours)
         except NotFoundOnGitHub:
-            raise RepositoryError("The two branches have no commit in common, so they cannot be merged.") from None
+            raise RepositoryError("The two branches have no common commit, so they cannot be merged.") from None
         await branches.fetch(base)
         await asyncio.to_thread(self._merge, each, store, base)
 
@@ -57,7 +59,7 @@ class BaseMerge:
             self._stores.job_queries.mark_ready(job.id)
             return
         recipe = self._recipe(job, job_context, Patch(base=merged.commit, changes=()), message)
-        told = f"{job_context.base_ref} was merged into the branch; there was no conflict. {UNVERIFIED}"
+        told = f"{job_context.base_ref} was merged into the branch without conflicts. {UNVERIFIED}"
         self._hand_over(each, store, recipe, told)
 
     def _recipe(self, job: Job, job_context: JobContext, patch: Patch, message: str) -> CommitRecipe:

@@ -17,15 +17,15 @@ from app.triggers.stores import Stores
 from app.triggers.trigger_keys import conflict_key
 
 CALLED_OFF = {
-    "unlabelled": "Its label was taken off.",
+    "unlabelled": "Its label was removed.",
     "issue_closed": "The issue was closed.",
     "issue_deleted": "The issue was deleted.",
     "issue_transferred": "The issue was moved to another repository.",
     "pull_request_closed": "The pull request was closed.",
 }
-EDITED = "The description was edited; the job keeps to the text that was there when it was asked."
-MOVED = "The repository has another name or owner now; the job goes on by its number."
-PUSHED = "Somebody pushed to the branch; their commits are kept."
+EDITED = "The description was edited; the job continues with the text from when it was requested."
+MOVED = "The repository was renamed or transferred; the job continues."
+PUSHED = "Someone pushed to the branch; agent-fix keeps their commits."
 
 
 class ChangeNotifications:
@@ -56,14 +56,14 @@ class ChangeNotifications:
         return notification.aim
 
     def _call_off(self, notification: Notification) -> str:
-        reason = CALLED_OFF.get(notification.rule, "It was called off.")
+        reason = CALLED_OFF.get(notification.rule, "It was cancelled.")
         ended = [self._stores.queue.stop(each.job.id, reason) for each in self._meant(notification)]
         return f"stopped {len(ended)}"
 
     def _end(self, notification: Notification) -> str:
         """End the jobs at once, without waiting for their processes, because nothing can be posted there any more."""
         state: JobState = "no_access"
-        reason = "The App has no access to this repository any more."
+        reason = "The App no longer has access to this repository."
         ended = [self._stores.queue.end(each.job.id, state, reason) for each in self._meant(notification)]
         return f"no access {sum(ended)}"
 
@@ -110,10 +110,10 @@ class ChangeNotifications:
         """Start to resolve the conflicts of our own pull requests, if the repository allows it."""
         ours = [each for each in pulls if each.author == repo_context.ours.bot.user and each.open]
         if not ours:
-            return "no pull request of ours"
+            return "not a pull request of the bot"
         config = await read_config(repo_context.readers)
         if not isinstance(config, RepoConfig) or not config.iterate.conflicts:
-            return "conflicts are people's"
+            return "people resolve conflicts here"
         begun = [await self._resolve_one(each.number, config, repo_context) for each in ours]
         return f"conflicts: {', '.join(begun)}"
 
@@ -125,7 +125,7 @@ class ChangeNotifications:
         if pull is None or not pull.open or pull.head_repository != repository:
             return "none"
         if pull.mergeable is None:
-            raise RetryLater(f"Whether #{number} can be merged is not known yet.")
+            raise RetryLater(f"GitHub does not know yet whether #{number} can be merged.")
         if pull.mergeable:
             return "none"
         job_queries = self._stores.job_queries

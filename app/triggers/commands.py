@@ -107,9 +107,7 @@ def parse(text: str) -> AgentCommand | None:
     if not places:
         return None
     if len(places) > 1:
-        return AgentCommand(
-            verb="help", problem="There are several commands in one comment; please send one at a time."
-        )
+        return AgentCommand(verb="help", problem="The comment has several commands; please send one per comment.")
     first = lines[places[0]]
     line = _ADDRESSED.sub("", first, count=1).strip()
     below = "\n".join(lines[places[0] + 1 :]).strip("\n").rstrip()
@@ -130,7 +128,7 @@ def _command(line: str, below: str) -> AgentCommand:
     if verb == "forget":
         return AgentCommand(verb="forget", lesson=_lesson(rest), options=options)
     if verb == "ask" and not text:
-        raise _CommandError("`/agent ask` needs a text after it.", "/agent ask …")
+        raise _CommandError("`/agent ask` needs a question after it.", "/agent ask …")
     return AgentCommand(verb=verb, text=text, options=options)  # type: ignore[arg-type]  # one of VERBS
 
 
@@ -174,7 +172,7 @@ def _option(words: list[_CommandWord], found: dict[str, str]) -> int:
     if not name.startswith("--"):
         return 0
     if name in _REFUSED:
-        raise _CommandError(f"`{name}` is not possible: pull requests of agent-fix are always drafts.")
+        raise _CommandError(f"`{name}` is not supported: agent-fix's pull requests are always drafts.")
     if name not in _OPTIONS:
         if meant := get_close_matches(name, _OPTIONS, n=1, cutoff=0.75):
             raise _CommandError(f"There is no option `{_shown(name)}`.", f"{meant[0]} …")
@@ -182,7 +180,7 @@ def _option(words: list[_CommandWord], found: dict[str, str]) -> int:
     if not equals:
         value = words[1].text if len(words) > 1 else ""
     if not value or value.startswith("--"):
-        raise _CommandError(f"`{name}` needs a value after it (in backticks it is taken as text).")
+        raise _CommandError(f"`{name}` needs a value after it (text in backticks does not count).")
     if name in found:
         raise _CommandError(f"`{name}` is given twice.")
     found[name] = value

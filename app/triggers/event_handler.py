@@ -95,7 +95,7 @@ class EventHandler:
         if repo_context is None:
             if isinstance(event, RepositoryChanged):
                 return await self._without_place(event)
-            return "skip foreign_installation: the installation does not open this repository"
+            return "skip foreign_installation: the installation has no access to this repository"
         if skip := should_ignore(event, repo_context.ours.bot):
             return f"skip {skip.rule}"
         if isinstance(event, TriggerEvent | ChecksFailed):
@@ -171,7 +171,7 @@ class EventHandler:
 
     async def _carry_out(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
         if job_request.aim in {"retry", "rebase", "ci"} and (issue := issue_behind(trigger_context)):
-            words = replies.refused(f"This draft was opened early, and the work on it goes on in #{issue}.")
+            words = replies.refused(f"This draft was opened early; work on it continues in #{issue}.")
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "skip early_draft", words)
         match job_request.aim:
             case "fix" | "plan" | "ask" | "mend" | "revise":
@@ -190,7 +190,7 @@ class EventHandler:
         if isinstance(decision, JobRequest):
             readers = trigger_context.repo_context.readers
             if event.source == "check_run" and not await readers.checks.failed(event.head_sha):
-                return "skip checks: others are still going"
+                return "skip checks: some are still running"
             return await self._job_creator.start(decision, trigger_context)
         if isinstance(decision, Ignored) and decision.visible:
             return await asyncio.to_thread(self._skip, decision, trigger_context)

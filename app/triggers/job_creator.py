@@ -58,13 +58,15 @@ class JobCreator:
         pull, repo_context = trigger_context.found.pull, trigger_context.repo_context
         base = pull.head if pull else await _tip(repo_context)
         if base is None or not is_full_id(base):
-            words = replies.no_commits() if base is None else replies.refused("Its objects are not SHA-1.")
+            words = (
+                replies.no_commits() if base is None else replies.refused("The repository does not use SHA-1 objects.")
+            )
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply no_base", words)
         job_request = _with_description(job_request, trigger_context)
         shown = await load_prompt_context(job_request, repo_context, pull, trigger_context.identity.asked_at)
         if job_request.aim == "mend":
             request = (
-                f"Checks fail on this pull request: {', '.join(shown.failing_checks) or 'see below'}. Mend the cause."
+                f"Checks fail on this pull request: {', '.join(shown.failing_checks) or 'see below'}. Fix the cause."
             )
         draft = self._draft(job_request, trigger_context, base, shown, request=request, plan_file=plan_file)
         return await self._admit(await _with_prompts(draft), trigger_context)
@@ -73,9 +75,11 @@ class JobCreator:
         """Stop the current job, then create the same one again."""
         former = trigger_context.found.job
         if former is not None and not former.row.final:
-            ended = await asyncio.to_thread(self._stores.queue.stop, former.job.id, "It is begun again from scratch.")
+            ended = await asyncio.to_thread(
+                self._stores.queue.stop, former.job.id, "The job was started again from scratch."
+            )
             if not ended:
-                raise RetryLater("The job at work has to end first.")
+                raise RetryLater("Wait until the current job ends.")
         if former is None:
             return await self.start(job_request, trigger_context, request=job_request.text)
         request = job_request.text or former.job.task.request
@@ -88,17 +92,17 @@ class JobCreator:
         """
         pull, repo_context = trigger_context.found.pull, trigger_context.repo_context
         if pull is None:
-            raise ValueError(f"/agent {job_request.aim} is for pull requests")
+            raise ValueError(f"/agent {job_request.aim} works on pull requests only")
         if job_request.aim == "ci":
             return await self._admit(
                 self._draft(job_request, trigger_context, pull.head, PromptContext()), trigger_context
             )
         tip = await repo_context.readers.facts.head(pull.base_branch)
         if tip is None:
-            words = replies.refused(f"The branch `{pull.base_branch}` is gone.")
+            words = replies.refused(f"The branch `{pull.base_branch}` no longer exists.")
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply no_base", words)
         if await repo_context.readers.pulls.merge_base(tip, pull.head) == tip:
-            words = replies.reply(f"The branch has everything of `{pull.base_branch}` already.")
+            words = replies.reply(f"The branch already contains everything in `{pull.base_branch}`.")
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply up_to_date", words)
         shown = await load_prompt_context(job_request, repo_context, pull, trigger_context.identity.asked_at)
         request = (
@@ -120,7 +124,7 @@ class JobCreator:
         parents: tuple[str, ...] = (),
     ) -> JobDraft:
         if isinstance(trigger_context.found.config, AgentFixError):
-            raise TypeError("a broken configuration begins nothing")
+            raise TypeError("nothing starts while the configuration is invalid")
         return JobDraft(
             job_request=job_request,
             repo_context=trigger_context.repo_context,
@@ -143,7 +147,7 @@ class JobCreator:
         if not admitted:
             return "decided before"
         if admitted != job.id:
-            raise StateChanged(f"Job {admitted} is at work here.")
+            raise StateChanged(f"Job {admitted} is already running here.")
         return f"job {job.id}"
 
     def _keep(self, job: Job, job_context: JobContext, trigger_context: TriggerContext) -> str:

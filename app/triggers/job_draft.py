@@ -21,8 +21,8 @@ from app.triggers.event_facts import RepositoryContext, issue_ref
 from app.triggers.prompt_context import PromptContext
 from app.triggers.stores import ServerDefaults
 
-REVIEW_REQUEST = "A review asks for changes: see to its threads."
-FIX_OPEN_CHECKS = "See to what is open on this pull request: its review threads and its failing checks."
+REVIEW_REQUEST = "A review requests changes: address its threads."
+FIX_OPEN_CHECKS = "Address what is open on this pull request: its review threads and its failing checks."
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +159,9 @@ class JobDraft:
         notes += [_hidden(sections.hidden_characters, "the conversation")] if sections.hidden_characters else []
         words = [part for part in job_request.changed if part != "head"]
         if words:
-            notes.append(f"Edited after it was asked: {', '.join(words)}. The text as it was then counts.")
+            notes.append(f"Edited after the request: {', '.join(words)}. The job uses the text from before.")
         if "head" in job_request.changed:
-            notes.append("The branch has moved on since it was asked; the work began from where it stands now.")
+            notes.append("The branch has moved since the request; the work started from its current state.")
         return [*notes, *sections.notes]
 
 

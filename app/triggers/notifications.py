@@ -42,7 +42,7 @@ def decide_notification(
         case RepositoryChanged():
             return _repository(event)
         case _ if state.installation != event.installation:
-            reason = "security: the installation does not serve this repository"
+            reason = "security: the installation has no access to this repository"
             return Ignored(rule="foreign_installation", reason=reason)
         case Pushed():
             return _pushed(event)
@@ -99,7 +99,7 @@ def _turn(event: StateChangeEvent, state: IssueState, bot: BotAccount) -> Decisi
         case PullRequestChanged():
             aim = _aim_of_pull_request(event, state, bot)
     if aim is None:
-        return Ignored(rule=name, reason="no job has to know of it")
+        return Ignored(rule=name, reason="no job needs to know this")
     return Notification(
         rule=name,
         aim=aim,
@@ -137,13 +137,13 @@ def _checks(event: ChecksFailed, config: RepoConfig | ConfigError, state: IssueS
     """Fix failing checks of the bot's own pull request, as often as the repository allows."""
     pull = state.pull
     if isinstance(config, ConfigError) or pull is None:
-        return Ignored(rule="checks", reason="the configuration is broken" if pull else "it is on no pull request")
+        return Ignored(rule="checks", reason="the configuration is invalid" if pull else "it is not on a pull request")
     if reason := _why_not_mend(event, config, state, pull, bot):
         return Ignored(rule="checks", reason=reason)
     if state.rounds >= config.iterate.max:
         most = config.iterate.max
         rounds = "round" if most == 1 else "rounds"
-        reason = f"Checks still fail after {most} {rounds} of mending; a person is needed."
+        reason = f"Checks still fail after {most} {rounds} of fixes; a person must take over."
         return Ignored(rule="checks_cap", reason=reason, visible=True)
     subject = EventSubject(
         number=pull.number,
@@ -173,10 +173,10 @@ def _why_not_mend(
     ours = pull.author == bot.user and pull.head.repository == event.repository.id
     reasons = {
         "it is the bot's own check": event.app == bot.app,
-        "the configuration says not to": not config.iterate.ci,
+        "the configuration turns it off": not config.iterate.ci,
         "it is not on a pull request of the bot": not ours,
-        "the branch has moved on": pull.head.sha != event.head_sha,
+        "the branch has moved": pull.head.sha != event.head_sha,
         "the pull request is closed, locked or archived": not state.open or state.locked or state.archived,
-        "a job is at work on it": state.working,
+        "a job is already working on it": state.working,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

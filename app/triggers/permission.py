@@ -40,7 +40,7 @@ def refusal(
     if standing is None:
         return "their permission is unknown"
     if standing.user != actor.id:
-        return "the permission is somebody else's"
+        return "the permission is someone else's"
     if not actor.is_person:
         return _bot_refusal(actor, via or standing.app, allowed_apps)
     if standing.permission not in WRITERS:
@@ -52,5 +52,9 @@ def refusal(
 
 def _bot_refusal(actor: Actor, app: int | None, allowed_apps: Collection[int]) -> str | None:
     if actor.type != "Bot":
-        return f"a {actor.type or 'nameless'} account is no person"
-    return None if app is not None and app in allowed_apps else "bots may not ask, unless the operator allowed the App"
+        return f"a {actor.type or 'nameless'} account is not a person"
+    return (
+        None
+        if app is not None and app in allowed_apps
+        else "bots may not use commands, unless the operator allowed the App"
+    )

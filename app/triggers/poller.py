@@ -112,7 +112,7 @@ class Poller:
         try:
             await self._registration.redeliver(delivery.id)
         except (NoAccess, NeedsHumanAction) as error:  # too old or deleted
-            logger.info("delivery %s cannot be had again: %s", delivery.guid, error.message)
+            logger.info("delivery %s cannot be sent again: %s", delivery.guid, error.message)
 
     async def _installations(self) -> None:
         found = await self._registration.installations()

@@ -76,11 +76,11 @@ def should_ignore(event: Event, bot: BotAccount) -> Ignored | None:
     """Why an event can be ignored without asking GitHub: we caused it, or it requests nothing."""
     ours = event.actor.id == bot.user or (isinstance(event, CommentEvent) and event.app == bot.app)
     if ours and not isinstance(event, ChecksFailed):  # the actor of failed checks is whoever pushed
-        return Ignored(rule="own_doing", reason="the bot did it itself")
+        return Ignored(rule="own_doing", reason="it is the bot's own event")
     command = command_of(event) if isinstance(event, TriggerEvent) else None
     revises = isinstance(event, ReviewSubmitted) and command is not None and command.verb == "revise"
     if isinstance(event, TriggerEvent) and (command is None or (revises and event.subject.author != bot.user)):
-        return Ignored(rule="not_addressed", reason="nothing is asked of the bot")
+        return Ignored(rule="not_addressed", reason="it has no command for the bot")
     return None
 
 
@@ -98,7 +98,7 @@ def decide(
         return should_ignore(event, bot) or decide_notification(event, config, state, bot)
     command = command_of(event)
     if (skip := should_ignore(event, bot)) or command is None:
-        return skip or Ignored(rule="not_addressed", reason="nothing is asked of the bot")
+        return skip or Ignored(rule="not_addressed", reason="it has no command for the bot")
     if isinstance(event, CommentEvent) and now - event.at > MAX_AGE:
         return Ignored(rule="too_old", reason=f"it was written more than {MAX_AGE.days} days ago")
     context = RuleContext(event, command, config, standing, state, bot)
@@ -107,14 +107,16 @@ def decide(
 
 def foreign_installation(context: RuleContext) -> Decision | None:
     if context.state.installation != context.event.installation:
-        return Ignored(rule="foreign_installation", reason="security: the installation does not serve this repository")
+        return Ignored(
+            rule="foreign_installation", reason="security: the installation has no access to this repository"
+        )
     return None
 
 
 def withdrawn(context: RuleContext) -> Decision | None:
     """Ignore late or repeated deliveries whose request was withdrawn."""
     if isinstance(context.event, LabelAdded) and LABEL not in {label.casefold() for label in context.state.labels}:
-        return Ignored(rule="taken_back", reason="the label is no longer there")
+        return Ignored(rule="taken_back", reason="the label was removed again")
     if context.state.gone:
         reviewed = isinstance(context.event, ReviewSubmitted)
         reason = "the review was deleted or dismissed" if reviewed else "the comment was deleted"
@@ -128,7 +130,7 @@ def overtaken(context: RuleContext) -> Decision | None:
     later = {"stop": context.state.begun_at, "status": None}.get(verb, context.state.stopped_at)
     if asked is None or later is None or asked >= later:
         return None
-    reason = "work was asked for again after that" if verb == "stop" else "it was said to stop after that"
+    reason = "a later command asked for work" if verb == "stop" else "a later command asked to stop"
     return Ignored(rule="overtaken", reason=reason)
 
 
@@ -156,15 +158,17 @@ def review(context: RuleContext) -> Decision | None:
     if context.state.working or context.state.rounds < most:
         return None
     rounds = "round" if most == 1 else "rounds"
-    return _visible("reviews_cap", f"A review asks for changes again after {most} {rounds}; say `/agent …` to go on.")
+    return _visible(
+        "reviews_cap", f"A review requests changes again after {most} {rounds}; reply `/agent …` to continue."
+    )
 
 
 def _why_not_revise(context: RuleContext) -> str | None:
     config, state = context.config, context.state
     if isinstance(config, ConfigError):
-        return "the configuration is broken"
+        return "the configuration is invalid"
     reasons = {
-        "the configuration says not to": not config.iterate.reviews or config.iterate.max == 0,
+        "the configuration turns it off": not config.iterate.reviews or config.iterate.max == 0,
         "it is not on a pull request of the bot": not context.is_our_pull_request,
         "the pull request is closed or locked": not state.open or state.locked,
     }
@@ -206,15 +210,15 @@ def assigned_elsewhere(context: RuleContext) -> Decision | None:
         return None
     if {context.event.actor.id, context.bot.user} & set(hands):
         return None
-    return _visible("assigned_elsewhere", "It is assigned to somebody else; assign yourself, or nobody.")
+    return _visible("assigned_elsewhere", "It is assigned to someone else; assign yourself or nobody.")
 
 
 def has_pull_request(context: RuleContext) -> Decision | None:
     linked = context.state.linked
     if not context.starts or linked is None or (context.command.verb == "retry" and context.state.linked_is_ours):
         return None
-    how = "ask for changes there" if context.state.linked_is_ours else "close it first, or ask for changes there"
-    return _visible("has_pull_request", f"Pull request #{linked} is open for it; {how} with `/agent fix …`.")
+    how = "request changes there" if context.state.linked_is_ours else "close it first, or request changes there"
+    return _visible("has_pull_request", f"Pull request #{linked} is already open for it; {how} with `/agent fix …`.")
 
 
 def busy(context: RuleContext) -> Decision | None:
@@ -224,7 +228,7 @@ def busy(context: RuleContext) -> Decision | None:
     if context.state.job_state == "paused" and context.command.verb in {"fix", "plan", "steer", "revise"}:
         return Reply(rule="busy", text="The job is paused.", suggestion="/agent continue --budget +3")
     if isinstance(context.event, LabelAdded) or context.command.verb == "plan":
-        return _visible("busy", "A job is at work on it already.")
+        return _visible("busy", "A job is already working on it.")
     return None
 
 
@@ -232,11 +236,11 @@ def nothing_to_act_on(context: RuleContext) -> Decision | None:
     """Refuse a command that needs a job if no job is in the right state."""
     state, verb = context.state, context.command.verb
     if verb == "approve" and state.job_state != "awaiting_approval" and not state.planned:
-        return Reply(rule="nothing_to_act_on", text="No plan waits for approval.", suggestion="/agent plan")
+        return Reply(rule="nothing_to_act_on", text="No plan is waiting for approval.", suggestion="/agent plan")
     if verb == "continue" and state.job_state != "paused":
         return Reply(rule="nothing_to_act_on", text="No job is paused.", suggestion="/agent status")
     if verb == "stop" and not state.working:
-        return Reply(rule="nothing_to_act_on", text="No job is at work.", suggestion="/agent status")
+        return Reply(rule="nothing_to_act_on", text="No job is running.", suggestion="/agent status")
     return None
 
 
@@ -244,7 +248,7 @@ def only_our_pull_request(context: RuleContext) -> Decision | None:
     """Other people's commits are never rewritten, and only they may start their CI."""
     if context.command.verb not in {"rebase", "ci"} or context.is_our_pull_request:
         return None
-    text = f"`/agent {context.command.verb}` works on pull requests of agent-fix only."
+    text = f"`/agent {context.command.verb}` works on agent-fix's own pull requests only."
     return Reply(rule="only_our_pull_request", text=text)
 
 
@@ -253,8 +257,8 @@ def commits_of_a_fork(context: RuleContext) -> Decision | None:
     if context.command.verb != "ci" or context.state.pull is None or not context.state.pull.fork:
         return None
     text = (
-        "This branch holds commits of a fork, and CI runs on it with this repository's secrets. Read all of its "
-        "commits first. A commit that you push to the branch starts CI, an empty one too: `git commit --allow-empty`."
+        "This branch has commits from a fork, and CI would run on it with this repository's secrets. Review all its "
+        "commits first. Then start CI with a commit of your own, even an empty one: `git commit --allow-empty`."
     )
     return Reply(rule="commits_of_a_fork", text=text)
 
@@ -264,8 +268,8 @@ def too_many_pull_requests(context: RuleContext) -> Decision | None:
     opens = context.starts and destination(context) != "same_branch" and not context.state.linked_is_ours
     if most is None or not opens or context.state.open_pull_requests < most:
         return None
-    are = "1 pull request of agent-fix is" if most == 1 else f"{most} pull requests of agent-fix are"
-    return _visible("too_many_pull_requests", f"{are} open, the most allowed here.")
+    are = "1 agent-fix pull request is" if most == 1 else f"{most} agent-fix pull requests are"
+    return _visible("too_many_pull_requests", f"{are} open, which is the limit here.")
 
 
 RULES: Final[tuple[Callable[[RuleContext], Decision | None], ...]] = (
@@ -330,7 +334,7 @@ def destination(context: RuleContext) -> Destination:
 def _aim(context: RuleContext) -> RequestAim:
     verb = context.command.verb
     if verb == "help":
-        raise ValueError("help is answered, not ordered")
+        raise ValueError("help only needs an answer")
     if verb in {"fix", "steer", "revise"} and context.state.working:
         return "steer"
     if verb == "steer":

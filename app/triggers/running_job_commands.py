@@ -46,13 +46,13 @@ class RunningJobCommands:
         job = trigger_context.found.job
         if job is None:
             if job_request.aim != "status":
-                raise StateChanged("The job is gone.")
+                raise StateChanged("The job no longer exists.")
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply no_job", replies.no_job())
         return await handlers[job_request.aim](job_request, trigger_context, job)
 
     async def _steer(self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext) -> str:
         if job.handed_over:
-            raise RetryLater("The job publishes what it did, and hears nothing more.")
+            raise RetryLater("The job is publishing its result and no longer reads messages.")
         return await asyncio.to_thread(
             self._send_message, job_request, trigger_context, job, await self._placed(job_request, trigger_context, job)
         )
@@ -78,7 +78,7 @@ class RunningJobCommands:
     ) -> str:
         """Store a message: the agent gets it at its next turn, or when a paused job resumes."""
         if not text:
-            words = replies.refused("A job is at work on it already.")
+            words = replies.refused("A job is already working on it.")
             return self._reply_poster.answer(trigger_context, "skip busy", words)
         self._message(trigger_context, job, "steer", text)
         self._reply_poster.acknowledge(trigger_context)
@@ -130,7 +130,7 @@ class RunningJobCommands:
         if not self._stores.queue.resume(job.job.id, changed, trigger=trigger_context.asked, outcome=outcome):
             if self._stores.triggers.decided(trigger_context.identity.key):
                 return "decided before"
-            words = replies.reply("The job has gone on, or ended, in the meantime.", "/agent status")
+            words = replies.reply("The job has continued or ended in the meantime.", "/agent status")
             return self._reply_poster.answer(trigger_context, "reply too_late", words)
         return outcome
 
@@ -150,7 +150,7 @@ class RunningJobCommands:
 
     def _end(self, trigger_context: TriggerContext, job: JobWithContext) -> str:
         """Stop the job and the questions that are being answered beside it."""
-        reason = f"It was stopped by {trigger_context.login}."
+        reason = f"Stopped by {trigger_context.login}."
         self._reply_poster.acknowledge(trigger_context)
         for each in self._stores.job_queries.active_jobs(repository=trigger_context.repo_context.repository.id):
             if each.job_context.place.number == trigger_context.number and each.job.id != job.job.id:

@@ -40,8 +40,10 @@ from app.triggers.job_draft import JobDraft
 from app.triggers.prompt_context import PromptContext, load_prompt_context
 from app.triggers.stores import ServerDefaults, Stores
 
-AGAIN: Final = "A workflow keeps nothing of the one before: the work begins again, with what was said since."
-GONE: Final = "Its workflow run ended without a word."
+AGAIN: Final = (
+    "A new workflow run has nothing of the earlier one, so the job starts again, with the comments since then."
+)
+GONE: Final = "Its workflow run ended without a report."
 _RECALLED: Final = frozenset({"awaiting_approval", "answered", "needs_input", "paused", *WORKED_ON})
 
 

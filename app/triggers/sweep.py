@@ -91,20 +91,20 @@ def reason_against(each: SweepCandidate) -> str:
         (not issue.open, "it is closed"),
         (issue.locked, "its conversation is locked"),
         (each.pull_request is not None, f"pull request #{each.pull_request} is open for it"),
-        (bool(each.branch), f"the branch {each.branch} is there already"),
+        (bool(each.branch), f"the branch {each.branch} already exists"),
         (bool(labels & UNTOUCHED), f"it is labelled {', '.join(sorted(labels & UNTOUCHED))}"),
-        (LABEL not in labels or each.asker_may is None, f"it is not labelled {LABEL}"),
-        (each.asker_may is False, "whoever put the label on has no write access"),
-        (each.taken, "it is assigned to somebody else"),
+        (LABEL not in labels or each.asker_may is None, f"it does not have the label {LABEL}"),
+        (each.asker_may is False, "whoever added the label has no write access"),
+        (each.taken, "it is assigned to someone else"),
     )
     return next((reason for holds, reason in reasons if holds), "")
 
 
 def _cap(caps: SweepLimits, taken: int) -> str:
     if taken >= caps.most:
-        return f"{caps.most} are taken already, as many as this sweep may"
+        return f"this sweep already starts {caps.most} jobs, its limit"
     if caps.pull_requests is not None and taken >= caps.pull_requests:
-        return "as many pull requests are open as `max_open_pull_requests` allows"
+        return "the limit `max_open_pull_requests` is reached"
     if caps.day is not None and taken >= caps.day:
-        return "the day's budget is spent, or promised to those before it"
+        return "the day's budget is spent or reserved for earlier issues"
     return ""

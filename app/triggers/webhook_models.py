@@ -101,7 +101,7 @@ class SubjectPayload(WebhookPayload):
     @model_validator(mode="after")
     def _is_about_one_thing(self) -> Self:
         if (self.issue is None) == (self.pull_request is None):
-            raise ValueError("one of issue and pull_request is expected")
+            raise ValueError("expected exactly one of issue and pull_request")
         return self
 
     @property

@@ -240,7 +240,7 @@ async def test_secrets_and_bodies_stand_in_no_log(door: ReceiverClient, caplog: 
     await door.post(made.encode(made.label_added("private words")))
     await door.post(BODY, x_hub_signature_256=made.sign(BODY, "guess"))
     text = caplog.text
-    assert "came again with another body" in text
+    assert "was repeated with another body" in text
     assert not [word for word in (made.SECRET, "private words", "Badly.", RIGHT, "guess") if word in text]
 
 

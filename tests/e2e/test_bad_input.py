@@ -196,7 +196,7 @@ def test_no_model_was_named(console: Console, tmp_path: Path) -> None:
     before = snapshot(repository)
     finished = console.fix(repository, wallet_project.ISSUE)
     assert finished.code == 7
-    assert "No model was named." in finished.stderr
+    assert "No model is set." in finished.stderr
     assert "AGENT_FIX_MODEL" in finished.stderr
     assert snapshot(repository) == before
 

@@ -35,7 +35,7 @@ def a_thinking_model_is_stopped(place: E2ERepository) -> None:
     asked = place.says("/agent fix")
     place.until(lambda: place.asked, "the model's first thought")
     place.says("/agent stop", by=place.people.grace)
-    it_is_stopped(place, place.issue, "It was stopped by grace.")
+    it_is_stopped(place, place.issue, "Stopped by grace.")
     place.until(lambda: "confused" in place.reactions(asked), "😕")
 
 
@@ -60,7 +60,7 @@ def a_label_is_taken_off(place: E2ERepository) -> None:
     place.has("agent-in-progress")
     place.until(lambda: place.asked, "the model's first thought")
     place.unlabels("agent-in-progress")
-    it_is_stopped(place, place.issue, "Its label was taken off.")
+    it_is_stopped(place, place.issue, "Its label was removed.")
 
 
 def an_issue_is_closed(place: E2ERepository) -> None:

@@ -221,12 +221,12 @@ def a_branch_is_brought_up_to_its_base(place: E2ERepository) -> None:
     head = place.repo.branches[BRANCH]
     base = place.pushes("main", {"notes.txt": "new\n"})
     asked = place.says("/agent rebase", pull)
-    place.told("The pull request is up to date", "was merged into the branch; there was no conflict", issue=pull)
+    place.told("The pull request is up to date", "was merged into the branch without conflicts", issue=pull)
     assert place.asked == []
     assert parents(place, BRANCH) == [head, base]
     place.until(lambda: "rocket" in place.reactions(asked), "🚀")
     place.says("/agent rebase", pull)
-    place.told("has everything of `main` already", issue=pull)
+    place.told("already contains everything in `main`", issue=pull)
 
     merged = place.repo.branches[BRANCH]
     base = place.pushes(

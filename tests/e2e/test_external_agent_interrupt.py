@@ -44,7 +44,7 @@ def test_an_interrupted_agent_is_ended_and_started_again(cli_job: CliJob, number
     process.send_signal(number)
     done = ended(process, within=SOON)
     assert done.code == 3, done.text
-    assert "interrupted; the same command goes on" in done.text
+    assert "interrupted; run the same command to continue" in done.text
     cli_job.assert_quiet()
     again = ended(cli_job.begin("--runner", "parrot", model=MODEL), within=SOON)
     assert again.code == 0, again.text

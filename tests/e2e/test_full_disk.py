@@ -1,4 +1,4 @@
-"""A disk that is full, at the beginning and in the middle: said by its name, and the same command goes on."""
+"""A disk that is full, at the beginning and in the middle: said by its name, and run the same command to continue."""
 
 import shlex
 import shutil
@@ -103,11 +103,11 @@ def test_state_that_fills_while_the_work_goes_on(tmp_path: Path, disk: SmallDisk
     full, again = disk.script(line, GROW, line, size="24m")
     assert full.code == FULL, full.said
     assert "disk is full" in full.said.lower()
-    assert "the same command goes on" in full.said
+    assert "run the same command to continue" in full.said
     assert "turn 1" in full.said
     assert branches(repository) == [wallet_project.BRANCH, "main"], "only the second command made one"
     assert again.code == 0, again.said
-    assert "taken up again" in again.said
+    assert "resumed" in again.said
     assert "cost     plan" not in again.said, "what was paid for is not bought again"
 
 

@@ -41,7 +41,7 @@ def interrupt(cli_job: CliJob, process: subprocess.Popen[str], number: signal.Si
     process.send_signal(number)
     done = ended(process, within=SOON)
     assert done.code == 3, done.text
-    assert "interrupted; the same command goes on" in done.text
+    assert "interrupted; run the same command to continue" in done.text
     cli_job.assert_quiet()
     return done
 
@@ -75,7 +75,7 @@ def test_while_a_command_runs(cli_job: CliJob, number: signal.Signals, sandbox: 
     cli_job.record(with_turn("turn.4", bash(f"echo once >> CHANGES.txt; {HOLD}")))
     process = begin_and_hold(cli_job, "--sandbox", sandbox)
     said = interrupt(cli_job, process, number)
-    assert f"job {cli_job.job}, `agent-fix jobs cancel {cli_job.job}` ends it" in said.text
+    assert f"job {cli_job.job}, or end it with `agent-fix jobs cancel {cli_job.job}` ends it" in said.text
     assert "working (interrupted)" in cli_job.jobs().text
     assert_goes_on(cli_job, "--sandbox", sandbox)
     changes = git(cli_job.repository, "show", f"{cli_job.branches[0]}:CHANGES.txt")

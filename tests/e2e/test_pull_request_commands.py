@@ -124,5 +124,5 @@ def test_of_a_long_issue_people_are_told_how_much_the_agent_saw(tmp_path: Path) 
         told[size] = find_or_create(options, local_context).notes
     assert told[MAX_ISSUE_BODY] == ()
     assert told[MAX_ISSUE_BODY + 1] == (
-        "The issue has 65,537 characters; the agent was shown 65,536 of its beginning and its end.",
+        "The issue has 65,537 characters; the agent was shown 65,536 from its beginning and end.",
     )

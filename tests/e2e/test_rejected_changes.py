@@ -33,7 +33,7 @@ def test_a_rejected_change_is_a_file_that_is_named(cli_job: CliJob) -> None:
     assert cli_job.document["exit_status"] == "verification_failed"
     assert cli_job.branches == []
     kept = cli_job.out / cli_job.document["patch"]
-    assert f"no branch was made; the change is kept in {kept}" in done.text
+    assert f"no branch was made; the change is in {kept}" in done.text
     git(cli_job.repository, "apply", str(kept))
     assert (cli_job.repository / "money.py").read_text() == PROJECT["money.py"].replace(
         "    return [share] * people\n", WRONG
@@ -53,7 +53,7 @@ def test_what_the_agent_says_of_no_change_is_a_claim(cli_job: CliJob) -> None:
     )
     done = cli_job.fix()
     assert done.code == 23, done.text
-    assert f"the agent says, and nobody has checked it: {claim}" in done.text
+    assert f"the agent says (unchecked): {claim}" in done.text
     assert cli_job.document["reason"] == "Nothing was changed: the agent says that nothing has to be."
     assert cli_job.document["summary"] == claim
     assert cli_job.jobs("show", cli_job.job, "--patch").code == 23

@@ -111,7 +111,7 @@ async def test_the_fix_is_shown_to_the_model(site: Site) -> None:
     ("options", "said"),
     [
         ({"fixed_by": "nothing"}, "is not a commit"),
-        ({"fixed_by": "HEAD", "kind": "feature"}, "cannot be had with --kind feature"),
+        ({"fixed_by": "HEAD", "kind": "feature"}, "cannot be combined with --kind feature"),
         ({"attempts": 0}, "--attempts must be between 1 and 5, not 0"),
         ({"attempts": 6}, "--attempts must be between 1 and 5, not 6"),
     ],

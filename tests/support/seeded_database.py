@@ -102,7 +102,7 @@ _STATES: tuple[JobState, ...] = (
     "pr_opened",
 )
 _REASONS: dict[str, str] = {
-    "awaiting_approval": "The plan waits for approval.",
+    "awaiting_approval": "The plan is waiting for approval.",
     "needs_input": "The plan needs an answer first.",
     "paused": "The next model call could cost $0.31, and $4.86 of the $5.00 is spent.",
     "verification_failed": "2 tests newly fail: tests.test_dates.Leap.test_century and ….test_2100.",

@@ -15,7 +15,7 @@ from app.jobs.store import ProgressRow
 from app.server.web import formatting
 from app.server.web.pages import JobFilter
 
-STOPPED_BY_API = "It was stopped through the API."
+STOPPED_BY_API = "Stopped through the API."
 MAX_LINES = 1_000
 
 
@@ -34,12 +34,12 @@ class JsonApi:
         """`state` (one, or active, waiting, done, ended), `repository` (owner/name), `before` and `limit`."""
         limit = request.query_params.get("limit", "50")
         if not (limit.isascii() and limit.isdigit() and 0 < int(limit[:6]) <= 200):
-            return _refused(400, "limit is a number from 1 to 200")
+            return _refused(400, "limit must be a number from 1 to 200")
         return await asyncio.to_thread(self._jobs, request, JobFilter.of(request), int(limit))
 
     def _jobs(self, request: Request, asked: JobFilter, limit: int) -> Response:
         if request.query_params.get("state", "") != asked.state:
-            return _refused(400, "there is no such state")
+            return _refused(400, "unknown state")
         chosen = None
         if asked.repository:
             named = (number for number, name in self._overview.repositories().items() if name == asked.repository)
@@ -55,7 +55,7 @@ class JsonApi:
         """At most 1,000 lines after the line of number `after`."""
         job, after = request.path_params["job"], request.query_params.get("after", "0")
         if not (after.isascii() and after.isdigit() and len(after) < 16):
-            return _refused(400, "after is the number of a line")
+            return _refused(400, "after must be a line number")
         if await asyncio.to_thread(self._overview.one, job) is None:
             return _missing()
         lines = await asyncio.to_thread(self._overview.log, job, int(after), MAX_LINES)
@@ -69,7 +69,7 @@ class JsonApi:
         if page is None:
             return _missing()
         if page.final or page.job_context is None:
-            return _refused(409, "it has ended" if page.final else "it is a job of the command line")
+            return _refused(409, "it has already ended" if page.final else "it belongs to the command line")
         ended = await asyncio.to_thread(self._queue.stop, page.listed.id, STOPPED_BY_API)
         return JSONResponse({"status": "stopped" if ended else "stopping"}, 202)
 
@@ -110,7 +110,7 @@ def line_json(line: ProgressRow) -> dict[str, Any]:
 
 
 def _missing() -> Response:
-    return _refused(404, "there is no such job")
+    return _refused(404, "unknown job")
 
 
 def _refused(status: int, why: str) -> Response:

@@ -33,11 +33,11 @@ class LogStreams:
         job = request.path_params["job"]
         after = request.headers.get("last-event-id") or request.query_params.get("after", "0")
         if not (after.isascii() and after.isdigit() and len(after) < 16):
-            return PlainTextResponse("after is the number of a line\n", 400)
+            return PlainTextResponse("after must be a line number\n", 400)
         if await asyncio.to_thread(self._overview.one, job) is None:
-            return PlainTextResponse("there is no such job\n", 404)
+            return PlainTextResponse("unknown job\n", 404)
         if self._followers >= MAX_FOLLOWERS:
-            return PlainTextResponse("too many follow already\n", 503, {"retry-after": "30"})
+            return PlainTextResponse("too many connections\n", 503, {"retry-after": "30"})
         headers = {"x-accel-buffering": "no"}
         return StreamingResponse(self._follow(job, int(after)), media_type="text/event-stream", headers=headers)
 

@@ -14,23 +14,21 @@ def render(figures: HealthFigures, answers: Mapping[str, int]) -> str:
 
 
 def _lines(figures: HealthFigures, answers: Mapping[str, int]) -> Iterator[str]:
-    yield from _family("info", "gauge", "The version that runs.", {f'version="{_escaped(__version__)}"': 1})
+    yield from _family("info", "gauge", "The running version.", {f'version="{_escaped(__version__)}"': 1})
     yield from _labelled("jobs", "gauge", "Jobs by state.", "state", figures.jobs)
-    yield from _one("queue_oldest_seconds", "Age of the job that has been queued the longest.", figures.oldest_queued)
+    yield from _one("queue_oldest_seconds", "Age of the job that has been queued longest.", figures.oldest_queued)
     stalled = figures.stalled.seconds if figures.stalled else 0.0
-    yield from _one("stalled_oldest_seconds", "How long a job has waited although it is somebody's turn.", stalled)
+    yield from _one("stalled_oldest_seconds", "How long a job has waited although a worker is free for it.", stalled)
     yield from _one(
-        "deliveries_undone", "Webhook deliveries that are stored and not dealt with.", figures.deliveries_undone
+        "deliveries_undone", "Webhook deliveries that are stored but not processed.", figures.deliveries_undone
     )
     yield from _one("deliveries_oldest_seconds", "Age of the oldest of them.", figures.oldest_delivery)
     yield from _one("deliveries_dead", "Webhook deliveries that were given up.", figures.deliveries_dead)
-    yield from _labelled("intents", "gauge", "Wanted effects by state.", "state", figures.outbox)
-    yield from _one(
-        "intents_oldest_due_seconds", "How long the oldest wanted effect has been due.", figures.oldest_intent
-    )
-    yield from _one("model_cost_dollars_total", "What all model calls cost.", figures.cost / 1_000_000, "counter")
-    yield from _one("model_calls_total", "Model calls made.", figures.model_calls, "counter")
-    told = "Webhook requests since the receiver began, by answer."
+    yield from _labelled("intents", "gauge", "Effects by state.", "state", figures.outbox)
+    yield from _one("intents_oldest_due_seconds", "How long the oldest effect has been due.", figures.oldest_intent)
+    yield from _one("model_cost_dollars_total", "Cost of all model calls.", figures.cost / 1_000_000, "counter")
+    yield from _one("model_calls_total", "Number of model calls.", figures.model_calls, "counter")
+    told = "Webhook requests since the receiver started, by response status."
     yield from _labelled("webhooks_total", "counter", told, "answer", answers)
 
 

@@ -27,7 +27,7 @@ from app.server.web.password import DashboardPassword
 log = logging.getLogger(__name__)
 
 HERE = Path(__file__).parent
-STOPPED_HERE = "It was stopped on the dashboard."
+STOPPED_HERE = "Stopped on the dashboard."
 FORM_BYTES = 4_096
 STATES: tuple[str, ...] = (
     *sorted(formatting.ACTIVE),
@@ -125,7 +125,7 @@ class DashboardPages:
         return RedirectResponse(f"/jobs/{formatting.path_of(job)}", 303)
 
     async def no_database(self, _: Request, error: Exception) -> Response:
-        log.error("a page could not be made: %s", type(error).__name__)
+        log.error("a page could not be rendered: %s", type(error).__name__)
         return self._message(
             503, "The database is not responding", "Try again in a moment. /readyz shows when it is back."
         )

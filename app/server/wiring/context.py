@@ -45,8 +45,8 @@ class ServerContext:
         try:
             self.settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            message = f"The state directory {self.settings.state} cannot be made: {error.strerror}."
-            raise OutputError(message, hint="Set AGENT_FIX_STATE_DIR to another one.") from error
+            message = f"The state directory {self.settings.state} cannot be created: {error.strerror}."
+            raise OutputError(message, hint="Set AGENT_FIX_STATE_DIR to another directory.") from error
         prepare_tables(self.engine)
 
     def store(self, fence: int | None = None) -> JobStore:

@@ -18,7 +18,7 @@ async def examine(settings: Settings, owner: str, name: str) -> list[Finding]:
             return await examine_app(app, owner, name, LABEL)
     if not token:
         raise AgentFixError(
-            "Nothing opens GitHub.",
+            "There are no credentials for GitHub.",
             hint="Set AGENT_FIX_APP_ID and AGENT_FIX_PRIVATE_KEY, or a token as GITHUB_TOKEN.",
         )
     async with TokenConnection(host, token) as bearer:

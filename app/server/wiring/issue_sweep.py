@@ -66,10 +66,10 @@ class IssueSweep:
     async def admit(self, number: int) -> str:
         """Handle the label as if its webhook came now; returns the outcome."""
         if self._server_context is None:
-            raise AgentFixError("Only a server has a database to admit jobs to.")
+            raise AgentFixError("Only a server has a database to add jobs to.")
         issue, put_on = await self._readers.facts.issue(number), await self._label_on(number)
         if issue is None or put_on is None:
-            return "it is not labelled any more"
+            return "its label was removed"
         repository = await self._readers.facts.repository()
         event = EventsFromApi(self._installation, repository).labelled(issue, put_on)
         runner = EventHandler(self._github_clients, stores_of(self._server_context), defaults_of(self._settings))
@@ -161,7 +161,7 @@ async def open_issue_sweep(
         found = await AppRegistration(app).repositories(installation)
         numbers = [each.id for each in found if (each.owner.casefold(), each.name.casefold()) == _key(owner, name)]
         if not numbers:
-            raise NoAccess(f"The App's installation does not open {owner}/{name}.")
+            raise NoAccess(f"The App's installation has no access to {owner}/{name}.")
         yield IssueSweep(
             GitHubClients(app, settings.allowed_apps),
             installation,

@@ -73,7 +73,9 @@ class ServerJobRunner(JobRunner):
         said = await asyncio.to_thread(self._server_context.messages.since, self.inputs.job.id, 0, "approve")
         if not said:
             await asyncio.to_thread(self._show, JobResult(exit_status="awaiting_approval", plan=plan))
-            raise WaitingForUser("awaiting_approval", "The plan waits for approval.", code=ExitCode.AWAITING_APPROVAL)
+            raise WaitingForUser(
+                "awaiting_approval", "The plan is waiting for approval.", code=ExitCode.AWAITING_APPROVAL
+            )
         if not said[-1].text:
             return plan
         edited = parse_plan_file(said[-1].text)
@@ -216,4 +218,4 @@ class JobProcess:
         for commit in missing:
             transfers.request(repository, commit)
         if missing:
-            raise LostBaseError("The base commit is still on its way to this machine.")
+            raise LostBaseError("The base commit has not arrived on this machine yet.")

@@ -59,7 +59,7 @@ async def test_a_sibling_of_a_fork_starts_no_workflow_and_says_why(
     assert fake_github.repo.started == []
     ours = fake_github.repo.pulls[-1]
     assert FORK_MARK in ours.body
-    assert "commits of a fork" in ours.body
+    assert "commits from a fork" in ours.body
     assert "lets CI start" not in harness.comments(ours.number - 1)[0]
 
 
@@ -70,7 +70,7 @@ async def test_what_would_start_workflows_for_a_forks_commits_is_not_pushed(
     name = await beside(harness, fake_github, from_a_fork(fake_github), config=AUTO)
     state, result = harness.ended(name)
     assert state == "error"
-    assert "commits of a fork" in result.reason
+    assert "commits from a fork" in result.reason
     assert fake_github.repo.pushes == []
 
 

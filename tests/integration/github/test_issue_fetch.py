@@ -87,9 +87,9 @@ async def test_a_public_issue_needs_no_token(fake_github: FakeGitHubSetup) -> No
 
 async def test_a_private_one_needs_a_token_that_may_read_it(fake_github: FakeGitHubSetup) -> None:
     fake_github.repo.private = True
-    assert "a private one needs a token: set GITHUB_TOKEN" in await refused(fake_github, "ada/sample#1")
+    assert "a private repository needs a token: set GITHUB_TOKEN" in await refused(fake_github, "ada/sample#1")
     token = give_token(fake_github, metadata="read")
-    assert "may the token in GITHUB_TOKEN read it?" in await refused(fake_github, "ada/sample#1", token)
+    assert "check that the token in GITHUB_TOKEN may read it" in await refused(fake_github, "ada/sample#1", token)
     token = give_token(fake_github, metadata="read", issues="read")
     assert (await fetched(fake_github, "ada/sample#1", token)).number == 1
 
@@ -104,7 +104,7 @@ def test_a_token_is_looked_for_under_the_usual_names() -> None:
 async def test_a_token_goes_to_no_other_server(fake_github: FakeGitHubSetup) -> None:
     token = give_token(fake_github, metadata="read", issues="read")
     said = await refused(fake_github, "https://github.com/ada/sample/issues/1", token)
-    assert f"agent-fix is set up for {SITE}" in said
+    assert f"agent-fix is configured for {SITE}" in said
     assert "set AGENT_FIX_GITHUB_URL=https://github.com" in said
     assert fake_github.github.calls == []
 

@@ -124,7 +124,7 @@ async def test_a_plan_that_waits_can_be_read_from_the_comment(
 ) -> None:
     made = await harness.admit()
     harness.store.store_result(made.id, JobResult(exit_status="awaiting_approval", plan=PLAN).model_dump(mode="json"))
-    harness.store.enter(made.id, "awaiting_approval", "The plan waits for approval.")
+    harness.store.enter(made.id, "awaiting_approval", "The plan is waiting for approval.")
     await harness.everything()
     (text,) = harness.comments()
     assert "Round half up." in (read_plan(text) or "")
@@ -135,7 +135,7 @@ async def test_a_plan_that_waits_can_be_read_from_the_comment(
 async def test_what_people_edit_while_it_waits_stays(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
     made = await harness.admit()
     harness.store.store_result(made.id, JobResult(exit_status="awaiting_approval", plan=PLAN).model_dump(mode="json"))
-    harness.store.enter(made.id, "awaiting_approval", "The plan waits for approval.")
+    harness.store.enter(made.id, "awaiting_approval", "The plan is waiting for approval.")
     await harness.everything()
     (number,) = fake_github.issue.comments
     comment = fake_github.repo.comments[number]
@@ -163,7 +163,7 @@ async def test_a_job_that_is_taken_up_again_is_told_of_again(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     made = await harness.admit()
-    harness.store.enter(made.id, "paused", "The is spent.")
+    harness.store.enter(made.id, "paused", "The budget is spent.")
     await harness.everything()
     assert "### ⏸️ Paused" in harness.comments()[0]
     assert harness.queue.resume(made.id)

@@ -194,7 +194,7 @@ def test_the_newest_in_use_that_works_is_well(place: Place, tmp_path: Path) -> N
 def test_an_index_that_says_nothing_is_not_taken_for_good_news(place: Place, tmp_path: Path) -> None:
     code, text = check(place, "--versions", "parrot", PIP_INDEX_URL=f"file://{tmp_path}")
     assert code == 1
-    assert "was not to be learned" in text
+    assert "could not look for" in text
 
 
 def test_an_unknown_name_is_refused(place: Place) -> None:

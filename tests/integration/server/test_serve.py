@@ -150,7 +150,7 @@ def test_it_serves_keeps_its_secrets_apart_and_ends_in_order(tmp_path: Path) -> 
         assert running.end() == ExitCode.OK
         assert not any(map(lives, everybody))
         log = running.log.read_text()
-        assert "the receiver was ended by SIGKILL; it is started again in 1 s" in log
+        assert "the receiver was ended by SIGKILL; restarting it in 1 s" in log
         assert "Traceback" not in log
         assert not find_canary(running.secrets, tmp_path / "log", running.state)
         said = "\n".join(running.said)

@@ -94,7 +94,7 @@ def test_the_most_urgent_first_as_many_as_were_asked_for(beside: Beside) -> None
     plain = beside.issue("Plain", LABEL)
     said = beside.sweep("--order", "priority", "--max", "2")
     assert beside.jobs() == [urgent.number, plain.number]
-    assert "2 are taken already, as many as this sweep may" in said
+    assert "2 jobs, its limit" in said
 
 
 def test_a_batch_is_what_a_search_finds_in_its_order(beside: Beside) -> None:
@@ -107,7 +107,7 @@ def test_a_batch_is_what_a_search_finds_in_its_order(beside: Beside) -> None:
     said = beside.sweep("--query", "label:bug sort:reactions")
     assert beside.jobs() == [much.number, little.number]
     assert f"#{bare.number}" in said
-    assert "it is not labelled agent-fix" in said
+    assert "it does not have the label agent-fix" in said
 
 
 def test_open_pull_requests_and_the_days_money_are_caps(beside: Beside) -> None:
@@ -116,12 +116,12 @@ def test_open_pull_requests_and_the_days_money_are_caps(beside: Beside) -> None:
     beside.configure("budget: {usd: 2, usd_per_day: 3}\n")
     said = beside.sweep()
     assert len(beside.jobs()) == 1
-    assert said.count("the day's budget is spent, or promised to those before it") == 2
+    assert said.count("the day's budget is spent or reserved for earlier issues") == 2
     world, repo = beside.fake_github.world, beside.fake_github.repo
     world.push_as_human(repo, "agent-fix/issue-9-x", {"a.py": ""})
     world.open_issue(repo, world.bot, "Ours", pull=Pull("agent-fix/issue-9-x", "main", draft=True))
     beside.configure("max_open_pull_requests: 1\n")
-    assert "as many pull requests are open as `max_open_pull_requests` allows" in beside.sweep()
+    assert "the limit `max_open_pull_requests` is reached" in beside.sweep()
     assert len(beside.jobs()) == 1
 
 
@@ -135,5 +135,5 @@ def test_to_look_takes_nothing(beside: Beside) -> None:
 def test_a_stranger_puts_no_label_on(beside: Beside) -> None:
     issue = beside.issue("Mine")
     beside.fake_github.world.label(issue, beside.fake_github.world.add_user("rob"), LABEL)
-    assert "whoever put the label on has no write access" in beside.sweep()
+    assert "whoever added the label has no write access" in beside.sweep()
     assert beside.jobs() == []

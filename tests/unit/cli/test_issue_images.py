@@ -54,7 +54,7 @@ def test_nothing_else_is(issue: Path, address: str) -> None:
     image_collection = beside(issue, address)
     assert image_collection.contents == []
     assert image_collection.notes == (
-        "Image 1 of the issue is shown to no model: only files beside the issue's are read.",
+        "Image 1 of the issue is shown to no model: only files next to the issue's file are read.",
     )
 
 

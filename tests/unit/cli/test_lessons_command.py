@@ -23,9 +23,9 @@ def lessons(place: Path, *words: str, repository: str = "one") -> int:
 
 def test_told_listed_forgotten(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lessons(place) == 0
-    assert "Nothing is remembered of this repository yet." in capsys.readouterr().out
+    assert "There are no lessons for this repository yet." in capsys.readouterr().out
     assert lessons(place, "remember", "Amounts are", "integer cents.") == 0
-    assert capsys.readouterr().out.startswith("Remembered as lesson 1, until ")
+    assert capsys.readouterr().out.startswith("Added as lesson 1, until ")
     assert lessons(place, "list") == 0
     assert "   1  Amounts are integer cents.\n      told by you, shown to 0 jobs, until " in capsys.readouterr().out
     assert lessons(place, "list", "--json") == 0
@@ -43,21 +43,21 @@ def test_another_repository_has_its_own(place: Path, capsys: pytest.CaptureFixtu
     assert lessons(place, "list", "--json", repository="one/below") == 0
     capsys.readouterr()
     assert lessons(place, repository="two") == 0
-    assert "Nothing is remembered" in capsys.readouterr().out
+    assert "There are no lessons" in capsys.readouterr().out
     assert lessons(place, "forget", "1", repository="two") == 2
 
 
 def test_what_cannot_be_done_is_said_with_what_can(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lessons(place, "forget", "4") == 2
-    assert "There is no lesson 4 here." in capsys.readouterr().err
+    assert "Lesson 4 here." in capsys.readouterr().err
     assert lessons(place, "remember", "x" * 301) == 2
     assert "301 characters; a lesson has at most 300" in capsys.readouterr().err
     for number in range(MAX_REMEMBERED):
         lessons(place, "remember", f"Rule number {number}.")
     assert lessons(place, "remember", "One rule too many.") == 2
-    assert "`agent-fix lessons forget N` makes room." in capsys.readouterr().err
+    assert "Delete one with `agent-fix lessons forget N`." in capsys.readouterr().err
     assert lessons(place, "forget", "99") == 2
-    assert "Those here are 1, 2, 3," in capsys.readouterr().err
+    assert "Existing lessons: 1, 2, 3," in capsys.readouterr().err
 
 
 def test_a_place_that_is_no_repository_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -255,7 +255,7 @@ def test_a_sandbox_that_was_lost_is_had_again_but_not_for_ever(server_context: S
         found = server_context.job_queries.get("a")
         assert found is not None
         told.append(found.row.state)
-        assert found.row.state == "error" or "goes on in another one" in found.row.reason
+        assert found.row.state == "error" or "continues in a new sandbox" in found.row.reason
     assert told == ["queued", "queued", "error"]
 
 

@@ -222,10 +222,10 @@ def test_the_end_is_told_with_verdict_and_address() -> None:
 
 def test_what_was_done_without_a_model_is_told_in_our_words() -> None:
     told = JobResult(
-        exit_status="pr_updated", summary="CI may start: an empty commit was pushed.", url="https://x.example"
+        exit_status="pr_updated", summary="CI may start: agent-fix pushed an empty commit.", url="https://x.example"
     )
     made = text("pr_updated", where=job_context(aim="ci", goal="same_branch"), result=told)
-    assert "\n\nCI may start: an empty commit was pushed.\n\n" in made
+    assert "\n\nCI may start: agent-fix pushed an empty commit.\n\n" in made
     assert "lets CI start" not in made
     assert "- [ ] **Pull request updated**\n" in text("publishing", where=job_context(aim="ci"))
 

@@ -55,7 +55,7 @@ async def test_a_job_is_told_with_everything_that_is_kept(here: WebClient) -> No
     assert job["intents"][0]["url"].endswith("/issues/113")
     steered = await got(here, "/api/jobs/seed15")
     assert [said["who"] for said in steered["messages"]] == ["ada"]
-    assert "there is no such job" in (await got(here, "/api/jobs/none", 404))["error"]
+    assert "unknown job" in (await got(here, "/api/jobs/none", 404))["error"]
 
 
 async def test_the_log_is_read_line_by_line(here: WebClient) -> None:

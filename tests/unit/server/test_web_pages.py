@@ -133,7 +133,7 @@ async def test_the_button_stops_the_job_and_the_page_says_so(here: WebClient) ->
     queued = await seen(here, "/jobs/seed21")
     (seal,) = [field["value"] for field in queued.all("input") if field.get("name") == "seal"]
     await here.client.post("/jobs/seed21/stop", data={"seal": seal or ""})
-    assert "It was stopped on the dashboard." in (await seen(here, "/jobs/seed21")).text
+    assert "Stopped on the dashboard." in (await seen(here, "/jobs/seed21")).text
 
 
 async def test_pages_work_without_scripts_and_load_nothing_from_elsewhere(here: WebClient) -> None:

@@ -168,7 +168,7 @@ def test_more_money_is_for_a_paused_job() -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("fix --draft", "`--draft` is not possible: pull requests of agent-fix are always drafts."),
+        ("fix --draft", "`--draft` is not supported: agent-fix's pull requests are always drafts."),
         ("fix the parser --no-draft", "`--no-draft` is not possible"),
         ("fix --model", "`--model` needs a value"),
         ("fix --model --runner x", "`--model` needs a value"),
@@ -188,7 +188,7 @@ def test_more_money_is_for_a_paused_job() -> None:
         ("fix --attempts 0", "`--attempts` must be a number from 1 to 5"),
         ("fix --kind review", "`--kind` must be one of bug, feature, tests"),
         ("fix --modle a/b", "There is no option `--modle`."),
-        ("ask", "`/agent ask` needs a text"),
+        ("ask", "`/agent ask` needs a question"),
         ("forget", "`/agent forget` needs the number"),
         ("forget it all", "`/agent forget` needs the number"),
         ("forget 0", "`/agent forget` needs the number"),

@@ -224,7 +224,7 @@ def test_words_written_through_our_app_are_our_own() -> None:
     payload = made.comment("/agent fix")
     payload["comment"]["performed_via_github_app"] = {"id": made.APP}
     event = event_of("issue_comment", payload)
-    assert should_ignore(event, US) == Ignored(rule="own_doing", reason="the bot did it itself")
+    assert should_ignore(event, US) == Ignored(rule="own_doing", reason="it is the bot's own event")
 
 
 @pytest.mark.parametrize("installation", [501, None])
@@ -540,9 +540,9 @@ def test_failing_checks_of_our_pull_request_are_mended() -> None:
     ("now", "reason"),
     [
         ({"installation": 501}, "installation"),
-        ({"pull": None}, "no pull request"),
+        ({"pull": None}, "not a pull request"),
         ({"pull": THEIRS}, "not on a pull request of the bot"),
-        ({"pull": OURS.model_copy(update={"head": OURS.head.model_copy(update={"sha": made.OTHER_SHA})})}, "moved on"),
+        ({"pull": OURS.model_copy(update={"head": OURS.head.model_copy(update={"sha": made.OTHER_SHA})})}, "has moved"),
         ({"pull": OURS.model_copy(update={"head": OURS.head.model_copy(update={"repository": 601})})}, "not on a pull"),
         ({"open": False}, "closed"),
         ({"locked": True}, "locked"),

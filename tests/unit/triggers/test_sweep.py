@@ -63,7 +63,7 @@ def candidate(number: int, *labels: str, **changes: Any) -> SweepCandidate:
         (candidate(1, "agent-needs-human"), "agent-needs-human"),
         (candidate(1, asker_may=None), "not labelled"),
         (candidate(1, asker_may=False), "no write access"),
-        (candidate(1, taken=True), "assigned to somebody else"),
+        (candidate(1, taken=True), "assigned to someone else"),
     ],
 )
 def test_each_is_left_alone_with_its_reason(found: SweepCandidate, reason: str) -> None:
@@ -205,7 +205,7 @@ async def test_work_whose_run_ended_without_a_word_is_found(
     at = site(**left, **({f"{REPO}/actions/runs/4711": run} if run else {}))
     rows = sweep(await broom(at).candidates(""), SweepLimits(0, pull_requests=0, day=0), "oldest")
     assert [(row.number, row.reason, row.ends) for row in rows] == ([(5, "", True)] if lost else [])
-    assert ("is over, and said nothing" in swept_table(rows)) == lost
+    assert ("ended without a report" in swept_table(rows)) == lost
 
 
 async def test_a_search_stays_in_its_repository() -> None:

@@ -205,7 +205,7 @@ async def test_a_branch_that_is_up_to_date_is_left_alone(harness: EventHarness) 
     pull = harness.our_pull(BRANCH)
     await harness.says("/agent rebase", pull)
     assert harness.jobs() == []
-    assert "has everything of `main` already" in harness.answer
+    assert "already contains everything in `main`" in harness.answer
 
 
 async def test_ci_gets_its_empty_commit(harness: EventHarness) -> None:

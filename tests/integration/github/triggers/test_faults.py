@@ -192,7 +192,7 @@ async def test_a_repository_that_was_renamed_keeps_its_jobs(harness: EventHarnes
     await harness.settle()
     assert harness.job.row.state == "queued"
     told = next(row.text for row in harness.stores.store.progress_since(harness.job.job.id))
-    assert told.startswith("The repository has another name")
+    assert told.startswith("The repository was renamed")
 
 
 async def test_a_repository_that_was_transferred_away_ends_its_jobs(harness: EventHarness) -> None:
@@ -258,5 +258,5 @@ async def test_a_push_to_the_branch_is_told_to_the_job_at_work_there(harness: Ev
     )
     await harness.settle()
     assert [row.text for row in harness.stores.store.progress_since(harness.job.job.id)] == [
-        "Somebody pushed to the branch; their commits are kept."
+        "Someone pushed to the branch; agent-fix keeps their commits."
     ]

@@ -117,7 +117,7 @@ async def test_a_second_label_changes_nothing_and_says_so(harness: EventHarness)
     harness.issue.labels.clear()
     await harness.labels()
     assert len(harness.jobs()) == 1
-    assert "at work on it already" in harness.answer
+    assert "already working on it" in harness.answer
 
 
 async def test_an_approval_sets_the_job_on_its_way(harness: EventHarness) -> None:
@@ -185,7 +185,7 @@ async def test_what_was_only_planned_begins_with_its_plan(harness: EventHarness)
 
 async def test_nothing_to_approve_is_told(harness: EventHarness) -> None:
     await harness.says("/agent approve")
-    assert "No plan waits for approval." in harness.answer
+    assert "No plan is waiting for approval." in harness.answer
     assert "Try `/agent plan`." in harness.answer
 
 
@@ -219,7 +219,7 @@ async def test_turns_and_minutes_come_with_going_on(harness: EventHarness) -> No
 
 
 async def test_words_to_a_paused_job_are_answered(harness: EventHarness) -> None:
-    await parked(harness, "paused", "The is spent.")
+    await parked(harness, "paused", "The budget is spent.")
     await harness.says("/agent hurry up")
     assert "The job is paused." in harness.answer
 
@@ -234,7 +234,7 @@ async def test_words_to_a_job_that_waits_for_approval_are_kept_and_that_is_said(
 async def test_a_stop_ends_what_nobody_works_on(harness: EventHarness) -> None:
     await harness.labels()
     await harness.says("/agent stop")
-    assert (harness.job.row.state, harness.job.row.reason) == ("stopped", "It was stopped by ada.")
+    assert (harness.job.row.state, harness.job.row.reason) == ("stopped", "Stopped by ada.")
     assert harness.reactions()[-1][2] == "eyes"
 
 
@@ -255,7 +255,7 @@ async def test_a_stop_ends_the_questions_too(harness: EventHarness) -> None:
 
 async def test_nothing_to_stop_is_told(harness: EventHarness) -> None:
     await harness.says("/agent stop")
-    assert "No job is at work." in harness.answer
+    assert "No job is running." in harness.answer
 
 
 async def test_how_it_stands_is_told(harness: EventHarness) -> None:
@@ -301,7 +301,7 @@ async def test_a_pull_request_of_ours_is_no_reason_not_to_begin_again(harness: E
     harness.our_pull().closes = harness.issue.number
     await harness.says("/agent fix more")
     assert len(harness.jobs()) == 1
-    assert "ask for changes there" in harness.answer
+    assert "request changes there" in harness.answer
     await harness.says("/agent retry")
     assert len(harness.jobs()) == 2
 
@@ -310,7 +310,7 @@ async def test_a_pull_request_of_ours_is_no_reason_not_to_begin_again(harness: E
 async def test_other_peoples_branches_are_not_moved(harness: EventHarness, verb: str) -> None:
     await harness.says(f"/agent {verb}", harness.open_pull())
     assert not harness.jobs()
-    assert "pull requests of agent-fix only" in harness.answer
+    assert "agent-fix's own pull requests only" in harness.answer
 
 
 @pytest.mark.parametrize("text", ["mind the tests", "stop", "status", "retry", "fix x"])

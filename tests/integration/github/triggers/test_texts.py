@@ -68,7 +68,7 @@ async def test_what_was_edited_after_it_was_asked_is_never_shown(
     assert evil not in shown(harness)
     assert harness.job.job.task.request == "it as described"
     if what in {"title", "description", "comment"}:
-        assert any(note.startswith(f"Edited after it was asked: {what}.") for note in harness.job.job_context.notes)
+        assert any(note.startswith(f"Edited after the request: {what}.") for note in harness.job.job_context.notes)
 
 
 async def test_what_was_written_in_the_same_second_or_later_is_not_shown(harness: EventHarness) -> None:
@@ -123,7 +123,7 @@ async def test_the_head_that_is_worked_on_is_todays_and_that_is_said(harness: Ev
     head = harness.world.push_as_human(harness.repo, "topic", {"app/money.py": "half = 0.7\n"})
     await harness.deliver()
     assert (harness.job.job.task.base, harness.job.job_context.expected) == (head, head)
-    assert any("moved on since it was asked" in note for note in harness.job.job_context.notes)
+    assert any("moved since the request" in note for note in harness.job.job_context.notes)
 
 
 # The bounds, without a forge.

@@ -244,7 +244,7 @@ async def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(harnes
     [
         ("closed", "reopen it"),
         ("locked", "locked"),
-        ("assigned", "assigned to somebody else"),
+        ("assigned", "assigned to someone else"),
         ("linked", "open for it"),
     ],
 )
@@ -269,7 +269,7 @@ async def test_no_more_pull_requests_than_the_repository_wants(harness: EventHar
     harness.our_pull()
     await harness.says("/agent fix")
     assert not harness.jobs()
-    assert "the most allowed here" in harness.answer
+    assert "the limit here" in harness.answer
 
 
 async def test_an_archived_repository_is_left_in_peace(harness: EventHarness) -> None:
