@@ -116,8 +116,7 @@ class RepoConfig(Record):
 
     model: ModelKey | None = Field(
         default=None,
-        description="The model, by its LiteLLM name, or one for each of `plan`, `test`, `code`, `answer` and"
-        " `cheap`.",
+        description="The model, by its LiteLLM name, or one for each of `plan`, `test`, `code`, `answer` and `cheap`.",
     )
     reasoning: Literal["low", "medium", "high"] | None = Field(
         default=None,

@@ -131,7 +131,10 @@ def test_no_sandbox_is_said_wherever_the_result_is_shown(console: Console, tmp_p
     repository = wallet_project.make_wallet(tmp_path / "wallet")
     finished = console.fix(repository, wallet_project.ISSUE, "--sandbox", "none", recording=wallet_project.mended())
     assert finished.code == 0, finished.said
-    assert "warning  no sandbox: the repository's code and the model's commands run on this machine with your permissions" in finished.stdout
+    assert (
+        "warning  no sandbox: the repository's code and the model's commands run on this machine with your permissions"
+        in finished.stdout
+    )
     assert "**No sandbox.**" in finished.pull_request
     assert "/workspace" in finished.pull_request
     assert str(tmp_path) not in finished.pull_request

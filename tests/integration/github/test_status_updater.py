@@ -240,7 +240,7 @@ async def test_a_job_whose_rows_cannot_be_read_keeps_no_other_waiting(
     assert len(harness.comments(other.number)) == 1
     assert await harness.status_updater.post_due() == 0
     told = [record for record in caplog.records if "failed for job j1" in record.getMessage()]
-    assert len(told) == 1, "it is not used for a while"
+    assert len(told) == 1, "it is left alone for a while"
 
 
 async def test_one_job_cannot_flood_a_repository(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:

@@ -73,6 +73,4 @@ def test_the_state_is_told_with_where_to_look() -> None:
     link = "https://forge.example/ada/sample/issues/1#issuecomment-5"
     text = replies.status("t1x9", "working", "", link)
     assert text == f"Job `t1x9` is at work.\n\n[Its status]({link}) is kept up to date.\n"
-    assert replies.status("t1x9", "stopped", "Stopped by ada.") == (
-        "Job `t1x9` was stopped.\n\nStopped by ada.\n"
-    )
+    assert replies.status("t1x9", "stopped", "Stopped by ada.") == ("Job `t1x9` was stopped.\n\nStopped by ada.\n")
