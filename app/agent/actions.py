@@ -1,4 +1,4 @@
-"""The six tools as the model is told of them, and the typed action each call becomes."""
+"""The six tools as described to the model, and the typed action for each call."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ MAX_LESSONS, MAX_LESSON = 3, 600
 
 
 def _writable(text: str) -> str:
-    """What neither a command line nor a file can hold is refused: NUL, and half a character."""
+    """Reject NUL and lone surrogates, which neither a command line nor a file can hold."""
     if "\0" in text:
         raise ValueError("must not contain NUL characters")
     try:
@@ -31,7 +31,7 @@ def _not_blank(text: str) -> str:
 
 
 def _lessons(value: object) -> tuple[str, ...]:
-    """A courtesy, however it is written: work is never sent back for it; what is no text, or too long, is let be."""
+    """Lessons are optional, so invalid or too long ones are dropped instead of rejecting the submission."""
     items = value if isinstance(value, list | tuple) else [value]
     texts = [": ".join(map(str, item.values())) if isinstance(item, dict) else item for item in items]
     fit = (text for text in texts if isinstance(text, str) and text.strip() and len(text) <= MAX_LESSON)
@@ -48,7 +48,7 @@ Path = Annotated[
 
 
 class Action(BaseModel, ABC):
-    """Arguments of one call, checked: closed, capped (over a cap is refused, never cut), no NaN, no NUL."""
+    """The validated arguments of one call: unknown fields, oversized values, NaN and NUL are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     tool: ClassVar[str]
@@ -209,7 +209,7 @@ def specs(actions: Mapping[str, type[Action]] = ACTIONS) -> tuple[ToolSpec, ...]
 
 
 def _schema(kind: type[Action]) -> dict[str, Any]:
-    """Pydantic's schema without what a model does not need: titles, size caps, null alternatives."""
+    """Pydantic's schema without what a model does not need: titles, size limits, null alternatives."""
     full = kind.model_json_schema()
     properties = {name: _property(prop, full.get("$defs", {})) for name, prop in full["properties"].items()}
     return {

@@ -1,4 +1,4 @@
-"""The port to a coding agent: an assignment and a sandbox go in, a submission that passed review comes out."""
+"""The port to a coding agent: it gets an assignment and a sandbox, and returns a submission that passed review."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Literal, Protocol
@@ -7,14 +7,14 @@ from app.core.plan import Plan
 from app.core.record import Record
 
 AssignmentAim = Literal["change", "merge", "upkeep", "answer"]
-"""`merge`: conflicts are resolved, which no reproduction can show; no more can it `upkeep`, which keeps behaviour as it
-is. `answer`: the submission's summary is the answer."""
+"""`merge` (resolve conflicts) and `upkeep` (keep behaviour) have no reproduction. For `answer`, the submission's
+summary is the answer."""
 
 
 class Submission(Record):
-    """What an agent says of its work; `reproduction` is a command that fails before and passes after, or empty.
+    """An agent's description of its work; `reproduction` is a command that fails before and passes after, or empty.
 
-    `asked`: the harness had to ask for a reproduction first.
+    `asked`: the harness had to request a reproduction first.
     """
 
     summary: str
@@ -23,14 +23,13 @@ class Submission(Record):
     objection: str = ""
     """Why a failing independent test contradicts the issue; heard once."""
     lessons: tuple[str, ...] = ()
-    """What it would tell who works here next, each as `path: fact`; believed only as `app.pipeline.lessons` sees
-    fit."""
+    """Facts for later agents, each as `path: fact`; `app.pipeline.lessons` checks them."""
 
 
 class ReviewResult(Record):
-    """The harness's answer to a submission: accepted, or the facts that speak against it.
+    """The harness's answer to a submission: accepted, or the facts that contradict it.
 
-    Where it is not accepted and not `broken`, the same may be submitted again, and is then taken as it is.
+    If neither accepted nor `broken`, the same submission is accepted when it is repeated.
     """
 
     accepted: bool
@@ -39,7 +38,7 @@ class ReviewResult(Record):
 
 
 class Assignment(Record):
-    """What the agent is to do. `brief` is the rendered first user message: issue, plan, map, known failures."""
+    """The agent's task. `brief` is the rendered first user message: issue, plan, map, known failures."""
 
     brief: str
     plan: Plan | None = None
@@ -47,7 +46,7 @@ class Assignment(Record):
 
 
 class RunnerEnding(Record):
-    """How the agent's work ended. `reason` is one clear sentence for people, `claim` what the agent says of it."""
+    """How the agent's work ended. `reason` is one sentence for people, `claim` the agent's own statement."""
 
     exit_status: Literal["submitted", "no_change", "limit_reached", "error"]
     submission: Submission | None = None
@@ -57,11 +56,11 @@ class RunnerEnding(Record):
 
 
 Reviewer = Callable[[Submission], Awaitable[ReviewResult]]
-"""Verifies the work tree as it stands; called for each submission, within the budget."""
+"""Verifies the current work tree; called for each submission, within the budget."""
 
 
 class Runner(Protocol):
-    """A coding agent. It sees the sandbox and the model; it cannot reach git, the forge or the publisher."""
+    """A coding agent. It has a sandbox and a model, but no access to git, GitHub or the publisher."""
 
     @property
     def name(self) -> str: ...
@@ -69,5 +68,5 @@ class Runner(Protocol):
     async def work(self, assignment: Assignment, review: Reviewer) -> RunnerEnding: ...
 
     def trajectory(self) -> Iterator[str]:
-        """JSON lines, one for each step so far, those of earlier processes included."""
+        """JSON lines, one for each step so far, including those of earlier processes."""
         ...

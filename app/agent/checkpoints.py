@@ -1,4 +1,4 @@
-"""The work tree remembered after each turn, so that one half-changed by a process that died can be put back."""
+"""Saves the work tree after each turn, so that a tree left half-changed by a crash can be restored."""
 
 import asyncio
 from typing import Protocol
@@ -9,7 +9,7 @@ from app.core.patch import FileChange, Patch
 
 
 class WorkTreePort(Protocol):
-    """The tree the agent works in, as the difference to its base."""
+    """The agent's work tree, as a difference to its base."""
 
     async def export(self) -> Patch: ...
 
@@ -17,7 +17,7 @@ class WorkTreePort(Protocol):
 
 
 class Checkpoints:
-    """Takes and restores checkpoints; the files' bytes live among the job's blobs."""
+    """Takes and restores checkpoints; file contents are stored among the job's blobs."""
 
     def __init__(self, tree: WorkTreePort, blobs: Blobs, base: str) -> None:
         self._tree = tree

@@ -1,4 +1,4 @@
-"""What remains of old turns after a compaction: a digest written by rule, one line for each call."""
+"""Summarises old turns after a compaction, by rules: one line for each call."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from app.agent.user_messages import remembered_messages
 from app.llm.base import ToolCall
 
 _WIDTHS = (160, 100, 60)
-"""Characters of what was said and of what was done: the more turns, the fewer of each."""
+"""Characters for text and for actions; the more turns, the narrower."""
 _MAX_OUTCOME_LENGTH = 160
 _MAX_VERDICT_LENGTH = 120
 _MAX_MENTIONS = 30
@@ -38,12 +38,12 @@ _ERROR = re.compile(
 _VERDICT = re.compile(
     r"\b\d+ (passed|failed|passing|failing|tests?|errors?|failures?)\b|^(OK|FAILED|FAIL|PASS)\b|Error\b"
 )
-"""A last line of an output that says what came of a command; pipes hide its exit code."""
+"""A last line of output that shows how a command went; pipes hide its exit code."""
 _TARGETS = ("command", "path", "query", "summary")
 
 
 def digest(steps: Sequence[Step], space: int) -> str:
-    """The old turns in at most `space` characters; where they do not fit, the oldest lines are left out and counted."""
+    """The old turns in at most `space` characters; the oldest lines are dropped and counted."""
     said = remembered_messages(steps, space // 3)
     facts = _facts(steps, space // 2)
     left = space - len(facts) - len(said) - 200
@@ -61,7 +61,7 @@ def digest(steps: Sequence[Step], space: int) -> str:
 
 
 def _facts(steps: Sequence[Step], space: int) -> str:
-    """What is needed later, what stands in the way before what is only of use; each as far as there is room for it."""
+    """Facts that later turns need, most important first, as far as there is space."""
     kept: list[str] = []
     parts = (_changed(steps), _rejected(steps), _failing(steps), _errors(steps), _mentions(steps))
     for part in (*parts, _edits(steps, space // 2)):
@@ -72,7 +72,7 @@ def _facts(steps: Sequence[Step], space: int) -> str:
 
 
 def _bounded(text: str, space: int) -> str:
-    """Whole lines as far as they fit, and how many do not."""
+    """Whole lines that fit, and the number of those that do not."""
     if len(text) <= space:
         return text
     lines, left = text.split("\n"), space - len("(… 1,000,000 more lines)")
@@ -84,7 +84,7 @@ def _bounded(text: str, space: int) -> str:
 
 
 def _fitting(steps: Sequence[Step], space: int) -> list[str]:
-    """The lines of all turns, as wide as all of them fit; else the narrowest."""
+    """The lines of all turns, at the largest width at which all fit, or the smallest width."""
     for width in _WIDTHS:
         lines = [line for step in steps for line in _lines(step, width)]
         if sum(map(len, lines)) + len(lines) <= space:
@@ -118,14 +118,14 @@ def _outcome(observation: Observation) -> str:
 
 
 def _verdict(output: str) -> str:
-    """The last line that the command itself wrote, if it is one of those that say how it went."""
+    """The last line that the command itself wrote, if it shows how the command went."""
     lines = (line.strip(" =") for line in reversed(output.split("\n")))
     last = next((line for line in lines if line and not line.startswith("(")), "")
     return last[:_MAX_VERDICT_LENGTH] if _VERDICT.search(last) else ""
 
 
 def _changed(steps: Sequence[Step]) -> str:
-    """The tree as the last checkpoint has it."""
+    """The files that the last checkpoint changed."""
     checkpoint = last_checkpoint(steps)
     if checkpoint is None or checkpoint.clean:
         return "Files changed so far: none."
@@ -134,7 +134,7 @@ def _changed(steps: Sequence[Step]) -> str:
 
 
 def _edits(steps: Sequence[Step], space: int) -> str:
-    """What the edits were answered with, the newest that fit: the code as it stands since then."""
+    """The newest edit results that fit; they show the current code."""
     kept: list[str] = []
     for observation in (seen for step in reversed(steps) for seen in reversed(step.turn.observations)):
         if observation.tool == "edit" and observation.outcome == "ok":
@@ -150,7 +150,7 @@ def last_checkpoint(steps: Sequence[Step]) -> Checkpoint | None:
 
 
 def _failing(steps: Sequence[Step]) -> str:
-    """Tests that failed in the newest output that named any, and what came of the commands since then."""
+    """The failing tests in the newest output that names any, and the results of later commands."""
     later = ""
     for step in reversed(steps):
         found: dict[str, None] = {}
@@ -167,7 +167,7 @@ def _failing(steps: Sequence[Step]) -> str:
 
 
 def _rejected(steps: Sequence[Step]) -> str:
-    """What verification said of the last submission that did not pass."""
+    """The verification result of the last rejected submission."""
     for step in reversed(steps):
         if step.turn.fate in {"rejected", "returned"} and step.turn.observations:
             text = _bounded(step.turn.observations[0].text, _MAX_REJECTION_LENGTH)
@@ -176,7 +176,7 @@ def _rejected(steps: Sequence[Step]) -> str:
 
 
 def _errors(steps: Sequence[Step]) -> str:
-    """The last lines that name an error, of the newest output that has any."""
+    """The last lines that name an error, from the newest output that has any."""
     for step in reversed(steps):
         outputs = [seen.text for seen in step.turn.observations if seen.tool == "bash"]
         found = dict.fromkeys(
@@ -188,7 +188,7 @@ def _errors(steps: Sequence[Step]) -> str:
 
 
 def _mentions(steps: Sequence[Step]) -> str:
-    """Places named as file:line, the newest."""
+    """The newest places named as file:line."""
     found: dict[tuple[str, str], None] = {}
     for step in reversed(steps):
         for observation in step.turn.observations:

@@ -1,4 +1,4 @@
-"""Files inside the sandbox, read and written there by plain commands: the host never opens a path of the model's."""
+"""Reads and writes files inside the sandbox by commands there: the host never opens a path that the model chose."""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from app.sandbox.base import WORKSPACE, CompletedCommand, Sandbox
 
 LARGEST = 2_000_000
-"""Bytes of a file that can be edited or viewed in one piece."""
+"""Bytes of a file that can be edited or viewed."""
 _SECONDS = 30.0
 
 _MISSING, _DIRECTORY, _SPECIAL, _UNREADABLE = 44, 45, 46, 47
@@ -17,7 +17,8 @@ p=$1
 [ -f "$p" ] || exit 46
 [ -r "$p" ] || exit 47
 """
-# Few programs, because starting one takes longer than what it does. Of a file: line feeds and bytes, last byte, lines.
+# Uses few programs, because starting one takes longer than its work. For a file: line feeds and bytes, last byte,
+# lines.
 _READ = _LOOK + 'exec head -c "$2" -- "$p"\n'
 _LINES = (
     _LOOK
@@ -32,8 +33,8 @@ cd -- "$1" || exit 47
 find . -mindepth 1 -maxdepth 2 \\( -name .git -o -name node_modules -o -name __pycache__ -o -name .venv \\) -prune \
     -exec printf '%s/ (not listed)\\0' {} + -o -type d -exec printf '%s/\\0' {} + -o -print0
 """
-# Written beside its place and moved, so that a crash leaves the old file or the new one. A link's target is written,
-# the mode stays, and `mv` never moves *into* a directory.
+# Written to a temporary file and renamed, so that a crash leaves the old or the new file. For a link the target is
+# written, the mode is kept, and `mv` never moves *into* a directory.
 _WRITE = """
 set -e
 p=$1
@@ -62,7 +63,7 @@ class FileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileExcerpt:
-    """Some lines of a file (`cut`: not all that were asked for), and how many lines and bytes the whole has."""
+    """Lines of a file (`cut`: not all requested ones), and the file's total lines and bytes."""
 
     content: bytes
     lines: int
@@ -71,7 +72,7 @@ class FileExcerpt:
 
 
 def workspace_path(path: str) -> str:
-    """The path as commands in /workspace take it: relative where it is inside, never mistaken for an option."""
+    """The path for commands in /workspace: relative if inside, and never like an option."""
     path = path.strip()
     pure = PurePosixPath(path)
     if pure.is_relative_to(WORKSPACE) and ".." not in pure.parts:
@@ -80,18 +81,18 @@ def workspace_path(path: str) -> str:
 
 
 def display_path(path: str) -> str:
-    """The path as people and the model read it."""
+    """The path for people and the model."""
     return workspace_path(path).removeprefix("./")
 
 
 def inside(path: str) -> bool:
-    """Whether a file there can be part of the patch, as far as the path says."""
+    """True if a file at this path can be part of the patch."""
     at = PurePosixPath(workspace_path(path))
     return not at.is_absolute() and ".." not in at.parts
 
 
 async def read(sandbox: Sandbox, path: str) -> bytes:
-    """All bytes of a file; FileError says what stands in the way."""
+    """All bytes of a file. Raises FileError."""
     done = await _sh(sandbox, _READ, workspace_path(path), str(LARGEST + 1))
     _check(done, path)
     if len(done.output) > LARGEST:
@@ -100,7 +101,7 @@ async def read(sandbox: Sandbox, path: str) -> bytes:
 
 
 async def read_lines(sandbox: Sandbox, path: str, start: int, count: int, most: int) -> FileExcerpt:
-    """`count` lines from line `start` (1-based), at most `most` bytes of them."""
+    """`count` lines from line `start` (1-based), at most `most` bytes."""
     done = await _sh(sandbox, _LINES, workspace_path(path), str(start), str(count), str(most))
     _check(done, path)
     sizes, _, content = done.output.partition(b"\n")
@@ -110,7 +111,7 @@ async def read_lines(sandbox: Sandbox, path: str, start: int, count: int, most: 
 
 
 async def list_directory(sandbox: Sandbox, path: str) -> list[str]:
-    """Names two levels deep, directories with a slash; big machine-made ones are named and not entered."""
+    """Names two levels deep, directories with a slash; large generated directories are named but not entered."""
     done = await _sh(sandbox, _LIST, workspace_path(path))
     _check(done, path)
     names = done.output.decode("utf-8", "replace").split("\0")[:-1]
@@ -118,7 +119,7 @@ async def list_directory(sandbox: Sandbox, path: str) -> list[str]:
 
 
 async def write(sandbox: Sandbox, path: str, content: bytes) -> None:
-    """Create or replace a file, whole or not at all; its mode stays, missing directories are made."""
+    """Create or replace a file atomically; keeps its mode and creates missing directories."""
     _check(await _sh(sandbox, _WRITE, workspace_path(path), stdin=content), path)
 
 

@@ -1,4 +1,4 @@
-"""The conversation as the model gets it: append-only and byte-stable, until one rare compaction in one jump."""
+"""The conversation as sent to the model: append-only with stable bytes, apart from rare compactions."""
 
 import json
 from collections.abc import Sequence
@@ -10,17 +10,17 @@ from app.agent.user_messages import format_messages
 from app.llm.base import Message, ModelInfo, ModelRequest, ToolSpec
 
 _TARGET_SHARE = 0.4
-"""A compaction brings the prompt down to this share of the window, so that the next one is far away."""
+"""A compaction reduces the prompt to this share of the window, so that the next one is far away."""
 _KEPT = 7_000
-"""Tokens that it leaves at most, besides the head: a digest, and the last turns whole."""
-_LOOKED_UP = 3_000
-"""New tokens that a compaction is taken to cost besides: what is forgotten is looked up again."""
+"""Maximum tokens after a compaction, besides the head: a digest and the last turns."""
+_LOOKUP_TOKENS = 3_000
+"""Estimated tokens to look up again what a compaction dropped."""
 _EARLIEST = 14_000
-"""Tokens besides the head below which no price makes a compaction worth while."""
+"""Tokens besides the head below which a compaction is never worth it."""
 _LIGHTEST = 6.0
-"""Characters per token: who counts fewer tokens leaves something out (what was cached, say) and is not believed."""
+"""Characters per token: a provider that counts fewer tokens leaves some out (cached ones) and is not believed."""
 _GROWN_LESS = 0.95
-"""Of a size that was refused, what is not tried again."""
+"""A share of a size that was refused; larger prompts are not tried again."""
 _MAX_ANSWER_SIZE = 8_192
 _PER_MESSAGE = 24
 _MAX_RECENT = 8
@@ -40,18 +40,18 @@ class ConversationHistory:
     info: ModelInfo
     steps: list[Step] = field(default_factory=list)
     window: int = 0
-    """Tokens of prompt and answer together: as it is known of the model, less where the provider refused less."""
+    """Tokens of prompt and answer together: the model's known window, or less if the provider refused a smaller one."""
     _messages: list[Message] = field(default_factory=list)
     _head: int = 0
     """Characters of the head and the tools."""
     _size: int = 0
     """Characters of the whole prompt."""
     _known: tuple[int, int] = (0, 0)
-    """Prompt tokens the provider last counted, and the characters they were."""
+    """Prompt tokens that the provider last counted, and the characters they stand for."""
     _density: float = 3.5
-    """Characters per token, as the provider counts."""
+    """Characters per token, as counted by the provider."""
     _carried: int = 0
-    """What it has cost to send, turn after turn, what a compaction would have left out."""
+    """The cost so far of sending what a compaction would have dropped."""
 
     def __post_init__(self) -> None:
         self.window = self.info.context_window
@@ -60,7 +60,7 @@ class ConversationHistory:
 
     @property
     def reserve(self) -> int:
-        """Output tokens kept free for the next answer."""
+        """Output tokens to keep free for the next answer."""
         return min(_MAX_ANSWER_SIZE, self.info.max_output, max(self.window // 4, 1))
 
     def request(self) -> ModelRequest:
@@ -78,32 +78,32 @@ class ConversationHistory:
         self._size += _size(made)
 
     def tokens(self) -> int:
-        """The prompt's size: what the provider counted of it, and an estimate for what came since."""
+        """The prompt's size: the provider's last count plus an estimate for what is new."""
         tokens, characters = self._known
         return tokens + int((self._size - characters) / self._density)
 
     def full(self) -> bool:
-        """Whether prompt and answer no longer fit the window together."""
+        """True if prompt and answer no longer fit into the window together."""
         return self.tokens() + self.reserve > self.window
 
     def dear(self) -> bool:
-        """Whether to carry the old turns has cost as much as it costs to have them forgotten: what follows the head is
-        new to every cache, and something is looked up again.
+        """True if sending the old turns has cost as much as dropping them, which makes the prompt new to every cache
+        and requires looking things up again.
 
-        Who stops there never pays more than twice of what the best moment would have cost, whenever the work ends.
+        Compacting at this point never costs more than twice the best choice, whenever the work ends.
         """
         head = self._head / self._density
         if self.tokens() < head + _EARLIEST:
             return False
         fresh, cached = _prices(self.info)
-        return self._carried >= (self._goal() - head) * max(fresh - cached, 0) + _LOOKED_UP * fresh
+        return self._carried >= (self._goal() - head) * max(fresh - cached, 0) + _LOOKUP_TOKENS * fresh
 
     def refused(self) -> None:
-        """The provider's window is smaller than what was sent, whatever is said of it: take it for that from now on."""
+        """The provider refused the prompt: assume that its window is smaller from now on."""
         self.window = min(self.window, max(int((self.tokens() + self.reserve) * _GROWN_LESS), 1))
 
     def compact(self) -> bool:
-        """Replace old turns by a digest; False where that would not make the prompt clearly smaller."""
+        """Replace old turns by a digest; False if that would not make the prompt clearly smaller."""
         self._carried = 0
         space = int(min(self._goal() * self._density, self._size * 0.6)) - self._head
         recent, tail = self._recent(space * 2 // 3)
@@ -121,7 +121,7 @@ class ConversationHistory:
         return int(min(self.window * _TARGET_SHARE, self._head / self._density + _KEPT))
 
     def _recent(self, space: int) -> tuple[int, list[Message]]:
-        """How many of the last steps stay as they were, and their messages."""
+        """How many of the last steps stay unchanged, and their messages."""
         tail: list[Message] = []
         for recent in range(min(_MAX_RECENT, len(self.steps))):
             longer = messages_of(self.steps[-1 - recent]) + tail
@@ -132,13 +132,13 @@ class ConversationHistory:
 
 
 def _prices(info: ModelInfo) -> tuple[int, int]:
-    """Of a prompt token that no cache knows, and of one that a cache has; a usual proportion where none is known."""
+    """The prices of an uncached and a cached prompt token; a usual ratio if unknown."""
     fresh = max(info.input_price, info.cache_write_price)
     return (fresh, info.cached_price) if fresh else (10, 1)
 
 
 def messages_of(step: Step) -> list[Message]:
-    """An answer, one message for each of its calls, and what the harness and people had to say."""
+    """The answer, one message for each of its calls, and messages of the harness and of people."""
     calls = step.turn.calls
     content = step.answer.content.encode("utf-8", "replace").decode()
     if not calls and not content.strip():
@@ -155,7 +155,7 @@ def messages_of(step: Step) -> list[Message]:
 
 
 def _size(messages: Sequence[Message]) -> int:
-    """Characters of messages with what surrounds them in a request."""
+    """Characters of messages, including what surrounds them in a request."""
     return sum(
         len(message.content)
         + _PER_MESSAGE

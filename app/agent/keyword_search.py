@@ -1,8 +1,8 @@
-"""A search for what is described and not quoted: files that share the rarest words with it, and their telling lines.
+"""Searches for a description: files with the rarest of its words, and their most relevant lines.
 
-    file = kind * sum over words of rarity * (occurrences / (occurrences + 2) + 1 if the path has the word)
+file = kind * sum over words of rarity * (occurrences / (occurrences + 2) + 1 if the path has the word)
 
-with the kinds of `app.repo.index.ranking`: tests, documentation and files that are no source count less.
+The kinds are those of `app.repo.index.ranking`: tests, documentation and files that are not source count less.
 """
 
 import re
@@ -16,7 +16,7 @@ from app.repo.index.terms import identifiers, terms
 
 MAX_WORDS = 10
 MAX_FILES = 30
-"""Files whose lines are looked at."""
+"""Files whose lines are searched."""
 SHOWN_FILES = 10
 SHOWN_LINES = 3
 _SHORTEST = 3
@@ -35,19 +35,19 @@ class FoundLine(NamedTuple):
 
 
 def words_of(query: str) -> tuple[str, ...]:
-    """What to look for, without endings, and names in their parts; those that say nothing are left out."""
+    """The search words, without endings, with names split into parts and without stop words."""
     found = [part for word in identifiers(query) for part in (terms(word)[1:] or terms(word))]
-    telling = [word for word in dict.fromkeys(found) if len(word) >= _SHORTEST and word not in STOP_WORDS]
-    return tuple(telling[:MAX_WORDS])
+    informative = [word for word in dict.fromkeys(found) if len(word) >= _SHORTEST and word not in STOP_WORDS]
+    return tuple(informative[:MAX_WORDS])
 
 
 def word_rarity(having: Mapping[str, Sequence[str]], files: int) -> dict[str, float]:
-    """By word: how much it says, from the files that have it."""
+    """The weight of each word: the fewer files have it, the more it weighs."""
     return {word: log(1 + files / (1 + len(paths))) for word, paths in having.items() if paths}
 
 
 def best_files(having: Mapping[str, Sequence[str]], rare: Mapping[str, float]) -> list[str]:
-    """Files with at least two of the words, the best first: those whose lines are worth a look."""
+    """Files with at least two of the words, best first."""
     shared: dict[str, list[str]] = {}
     for word in rare:
         for path in having[word]:
@@ -61,7 +61,7 @@ def best_files(having: Mapping[str, Sequence[str]], rare: Mapping[str, float]) -
 
 
 def best_lines(lines: Iterable[FoundLine], rare: Mapping[str, float]) -> list[FoundLine]:
-    """The lines to show: of the best files, each with its best lines in order."""
+    """The lines to show: those of the best files, each with its best lines in order."""
     by_file: dict[str, list[FoundLine]] = {}
     for line in lines:
         by_file.setdefault(line.path, []).append(line)
@@ -80,8 +80,8 @@ def _worth(path: str, lines: Sequence[FoundLine], rare: Mapping[str, float]) -> 
 
 
 def _best(lines: Sequence[FoundLine], rare: Mapping[str, float]) -> list[FoundLine]:
-    def says(line: FoundLine) -> float:
+    def is_informative(line: FoundLine) -> float:
         text = line.text.lower()
         return sum(rarity for word, rarity in rare.items() if word in text) * (1.5 if _DEFINES.match(line.text) else 1)
 
-    return sorted(lines, key=lambda line: (-says(line), line.number))[:SHOWN_LINES]
+    return sorted(lines, key=lambda line: (-is_informative(line), line.number))[:SHOWN_LINES]

@@ -1,4 +1,4 @@
-"""The native agent's loop: ask, act, remember; one append-only list of steps, and an outcome ends it."""
+"""The native agent's loop: ask the model, act, store the step; an outcome exception ends it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,14 +29,14 @@ _TURN_LIMIT = 4 * LIMIT
 """Characters of all observations of one turn together."""
 _SMALLEST = 2_500
 _COMPACTIONS = 2
-"""Compactions without a tool call carried out between them; a further one would be a circle."""
+"""Compactions without a successful tool call between them; one more would be a loop."""
 
 
 @dataclass(slots=True)
 class AgentLoop:
-    """One agent at work on one assignment. After a crash it hears the same steps from the journal, and goes on.
+    """One agent on one assignment. After a crash it reads the same steps from the journal and continues.
 
-    Raises what cannot be mended by the agent (a dead provider, spent money, a lost sandbox): the job may go on later.
+    Raises errors that the agent cannot fix (provider, budget, sandbox); the job may be resumed later.
     """
 
     budgeted_model: ModelPort
@@ -53,7 +53,7 @@ class AgentLoop:
     compactions: int = 0
 
     async def work(self) -> RunnerEnding:
-        """Turn after turn until an outcome; every path is bounded by `conduct` and the budget."""
+        """Turn after turn until an outcome; bounded by `stop_rules` and the budget."""
         self.journal.on_resume(self._restore)
         try:
             for number in count(1):
@@ -63,7 +63,7 @@ class AgentLoop:
                 self._remember(Step(asked, turn))
                 if turn.fate == "accepted" and turn.submission:
                     raise SubmittedOutcome(turn.submission.summary)
-                if not turn.words:  # whoever was just spoken to has another chance
+                if not turn.words:  # the agent gets another chance after a message
                     stop_rules.check_answers(self.steps)
         except AgentOutcome as outcome:
             return self._ending(outcome)
@@ -89,9 +89,10 @@ class AgentLoop:
         )
 
     async def _ask(self, number: int) -> StoredAnswer:
-        """The answer, stored before anything of it is carried out; a prompt that is too long, or dear, is compacted."""
+        """The answer, stored before any of it is carried out; a prompt that is too long or expensive is compacted
+        first."""
         if self.history.full() or (self.history.dear() and not self.compactions):
-            self._condense()  # where it cannot be, the meter and the provider have the word
+            self._condense()  # if that is impossible, budget and provider decide
         for attempt in count(1):
             name = f"turn.{number}" if attempt == 1 else f"turn.{number}.{attempt}"
             try:
@@ -102,9 +103,7 @@ class AgentLoop:
             self.history.refused()
             if not self._condense():
                 size, name = self.history.tokens(), self.history.info.name
-                raise FailedOutcome(
-                    f"The work does not fit {name}: about {size:,} tokens, and they cannot be made fewer."
-                )
+                raise FailedOutcome(f"The work does not fit {name}: about {size:,} tokens, which cannot be reduced.")
         raise AssertionError("compactions are bounded")
 
     async def _query(self, name: str) -> StoredAnswer:
@@ -115,7 +114,7 @@ class AgentLoop:
         return StoredAnswer(answer=answer, seconds=seconds, words_waiting=bool(waiting))
 
     def _condense(self) -> bool:
-        """Replace old turns by a digest; False where that is of no use, or has been tried."""
+        """Replace old turns by a digest; False if that does not help or was tried."""
         if self.compactions >= _COMPACTIONS or not self.history.compact():
             return False
         self.compactions += 1
@@ -123,7 +122,7 @@ class AgentLoop:
         return True
 
     async def _act(self, number: int, asked: StoredAnswer) -> StoredTurn:
-        """What becomes of the answer. A submission is heard outside the step: the review is durable in itself."""
+        """Act on the answer. A submission is handled outside the step, because its review stores its own steps."""
         begun = self.clock()
         answer = asked.answer
         calls = () if answer.finish_reason in {"length", "content_filter"} else parse_calls(answer.tool_calls, number)
@@ -137,7 +136,7 @@ class AgentLoop:
         return await self.journal.step(f"turn.{number}.act", StoredTurn, partial(self._carry_out, turn_input))
 
     async def _carry_out(self, turn_input: "TurnInput") -> StoredTurn:
-        """Carry out the calls in order and remember the tree; after a crash on the tree as the turn before left it."""
+        """Run the calls in order and save the tree; after a crash, starting from the previous turn's tree."""
         self.progress.report("step", f"turn {turn_input.number} of at most {self.budget.steps}")
         if turn_input.submission_result is not None:
             turn_input = await self._listen(turn_input)
@@ -161,10 +160,10 @@ class AgentLoop:
         return turn.model_copy(update={"notes": self._notes(Step(turn_input.asked, turn))})
 
     async def _listen(self, turn_input: "TurnInput") -> "TurnInput":
-        """Once a turn: before a submission is taken, or else when the calls are done."""
+        """Once a turn: before a submission is taken, or after the calls."""
         words = await unread(self.user_messages, self.steps)
         if words:
-            self.progress.report("note", f"heard: {', '.join(one_line(said.who) for said in words)}")
+            self.progress.report("note", f"heard: {', '.join(one_line(messages.who) for messages in words)}")
         submission_result = (
             turn_input.submission_result.interrupted()
             if turn_input.submission_result and words
@@ -197,7 +196,7 @@ class AgentLoop:
         return seen(outcome="ok", text=submission_result.text, summary=submission_result.fate, fingerprint=fingerprint)
 
     def _allowance(self, turn_input: "TurnInput", index: int) -> ToolLimits:
-        """Many calls in a turn share its room; a small window makes all of it smaller."""
+        """The calls of a turn share its space, which is smaller for a small window."""
         fair = max(_SMALLEST, _TURN_LIMIT // len(turn_input.calls))
         small_window = max(1_000, self.history.info.context_window * 2 // 5)
         left = stop_rules.seconds_left(self.steps, self.budget) - (self.clock() - turn_input.begun)
@@ -216,7 +215,7 @@ class AgentLoop:
         return tuple(filter(None, notes))
 
     async def _restore(self) -> None:
-        """The tree as the last finished turn left it: half changed by who died, or lost with another machine."""
+        """Restore the last finished turn's tree after a crash or on another machine."""
         await self.checkpoints.restore(self._tree())
 
     def _tree(self) -> Checkpoint:
@@ -224,7 +223,7 @@ class AgentLoop:
 
 
 class TurnInput(NamedTuple):
-    """An answer about to be acted upon."""
+    """An answer that is about to be carried out."""
 
     number: int
     asked: StoredAnswer

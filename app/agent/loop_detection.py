@@ -1,4 +1,4 @@
-"""Going in circles: the same turns again, the same but for numbers, or changes of the tree that undo each other."""
+"""Detects loops: equal turns, turns that differ only in numbers, or changes that undo each other."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -9,21 +9,21 @@ from app.agent.step import FileState, Step
 WARNED, STUCK = 3, 4
 """Repetitions of the same actions with the same results."""
 NEARLY_WARNED, NEARLY_STUCK = 4, 6
-"""Of the same actions whose results differ in numbers, times and addresses only."""
+"""Repetitions with results that differ only in numbers, times and addresses."""
 SAME_WARNED, SAME_STUCK = 8, 10
-"""Of the same actions, whatever they bring: nothing happens between turns, so looking again shows nothing new."""
+"""Repetitions with any results: nothing happens between turns, so looking again shows nothing new."""
 UNDONE_WARNED, UNDONE = 3, 5
-"""Times that the tree went from one state to the same other."""
+"""Times that the tree went from one state to the same other state."""
 _MAX_CYCLE_LENGTH = 3
-_LOOKED_BACK = 60
-"""Steps in which a change is looked for; more would make each turn dearer than the one before."""
+_MAX_STEPS_BACK = 60
+"""Steps to search for a change; more would make each turn slower than the one before."""
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]{7,}\b|\d+(?:[.,:]\d+)*")
 
 _Pair = tuple[str, ...]
 
 
 class _RepetitionRule(NamedTuple):
-    """A way to compare turns, after how many repetitions it warns and ends, and what it says was the same."""
+    """How to compare turns, after how many repetitions to warn and to end, and the words for it."""
 
     mark: Callable[[Step], tuple[_Pair, ...]]
     warned: int
@@ -32,17 +32,17 @@ class _RepetitionRule(NamedTuple):
 
 
 def loop_outcome(steps: Sequence[Step]) -> str:
-    """Why the work ends here, or nothing."""
+    """Why the work ends here; empty if it does not."""
     for rule in _RULES:
         if _repetitions(steps, rule) >= rule.stuck:
-            return f"The model went in a circle: {rule.what} {rule.stuck} times."
+            return f"The model was stuck in a loop: {rule.what} {rule.stuck} times."
     if _undoings(steps) >= UNDONE:
-        return f"The model undoes its own changes: the files went from one state to the same other {UNDONE} times."
+        return f"The model undoes its own changes: the files went back and forth between two states {UNDONE} times."
     return ""
 
 
 def loop_warning(steps: Sequence[Step]) -> str:
-    """What the model is told before it comes to that, once for each count."""
+    """The warning to the model before that, once for each count."""
     for rule in _RULES:
         repeated = _repetitions(steps, rule)
         if repeated == rule.warned:
@@ -61,12 +61,12 @@ def loop_warning(steps: Sequence[Step]) -> str:
 
 
 def _repetitions(steps: Sequence[Step], rule: _RepetitionRule) -> int:
-    """How often the last one to three turns stand at the end without a difference."""
+    """How often the last one to three turns are repeated at the end."""
     return max(_of_period(steps, rule, period) for period in range(1, _MAX_CYCLE_LENGTH + 1))
 
 
 def _of_period(steps: Sequence[Step], rule: _RepetitionRule, period: int) -> int:
-    """Actions are compared first: what they brought is looked at only where they are the same."""
+    """Compares actions first, and results only for equal actions."""
     last = steps[-period:]
     if len(last) < period or not all(map(_actions, last)):
         return 0
@@ -85,7 +85,7 @@ def _alike(one: Step, other: Step, rule: _RepetitionRule) -> bool:
 
 
 def _actions(step: Step) -> tuple[_Pair, ...]:
-    """What a turn did; empty where nothing was carried out."""
+    """The actions of a turn; empty if nothing was carried out."""
     pairs = zip(step.turn.calls, step.turn.observations, strict=False)
     return tuple((call.name, call.arguments) for call, seen in pairs if seen.fingerprint)
 
@@ -95,7 +95,7 @@ def _results(step: Step) -> tuple[_Pair, ...]:
 
 
 def _call_signature(step: Step) -> tuple[_Pair, ...]:
-    """Results without what differs from one time to the next although nothing has changed."""
+    """Results without parts that differ from run to run."""
     return tuple((seen.outcome, _NUMBERS.sub("", seen.text)) for seen in step.turn.observations)
 
 
@@ -109,11 +109,11 @@ _RULES = (
 
 
 def _undoings(steps: Sequence[Step]) -> int:
-    """How often the change that the last turn made to the tree was made; 0 where it made none."""
-    states: list[tuple[FileState, ...]] = [()] if len(steps) <= _LOOKED_BACK else []
+    """How often the change of the last turn was made; 0 if it made none."""
+    states: list[tuple[FileState, ...]] = [()] if len(steps) <= _MAX_STEPS_BACK else []
     moves: list[tuple[tuple[FileState, ...], tuple[FileState, ...]]] = []
     last = None
-    for step in steps[-_LOOKED_BACK:]:
+    for step in steps[-_MAX_STEPS_BACK:]:
         last = None
         if step.turn.checkpoint is None:
             continue

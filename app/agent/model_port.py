@@ -1,4 +1,4 @@
-"""What the agent needs of a metered model."""
+"""The port to a budgeted model, as the agent uses it."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ from app.llm.base import ModelAnswer, ModelInfo, ModelRequest
 
 
 class ModelPort(Protocol):
-    """`app.llm.budgeted_model.BudgetedModel`, as its callers see it. Raises ModelError and BudgetError."""
+    """Implemented by `app.llm.budgeted_model.BudgetedModel`. Raises ModelError and BudgetError."""
 
     @property
     def info(self) -> ModelInfo: ...

@@ -21,7 +21,7 @@ from app.sandbox.changes import Baseline, export, restore
 
 @dataclass(frozen=True, slots=True)
 class RunnerContext:
-    """All that a runner may touch: a metered model, a sandbox, the job's memory; no git, no forge, no host file."""
+    """All that a runner may use: a budgeted model, a sandbox, the job's storage; no git, GitHub or host files."""
 
     budgeted_model: ModelPort
     sandbox: Sandbox
@@ -48,10 +48,10 @@ class SandboxTree:
 
 
 class NativeRunner:
-    """Works through an assignment; afterwards `trajectory` has every step, those of earlier processes too.
+    """Works through an assignment; afterwards `trajectory` has every step, including those of earlier processes.
 
-    `work` calls `review` outside of its own steps, again for each submission of a resumed job: the review is to keep
-    its own steps. Errors that the agent cannot mend (budget, provider, sandbox) are raised.
+    `work` calls `review` outside its own steps, and again for each submission of a resumed job, so the review must
+    store its own steps. Raises errors that the agent cannot fix (budget, provider, sandbox).
     """
 
     name = "native"

@@ -1,4 +1,4 @@
-"""A command's output as the model sees it: plain text, small at birth, never losing what was left out."""
+"""Formats a command's output for the model: plain text, shortened, with the whole stored in a file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from app.sandbox.base import CompletedCommand
 LIMIT = 10_000
 """Characters of one observation."""
 OVERSHOOT = 1.2
-"""Texts up to this many times the limit stay whole: a cut that saves little costs the model a turn."""
+"""Texts up to this many times the limit stay whole: a small cut would cost the model a turn."""
 MAX_LINE_LENGTH = 2_000
 _HEAD_SHARE = 0.4
 
 
 @dataclass(frozen=True, slots=True)
 class ShownOutput:
-    """What the model sees of a text; `whole` is all of it where something was left out, else None."""
+    """What the model sees of a text; `whole` is all of it if something was left out, else None."""
 
     text: str
     whole: str | None = None
@@ -35,9 +35,9 @@ def headline(done: CompletedCommand, limit: float) -> str:
 
 
 def observe(output: bytes, *, limit: int, kept_in: str, dropped: int = 0) -> ShownOutput:
-    """An observation of at most about `limit` characters; `kept_in` is where the whole will be found.
+    """An observation of at most about `limit` characters; `kept_in` is where the whole will be stored.
 
-    `dropped` bytes were already lost between head and tail, beyond what a sandbox keeps.
+    `dropped` bytes were lost between head and tail, beyond the sandbox's limit.
     """
     whole = plain(output.decode("utf-8", "replace")).rstrip("\n")
     if not whole.strip():
@@ -55,13 +55,13 @@ def observe(output: bytes, *, limit: int, kept_in: str, dropped: int = 0) -> Sho
 
 
 def cut(text: str, limit: int, kept_in: str) -> str:
-    """Head and tail of a text at line borders, and between them how much is missing and where it is."""
+    """Head and tail of a text, cut at line ends, and between them what is missing and where to find it."""
     if len(text) <= limit * OVERSHOOT:
         return text
     lines = text.split("\n")
     head = _take(lines, int(limit * _HEAD_SHARE))
     tail = _take(lines[:head:-1], limit - int(limit * _HEAD_SHARE))
-    if not head or not tail:  # a few huge lines: there is no border to cut at
+    if not head or not tail:  # a few huge lines: there is no line end to cut at
         first, last = text[: limit // 2], text[-limit // 2 :]
         return f"{first}\n{_gap(0, len(text) - limit, kept_in)}\n{last}"
     kept = lines[:head] + lines[len(lines) - tail :]

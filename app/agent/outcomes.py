@@ -1,10 +1,10 @@
-"""How the agent's work can end: exceptions whose name is the exit status."""
+"""How the agent's work can end: exceptions named after the exit status."""
 
 from typing import Literal
 
 
 class AgentOutcome(Exception):  # noqa: N818  # an outcome, not an error
-    """The loop is over; `reason` is one sentence for people, `claim` what the model says, which nobody has checked."""
+    """The loop is over; `reason` is one sentence for people, `claim` the model's unchecked statement."""
 
     exit_status: Literal["submitted", "no_change", "limit_reached", "error"]
 
@@ -21,18 +21,18 @@ class SubmittedOutcome(AgentOutcome):
 
 
 class NoChangeOutcome(AgentOutcome):
-    """The model stands by it that nothing is to be changed."""
+    """The model insists that nothing needs to be changed."""
 
     exit_status = "no_change"
 
 
 class LimitReachedOutcome(AgentOutcome):
-    """A cap on turns or minutes was reached; with a larger one the work can go on."""
+    """A limit on turns or minutes was reached; with a higher one the work can continue."""
 
     exit_status = "limit_reached"
 
 
 class FailedOutcome(AgentOutcome):
-    """The model does not act in a way that leads anywhere, or the work does not fit it."""
+    """The model makes no progress, or the work does not fit its window."""
 
     exit_status = "error"

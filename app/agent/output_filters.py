@@ -1,4 +1,4 @@
-"""Rules that make an output small without losing what it says: what repeats itself, and what says that all is well."""
+"""Rules that shorten output without losing information: repetitions, and lines that report success."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 _REPEATS = 4
 _BLOCK_REPEATS, _MAX_BLOCK_LENGTH = 3, 12
-"""How often a block of lines is repeated before it is told once, and how long it may be: a recursion's frames."""
+"""How often a block of lines must repeat to be shown once, and its maximum length (for a recursion's frames)."""
 _COUNTING = 6
-"""Lines one after the other that are the same but for numbers, where they count percents or parts of a whole."""
+"""Minimum number of consecutive lines that differ only in numbers and count percents or parts of a whole."""
 
 _MAX_LINES = 60_000
-"""Of a flood, head and tail are shown whatever stands in it: it is not looked into for seconds."""
+"""Beyond this, only head and tail are shown, because filtering would take seconds."""
 
 _PASSING = re.compile(
     r"""
@@ -62,7 +62,7 @@ _COUNTED = re.compile(r"\d\s?%|\d+/\d+")
 
 
 class _Kind(NamedTuple):
-    """Lines that may be told by their number alone, in runs of `at_least`."""
+    """Lines that may be replaced by their number, in runs of `at_least`."""
 
     name: str
     pattern: re.Pattern[str]
@@ -79,7 +79,7 @@ _KINDS = (
 
 
 def filter_output(lines: Sequence[str]) -> list[str]:
-    """The lines, with what repeats itself or says only that all is well told in one line."""
+    """The lines, with repetitions and reports of success reduced to one line each."""
     once = list(_without_repeats(lines))
     if len(once) > _MAX_LINES:
         return once
@@ -87,7 +87,7 @@ def filter_output(lines: Sequence[str]) -> list[str]:
 
 
 def _joined(lines: Sequence[str]) -> Iterable[str]:
-    """A test of unittest -v that has a docstring takes two lines; where it passes they are one."""
+    """A passing test of unittest -v with a docstring takes two lines; join them."""
     if not any(line.endswith(" ... ok") for line in lines):
         return lines
     text = "\n".join(lines)
@@ -119,7 +119,7 @@ def _kind_of(line: str) -> _Kind | None:
 
 
 def _without_blocks(lines: Sequence[str]) -> Iterator[str]:
-    """Of several lines that come again and again, such as the frames of a recursion, once."""
+    """Show repeated blocks of lines, such as the frames of a recursion, once."""
     at = 0
     while at < len(lines):
         size, times = _repeated_block(lines, at)
@@ -145,7 +145,7 @@ def _repeated_block(lines: Sequence[str], at: int) -> tuple[int, int]:
 
 
 def _without_counting(lines: Iterable[str]) -> Iterator[str]:
-    """Of lines that count, percents or parts of a whole, the first and the last."""
+    """Of lines that count percents or parts of a whole, keep the first and the last."""
     for key, run in groupby(lines, key=_counting):
         block = list(run)
         if key is None or len(block) < _COUNTING:

@@ -1,7 +1,7 @@
-"""The prompts: Markdown beside this file, filled with named fields; a missing or an unknown field is an error.
+"""Renders the prompts: Markdown files with named fields; missing and unknown fields raise an error.
 
-Two of them never change and begin every conversation. What differs by kind of task is in `prompts/kinds`, stands in the
-brief, and may be added to or replaced by the repository (`app.config.prompt_overrides`).
+Two prompts never change and start every conversation. The parts for each kind of task are in `prompts/kinds`, go into
+the brief, and may be extended or replaced by the repository (`app.config.prompt_overrides`).
 """
 
 import hashlib
@@ -62,7 +62,7 @@ def _template(name: Name) -> Template:
 
 
 def render(name: Name, **fields: str) -> str:
-    """The prompt with its fields; values are put in as they are, a `$` in them means nothing. KeyError otherwise."""
+    """The prompt with its fields; a `$` in a value has no meaning. Raises KeyError for missing or unknown fields."""
     template = _template(name)
     if unknown := fields.keys() - set(template.get_identifiers()):
         raise KeyError(f"prompt {name} has no field {', '.join(sorted(unknown))}")
@@ -71,12 +71,12 @@ def render(name: Name, **fields: str) -> str:
 
 @cache
 def guidance(name: OverrideName) -> str:
-    """What differs for one kind of task, or how plans are made (`plan`); without fields, as it stands in its file."""
+    """The text for one kind of task, or for planning (`plan`), as it is in its file."""
     return resources.files("app.agent").joinpath("prompts", "kinds", f"{name}.md").read_text("utf-8").strip()
 
 
 def head(brief: str, aim: AssignmentAim = "change") -> tuple[Message, ...]:
-    """The two messages every conversation of the agent begins with; the first is one of two that never change."""
+    """The two messages that start every conversation of the agent; the first is one of two that never change."""
     system = render("ask" if aim == "answer" else "system")
     return (Message(role="system", content=system), Message(role="user", content=brief))
 
@@ -99,9 +99,9 @@ def render_brief(
 ) -> str:
     """The first user message. `instructions` are (path, text) of the repository's own rules, shown as data.
 
-    `suite` says how the test suite does before any change; `guards` are the tests that guard the plan's files;
-    `images` what a model saw on the issue's. `tests` says how tests are written here, to who writes the specification;
-    `example` is the one of these that the fixer is shown. The same job always gets the same bytes.
+    `suite` is the test suite's result before any change; `guards` are the tests near the plan's files; `images` are
+    descriptions of the issue's images. `tests` shows the author of the specification how tests are written here;
+    `example` is the test that the fixer is shown. The same job always gets the same bytes.
     """
     task = job.task
     texts = (task.issue.title, task.issue.body, repository_map, lessons, images, *(text for _, text in instructions))
@@ -137,7 +137,7 @@ def render_brief(
 
 
 def _opening(job: Job) -> Name:
-    """Which prompt a job's brief begins with."""
+    """The prompt that a job's brief starts with."""
     if job.aim == "ask":
         return "question"
     if job.conflicts:
@@ -146,7 +146,7 @@ def _opening(job: Job) -> Name:
 
 
 def _guided(title: str, name: OverrideName, overrides: Overrides, mark: str) -> list[tuple[str, str]]:
-    """Our words and the repository's beside them, or these alone; its own are data, like its other rules."""
+    """Our text with the repository's, or the repository's alone; its text is data, like its other rules."""
     theirs = overrides.of(name)
     sections = [] if theirs is not None and theirs.replace else [(title, guidance(name))]
     if theirs is not None:
@@ -167,7 +167,7 @@ def _data(mark: str, text: str) -> str:
 
 
 def _delimiter(job: str, *texts: str) -> str:
-    """A mark that nobody could know when they wrote the texts, and that is in none of them."""
+    """A delimiter that is in none of the texts and could not be known when they were written."""
     attempt = 0
     while True:
         mark = "data-" + hashlib.sha256(f"brief\0{job}\0{attempt}".encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Runners by name: our own, and every agent there is a recipe for."""
+"""Runners by name: our own, and every agent with a recipe."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -16,12 +16,12 @@ Factory = Callable[[RunnerContext], Runner]
 
 
 def runner_names(directory: Path | None = None) -> frozenset[str]:
-    """Every runner that a job may ask for; `directory` holds the operator's own recipes."""
+    """Every available runner; `directory` holds the operator's own recipes."""
     return frozenset({NATIVE, *recipes(directory)})
 
 
 def find_recipe(name: str, directory: Path | None = None) -> AgentRecipe | None:
-    """The recipe of another agent; None for our own. An unknown name is the user's error and lists what there is."""
+    """The recipe of another agent; None for our own. Raises AgentFixError for an unknown name."""
     if name == NATIVE:
         return None
     known = recipes(directory)
@@ -31,11 +31,11 @@ def find_recipe(name: str, directory: Path | None = None) -> AgentRecipe | None:
 
 
 def find_runner(recipe: AgentRecipe | None, model_socket: ModelSocket | None = None) -> Factory:
-    """Our own runner, or the one that starts the agent of `recipe`, whose model is at the end of `model_socket`."""
+    """Our own runner, or one that starts the agent of `recipe` with its model behind `model_socket`."""
     if recipe is None:
         return NativeRunner
     if model_socket is None:
-        raise ValueError(f"{recipe.name} has no way to its model")
+        raise ValueError(f"{recipe.name} has no connection to its model")
     return partial(ExternalRunner, recipe, model_socket=model_socket)
 
 

@@ -1,4 +1,4 @@
-"""The search tool: where a text stands in the work tree, definitions before uses before tests, and files by name."""
+"""The search tool: finds a text in the work tree, definitions before uses before tests, and files by name."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -33,10 +33,10 @@ _FILES_OF_WORDS = (
     'most=$1 words=$2; shift 2; for word in $words; do grep -rlIZi "$@" -e "$word" . | head -c "$most"; '
     "printf '\\0=\\0'; done"
 )
-"""The files of each word, as `./path`, and `=` after each word's."""
+"""The files of each word as `./path`, with `=` after each word's files."""
 _LINES_OF_FILES = 'most=$1 pattern=$2; shift 2; grep -nIZHEi -e "$pattern" -- "$@" | head -c "$most"'
 _FIND_AND_GREP = f"{_FIND} | head -c {_MAX_BYTES}; printf '\\0\\0'; {_GREP}"
-"""In one command, because to start one takes longer than to look through most repositories."""
+"""In one command, because starting one takes longer than searching most repositories."""
 
 _DEFINITION = (
     r"^\s*(?:export\s+|default\s+|public\s+|private\s+|protected\s+|static\s+|abstract\s+|async\s+|pub(?:\([^)]*\))?\s+)*"
@@ -51,7 +51,7 @@ _PROSE_PATH = re.compile(r"\.(md|rst|txt|adoc|html?)$|(^|/)[A-Z]+$")
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """One line that matches; the lowest `rank` is read first."""
+    """A matching line; the lowest `rank` comes first."""
 
     path: str
     line: int
@@ -60,19 +60,19 @@ class SearchHit:
 
 
 class _RankPatterns(NamedTuple):
-    """What a definition of a name looks like, and the name as a word of its own."""
+    """Patterns for a definition of a name, and for the name as a whole word."""
 
     definition: re.Pattern[str]
     word: re.Pattern[str]
 
 
 class SearchError(Exception):
-    """The search was given up; the message is for the model."""
+    """The search was stopped; the message is for the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SearchedTree:
-    """The work tree, and how long one command over it may take."""
+    """The work tree, and the time limit of one command."""
 
     sandbox: Sandbox
     seconds: float
@@ -85,9 +85,9 @@ class _SearchedTree:
 
 
 async def search(sandbox: Sandbox, query: str, seconds: float = _SECONDS) -> tuple[str, str]:
-    """What is shown and a line that says how much was found. Raises SearchError."""
+    """The text to show, and a line with the number of results. Raises SearchError."""
     tree = _SearchedTree(sandbox, min(seconds, _SECONDS))
-    query = max(query.split("\n"), key=len).strip()  # grep reads lines: of several, the longest says most
+    query = max(query.split("\n"), key=len).strip()  # grep reads lines; the longest of several says most
     every, literal = await _look(tree, query)
     names = _matching_names(every, query)
     hits, how = (literal, "") if literal else await _loosely(tree, query, len(every))
@@ -99,7 +99,7 @@ async def search(sandbox: Sandbox, query: str, seconds: float = _SECONDS) -> tup
 
 
 async def _look(tree: _SearchedTree, query: str) -> tuple[list[str], list[SearchHit]]:
-    """The names of all files, and the lines that have the query as it is."""
+    """The names of all files, and the lines that contain the query literally."""
     found = await tree.output(_command(_FIND_AND_GREP, f"-F{_case(query)}", query))
     every, _, lines = found.partition("\0\0")
     names = sorted(name.removeprefix("./") for name in every.split("\0") if name)
@@ -107,7 +107,7 @@ async def _look(tree: _SearchedTree, query: str) -> tuple[list[str], list[Search
 
 
 async def _loosely(tree: _SearchedTree, query: str, files: int) -> tuple[list[SearchHit], str]:
-    """Lines by the strictest other reading of the query that finds any: regular expression, other case, its words."""
+    """Lines by the strictest other reading of the query with any result: regular expression, other case, its words."""
     ranked = _ranker(query)
     case = _case(query)
     if re.search(r"[\\^$.|?*+()\[\]{}]", query) and (found := await _grep(tree, f"-E{case}", _posix(query), ranked)):
@@ -119,12 +119,12 @@ async def _loosely(tree: _SearchedTree, query: str, files: int) -> tuple[list[Se
 
 
 def _case(query: str) -> str:
-    """grep's letter for a query whose case does not count."""
+    """grep's option if case does not count for the query."""
     return "" if query != query.lower() else "i"
 
 
 async def _described(tree: _SearchedTree, words: Sequence[str], files: int) -> tuple[list[SearchHit], str]:
-    """The telling lines of the files that share the most with a description; the order is their rank."""
+    """The most relevant lines of files that match a description best; their order is their rank."""
     found = await tree.output(["sh", "-c", _FILES_OF_WORDS, "sh", str(_MAX_BYTES), " ".join(words), *_EXCLUDED])
     having = {
         word: [path.removeprefix("./") for path in names.split("\0") if path]
@@ -173,7 +173,7 @@ def _rank(path: str, text: str, ranked: _RankPatterns | None) -> int:
 
 
 def _ranker(query: str) -> _RankPatterns | None:
-    """Where the query is a name (`parse`, `Money.add`, `parse(`)."""
+    """Patterns if the query is a name (`parse`, `Money.add`, `parse(`)."""
     name = re.fullmatch(r"(?:[\w$]+[.:]+)*([A-Za-z_$][\w$]*)\(?", query)
     if name is None:
         return None
@@ -182,12 +182,12 @@ def _ranker(query: str) -> _RankPatterns | None:
 
 
 def _posix(query: str) -> str:
-    """A regular expression of Perl's kind as grep -E takes it."""
+    """A Perl regular expression in the form of grep -E."""
     return query.replace(r"\d", "[0-9]").replace("(?:", "(")
 
 
 def _matching_names(names: Sequence[str], query: str) -> list[str]:
-    """Files the query may name: a glob, a path's end, or a part of a name."""
+    """Files that the query may name: by a glob, the end of a path, or part of a name."""
     wanted = query.removeprefix("/workspace/").removeprefix("./").lower()
     if len(wanted) < 3 or re.search(r"\s", wanted):
         return []
@@ -209,7 +209,7 @@ def _show_names(names: Sequence[str]) -> str:
 
 
 def _show_hits(hits: Sequence[SearchHit], how: str, query: str) -> str:
-    """`path:line: text`, a few lines of each file; files that do not fit are named with their counts."""
+    """`path:line: text`, a few lines of each file; files that do not fit are listed with their counts."""
     rows = [f"Found {how}:"] if how else []
     left_out: dict[str, int] = {}
     for path, of_file in _by_file(hits):
@@ -226,7 +226,7 @@ def _show_hits(hits: Sequence[SearchHit], how: str, query: str) -> str:
 
 
 def _by_file(hits: Sequence[SearchHit]) -> list[tuple[str, list[SearchHit]]]:
-    """Files by their best hit, and in each the best hits first."""
+    """Files by their best hit, with the best hits of each first."""
     files: dict[str, list[SearchHit]] = {}
     for hit in sorted(hits, key=lambda hit: (hit.rank, hit.path, hit.line)):
         files.setdefault(hit.path, []).append(hit)
@@ -234,7 +234,7 @@ def _by_file(hits: Sequence[SearchHit]) -> list[tuple[str, list[SearchHit]]]:
 
 
 def _around(text: str, query: str) -> str:
-    """The line, or of a long one the part around the match."""
+    """The line, or the part of a long line around the match."""
     text = text.strip()
     if len(text) <= _MAX_LINE_LENGTH:
         return text

@@ -1,4 +1,4 @@
-"""A step of the trajectory as it is stored: the paid answer, what its calls brought, and the tree they left."""
+"""A step of the trajectory as stored: the answer, the results of its calls, and the tree."""
 
 from typing import Literal, NamedTuple
 
@@ -9,18 +9,17 @@ from app.core.record import Record
 from app.llm.base import ModelAnswer, ToolCall
 
 Outcome = Literal["ok", "failed", "refused", "not_executed"]
-"""`ok`: carried out. `failed`: tried, had no effect. `refused`: malformed or unknown. `not_executed`: never tried."""
+"""`ok`: carried out. `failed`: tried, without effect. `refused`: malformed or unknown. `not_executed`: never tried."""
 
 SubmissionFate = Literal["accepted", "rejected", "returned", "asked_for_reproduction", "nothing_changed", "words_first"]
-"""`rejected`: something is broken. `returned`: nothing is, but it is not proved; the same again is accepted.
-`words_first`: not taken, because people said something that the agent had not read.
-"""
+"""`rejected`: something is broken. `returned`: unproved; accepted if repeated. `words_first`: not taken, because the
+agent had not read all messages."""
 
 
 class Observation(Record):
-    """What one call brought back. `summary` is its one line for people and digests.
+    """The result of one call. `summary` is one line for people and digests.
 
-    `fingerprint` is equal for equal results: seconds and file numbers are not in it. Empty: never compared.
+    `fingerprint` is equal for equal results, regardless of seconds and file numbers. Empty: never compared.
     """
 
     call_id: str
@@ -36,7 +35,7 @@ class Observation(Record):
 
 
 class FileState(Record):
-    """A changed path; `digest` finds its bytes among the job's blobs, None where it is deleted."""
+    """A changed path; `digest` is the key of its bytes among the job's blobs, None if it is deleted."""
 
     path: str
     mode: Mode
@@ -44,7 +43,7 @@ class FileState(Record):
 
 
 class Checkpoint(Record):
-    """The work tree after a turn, as the difference to commit `base`."""
+    """The work tree after a turn, as the difference to the commit `base`."""
 
     base: str
     files: tuple[FileState, ...] = ()
@@ -56,9 +55,9 @@ class Checkpoint(Record):
 
 
 class StoredAnswer(Record):
-    """A model answer and the seconds it took, retries included.
+    """A model answer and the seconds it took, including retries.
 
-    `words_waiting`: people had said something by then that the model did not know when it answered.
+    `words_waiting`: there were messages that the model had not read when it answered.
     """
 
     answer: ModelAnswer
@@ -67,10 +66,10 @@ class StoredAnswer(Record):
 
 
 class StoredTurn(Record):
-    """What became of an answer: its calls as the history shows them, and one observation for each.
+    """The result of an answer: its calls as in the history, and one observation for each.
 
-    `notes` are what the harness said of its own accord, `words` what people said, until the end of this turn.
-    `checkpoint` is None where the tree cannot have changed.
+    `notes` are messages of the harness, `words` those of people, up to the end of this turn. `checkpoint` is None if
+    the tree cannot have changed.
     """
 
     number: int
@@ -85,7 +84,7 @@ class StoredTurn(Record):
 
 
 class Step(NamedTuple):
-    """One model turn: what was answered and what was done."""
+    """One model turn: the answer and its results."""
 
     asked: StoredAnswer
     turn: StoredTurn

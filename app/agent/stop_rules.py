@@ -1,4 +1,4 @@
-"""The rules of conduct: what the harness says to a model that strays, and when it ends the work; bounded and pure."""
+"""Decides what to tell a model that makes no progress, and when to end the work. Pure functions."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,12 +14,12 @@ EMPTY, SILENT, CUT_OFF, FILTERED, UNUSABLE, IDLE = 3, 3, 3, 2, 4, 6
 """Turns of one kind in a row that end the work: no answer, no call, cut off, filtered, no usable call, any of these."""
 FAILED_EDITS_HINT, FAILED_EDITS = 3, 8
 SUBMISSIONS = 8
-"""Submissions that did not pass: broken, or broken nothing and proved nothing."""
+"""Submissions that did not pass: broken, or unproved."""
 _WARN_AT = 0.8
 
 
 def notes(steps: Sequence[Step]) -> tuple[str, ...]:
-    """What is to be said to the model after the last of these steps; nothing about budgets."""
+    """Messages for the model after the last of these steps, except about budgets."""
     return tuple(
         filter(
             None, (rule(steps) for rule in (_about_the_answer, _about_calls, _about_edits, loop_detection.loop_warning))
@@ -28,7 +28,7 @@ def notes(steps: Sequence[Step]) -> tuple[str, ...]:
 
 
 def budget_note(steps: Sequence[Step], budget: Budget) -> str:
-    """Said once, when four fifths of the turns, the money or the time are used."""
+    """Given once, when four fifths of the turns, the money or the time are used."""
     now, before = _used(steps, budget), _used(steps, budget, without=1)
     if max(now) < _WARN_AT or max(before) >= _WARN_AT:
         return ""
@@ -40,22 +40,20 @@ def budget_note(steps: Sequence[Step], budget: Budget) -> str:
 
 
 def check_answers(steps: Sequence[Step]) -> None:
-    """Raise the outcome where the steps so far end the work."""
-    _judge_answers(steps)
+    """Raise the outcome if the steps so far end the work."""
+    _check_answers(steps)
     if circle := loop_detection.loop_outcome(steps):
         raise FailedOutcome(circle)
     if _failed_edits(steps) >= FAILED_EDITS:
         raise FailedOutcome(f"{FAILED_EDITS} edits in a row did not apply.")
     fates = [step.turn.fate for step in steps if step.turn.fate is not None]
     if fates.count("nothing_changed") >= 2 and fates[-1] == "nothing_changed" and steps[-1].turn.submission:
-        raise NoChangeOutcome(
-            "Nothing was changed: the agent says that nothing has to be.", steps[-1].turn.submission.summary
-        )
+        raise NoChangeOutcome("The agent says that nothing needs to be changed.", steps[-1].turn.submission.summary)
     if fates.count("rejected") + fates.count("returned") >= SUBMISSIONS:
         raise FailedOutcome(f"{SUBMISSIONS} submissions did not pass verification.")
 
 
-def _judge_answers(steps: Sequence[Step]) -> None:
+def _check_answers(steps: Sequence[Step]) -> None:
     if _in_a_row(steps, _empty) >= EMPTY:
         raise FailedOutcome(f"The model gave no answer {EMPTY} times in a row.")
     if _in_a_row(steps, _filtered) >= FILTERED:
@@ -65,7 +63,7 @@ def _judge_answers(steps: Sequence[Step]) -> None:
     if _in_a_row(steps, _silent) >= SILENT:
         _end_without_submission(steps)
     if _in_a_row(steps, _unusable) >= UNUSABLE:
-        raise FailedOutcome(f"{UNUSABLE} turns in a row had no tool call that could be carried out.")
+        raise FailedOutcome(f"{UNUSABLE} turns in a row had no valid tool call.")
     if _in_a_row(steps, lambda step: not step.executed and step.turn.fate is None) >= IDLE:
         raise FailedOutcome(f"{IDLE} turns in a row carried out nothing.")
 
@@ -74,12 +72,12 @@ def _end_without_submission(steps: Sequence[Step]) -> None:
     checkpoint = last_checkpoint(steps)
     said = " ".join(steps[-1].answer.content.split())[:300]
     if checkpoint is None or checkpoint.clean:
-        raise NoChangeOutcome("Nothing was changed: the agent stopped without handing anything in.", said)
-    raise FailedOutcome(f"The model stopped calling tools and did not submit. It said: {said}")
+        raise NoChangeOutcome("The agent stopped without a change and without submitting anything.", said)
+    raise FailedOutcome(f"The model stopped calling tools and did not submit. Its last message: {said}")
 
 
 def check_budget(steps: Sequence[Step], budget: Budget) -> None:
-    """Raise LimitReached where no further turn is allowed. Money is the meter's: it asks before it spends."""
+    """Raise LimitReachedOutcome if no further turn is allowed. Money is checked by the budgeted model."""
     turns, _, time = _used(steps, budget)
     if turns >= 1:
         one = budget.steps == 1
@@ -93,7 +91,7 @@ def seconds_left(steps: Sequence[Step], budget: Budget) -> float:
 
 
 def _used(steps: Sequence[Step], budget: Budget, without: int = 0) -> tuple[float, float, float]:
-    """Shares of the turns, the money and the time; `without` so many of the last steps."""
+    """Used shares of the turns, the money and the time; `without` that many of the last steps."""
     last = steps[len(steps) - without :]
     spent = _cost(steps) - _cost(last)
     seconds = _seconds(steps) - _seconds(last)
@@ -115,7 +113,7 @@ def _cost(steps: Sequence[Step]) -> int:
 
 
 def _in_a_row(steps: Sequence[Step], holds: Callable[[Step], bool]) -> int:
-    """How many of the last steps it holds for, without a gap."""
+    """The number of last steps in a row that satisfy `holds`."""
     count = 0
     for step in reversed(steps):
         if not holds(step):

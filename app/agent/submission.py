@@ -1,4 +1,4 @@
-"""What happens to a submission before and when the harness reviews it."""
+"""Handles a submission before and during its review."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -27,14 +27,14 @@ _WORDS_FIRST = (
 
 
 class SubmissionResult(NamedTuple):
-    """A submission, what became of it, and what the model is told."""
+    """A submission, its fate, and the message for the model."""
 
     submission: Submission
     fate: SubmissionFate
     text: str
 
     def interrupted(self) -> "SubmissionResult":
-        """The same where people have said something that the agent has not read: its work does not end with that."""
+        """The result if there are messages that the agent has not read: its work does not end."""
         if self.fate not in {"accepted", "nothing_changed"}:
             return self
         return self._replace(fate="words_first", text=_WORDS_FIRST)
@@ -43,7 +43,7 @@ class SubmissionResult(NamedTuple):
 async def handle_submission(
     action: SubmitAction, steps: Sequence[Step], review: Reviewer, aim: AssignmentAim
 ) -> SubmissionResult:
-    """Send back what cannot be verified; review the rest, but nothing twice that was rejected just so before."""
+    """Send back what cannot be verified and review the rest, except for repetitions of a rejected one."""
     fates = [step.turn.fate for step in steps]
     asked = "asked_for_reproduction" in fates
     submission = _submission(action).model_copy(update={"asked": asked})
@@ -60,7 +60,7 @@ async def handle_submission(
 
 
 def postpone(action: SubmitAction) -> SubmissionResult:
-    """A submission that is not even looked at, because people had said something before it was made."""
+    """A submission that is not reviewed, because people had written before it was made."""
     return SubmissionResult(_submission(action), "words_first", _WORDS_FIRST)
 
 
@@ -80,7 +80,7 @@ async def _reviewed(submission: Submission, review: Reviewer) -> SubmissionResul
 
 
 def _rejected_as_it_stands(submission: Submission, steps: Sequence[Step]) -> str:
-    """What was said of the last submission, if it was rejected, was the same, and the tree has not changed since."""
+    """The result of the last submission, if it was rejected, was the same, and the tree has not changed since."""
     tree = last_checkpoint(steps)
     for index in range(len(steps) - 1, -1, -1):
         turn = steps[index].turn

@@ -1,4 +1,4 @@
-"""Tool calls as a model wrote them become typed actions, or a sentence that says what was wrong with them."""
+"""Parses a model's tool calls into typed actions, or into a sentence that says what is wrong with them."""
 
 import difflib
 import json
@@ -13,7 +13,7 @@ from app.agent.actions import ACTIONS, Action
 from app.llm.base import ToolCall
 
 MAX_CALLS = 16
-"""Calls of one turn that are carried out; the model is told how many more there were."""
+"""Calls of one turn that are carried out; the model is told how many were skipped."""
 MAX_ARGUMENTS = 1_000_000
 _KEPT_WHEN_REFUSED = 2_000
 _FENCE = re.compile(r"\A\s*```[a-zA-Z]*\n(.*?)\n?```", re.DOTALL)
@@ -21,7 +21,7 @@ _FENCE = re.compile(r"\A\s*```[a-zA-Z]*\n(.*?)\n?```", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ParsedCall:
-    """One call. `call` is fit for every provider's history; `action` is None where `problem` says why."""
+    """One call. `call` is valid for every provider's history; `action` is None if there is a `problem`."""
 
     call: ToolCall
     action: Action | None
@@ -35,7 +35,7 @@ class MalformedError(Exception):
 def parse_calls(
     calls: Sequence[ToolCall], turn: int, actions: Mapping[str, type[Action]] = ACTIONS
 ) -> tuple[ParsedCall, ...]:
-    """The first MAX_CALLS calls of a turn, each with an id of its own."""
+    """The first MAX_CALLS calls of a turn, each with its own id."""
     taken: set[str] = set()
     admitted = []
     for index, call in enumerate(calls[:MAX_CALLS], start=1):
@@ -89,7 +89,7 @@ def read_object(raw: str) -> tuple[dict[str, Any], str]:
 
 
 def _parse(text: str, *, strict: bool) -> Any:
-    """The value; NaN and lone surrogates are no JSON. Not strict: line breaks inside strings are let pass."""
+    """The value; NaN and lone surrogates are invalid. Not strict: line breaks inside strings are allowed."""
     try:
         text.encode()
         return json.loads(text, parse_constant=_no_constant, strict=strict)
@@ -104,7 +104,7 @@ def _parse(text: str, *, strict: bool) -> Any:
 
 
 def _repair(raw: str, first: MalformedError) -> Any:
-    """The object after a code fence or before trailing text; `first` says what was wrong with the whole."""
+    """The object after a code fence or before trailing text; `first` is the error of the whole."""
     fenced = _FENCE.match(raw)
     text = fenced.group(1) if fenced else raw
     begin = text.find("{")
@@ -127,7 +127,7 @@ def _unknown_tool(name: str, actions: Mapping[str, type[Action]]) -> str:
 
 
 def _misfit(kind: type[Action], error: ValidationError) -> str:
-    """Each wrong argument with its reason; values are not echoed, they may be huge."""
+    """Each invalid argument with its reason, without its value, which may be huge."""
     reasons = [
         f"{'.'.join(str(part)[:64] for part in item['loc'])}: {_reason(item['type'], item['msg'])}"
         for item in error.errors(include_url=False, include_input=False, include_context=False)[:8]
@@ -141,7 +141,7 @@ def _reason(kind: str, message: str) -> str:
 
 
 def _refuse(call: ToolCall, call_id: str, problem: str) -> ParsedCall:
-    """A call for the history that no provider chokes on, whatever the model wrote."""
+    """A call for the history that every provider accepts, whatever the model wrote."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", call.name)[:64] or "unknown"
     kept = ToolCall(id=call_id, name=name, arguments=_presentable(call.arguments))
     return ParsedCall(kept, None, problem)

@@ -1,4 +1,4 @@
-"""The tools carried out: everything happens inside the sandbox, and every outcome is a text for the model."""
+"""Carries out the tools inside the sandbox; every result is a text for the model."""
 
 import hashlib
 import re
@@ -27,7 +27,7 @@ _VOLATILE = re.compile(r"\b\d+(\.\d+)?\s?(ms|s|sec|seconds?)\b|0x[0-9a-f]+|\d\d:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What an action brought: for the model, and in one line for people."""
+    """The result of an action: for the model, and in one line for people."""
 
     outcome: Outcome
     text: str
@@ -35,14 +35,14 @@ class ToolResult:
 
     @property
     def fingerprint(self) -> str:
-        """Equal for equal results; durations, addresses and clock times are not looked at."""
+        """Equal for equal results; ignores durations, addresses and clock times."""
         stable = _VOLATILE.sub("", f"{self.outcome}\n{self.text}")
         return hashlib.sha256(stable.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolLimits:
-    """What one action may use: characters of observation, seconds, and the name its whole output is kept under."""
+    """Limits of one action: characters of observation, seconds, and the name for its whole output."""
 
     characters: int
     seconds: float
@@ -50,7 +50,7 @@ class ToolLimits:
 
 
 class AgentTools:
-    """Carries out actions in one sandbox. A failing action is a result; only a lost sandbox raises (SandboxError)."""
+    """Runs actions in one sandbox. A failing action is a result; only a lost sandbox raises (SandboxError)."""
 
     def __init__(self, sandbox: Sandbox, progress: Progress) -> None:
         self._sandbox = sandbox
@@ -128,7 +128,7 @@ class AgentTools:
         )
 
     async def _existing(self, path: str) -> bytes | None:
-        """A file's bytes, or None where there is none that could be compared with."""
+        """A file's bytes, or None if there is nothing to compare with."""
         try:
             return await files.read(self._sandbox, path)
         except FileError as error:
@@ -138,7 +138,7 @@ class AgentTools:
 
 
 def _decode(content: bytes, path: str) -> tuple[str, bytes, bool]:
-    """Text and byte order mark of a file, and whether all of it is UTF-8; other bytes come back as they were."""
+    """Text and byte order mark of a file, and whether all of it is UTF-8; other bytes are restored on writing."""
     if b"\0" in content[:8_192]:
         raise EditError(f"{display_path(path)} is a binary file; use bash on it.")
     bom = _BOM if content.startswith(_BOM) else b""
@@ -159,7 +159,7 @@ def _like(before: bytes | None, content: bytes) -> bytes:
 
 
 def _refuse_broken(path: str, before: bytes | None, after: bytes) -> str:
-    """Refuse what breaks a file that parsed; of a new file only say that it does not parse."""
+    """Refuse a change after which a file no longer parses; a new file only gets a note."""
     problem = first_error(display_path(path), after)
     if problem is None:
         return ""

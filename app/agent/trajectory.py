@@ -1,4 +1,4 @@
-"""The trajectory for people and tools: one JSON line for each step, made from what was stored."""
+"""Writes the trajectory for people and tools: one JSON line for each stored step."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ def lines(steps: Iterable[Step]) -> Iterator[str]:
 
 
 def record(step: Step) -> Mapping[str, Any]:
-    """One step as plain data: the answer as the model gave it, then each call with its observation."""
+    """One step as plain data: the model's answer, then each call with its observation."""
     answer, turn = step.asked.answer, step.turn
     entry: dict[str, Any] = {
         "step": turn.number,
@@ -32,7 +32,7 @@ def record(step: Step) -> Mapping[str, Any]:
             for call, seen in zip(turn.calls, turn.observations, strict=True)
         ],
         "notes": list(turn.notes),
-        "words": [said.model_dump() for said in turn.words],
+        "words": [message.model_dump() for message in turn.words],
         "usage": {**answer.usage.model_dump(exclude={"cost"}), "cost": _dollars(answer.usage.cost)},
         "seconds": {"model": round(step.asked.seconds, 3), "actions": round(turn.seconds, 3)},
     }

@@ -1,4 +1,4 @@
-"""What people say while the agent works: taken in at most once a turn, kept with it, and never overheard."""
+"""Messages from people while the agent works: read at most once a turn, and stored with it."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,13 +7,13 @@ from app.core.job import UserMessage, UserMessages
 from app.core.text import one_line
 
 MAX_MESSAGES = 5
-"""Words of one turn; what was said beyond that is taken in with the next."""
+"""Messages of one turn; later ones come with the next turn."""
 MAX_MESSAGE_CHARACTERS = 4_000
-"""Characters of one person's words; of longer ones the model is told how much is left out."""
+"""Characters of one message; the model is told how many are left out."""
 
 
 async def unread(user_messages: UserMessages, steps: Sequence[Step]) -> tuple[UserMessage, ...]:
-    """The oldest words that none of these steps has. The steps say what was heard: nothing is marked as read."""
+    """The oldest messages that none of these steps has. Nothing is marked as read: the steps record it."""
     return (await user_messages.since(last_seen_message(steps)))[:MAX_MESSAGES]
 
 
@@ -22,16 +22,18 @@ def last_seen_message(steps: Sequence[Step]) -> int:
 
 
 def format_messages(words: Iterable[UserMessage]) -> str:
-    """As the model reads them, in order."""
-    return "\n\n".join(f"From {one_line(said.who)}, who may ask: {_bounded(said.text.strip())}" for said in words)
+    """The messages in order, as the model reads them."""
+    return "\n\n".join(
+        f"From {one_line(message.who)}, who may ask: {_bounded(message.text.strip())}" for message in words
+    )
 
 
 def remembered_messages(steps: Sequence[Step], space: int) -> str:
-    """All words of these steps again, for a digest; where they do not fit, the newest, and how many are missing."""
+    """All messages of these steps, for a digest; if they do not fit, the newest, and the number of missing ones."""
     kept: list[str] = []
-    words = [said for step in steps for said in step.turn.words]
-    for said in reversed(words):
-        text = format_messages([said])
+    words = [message for step in steps for message in step.turn.words]
+    for message in reversed(words):
+        text = format_messages([message])
         space -= len(text) + 2
         if space < 0:
             break

@@ -1,4 +1,4 @@
-"""The view tool: a file's lines with their numbers as far as they fit, or a directory's names."""
+"""The view tool: shows a file's lines with numbers as far as they fit, or a directory's names."""
 
 from app.agent import files
 from app.agent.actions import ViewAction
@@ -12,7 +12,7 @@ _BOM = "\ufeff"
 
 
 async def view(sandbox: Sandbox, action: ViewAction, limit: int) -> tuple[str, str]:
-    """What is shown (at most about `limit` characters), and a line that says what it was. Raises FileError."""
+    """The text to show (at most about `limit` characters), and a line about it. Raises FileError."""
     end = action.end if action.end is not None and action.end > 0 else None
     if end is not None and end < action.start:
         raise FileError(f"end {end} is before start {action.start}.")
@@ -59,7 +59,7 @@ def _nothing(name: str, excerpt: FileExcerpt, start: int) -> tuple[str, str]:
 
 
 def _numbered(lines: list[str], start: int, limit: int) -> tuple[str, int]:
-    """Whole lines while they fit, always at least one, and the number of the last."""
+    """Whole lines while they fit, at least one, and the number of the last."""
     width = len(str(start + len(lines) - 1))
     kept: list[str] = []
     space = limit
@@ -77,7 +77,7 @@ def _shorten(line: str) -> str:
 
 
 def _marks(content: bytes) -> str:
-    """What an editor would show in its status line, where it is not the usual."""
+    """Unusual properties of a file, as in an editor's status line."""
     marks = []
     if b"\r\n" in content:
         marks.append("CRLF line ends")

@@ -54,7 +54,7 @@ def test_what_the_agent_says_of_no_change_is_a_claim(cli_job: CliJob) -> None:
     done = cli_job.fix()
     assert done.code == 23, done.text
     assert f"the agent says (unchecked): {claim}" in done.text
-    assert cli_job.document["reason"] == "Nothing was changed: the agent says that nothing has to be."
+    assert cli_job.document["reason"] == "The agent says that nothing needs to be changed."
     assert cli_job.document["summary"] == claim
     assert cli_job.jobs("show", cli_job.job, "--patch").code == 23
 

@@ -1,1 +1,1 @@
-"""Finds the place in a file that an edit of a model means."""
+"""Finds the place in a file that a model's edit refers to."""

@@ -1,4 +1,4 @@
-"""Whether a passage that was written is a place of a file that it matches but for one line."""
+"""Decides whether a written passage matches a place in a file except for one line."""
 
 import difflib
 import re
@@ -8,33 +8,33 @@ from dataclasses import dataclass
 from functools import cached_property
 
 _AGREEING = 0.6
-"""The share of the written lines that have to be there, and how alike a line is to what it was before."""
+"""Minimum share of the written lines that must exist, and minimum likeness of a changed line to its original."""
 _RESEMBLING = 0.75
-"""How alike it is where nothing else is there but what changes."""
+"""Minimum likeness if nothing but the changed lines is left to compare."""
 _NEARER = 0.1
-"""How much more alike another line of the file may be than the one that is here."""
+"""How much more alike another line of the file may be than the one at this place."""
 _AROUND = 3
-"""Lines before and after a passage that are looked at for what became of its first or last one."""
-_TELLING = 4
-"""Letters and digits of a line that says something about its place; a bracket alone says nothing."""
+"""Lines around a passage to search for a changed first or last line."""
+_IDENTIFYING = 4
+"""Minimum letters and digits of a line that identifies a place; a bracket alone does not."""
 _KNOWN = 12
-"""Letters and digits that the file has once, where few lines say something."""
+"""Minimum letters and digits that occur only once in the file, if few lines identify the place."""
 _RARE, _RARE_SHARE = 10, 0.05
-"""Lines, or their share, on which a word is found that speaks for a place; what is on more is everywhere."""
+"""A word on more lines, or on a larger share of them, does not identify a place."""
 _DEFINITION = re.compile(
     r"\b(?:def|class|func(?:\s*\([^)]*\))?|function|fn|interface|trait|impl|module|type)\s+(\w+)"
     r"|\b(?:struct|enum|union)\s+(\w+)\s*(?:[{:<]|$)"
     r"|^(?!(?:catch|elif|for|if|switch|while|with)\b)(?:[\w:<>,\[\]]+[\s*&]+)*(\w+)\([^();]*\)[\w\s]*\{$"
 )
-"""A name that gets its meaning here; of languages that have no word for it, where a body begins on the line."""
+"""A definition; for languages without a keyword, a line that starts a body."""
 _WORD = re.compile(r"\w+")
 _PART = re.compile(r"[^\W_]{3,}")
-"""Of a name that is made of words."""
+"""One part of a compound name."""
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 class FileLines:
-    """Its lines, loosely, and how often each is there."""
+    """A file's normalized lines, and how often each occurs."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = lines
@@ -43,76 +43,77 @@ class FileLines:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Lines of a file and written ones, loosely: the same line by line but for one that is another, came or is gone."""
+    """Normalized file lines and written lines that agree except for one changed, added or removed line."""
 
     have: FileLines
     want: Sequence[str]
     touched: Sequence[int]
-    """Written lines that go, and those beside which new ones come."""
+    """Written lines that are removed, and those next to new ones."""
     at: dict[int, int]
-    """Which line of the file each written line is."""
+    """The file line of each written line."""
 
     @property
     def place(self) -> int:
-        """The first line of the file that was written."""
+        """The first matching file line."""
         return min(self.at.values())
 
     def contradicts(self, other: "Alignment") -> bool:
-        """Whether a written line is another line of the file there."""
+        """True if another alignment puts a written line at another file line."""
         return not self.at.keys() & other.at.keys() or any(self.at[i] != other.at.get(i, self.at[i]) for i in self.at)
 
     @property
     def agrees(self) -> bool:
-        """Enough of what was written is there, and says something about the place."""
+        """True if enough written lines exist and identify the place."""
         written = [index for index, key in enumerate(self.want) if key]
         there = [index for index in written if index in self.at]
-        telling = sum(is_distinctive(self.want[index]) for index in there)
+        identifying = sum(is_distinctive(self.want[index]) for index in there)
         unmoved = len({self.at[index] - index for index in there}) == 1
-        if len(there) >= _AGREEING * len(written) and telling >= (2 if unmoved else 3):
+        if len(there) >= _AGREEING * len(written) and identifying >= (2 if unmoved else 3):
             return True
         company = any(_letters(self.want[index]) for index in there if index not in self.touched)
         return self._is_known(_KNOWN) and (company or self._left >= _RESEMBLING)
 
     def _is_known(self, least: int) -> bool:
-        """What changes is nowhere else, and enough of the passage is nowhere else."""
+        """True if the changed lines occur nowhere else, and enough of the passage occurs nowhere else."""
         once = [index for index in self.at if self.have.times[self.want[index]] == 1]
         letters = sum(_letters(self.want[index]) for index in once)
         return letters >= least and any(is_distinctive(self.want[index]) for index in once if index in self.touched)
 
     @cached_property
     def _missing(self) -> int | None:
-        """The written line that is not here."""
+        """The written line that the file does not have, if any."""
         return next((index for index, key in enumerate(self.want) if key and index not in self.at), None)
 
     @cached_property
     def _left(self) -> float:
-        """How much of the missing line is left; nothing of a line that says nothing."""
+        """The likeness of the missing line to what is in its place; 0 for a line that identifies nothing."""
         if self._missing is None or not _letters(self.want[self._missing]):
             return 0.0
         return max((likeness(self.want[self._missing], line) for line in self._around(self._missing)), default=0.0)
 
     @property
     def knows_the_rest(self) -> bool:
-        """Of a line that is not here nothing is anywhere else, and something is left of it, or its place is sure."""
+        """True if nothing else in the file resembles the missing line, and part of it is left or its place is
+        certain."""
         if self._missing is None:
             return True
         index, key = self._missing, self.want[self._missing]
         alike = max((_alike(key, line) for line in self._around(index)), default=0.0)
         if not _letters(key):
             return alike >= _AGREEING
-        if self._speaks_for_another_place(index) or _is_like_one(key, self.have.lines, max(alike, _AGREEING) + _NEARER):
+        if self._occurs_elsewhere(index) or _is_like_one(key, self.have.lines, max(alike, _AGREEING) + _NEARER):
             return False
         return self._left >= _AGREEING or (not self._defines(index) and self._is_sure_without(index))
 
     def _is_sure_without(self, index: int) -> bool:
-        """Whether what is around a line that is missing leaves no doubt."""
+        """True if the lines around the missing one leave no doubt."""
         if 0 < index < len(self.want) - 1 and self._is_known(2 * _KNOWN):
             return True
         sure = [other for other in self.at if is_distinctive(self.want[other])]
         return any(other < self.touched[0] for other in sure) and any(other > self.touched[-1] for other in sure)
 
-    def _speaks_for_another_place(self, index: int) -> bool:
-        """Whether a word of it that is not here is in the file: then a passage like this one may be meant."""
+    def _occurs_elsewhere(self, index: int) -> bool:
+        """True if a word that is missing here occurs elsewhere in the file, so that a similar passage may be meant."""
         here = range(max(self.place - 1, 0), max(self.at.values()) + 2)
         for words in (_words, _parts):
             near = set[str]().union(*(words(line) for line in self.have.lines[here.start : here.stop]))
@@ -124,7 +125,7 @@ class Alignment:
         return False
 
     def _defines(self, index: int) -> bool:
-        """Whether it names what the change is in: no other definition is there, nearer to the change."""
+        """True if the line names the definition with the change: no other definition is nearer to the change."""
         first, last = self.touched[0], self.touched[-1]
         nearer = range(index + 1, first + 1) if index < first else range(last, index)
         return bool(names(self.want[index])) and not any(
@@ -132,14 +133,14 @@ class Alignment:
         )
 
     def _around(self, index: int) -> Sequence[str]:
-        """Lines of the file between those that stand before and after a written line."""
+        """File lines between the neighbours of a written line."""
         before, after = self.at.get(index - 1), self.at.get(index + 1)
         first = self.place - _AROUND if before is None else before
         last = max(self.at.values()) + _AROUND if after is None else after
         return self.have.lines[max(first, 0) : last + 1]
 
     def replaced(self, begin: int, end: int) -> bool:
-        """Whether the lines that go are there one after the other, and nothing new stands right beside them."""
+        """True if the removed lines are consecutive in the file, with nothing new directly next to them."""
         places = [self.at.get(index) for index in range(begin, end)]
         first = places[0]
         if first is None or places != list(range(first, first + len(places))):
@@ -147,7 +148,7 @@ class Alignment:
         return self._joins(begin - 1, first - 1) and self._joins(end, first + len(places))
 
     def inserted(self, index: int) -> bool:
-        """Whether new lines before this one have one place: between two lines that are still neighbours."""
+        """True if new lines before this one have one place: between two lines that are still neighbours."""
         before, after = self.at.get(index - 1), self.at.get(index)
         if before is not None and after is not None:
             return after == before + 1
@@ -156,7 +157,7 @@ class Alignment:
         return after is not None and self._joins(index - 1, after - 1, known=False)
 
     def _joins(self, index: int, place: int, *, known: bool = True) -> bool:
-        """The file's line there is blank, written too, or what somebody made of the written line `index`."""
+        """True if the file's line there is blank, also written, or a changed version of the written line `index`."""
         if not (0 <= index < len(self.want) and 0 <= place < len(self.have.lines)):
             return True
         if place in self.at.values() or not self.have.lines[place]:
@@ -165,11 +166,11 @@ class Alignment:
 
 
 def alignments(have: FileLines, want: Sequence[str], touched: Sequence[int], anchor: int) -> Iterator[Alignment]:
-    """Where the file has the written line `anchor`, and all around it but for one line."""
+    """Places where the file has the written line `anchor` and all its surroundings except for one line."""
     lines = have.lines
     for place in (at for at, key in enumerate(lines) if key == want[anchor]):
-        above = _beside(want[:anchor][::-1], lines[max(0, place - anchor - 1) : place][::-1])
-        below = _beside(want[anchor + 1 :], lines[place + 1 : place + len(want) - anchor + 1])
+        above = _match_side(want[:anchor][::-1], lines[max(0, place - anchor - 1) : place][::-1])
+        below = _match_side(want[anchor + 1 :], lines[place + 1 : place + len(want) - anchor + 1])
         if above and below and (above.same or below.same):
             at = {anchor: place}
             at |= {anchor - 1 - index: place - 1 - found for index, found in above.at.items()}
@@ -183,8 +184,8 @@ class _AlignmentSide:
     same: bool
 
 
-def _beside(want: Sequence[str], have: Sequence[str]) -> _AlignmentSide | None:
-    """Lines on one side of the anchor, away from it: the same, or the same but for one."""
+def _match_side(want: Sequence[str], have: Sequence[str]) -> _AlignmentSide | None:
+    """The lines on one side of the anchor, outwards: all the same, or the same except for one."""
     if list(have[: len(want)]) == list(want):
         return _AlignmentSide({index: index for index in range(len(want))}, same=True)
     pairs = zip(want, have, strict=False)
@@ -198,8 +199,8 @@ def _beside(want: Sequence[str], have: Sequence[str]) -> _AlignmentSide | None:
 
 
 def is_distinctive(key: str) -> bool:
-    """Whether a line says something about its place."""
-    return _letters(key) >= _TELLING
+    """True if a line identifies a place."""
+    return _letters(key) >= _IDENTIFYING
 
 
 def _letters(key: str) -> int:
@@ -215,12 +216,12 @@ def _parts(key: str) -> set[str]:
 
 
 def names(key: str) -> list[str]:
-    """What a line defines."""
+    """The names that a line defines."""
     return [next(filter(None, match.groups())) for match in _DEFINITION.finditer(key)]
 
 
 def likeness(key: str, there: str) -> float:
-    """From 0 to 1; a definition of another name is another thing, however alike it reads."""
+    """From 0 to 1. Definitions of different names have likeness 0, however similar they read."""
     for one, other in ((key, there), (there, key)):
         if not set(names(one)) <= set(names(other) or _WORD.findall(other)):
             return 0.0
@@ -228,14 +229,14 @@ def likeness(key: str, there: str) -> float:
 
 
 def _alike(key: str, there: str) -> float:
-    """By letters or by words, whatever is more."""
+    """By letters or by words, whichever is more alike."""
     letters = difflib.SequenceMatcher(None, key, there, autojunk=False).ratio()
     tokens = difflib.SequenceMatcher(None, _TOKEN.findall(key), _TOKEN.findall(there), autojunk=False).ratio()
     return max(letters, tokens)
 
 
 def _is_like_one(key: str, lines: Sequence[str], least: float) -> bool:
-    """Whether one of many lines is the same, or so much like it, by letters."""
+    """True if a line equals or closely resembles one of the lines, by letters."""
     matcher = difflib.SequenceMatcher(autojunk=False)
     matcher.set_seq2(key)
     for line in lines:

@@ -1,4 +1,4 @@
-"""Replace one passage of a text: exactly, or where exactly one place matches but for what can be overlooked."""
+"""Replaces one passage of a text: exactly, or at the only place that matches apart from negligible differences."""
 
 import difflib
 from collections.abc import Iterator, Sequence
@@ -14,14 +14,14 @@ _SEARCHED_LINES = 20_000
 
 
 class EditError(Exception):
-    """The edit was not made; the message tells the model why and what to look at."""
+    """The edit was not made; the message tells the model why and where to look."""
 
 
 @dataclass(frozen=True, slots=True)
 class EditResult:
     """The text after the edit; lines `first` to `last` are the replacement (`last < first`: lines were removed).
 
-    `how` says what had to be overlooked to find the place; empty for an exact match.
+    `how` names the differences that were ignored; empty for an exact match.
     """
 
     text: str
@@ -31,9 +31,9 @@ class EditResult:
 
 
 def replace(text: str, old: str, new: str) -> EditResult:
-    """`text` with its only passage `old` replaced by `new`; raises EditError rather than guess a place.
+    """Replace the only passage `old` in `text` by `new`. Raises EditError if the place is not unique.
 
-    Line ends stay what they are: in a file of CRLF lines both `old` and `new` may be written with LF.
+    Line ends stay: in a file with CRLF, `old` and `new` may be written with LF.
     """
     if not old.strip():
         raise EditError("old_text is empty. Give the lines to replace, or use write for a new file.")
@@ -50,7 +50,7 @@ def replace(text: str, old: str, new: str) -> EditResult:
 
 
 def numbered(text: str, first: int, last: int) -> str:
-    """Lines `first` to `last` of a text (as far as there are such) with their numbers."""
+    """The existing lines from `first` to `last`, with their numbers."""
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
@@ -76,7 +76,7 @@ def _exactly(text: str, old: str, new: str) -> EditResult | None:
 
 
 def _occurrences(text: str, part: str) -> Iterator[int]:
-    """Every place of `part`, overlapping ones too: `aa` is in `aaa` twice."""
+    """Every position of `part`, including overlapping ones: `aa` is in `aaa` twice."""
     place = text.find(part)
     while place >= 0:
         yield place
@@ -84,7 +84,7 @@ def _occurrences(text: str, part: str) -> Iterator[int]:
 
 
 def _by_lines(text: str, old: str, new: str) -> EditResult | None:
-    """The only place where the lines are but for what can be overlooked."""
+    """The only place where the lines match apart from negligible differences."""
     lines = text.split("\n")
     end = [lines.pop()] if lines[-1] == "" else []
     try:
@@ -133,7 +133,7 @@ def _not_found(text: str, old: str, new: str) -> str:
 
 
 def _nearest(text: str, old: str) -> int | None:
-    """The line (1-based) where a passage most like `old` begins, or None where nothing is like it."""
+    """The first line (1-based) of the passage most like `old`, or None."""
     wanted = [line.strip() for line in old.split("\n")]
     anchor = max(range(len(wanted)), key=lambda index: len(wanted[index]))
     matcher = difflib.SequenceMatcher(autojunk=False)

@@ -1,4 +1,4 @@
-"""Lines as a model wrote them, made fit for the place they go to: indentation, quotes and line ends of the file."""
+"""Adapts a model's lines to the place they go to: the file's indentation, quotes and line ends."""
 
 import difflib
 import re
@@ -9,10 +9,10 @@ from typing import NamedTuple
 _CURLY = str.maketrans({"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"'})
 _TYPED = _CURLY | str.maketrans({"\u00a0": " ", "\u2013": "-", "\u2014": "-", "\u2026": "..."})
 _UNREADABLE = re.compile("[\udc80-\udcff\ufffd]+")
-"""Bytes that are no UTF-8, as they are kept and as they are shown."""
+"""Bytes that are not UTF-8, as stored and as shown."""
 
 Pairs = Sequence[tuple[str, str]]
-"""Lines as they were written, each with the line of the file that is meant."""
+"""Written lines, each with the file line that is meant."""
 
 
 class WantedEdit(NamedTuple):
@@ -31,14 +31,14 @@ class LineChange(NamedTuple):
 
 
 class EditMatch(NamedTuple):
-    """A place (its first line, 0-based) and the changes to make there."""
+    """A place (its first line, 0-based) and the changes there."""
 
     place: int
     changes: list[LineChange]
 
 
-class AmbiguousMatchError(Exception):  # what was found, not a fault
-    """More than one place fits; `places` are their first lines, 0-based."""
+class AmbiguousMatchError(Exception):  # a result, not a fault
+    """More than one place matches; `places` are their first lines, 0-based."""
 
     def __init__(self, places: Sequence[int], how: str) -> None:
         super().__init__(how)
@@ -47,21 +47,21 @@ class AmbiguousMatchError(Exception):  # what was found, not a fault
 
 
 class NoMatchError(Exception):
-    """The indentation that was written has no counterpart in the file, or nobody knows which quotes are meant."""
+    """The written indentation has no counterpart in the file, or the meant quotes are unclear."""
 
 
 def straight_quotes(text: str) -> str:
-    """With the quotes, dashes and blanks that a keyboard has."""
+    """The text with keyboard quotes, dashes and spaces."""
     return text.translate(_TYPED)
 
 
 def normalized_line(line: str) -> str:
-    """What of a line has to be the same: not its white space, the kind of its quotes, or bytes that nobody can show."""
+    """The part of a line that must match: without white space, kinds of quotes, or bytes that cannot be shown."""
     return " ".join(_UNREADABLE.sub("\ufffd", straight_quotes(line)).split())
 
 
 def adapt_lines(lines: Sequence[str], pairs: Pairs) -> list[str]:
-    """New lines as they belong beside the file's lines of `pairs`; raises UnfitError."""
+    """New lines with the indentation and quotes of the file's lines in `pairs`. Raises NoMatchError."""
     olds, haves = zip(*pairs, strict=True)
     end = "\r" if any(have.endswith("\r") for have in haves) else ""
     curly_by_mistake = sum(map(_curly, olds)) > sum(map(_curly, haves))
@@ -76,7 +76,7 @@ def adapt_lines(lines: Sequence[str], pairs: Pairs) -> list[str]:
 
 
 def _curly(line: str) -> int:
-    """How many of its quotes are curly."""
+    """The number of curly quotes in a line."""
     return sum(ord(character) in _CURLY for character in line)
 
 
@@ -85,7 +85,7 @@ def indent_of(line: str) -> str:
 
 
 def _indents(pairs: Pairs) -> dict[str, str]:
-    """Which indentation of the file each written one stands for; raises UnfitError where one stands for two."""
+    """Maps each written indentation to the file's. Raises NoMatchError if one maps to two."""
     found: dict[str, str] = {}
     for old, have in pairs:
         if old.strip() and found.setdefault(indent_of(old), indent_of(have)) != indent_of(have):
@@ -113,7 +113,7 @@ def _indented(line: str, indents: dict[str, str]) -> str:
 
 
 def _converted(extra: str, indents: dict[str, str]) -> str:
-    """More indentation than any that is known, in the file's own units."""
+    """Indentation beyond any known one, in the file's own units."""
     for old, have in _steps(indents):
         if old and extra == old * (len(extra) // len(old)):
             return have * (len(extra) // len(old))
@@ -121,7 +121,7 @@ def _converted(extra: str, indents: dict[str, str]) -> str:
 
 
 def _steps(indents: dict[str, str]) -> list[tuple[str, str]]:
-    """Pieces of indentation that stand for one another, the smallest first."""
+    """Equivalent pieces of indentation, smallest first."""
     known = sorted(indents.items(), key=lambda item: len(item[0]))
     if "" not in indents:
         known = [*known, *((old, have) for old, have in known if {*old} == {" "} and {*have} == {"\t"})]
@@ -139,7 +139,7 @@ def _steps(indents: dict[str, str]) -> list[tuple[str, str]]:
 
 
 def _per_level(old: str, have: str) -> tuple[str, str]:
-    """One level of blanks for tabs, or of tabs for blanks, where both were counted in whole levels."""
+    """One level in blanks and in tabs, if both are whole levels."""
     longer, shorter = (old, have) if len(old) >= len(have) else (have, old)
     size, rest = divmod(len(longer), len(shorter))
     if rest:
@@ -148,14 +148,14 @@ def _per_level(old: str, have: str) -> tuple[str, str]:
 
 
 def differences(wanted: WantedEdit) -> list[tuple[int, int, int, int]]:
-    """What becomes of the old lines: (begin, end) of them is replaced by (begin, end) of the new ones."""
+    """What happens to the old lines: (begin, end) of them becomes (begin, end) of the new ones."""
     old, new = ([line.rstrip() for line in part] for part in wanted)
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     return [(i1, i2, j1, j2) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal"]
 
 
 def changes(lines: Sequence[str], wanted: WantedEdit, aligned: dict[int, int]) -> list[LineChange]:
-    """New lines where they belong; what the edit leaves alone keeps the file's own bytes."""
+    """The changed lines only; all other lines keep the file's bytes."""
     pairs = [(wanted.old[index], lines[at]) for index, at in aligned.items() if wanted.old[index].strip()]
     made = []
     for begin, end, first, last in differences(wanted):
@@ -166,7 +166,7 @@ def changes(lines: Sequence[str], wanted: WantedEdit, aligned: dict[int, int]) -
 
 
 def places(have: Sequence[str], want: Sequence[str]) -> Iterator[int]:
-    """Where the wanted lines stand one right after the other."""
+    """Places where the wanted lines are consecutive."""
     anchor = max(range(len(want)), key=lambda index: len(want[index]))
     for at in range(anchor, len(have) - len(want) + anchor + 1):
         if have[at] == want[anchor] and have[at - anchor : at - anchor + len(want)] == want:

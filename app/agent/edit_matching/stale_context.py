@@ -1,4 +1,4 @@
-"""An edit whose context is out of date: what it changes is as it was written, what is around it but for one line."""
+"""Handles an edit with outdated context: the changed lines match, and the lines around them except for one."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,11 +19,11 @@ _MAX_CANDIDATES = 300
 
 
 def with_stale_context(lines: Sequence[str], wanted: WantedEdit) -> tuple[EditMatch, str] | None:
-    """The only place where the change can be meant; raises Several."""
+    """The only possible place of the change. Raises AmbiguousMatchError if there are several."""
     have, want = FileLines([normalized_line(line) for line in lines]), [normalized_line(line) for line in wanted.old]
     touched = _touched(wanted)
     if wanted.new and any(True for _ in places(have.lines, [normalized_line(line) for line in wanted.new])):
-        return None  # it was made before
+        return None  # the edit was made before
     every = (seen for anchor in _anchors(have, want, touched) for seen in alignments(have, want, touched, anchor))
     agreeing = [seen for seen in every if seen.agrees]
     if not agreeing:
@@ -38,7 +38,7 @@ def with_stale_context(lines: Sequence[str], wanted: WantedEdit) -> tuple[EditMa
 
 
 def _anchors(have: FileLines, want: Sequence[str], touched: Sequence[int]) -> Iterator[int]:
-    """Touched lines by which places are found, the rarest first, as long as it is not too many places."""
+    """Touched lines to search by, rarest first, limited to a number of places."""
     space = _MAX_CANDIDATES
     for index in sorted(touched, key=lambda index: have.times[want[index]]):
         space -= have.times[want[index]]
@@ -48,7 +48,7 @@ def _anchors(have: FileLines, want: Sequence[str], touched: Sequence[int]) -> It
 
 
 def _touched(wanted: WantedEdit) -> list[int]:
-    """Old lines that go, and those beside which new ones come."""
+    """Old lines that are removed, and those next to new ones."""
     touched: set[int] = set()
     for begin, end, _, _ in differences(wanted):
         touched |= set(range(begin, end)) if end > begin else {begin - 1, begin}
@@ -56,7 +56,7 @@ def _touched(wanted: WantedEdit) -> list[int]:
 
 
 def _merged(lines: Sequence[str], wanted: WantedEdit, seen: Alignment) -> list[LineChange]:
-    """The changes, if every line that goes is there and every new one has one place; else none."""
+    """The changes, if every removed line exists and every new one has one place; empty otherwise."""
     for begin, end, _, _ in differences(wanted):
         if not (seen.replaced(begin, end) if end > begin else seen.inserted(begin)):
             return []

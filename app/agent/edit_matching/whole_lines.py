@@ -1,4 +1,4 @@
-"""Where whole lines stand in a file that were not written as they are there; strictest way first, one place or none."""
+"""Finds whole lines that were not written exactly as in the file; strictest comparison first."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"^\s*(\d+)([\t:|→])(?:(?<=[:|]) )?")
 
 
 def recover(lines: Sequence[str], wanted: WantedEdit) -> tuple[EditMatch, str] | None:
-    """The only place that fits, and what had to be overlooked; raises Several, and UnfitError for the indentation."""
+    """The only match, and the differences that were ignored. Raises AmbiguousMatchError or NoMatchError."""
     found = _whole(lines, wanted)
     if found is None and (bare := _without_numbers(wanted)) is not None:
         wanted = bare
@@ -28,7 +28,7 @@ def recover(lines: Sequence[str], wanted: WantedEdit) -> tuple[EditMatch, str] |
 
 
 def _whole(lines: Sequence[str], wanted: WantedEdit) -> tuple[EditMatch, str] | None:
-    """Every line is there, one right after the other."""
+    """A match in which every line is present and consecutive."""
     for key, how in _KEYS:
         want = [key(line) for line in wanted.old]
         found = list(places([key(line) for line in lines], want))
@@ -50,7 +50,7 @@ _KEYS: tuple[tuple[Callable[[str], str], str], ...] = (
 
 
 def _without_numbers(wanted: WantedEdit) -> WantedEdit | None:
-    """Without the line numbers of a view, where every line was copied with its own."""
+    """The edit without a view's line numbers, if every line was copied with its own number."""
     found = [_NUMBER.match(line) for line in wanted.old if line.strip()]
     numbers = [int(match[1]) for match in found if match]
     ends = {match[2] for match in found if match}
@@ -59,7 +59,7 @@ def _without_numbers(wanted: WantedEdit) -> WantedEdit | None:
     known = range(numbers[0], numbers[-1] + len(wanted.new) + 1)
 
     def bare(line: str) -> str:
-        """A line of the new ones; it may begin with a number of its own."""
+        """A new line without the number that it may start with."""
         match = _NUMBER.match(line)
         return line[match.end() :] if match and {match[2]} == ends and int(match[1]) in known else line
 

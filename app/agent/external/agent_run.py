@@ -1,4 +1,4 @@
-"""One start of another agent, as the job keeps it and as the trajectory tells it."""
+"""One start of another agent, as stored in the job and shown in the trajectory."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -11,24 +11,24 @@ from app.core.record import Record
 
 
 class AgentRun(Record):
-    """How it ended, what was said to the model, and the tree that it left."""
+    """How it ended, its calls to the model, and the tree it left."""
 
     number: int
     exit_code: int
     seconds: float = 0.0
     output: str = ""
-    """The end of what it printed."""
+    """The end of its output."""
     exchanges: tuple[Exchange, ...] = ()
     submission: Submission | None = None
     checkpoint: Checkpoint
     cut_short: str = ""
-    """Why it was ended before its end: the money, the turns or the minutes were used."""
+    """Why it was stopped early: the money, turns or minutes were used."""
     heard: int = 0
-    """The number of the last words of people that its task had."""
+    """The number of the last user message in its task."""
     again: bool = False
-    """It was to go on with its conversation."""
+    """True if it was started to continue its conversation."""
     spoken_to: bool = False
-    """People said more while it was at work: it is started again with that, whatever it submitted."""
+    """True if people wrote while it worked: it is started again with their messages, whatever it submitted."""
 
     @property
     def turns(self) -> int:
@@ -40,7 +40,7 @@ def last_words(exchanges: Sequence[Exchange]) -> str:
 
 
 def lines(rounds: Sequence[AgentRun]) -> Iterator[str]:
-    """JSON lines: each call to the model as a step of our own would stand there, the last with how it ended."""
+    """JSON lines: one for each call to the model, in the form of our own steps, and one for the ending."""
     for done in rounds:
         steps = [_step(done.number, exchange) for exchange in done.exchanges] or [_step(done.number, None)]
         asked = sum(exchange.seconds for exchange in done.exchanges)
@@ -54,7 +54,7 @@ def lines(rounds: Sequence[AgentRun]) -> Iterator[str]:
 
 
 def _step(round_number: int, exchange: Exchange | None) -> dict[str, Any]:
-    """None for a start in which the agent asked its model nothing."""
+    """`round_number` is None for a start in which the agent made no call."""
     told = exchange or Exchange(number=0, wire="chat")
     return {
         "round": round_number,
@@ -69,7 +69,7 @@ def _step(round_number: int, exchange: Exchange | None) -> dict[str, Any]:
 
 
 def _arguments(text: str) -> dict[str, Any]:
-    """Of the agent's own tool: an object mostly, and else the text that a model wrote."""
+    """Arguments of the agent's own tool: usually an object, otherwise the text that the model wrote."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

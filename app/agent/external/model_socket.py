@@ -1,4 +1,4 @@
-"""How another agent reaches its model: a gateway that is open while it works, on a socket that its sandbox shows."""
+"""How another agent reaches its model: a gateway on a socket in the sandbox, open while the agent works."""
 
 import secrets
 from collections.abc import AsyncIterator, Callable
@@ -18,9 +18,9 @@ from app.llm.raw_call import RawProxyCall
 
 @dataclass(frozen=True, slots=True)
 class ModelSocket:
-    """`socket` is what `Spec.way_out` names: nothing is there but while an agent works.
+    """`socket` is the path that the sandbox specification names; it exists only while an agent works.
 
-    `until` is the job's money at which the agent's share of it is used; 0 where only the job's cap counts.
+    `until` is the job's spending at which the agent's share is used; 0 if only the job's limit counts.
     """
 
     socket: Path
@@ -29,14 +29,14 @@ class ModelSocket:
     until: MicroUSD = 0
 
     def new_token(self) -> str:
-        """Good for one start of one agent, and known to nobody else."""
+        """A new random token, valid for one start of one agent."""
         return f"agent-fix-{secrets.token_urlsafe(24)}"
 
     @asynccontextmanager
     async def open(
         self, name: str, token: str, recipe: AgentRecipe, turns: int, heard: Callable[[Exchange], None]
     ) -> AsyncIterator[Gateway]:
-        """`name` is the start's, the same where it has to be made again."""
+        """`name` is the start's name, the same if it is repeated."""
         account = CallBudget(self.ledger, self.raw_call.info, name, self.until)
         await account.begin()
         names = frozenset({recipe.model, recipe.model.rpartition("/")[2]})

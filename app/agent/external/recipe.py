@@ -1,6 +1,6 @@
-"""Another coding agent as data: how it is installed, started, and told where its model is. One TOML file each.
+"""Describes another coding agent as data: how it is installed, started, and told its model. One TOML file each.
 
-`$tools`, `$task`, `$model`, `$base`, `$token`, `$home` and `$turns` stand for what is known when it starts.
+`$tools`, `$task`, `$model`, `$base`, `$token`, `$home` and `$turns` are replaced when it starts.
 """
 
 import re
@@ -30,10 +30,10 @@ Text = Annotated[str, Field(max_length=20_000)]
 
 
 class AgentRecipe(Record):
-    """`client` downloads `packages`, each with its exact version; the first of them is the agent itself.
+    """`client` downloads `packages` with exact versions; the first is the agent itself.
 
-    `again` goes on with the agent's last conversation, where it has such a command: then it can be interrupted.
-    `model` is what the agent calls the model, where it insists on a name of some shape; `least_python` what it needs.
+    `again` is the command that continues the last conversation, if the agent has one; only then can it be interrupted.
+    `model` is the agent's name for the model if it requires a certain form; `least_python` is what it needs.
     """
 
     name: Annotated[str, Field(pattern=_NAME)]
@@ -46,7 +46,7 @@ class AgentRecipe(Record):
     environment: dict[str, Text] = Field(default_factory=dict)
     files: dict[str, Text] = Field(default_factory=dict)
     leaves_out: Annotated[tuple[str, ...], Field(max_length=100)] = ()
-    """Fields of its requests that the gateway does not offer, and that are to be left out instead of refused."""
+    """Request fields that are dropped instead of refused."""
     model: str = "agent-fix"
     least_python: Annotated[str, Field(pattern=r"^3\.\d{1,2}$")] = "3.11"
 
@@ -67,16 +67,16 @@ class AgentRecipe(Record):
 
     @property
     def package(self) -> str:
-        """The agent's own, without its version."""
+        """The agent's own package, without its version."""
         return self.packages[0].removesuffix(self.version).rstrip("@=").partition("[")[0]
 
     def at(self, version: str) -> "AgentRecipe":
-        """The same with another version of the agent, and of what is pinned to the same one beside it."""
+        """The recipe with another version of the agent and of packages with the same version."""
         old = re.compile(rf"(?<=[@=]){re.escape(self.version)}$")
         return self.model_copy(update={"packages": tuple(old.sub(lambda _: version, each) for each in self.packages)})
 
     def install(self, python: str) -> tuple[str, ...]:
-        """Shell commands for the set-up phase, which leave all of it below `TOOLS`."""
+        """Shell commands for the set-up phase, which install below `TOOLS`."""
         packages = " ".join(f"'{package}'" for package in self.packages)
         if self.client == "npm":
             return (f"npm install --prefix {TOOLS} --no-audit --no-fund --no-package-lock {packages}",)
@@ -89,14 +89,14 @@ def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
 
 
 def built_in() -> dict[str, AgentRecipe]:
-    """Those that come with agent-fix."""
+    """The recipes that come with agent-fix."""
     catalog = resources.files("app.agent.external").joinpath("catalog")
     texts = {entry.name: entry.read_text("utf-8") for entry in catalog.iterdir() if entry.name.endswith(".toml")}
     return _by_name(texts)
 
 
 def recipes(directory: Path | None) -> dict[str, AgentRecipe]:
-    """The built-in ones, and the operator's own, which may replace them. Raises ConfigError naming the file."""
+    """The built-in ones and the operator's, which may replace them. Raises ConfigError naming the file."""
     if directory is None:
         return built_in()
     try:
@@ -111,7 +111,7 @@ def _by_name(texts: Mapping[str, str]) -> dict[str, AgentRecipe]:
 
 
 def parse(text: str, source: str) -> AgentRecipe:
-    """Raises ConfigError that names the file and what is wrong in it."""
+    """Raises ConfigError that names the file and the error in it."""
     try:
         recipe = AgentRecipe.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:

@@ -1,9 +1,8 @@
-"""Another coding agent at work in our sandbox: it sees the tree and one model, and is believed as little as our own.
+"""Runs another coding agent in our sandbox; its work is reviewed like our own agent's.
 
-task ─► the agent, start to end ─► its tree and its submission ─► review ─┬► accepted
-  ▲ ▲                                   └─► words of people since ─┐      │
-  │ └──────────────────────────────────────────────────────────────┘      │
-  └── the facts that speak against it ◄───────────────────────────────────┘   at most ROUNDS times
+task ─► the agent, start to end ─► its tree and its submission ─► review ─► accepted.
+
+A rejection, with its facts, or new user messages start it again, at most ROUNDS times.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,12 +25,12 @@ from app.core.job import UserMessage
 
 ROUNDS = 4
 STARTS = 40
-"""With those that were cut short and went on with more money, and those that people spoke to."""
+"""Includes starts that were cut short and continued with more money, and those interrupted by messages."""
 
 
 @dataclass(slots=True)
 class ExternalRunner:
-    """Works through an assignment by starting the agent of `recipe`; `work` keeps its own steps, as the native one."""
+    """Works through an assignment by starting the agent of `recipe`; `work` stores its own steps, as the native one."""
 
     recipe: AgentRecipe
     context: RunnerContext
@@ -56,11 +55,11 @@ class ExternalRunner:
             done = await context.journal.step(self._named(number), AgentRun, start)
             self.rounds.append(done)
             if done.cut_short and self._started == before:
-                continue  # that was in another process; whoever resumed the job has raised the limit
+                continue  # in another process; the limit was raised before the job was resumed
             if done.cut_short:
                 return self._ending("limit_reached", done.cut_short, None)
             if done.spoken_to or (done.again and not done.turns):
-                continue  # with what was said; or from the beginning, where there was no conversation to go on with
+                continue  # with the new messages; or from the beginning if there is no conversation to continue
             if done.submission is None:
                 return self._without_submission(done)
             answer = await review(done.submission)
@@ -74,7 +73,7 @@ class ExternalRunner:
     async def _start(
         self, number: int, assignment: Assignment, answer: ReviewResult | None, checkpoints: Checkpoints
     ) -> AgentRun:
-        """From start to end. What it left is kept, also where a limit or people ended it."""
+        """One start from beginning to end. Its result is stored even if a limit or people ended it."""
         begun = monotonic()
         task = await self._task(assignment, answer)
         self._started += 1
@@ -101,7 +100,7 @@ class ExternalRunner:
         )
 
     async def _task(self, assignment: Assignment, answer: ReviewResult | None) -> AgentTask:
-        """All that was said; to an agent that goes on with its conversation, only what it does not know."""
+        """The whole task; for an agent that continues its conversation, only what is new."""
         words = await self.context.user_messages.since(0)
         heard = words[-1].seq if words else 0
         if self.recipe.again and self._started and self.rounds[-1].turns:
@@ -109,7 +108,7 @@ class ExternalRunner:
             new = [said for said in words if said.seq > known]
             feedback = "" if answer is None or self.rounds[-1].spoken_to else answer.text
             return AgentTask(
-                render("outside_more", news=_news(new, feedback), submission=SUBMISSION), heard, again=True
+                render("outside_more", news=_news_text(new, feedback), submission=SUBMISSION), heard, again=True
             )
         brief = "\n\n".join(filter(None, (assignment.brief, _said(words))))
         if answer is None:
@@ -117,7 +116,7 @@ class ExternalRunner:
         return AgentTask(render("outside_again", brief=brief, feedback=answer.text, submission=SUBMISSION), heard)
 
     def _named(self, number: int) -> str:
-        """One start, in the journal and in the ledger."""
+        """The name of one start in the journal and the ledger."""
         return f"{self.name}.{number}"
 
     def _seconds_left(self) -> float:
@@ -128,13 +127,13 @@ class ExternalRunner:
         return max(0, self.context.budget.steps - sum(done.turns for done in self.rounds))
 
     def _without_submission(self, done: AgentRun) -> RunnerEnding:
-        """Nothing was changed, and nothing said of it."""
+        """The ending for a start without a change and without a submission."""
         said = " ".join(last_words(done.exchanges).split())[:300] or " ".join(done.output.split())[-300:]
         if done.exit_code == 0:
-            reason = f"Nothing was changed: {self.recipe.title} stopped without handing anything in."
+            reason = f"{self.recipe.title} stopped without a change and without submitting anything."
             return self._ending("no_change", reason, None).model_copy(update={"claim": said})
         return self._ending(
-            "error", f"{self.recipe.title} ended with exit code {done.exit_code}. It said: {said}", None
+            "error", f"{self.recipe.title} ended with exit code {done.exit_code}. Its output: {said}", None
         )
 
     def _ending(self, status: str, reason: str, submission: Submission | None) -> RunnerEnding:
@@ -144,7 +143,7 @@ class ExternalRunner:
         )
 
     async def _restore(self, checkpoints: Checkpoints) -> None:
-        """The tree as the last finished start left it; one that was interrupted is started again from there."""
+        """Restore the tree that the last finished start left; an interrupted start is repeated from there."""
         await checkpoints.restore(self.rounds[-1].checkpoint if self.rounds else checkpoints.clean)
 
     def trajectory(self) -> Iterator[str]:
@@ -155,15 +154,15 @@ def _said(words: Sequence[UserMessage]) -> str:
     return f"# What people said since\n\n{format_messages(words)}" if words else ""
 
 
-def _news(words: Sequence[UserMessage], feedback: str) -> str:
-    """What an agent is told that knows the rest."""
+def _news_text(words: Sequence[UserMessage], feedback: str) -> str:
+    """The task for an agent that already knows the rest."""
     facts = f"The harness verified your change, and it was not accepted:\n\n{feedback}" if feedback else ""
-    spoken = f"People said, while you were at work:\n\n{format_messages(words)}" if words else ""
-    return "\n\n".join(filter(None, (facts, spoken))) or "You were interrupted."
+    messages = f"People said, while you were at work:\n\n{format_messages(words)}" if words else ""
+    return "\n\n".join(filter(None, (facts, messages))) or "You were interrupted."
 
 
 def _unsaid(exchanges: Sequence[Exchange], checkpoint: Checkpoint) -> Submission | None:
-    """A change whose agent forgot to tell of it: its last words, and whatever tests it changed, speak for it."""
+    """A submission for a change that the agent did not submit, from its last message and the tests it changed."""
     if checkpoint.clean:
         return None
     return Submission(summary=last_words(exchanges)[:4_000] or "The agent said nothing of its change.", asked=True)

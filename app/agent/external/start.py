@@ -1,4 +1,4 @@
-"""One start of another agent in the sandbox: its files, its command, its way out, and what it wrote down at its end."""
+"""One start of another agent in the sandbox: its files, command, socket and submission."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ MAX_TASK_LENGTH = 120_000
 """Bytes of the task: one argument of a command has at most 128 KB."""
 TAIL = 4_000
 LISTENS_SECONDS = 2.0
-"""Between two looks at what people said, where an agent can be interrupted."""
+"""Seconds between two checks for messages, if an agent can be interrupted."""
 INTERRUPTED = CompletedCommand(130, b"It was interrupted, because people said something.")
 _WRITE = 'mkdir -p "$(dirname "$1")" && cat > "$1"'
 
 
 class AgentTask(NamedTuple):
-    """What an agent is told. `heard` are the last words of people in it; `again`: it goes on with its conversation."""
+    """The agent's task. `heard` is the number of the last user message in it; `again`: continue the conversation."""
 
     text: str
     heard: int = 0
@@ -34,7 +34,7 @@ class AgentTask(NamedTuple):
 
 
 class AgentOutput(NamedTuple):
-    """What a start came to."""
+    """The result of a start."""
 
     done: CompletedCommand
     exchanges: tuple[Exchange, ...]
@@ -44,7 +44,7 @@ class AgentOutput(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AgentStart:
-    """`name` is the same where it has to be made again; `turns` and `seconds` are what is left."""
+    """`name` is the same if the start is repeated; `turns` and `seconds` are what is left."""
 
     recipe: AgentRecipe
     context: RunnerContext
@@ -55,11 +55,13 @@ class AgentStart:
     listens: float = LISTENS_SECONDS
 
     async def make(self, task: AgentTask) -> AgentOutput:
-        """From start to end; where the agent can go on with its conversation, only until people say something."""
+        """Run from start to end; an agent that can continue is stopped when people write."""
         values = self._values(task.text)
         await self._prepare(values)
         command = self.recipe.again if task.again else self.recipe.command
-        async with self.model_socket.open(self.name, values["token"], self.recipe, self.turns, self._heard) as gateway:
+        async with self.model_socket.open(
+            self.name, values["token"], self.recipe, self.turns, self._read_messages
+        ) as gateway:
             done = await self._until_user_message(
                 [fill_placeholders(part, values) for part in command], values, task.heard
             )
@@ -78,7 +80,7 @@ class AgentStart:
             await asyncio.wait({working, speaking}, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 return working.result()
-            speaking.result()  # whoever could not be listened to is not said to have spoken
+            speaking.result()  # raises if the messages could not be read
             return INTERRUPTED
         finally:
             for task in (working, speaking):
@@ -105,7 +107,7 @@ class AgentStart:
         }
 
     async def _prepare(self, values: Mapping[str, str]) -> None:
-        """The agent's own files, and no submission of an earlier start."""
+        """Write the agent's own files and remove any earlier submission."""
         await self._command(["rm", "-f", SUBMISSION])
         for path, text in self.recipe.files.items():
             where = fill_placeholders(path, values)
@@ -118,7 +120,7 @@ class AgentStart:
         return done.output
 
     async def _submission(self) -> Submission | None:
-        """What the agent wrote down; None where it wrote nothing that can be read."""
+        """The agent's submission; None if there is none that can be read."""
         done = await self.context.sandbox.exec(["head", "-c", "20000", SUBMISSION], timeout=30, separate_stderr=True)
         if not done.ok:
             return None
@@ -127,7 +129,7 @@ class AgentStart:
         except ValidationError:
             return None
 
-    def _heard(self, exchange: Exchange) -> None:
+    def _read_messages(self, exchange: Exchange) -> None:
         name, usage, calls = self.recipe.name, exchange.usage, ", ".join(call.name for call in exchange.calls)
         if exchange.refused:
             self.context.progress.report("warning", f"{name}: a call was refused ({exchange.refused})")
@@ -136,13 +138,13 @@ class AgentStart:
         self.context.progress.report("cost", f"{text}; {calls}" if calls else text)
 
     async def _messages_after(self, heard: int) -> None:
-        """Returns when people have said something new."""
+        """Returns when there are new messages."""
         while not await self.context.user_messages.since(heard):  # noqa: ASYNC110  # it may be rows of a database
             await asyncio.sleep(self.listens)
 
 
 def as_argument(task: str) -> str:
-    """As an argument can have it: its beginning and its end, where it is too long, say what is wrong and how to end."""
+    """A task as an argument: if too long, its middle is dropped, since beginning and end say what to do."""
     told = task.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace")
     if len(told) <= MAX_TASK_LENGTH:
         return told.decode()

@@ -1,4 +1,4 @@
-"""What the job still allows its agent: so many turns and so much money, shared by the calls that are open at once."""
+"""The turns and money that the job still allows its agent, shared by calls in parallel."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from app.llm.raw_call import WireProtocol
 
 
 class ReachedLimit(NamedTuple):
-    """What is used up: a word for programs, and a sentence."""
+    """The limit that was reached: a word for programs, and a sentence."""
 
     reason: str
     message: str
@@ -20,9 +20,8 @@ class ReachedLimit(NamedTuple):
 
 @dataclass(slots=True)
 class JobAllowance:
-    """Gives leave to call, in order. Who is in the way of nothing but other open calls, which may yet use less than
-    they hold, waits for one of them to end; only who asks while none is open is refused, and `cut_short` says why.
-    """
+    """Admits calls in order. A call that is blocked only by other open calls waits, because they may use less than
+    reserved. A call that is blocked with none open is refused, and `cut_short` says why."""
 
     account: CallBudget
     turns: int
@@ -33,7 +32,7 @@ class JobAllowance:
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def reserve(self, protocol: WireProtocol, body: Mapping[str, Any]) -> Reservation:
-        """Raises Refusal."""
+        """Raises RequestRefused."""
         wanted = await self.account.measure(protocol, body)
         async with self._in_order:
             while True:
@@ -56,7 +55,7 @@ class JobAllowance:
             return ReachedLimit("budget_reached", error.message)
 
     def ended(self, reserved: Reservation, *, answered: bool) -> None:
-        """It is booked; `answered` is whether it was a turn."""
+        """Mark a call as booked; `answered` is true if it counts as a turn."""
         self._open.discard(reserved.call)
         self._used += answered
         self._ended.set()

@@ -1,4 +1,4 @@
-"""The money of one call: its worst case is set aside before, and what it used is booked, however it ends."""
+"""The money of one call: its worst case is reserved before, and its usage booked after, however it ends."""
 
 import asyncio
 import json
@@ -20,14 +20,13 @@ from app.llm.raw_call import WireProtocol
 from app.llm.tokens import count_text
 
 MIN_ANSWER = 256
-"""Output tokens below which an answer is not worth asking for; agents have small questions too."""
+"""Output tokens below which an answer is useless; agents have small questions too."""
 SHARE_IS_USED = "This attempt's share of the money is used."
 
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """What a request asks for: tokens of its prompt, of an answer that is worth having, and of the longest there is
-    room for."""
+    """Tokens of a request: its prompt, a useful answer, and the longest possible answer."""
 
     prompt: int
     enough: int
@@ -36,7 +35,7 @@ class CallRequest:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A call that may be made: `limit` is how many tokens its answer may have."""
+    """A call that may be made; its answer may have `limit` tokens."""
 
     call: str
     prompt: int
@@ -45,9 +44,9 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class CallBudget:
-    """One job's ledger, for the calls of one start of an agent, which are `name.1`, `name.2` and so on.
+    """One job's ledger, for the calls `name.1`, `name.2` and so on of one agent start.
 
-    `until` is the job's money at which an attempt has used its share; 0 where only the job's own cap counts.
+    `until` is the job's spending at which an attempt has used its share; 0 if only the job's limit counts.
     """
 
     ledger: Ledger
@@ -57,11 +56,11 @@ class CallBudget:
     _numbers: Iterator[int] = field(default_factory=partial(count, 1))
 
     async def begin(self) -> None:
-        """The same start may have been made by a process that died: what it had open is lost."""
+        """An earlier process may have made the same start: its open calls count as lost."""
         await asyncio.to_thread(self.ledger.mark_lost, f"{self.name}.")
 
     async def measure(self, protocol: WireProtocol, body: Mapping[str, Any]) -> CallRequest:
-        """Raises Refusal for what does not fit the window."""
+        """Raises RequestRefused if the request exceeds the context window."""
         return await asyncio.to_thread(self._measure, protocol, body)
 
     def _measure(self, protocol: WireProtocol, body: Mapping[str, Any]) -> CallRequest:
@@ -75,8 +74,8 @@ class CallBudget:
         return CallRequest(prompt, enough, space)
 
     async def reserve(self, wanted: CallRequest, *, alone: bool = True) -> Reservation:
-        """Raises BudgetError for what does not fit the money. Where others are open, an answer is not made shorter
-        for the money that they hold: it is refused, and may come again."""
+        """Raises BudgetError if there is not enough money. While other calls hold money, an answer is never
+        shortened: the call is refused and may be repeated."""
         reserve = partial(self._reserve, wanted, alone=alone)
         return await or_undone(reserve, lambda made: self.ledger.book(made.call, NOTHING))
 
@@ -95,7 +94,7 @@ class CallBudget:
         return Reservation(call, prompt, space)
 
     def book(self, reserved: Reservation, reading: ResponseReader | None) -> Usage:
-        """What the provider reported, or an estimate of what it heard and said; nothing where it was never asked."""
+        """Book the reported usage, or an estimate; nothing if the provider was never called."""
         usage = Usage() if reading is None else self._used(reserved, reading)
         written = 0 if reading is None else reading.cache_written
         usage = usage.model_copy(update={"cost": cost_of(self.info, usage, written)})
@@ -103,7 +102,7 @@ class CallBudget:
         return usage
 
     def _used(self, reserved: Reservation, reading: ResponseReader) -> Usage:
-        """Before its end a provider has told of the prompt at most."""
+        """Until its end, a provider has reported the prompt at most."""
         reported = reading.usage
         if reported is not None and reading.finished:
             return reported

@@ -1,4 +1,4 @@
-"""One call as the trajectory keeps it: what was new in the request, and what came of it."""
+"""One call as stored in the trajectory: the new part of the request, and the result."""
 
 import hashlib
 import json
@@ -12,16 +12,16 @@ from app.llm.base import ToolCall, Usage
 from app.llm.raw_call import WireProtocol
 
 MAX_TEXT = 200_000
-"""Characters of one message: outside agents send their whole conversation every time."""
+"""Characters of one message: other agents send their whole conversation every time."""
 MAX_KEPT = 20_000_000
-"""Characters of all that is new in the requests of one start; of later ones only the beginning is kept."""
+"""Characters of all new messages of one start; later ones are shortened."""
 BEGINNING = 300
 MAX_REFUSALS = 100
-"""Refused calls that are kept: who goes on asking for what there is not fills no disk."""
+"""Refused calls to store, so that an agent that repeats them does not fill the disk."""
 
 
 class Exchange(Record):
-    """`new` are the messages that the request before it did not have; `refused` is the reason, where it was."""
+    """`new` are messages that the previous request did not have; `refused` is the reason, if refused."""
 
     number: int
     wire: WireProtocol
@@ -34,7 +34,7 @@ class Exchange(Record):
 
 
 class ExchangeRecorder:
-    """Tells what is new in each request of one conversation, and in its sub-agents' as well as it can."""
+    """Finds the new messages in each request of a conversation and, as far as possible, of its sub-agents."""
 
     def __init__(self) -> None:
         self._seen: set[bytes] = set()
@@ -43,7 +43,7 @@ class ExchangeRecorder:
         self.exchanges: list[Exchange] = []
 
     def new_messages(self, body: Mapping[str, Any]) -> tuple[str, ...]:
-        """Messages, each as JSON, that no request had before."""
+        """Messages, as JSON, that no earlier request had."""
         parts = [part for name in ("system", "instructions", "messages", "input") for part in _list(body.get(name))]
         texts = [json.dumps(part, ensure_ascii=False, sort_keys=True) for part in parts]
         keys = [_digest(text) for text in texts]
@@ -72,7 +72,7 @@ class ExchangeRecorder:
         )
 
     def refused(self, protocol: WireProtocol, refusal: RequestRefused) -> Exchange | None:
-        """None where so many were refused that this one is not kept."""
+        """None once too many refused calls are stored."""
         self._refusals += 1
         if self._refusals > MAX_REFUSALS:
             return None

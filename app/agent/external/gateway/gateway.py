@@ -1,4 +1,4 @@
-"""The only way out of an agent's sandbox: one job's model, with the job's key and the job's money, and nothing else.
+"""Gives an agent's sandbox access to one job's model, with the job's key and money; its only way out.
 
 agent ─► forwarder inside ─► unix socket ─► token? rules? money? ─► the model, by its own protocol ─► booked, recorded
 """
@@ -23,14 +23,14 @@ from app.llm.raw_call import RawProxyCall, StreamEvent, WireProtocol
 
 STATUS: Mapping[str, int] = {"retry": 503, "wait": 429, "shrink": 400, "give_up": 400}
 CHARGED = frozenset({"timeout", "connection_lost", "stream_cut", "over_limit"})
-"""Why a call gave no answer, where its provider may have worked on it all the same."""
+"""Failures after which the provider may have charged for a call without an answer."""
 MAX_PIECE_LENGTH = 16
-"""Characters that one token of an answer may have: a provider that writes more than it may is cut off."""
+"""Characters that one token may have: a provider that writes more than allowed is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayLimits:
-    """Bytes of a request, calls at once, and calls that may wait for those."""
+    """Bytes of a request, calls at once, and calls that may wait."""
 
     body: int = 32 * 1024**2
     at_once: int = 8
@@ -38,7 +38,7 @@ class GatewayLimits:
 
 
 class RequestSlots:
-    """So many calls at once, and so many that may wait for those; who comes then is sent away."""
+    """Limits the number of calls at once and of waiting calls; further calls are refused."""
 
     def __init__(self, limits: GatewayLimits) -> None:
         self._free = asyncio.Semaphore(limits.at_once)
@@ -59,10 +59,10 @@ class RequestSlots:
 
 @dataclass(slots=True)
 class Gateway:
-    """Passes an agent's calls on. Knows nothing of HTTP, but for the numbers of its refusals.
+    """Forwards an agent's calls. Independent of HTTP, except for the status of refusals.
 
-    `token` is the job's own, and good for nothing else; `names` are what the model may be called by.
-    Fields that it `leaves_out` nobody sees. `most_calls` are the turns that are left; only answers use them.
+    `token` is valid for this job only; `names` are the model's accepted names. Fields in `leaves_out` are dropped.
+    `most_calls` are the remaining turns; only answers count.
     """
 
     raw_call: RawProxyCall
@@ -84,16 +84,16 @@ class Gateway:
 
     @property
     def cut_short(self) -> str:
-        """Which limit refused a call, if one did: the job is then paused, whatever the agent tells."""
+        """The limit that refused a call, if any: the job is then paused, whatever the agent reports."""
         return self.allowance.cut_short
 
     def admit(self, token: str) -> None:
-        """Raises Refusal for every token but this job's."""
+        """Raises RequestRefused unless the token is this job's."""
         if not hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode()):
             raise RequestRefused(401, "invalid_api_key", "This is not this job's token.")
 
     def models(self) -> dict[str, Any]:
-        """The list that clients ask for, in OpenAI's words."""
+        """The list of models in OpenAI's format."""
         entries = [
             {"id": name, "object": "model", "created": 0, "owned_by": "agent-fix"} for name in sorted(self.names)
         ]
@@ -109,7 +109,7 @@ class Gateway:
         return body
 
     async def answer(self, protocol: WireProtocol, body: Mapping[str, Any]) -> dict[str, Any] | AsyncGenerator[bytes]:
-        """A document, or the frames of a stream that has begun. Raises Refusal."""
+        """A document, or the frames of a started stream. Raises RequestRefused."""
         body = {name: value for name, value in body.items() if name not in self.leaves_out}
         try:
             check(protocol, body, self.names)
@@ -127,7 +127,7 @@ class Gateway:
             return await call.whole()
         async with AsyncExitStack() as unless_begun:
             frames = await unless_begun.enter_async_context(aclosing(call.frames()))
-            first = await anext(frames)  # so that what fails at once is an honest status, not half a stream
+            first = await anext(frames)  # so that an immediate failure gets an error status instead of half a stream
             unless_begun.pop_all()
         return _after(first, frames)
 
@@ -164,7 +164,7 @@ class _GatewayCall:
                 self._end(reserved, reading, new, begun)
 
     async def frames(self) -> AsyncGenerator[bytes]:
-        """Ends in the protocol's own way; an error in the middle is one more event, and then the end."""
+        """Ends as the protocol requires; an error in the middle becomes one more event before the end."""
         reading, begun_to_answer = ResponseReader(self.protocol), False
         async with self.gateway.places.taken():
             reserved, begun, new = await self._begin()
@@ -186,7 +186,7 @@ class _GatewayCall:
                 self._end(reserved, charged, new, begun)
 
     async def _events(self, reserved: Reservation, reading: ResponseReader) -> AsyncGenerator[StreamEvent]:
-        """As they come; one that ends before its last is a fault, whatever the client would make of it."""
+        """Events in their order; a stream without its last event is an error, whatever the client makes of it."""
         async with aclosing(self.gateway.raw_call.stream(self.protocol, self.body, reserved.limit)) as events:
             async for event in events:
                 reading.add(event)
@@ -197,7 +197,7 @@ class _GatewayCall:
             raise ModelError("The model's answer broke off.", kind="retry", reason="stream_cut")
 
     def _unasked(self, event: StreamEvent) -> bool:
-        """The chunk with the usage is ours: a chat client that did not ask for it may trip over it."""
+        """The usage chunk is our own request; a chat client that did not request it may fail on it."""
         return self.protocol == "chat" and not event.data.get("choices") and not wants_usage(self.body)
 
     async def _begin(self) -> tuple[Reservation, float, tuple[str, ...]]:
@@ -205,7 +205,7 @@ class _GatewayCall:
         return reserved, self.gateway.clock(), self.gateway.recorder.new_messages(self.body)
 
     def _end(self, reserved: Reservation, reading: ResponseReader | None, new: tuple[str, ...], begun: float) -> None:
-        """No await: whoever is cancelled here may be cancelled again before the money is booked."""
+        """Has no `await`: a task that is cancelled here may be cancelled again before the money is booked."""
         gateway = self.gateway
         usage = gateway.account.book(reserved, reading)
         gateway.allowance.ended(reserved, answered=reading is not None)
@@ -215,7 +215,7 @@ class _GatewayCall:
 
 
 def refused(error: AgentFixError) -> RequestRefused:
-    """A provider's fault, in numbers that the agent's client acts upon rightly."""
+    """A provider's error, as a status that the agent's client handles correctly."""
     if not isinstance(error, ModelError):
         return RequestRefused(500, "error", error.message)
     status = STATUS[error.kind]

@@ -1,4 +1,4 @@
-"""The three protocols as an agent's client knows them: what a request says of itself, and how a refusal looks."""
+"""The three protocols from a client's view: what a request says about itself, and the form of a refusal."""
 
 import json
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _KINDS |= {402: "billing_error", 429: "rate_limit_error", 529: "overloaded_error
 
 @dataclass(slots=True, eq=False)
 class RequestRefused(Exception):  # noqa: N818  # what the agent is told
-    """An answer that is none: the HTTP status, a stable word for programs, and a sentence."""
+    """A refused call: the HTTP status, a stable word for programs, and a sentence."""
 
     status: int
     reason: str
@@ -33,7 +33,8 @@ class RequestRefused(Exception):  # noqa: N818  # what the agent is told
 
 
 def refusal_body(protocol: WireProtocol, refusal: RequestRefused) -> dict[str, Any]:
-    """In the shape that the protocol's clients read. They repeat 429 and 5xx by themselves, and nothing else."""
+    """The refusal in the form that the protocol's clients read. They repeat 429 and 5xx by themselves, and nothing
+    else."""
     kind = _KINDS.get(refusal.status, "api_error")
     if protocol == "messages":
         return {"type": "error", "error": {"type": kind, "message": refusal.message}}
@@ -41,7 +42,7 @@ def refusal_body(protocol: WireProtocol, refusal: RequestRefused) -> dict[str, A
 
 
 def refusal_event(protocol: WireProtocol, refusal: RequestRefused) -> bytes:
-    """Where the answer has begun already."""
+    """The refusal inside an answer that has already started."""
     if protocol == "responses":
         data = {"type": "error", "code": refusal.reason, "message": refusal.message, "param": None}
         return frame(StreamEvent("error", data))
@@ -54,7 +55,7 @@ def frame(event: StreamEvent) -> bytes:
 
 
 def limit_of(protocol: WireProtocol, body: Mapping[str, Any]) -> int | None:
-    """How long an answer the agent wants; None where it does not say. Raises Refusal for what is no number."""
+    """The requested length of the answer; None if absent. Raises RequestRefused if it is not a number."""
     for name in LIMITS[protocol]:
         value = body.get(name)
         if value is None:
@@ -66,6 +67,6 @@ def limit_of(protocol: WireProtocol, body: Mapping[str, Any]) -> int | None:
 
 
 def wants_usage(body: Mapping[str, Any]) -> bool:
-    """Whether a chat client expects the last chunk that has no choices."""
+    """True if a chat client expects the last chunk, without choices."""
     options = body.get("stream_options")
     return isinstance(options, dict) and bool(options.get("include_usage"))

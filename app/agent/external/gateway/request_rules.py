@@ -1,4 +1,4 @@
-"""What a request may not ask for, whoever sends it: another model, a way out of the sandbox, another's data."""
+"""Rejects requests for another model, a way out of the sandbox, or another job's data."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from app.agent.external.gateway.tool_rules import check_cache, check_tools
 from app.llm.raw_call import EXTRAS, FIELDS, OURS, Body, WireProtocol
 
 KEPT_ELSEWHERE = ("previous_response_id", "conversation", "prompt", "background", "container", "mcp_servers")
-"""Fields that stand for what the provider keeps, or does later or elsewhere."""
+"""Fields that refer to what the provider stores, or does later or elsewhere."""
 ONLY: Mapping[str, tuple[Any, ...]] = {
     "n": (1,),
     "store": (False,),
@@ -16,13 +16,13 @@ ONLY: Mapping[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "prompt_cache_retention": ("in_memory", "in-memory"),
 }
-"""Fields that may say this and nothing else: one answer, nothing kept, at the price that the job reckons with."""
+"""Fields with only one allowed set of values: one answer, nothing stored, at the expected price."""
 REMOTE = ("image_url", "file_url", "url")
 MAX_PARTS = 200_000
 
 
 def check(protocol: WireProtocol, body: Body, models: Collection[str]) -> None:
-    """Raises Refusal."""
+    """Raises RequestRefused."""
     model = body.get("model")
     if not isinstance(model, str) or model not in models:
         known = " or ".join(sorted(models))
@@ -33,8 +33,7 @@ def check(protocol: WireProtocol, body: Body, models: Collection[str]) -> None:
 
 
 def _check_fields(protocol: WireProtocol, body: Body) -> None:
-    """Some providers have fields that mean other models, other prices, or searches of theirs: what is not known to
-    mean nothing of the kind is not passed on."""
+    """Unknown fields are dropped, because some providers' fields select other models, prices or their own searches."""
     for name in KEPT_ELSEWHERE:
         if body.get(name):
             raise RequestRefused(400, "not_offered", f"{name} is not offered here: send the whole conversation.")
@@ -48,7 +47,7 @@ def _check_fields(protocol: WireProtocol, body: Body) -> None:
 
 
 def _check_parts(body: Body) -> None:
-    """No address for the provider to fetch, and no file of the account: both lead out of the sandbox."""
+    """Reject URLs for the provider to fetch and files of the account: both lead out of the sandbox."""
     for number, part in enumerate(_parts([body.get("messages"), body.get("input"), body.get("system")])):
         if number >= MAX_PARTS:
             raise RequestRefused(413, "too_large", f"A conversation has at most {MAX_PARTS:,} parts.")
@@ -64,7 +63,7 @@ def _check_parts(body: Body) -> None:
 
 
 def _parts(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Every object inside, arguments and results of tools included: they are texts there, and texts are let alone."""
+    """Every object inside, except in arguments and results of tools: those are texts and not checked."""
     waiting = [value]
     while waiting:
         found = waiting.pop()
@@ -73,5 +72,5 @@ def _parts(value: Any) -> Iterator[Mapping[str, Any]]:
         elif isinstance(found, dict):
             yield found
             if found.get("type") in {"tool_use", "function_call"}:
-                continue  # its `input` is the model's own words
+                continue  # its `input` is the model's own text
             waiting += found.values()

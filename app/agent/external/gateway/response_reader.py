@@ -1,4 +1,4 @@
-"""What an answer says, read as it passes: its text, its calls, its usage, and whether it came to its end."""
+"""Reads an answer as it passes: its text, calls and usage, and whether it is complete."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ class ResponseReader:
     protocol: WireProtocol
     finished: bool = False
     characters: int = 0
-    """Written so far."""
+    """Characters so far."""
     _text: list[str] = field(default_factory=list)
     _calls: dict[Any, list[str]] = field(default_factory=dict)
     _usage: dict[str, int] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class ResponseReader:
                 self._messages(event.data)
 
     def whole(self, document: Mapping[str, Any]) -> None:
-        """An answer that came in one piece is read as the events it would have been."""
+        """A whole document is read as the events it would have been."""
         for event in _as_events(self.protocol, document):
             self.add(event)
 
@@ -48,17 +48,17 @@ class ResponseReader:
 
     @property
     def everything(self) -> str:
-        """All that the model wrote, for counting its tokens."""
+        """All text of the model, for counting its tokens."""
         return self.text + "".join(call.name + call.arguments for call in self.calls)
 
     @property
     def cache_written(self) -> int:
-        """Tokens of the prompt that the provider put into its cache, at a price of their own."""
+        """Prompt tokens that the provider wrote to its cache, which have a price of their own."""
         return self._usage.get("written", 0)
 
     @property
     def usage(self) -> Usage | None:
-        """As the provider reported it, without a price; None where it did not."""
+        """As reported by the provider, without a price; None if it was not."""
         if not self._usage.get("prompt") and not self._usage.get("completion"):
             return None
         prompt = self._usage.get("prompt", 0)
@@ -119,7 +119,7 @@ class ResponseReader:
                 self.finished = True
 
     def _anthropic(self, usage: Any) -> None:
-        """Its prompt tokens are those that no cache had a part in; the others are counted beside."""
+        """Anthropic's prompt tokens exclude those of caches, which are counted separately."""
         if not isinstance(usage, dict):
             return
         cached, written = _number(usage, "cache_read_input_tokens"), _number(usage, "cache_creation_input_tokens")

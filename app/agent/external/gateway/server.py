@@ -1,4 +1,4 @@
-"""The gateway's door: HTTP on a unix socket, for as long as one agent works."""
+"""Serves the gateway over HTTP on a unix socket while one agent works."""
 
 import asyncio
 import os
@@ -25,20 +25,20 @@ TOO_LARGE = 413
 NOBODY_LISTENS = 499
 MAX_CONNECTIONS = 256
 SOCKET_MODE = 0o666
-"""The agent is another user; the directory around the socket is for who may come here."""
+"""The agent is another user; the directory around the socket limits who can reach it."""
 
 
 class BoundedProtocol(H11Protocol):
-    """Connections are files of the process that does the job, which needs some for itself."""
+    """Limits connections, which use up file descriptors of the job's process."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # so it is in uvicorn
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
         if len(self.connections) > MAX_CONNECTIONS:
             transport.abort()
 
 
 class SilentServer(uvicorn.Server):
-    """A guest in a process whose signals are somebody else's: Ctrl-C and a worker's stop end the job, not this."""
+    """A server without signal handlers: Ctrl-C and a worker's stop end the job, not this server."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -47,7 +47,7 @@ class SilentServer(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(gateway: Gateway, socket: Path) -> AsyncIterator[None]:
-    """Listens while the context is open. Afterwards nothing of it is left: calls under way are ended, and booked."""
+    """Listen while the context is open. At its end, calls in progress are cancelled and booked."""
     config = uvicorn.Config(
         application(gateway),
         uds=str(socket),
@@ -98,7 +98,7 @@ def application(gateway: Gateway) -> Starlette:
         return JSONResponse(gateway.models())
 
     async def count(request: Request) -> Response:
-        """Anthropic's clients ask how large a conversation is; counted here, at no cost."""
+        """Anthropic's clients ask for the size of a conversation; counted here, at no cost."""
         try:
             gateway.admit(token_of(request))
             raw = await _read(request, gateway.limits.body)
@@ -117,13 +117,13 @@ def application(gateway: Gateway) -> Starlette:
 
 
 def token_of(request: Request) -> str:
-    """As OpenAI's clients and Anthropic's send it."""
+    """From the header of OpenAI's or Anthropic's clients."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
 
 
 async def _unless_gone(request: Request, answering: Coroutine[Any, Any, T]) -> T:
-    """The answer; ended where the client hangs up before it begins. Raises ClientDisconnect then."""
+    """The answer; cancelled if the client disconnects before it starts, with ClientDisconnect."""
     answer, gone = asyncio.ensure_future(answering), asyncio.ensure_future(_hung_up(request))
     try:
         await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -137,13 +137,13 @@ async def _unless_gone(request: Request, answering: Coroutine[Any, Any, T]) -> T
 
 
 async def _hung_up(request: Request) -> None:
-    """Returns when the client is gone; the body has been read by then."""
+    """Returns when the client has disconnected; the body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 async def _read(request: Request, most: int) -> bytes:
-    """The body, refused before it is read where it says how large it is, and while it is read where it does not."""
+    """The body. Raises RequestRefused if its declared or actual size is too large."""
     refusal = RequestRefused(TOO_LARGE, "too_large", f"A request has at most {most:,} bytes.")
     declared = request.headers.get("content-length", "0")
     if not declared.isdigit() or int(declared) > most:
@@ -159,5 +159,5 @@ async def _read(request: Request, most: int) -> bytes:
 def _refused(protocol: WireProtocol, refusal: RequestRefused) -> Response:
     headers = {"retry-after": f"{refusal.retry_after:.0f}"} if refusal.retry_after is not None else {}
     if refusal.status == TOO_LARGE:
-        headers["connection"] = "close"  # or else the rest of it would be read all the same
+        headers["connection"] = "close"  # otherwise the rest would still be read
     return JSONResponse(refusal_body(protocol, refusal), refusal.status, headers)

@@ -1,4 +1,4 @@
-"""Tools that an agent may offer its model: those that it carries out itself, in the shape that its protocol has."""
+"""Allows only those tools that an agent runs itself, in the form of its protocol."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,18 +24,18 @@ OWN_TOOLS: Mapping[WireProtocol, Mapping[str, frozenset[str]]] = {
     },
     "messages": {"custom": _MESSAGES, "bash_": _ANTHROPIC, "text_editor_": _ANTHROPIC, "memory_": _ANTHROPIC},
 }
-"""By kind (`_` at its end: any version), what such a tool may have. All other kinds the provider carries out, on its
-network, and some providers do so for a key alone (`{"google_search": {}}`)."""
+"""Allowed fields by kind (`_` at its end: any version). The provider runs all other kinds on its own network, some
+of them for a key alone (`{"google_search": {}}`)."""
 
 
 def check_tools(protocol: WireProtocol, tools: Any) -> None:
-    """Raises Refusal."""
+    """Raises RequestRefused."""
     if tools is None:
         return
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise RequestRefused(400, "bad_request", "tools is to be a list of objects.")
     for tool in tools:
-        if protocol == "responses" and tool.get("type") == "namespace":  # a name around tools of the agent's own
+        if protocol == "responses" and tool.get("type") == "namespace":  # a namespace for the agent's own tools
             check_tools(protocol, tool.get("tools"))
         else:
             _check_tool(protocol, tool)
@@ -54,7 +54,7 @@ def _check_tool(protocol: WireProtocol, tool: Mapping[str, Any]) -> None:
 
 
 def check_cache(part: Mapping[str, Any]) -> None:
-    """Raises Refusal for a cache at another price than the one that is reckoned with."""
+    """Raises RequestRefused for a cache with another price than the expected one."""
     kept = part.get("cache_control")
     if isinstance(kept, dict) and kept.get("ttl", "5m") != "5m":
         raise RequestRefused(400, "not_offered", "A cache is kept for 5m here: longer has another price.")

@@ -1,4 +1,4 @@
-"""One answer of a model, a sentence and perhaps one call of a tool, as each of the three protocols writes it."""
+"""One answer of a model, a sentence and an optional tool call, in each of the three protocols."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ _STARTED = 1_700_000_000
 
 @dataclass(frozen=True, slots=True)
 class ScriptedAnswer:
-    """What is said. `number` makes its ids unique."""
+    """An answer. `number` makes its ids unique."""
 
     number: int
     text: str
@@ -22,7 +22,7 @@ class ScriptedAnswer:
 
 
 def document(protocol: WireProtocol, line: ScriptedAnswer, model: str) -> dict[str, Any]:
-    """The whole answer in one piece."""
+    """The answer as one document."""
     match protocol:
         case "chat":
             choice = {"index": 0, "message": _chat_message(line), "finish_reason": _finish(line)}
@@ -35,7 +35,7 @@ def document(protocol: WireProtocol, line: ScriptedAnswer, model: str) -> dict[s
 
 
 def events(protocol: WireProtocol, line: ScriptedAnswer, model: str) -> Iterator[StreamEvent]:
-    """The same as a stream."""
+    """The answer as a stream."""
     match protocol:
         case "chat":
             yield from _chat_events(line, model)
@@ -142,7 +142,7 @@ def _response_events(line: ScriptedAnswer, model: str) -> Iterator[dict[str, Any
 
 
 def _unsaid(item: dict[str, Any]) -> dict[str, Any]:
-    """As it stands when it begins."""
+    """The item as it is when it starts."""
     empty: dict[str, Any] = {"content": [], "arguments": ""}
     return {**{name: empty.get(name, value) for name, value in item.items()}, "status": "in_progress"}
 

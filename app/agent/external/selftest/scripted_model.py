@@ -1,4 +1,4 @@
-"""A model that knows one play by heart: it has any coding agent execute commands, one after the other, and then end."""
+"""A scripted model that makes any coding agent run given commands one after the other, and then end."""
 
 import json
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -11,24 +11,24 @@ from app.llm.raw_call import Body, StreamEvent, WireProtocol
 
 INFO = ModelInfo("rehearsal", context_window=400_000, max_output=32_000, priced=False)
 ALSO_A_PATH = frozenset({"path", "file_path", "old_string"})
-"""Arguments by which a tool that takes a command is known to be an editor."""
+"""Arguments that show that a tool which takes a command is an editor."""
 COMMAND = ("command", "cmd")
 NAMES = ("bash", "shell", "exec", "terminal")
 ENDS = "finish"
-"""A tool by which some agents are told that the work is done."""
+"""A tool by which some agents end their work."""
 HANDS_IN = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-"""How an agent that has nothing but a shell is told so."""
+"""How an agent with only a shell is told to end."""
 DONE = "Done."
 _FILLED: Mapping[str, Any] = {"security_risk": "LOW", "timeout": 60_000, "is_input": "false"}
 
 
 @dataclass(slots=True)
 class ScriptedModel:
-    """`app.llm.raw_call.RawProxyCall`, with nobody behind it. Who offers no tool for commands gets a few words."""
+    """An `app.llm.raw_call.RawProxyCall` with fixed answers; without a tool for commands, it answers a few words."""
 
     commands: Sequence[str]
     said: int = 0
-    """How many of the commands were asked for."""
+    """How many of the commands were requested."""
     bodies: list[Body] = field(default_factory=list)
     _starts: list[int] = field(default_factory=lambda: [0])
 
@@ -44,7 +44,7 @@ class ScriptedModel:
             yield event
 
     def begin(self, commands: Sequence[str]) -> None:
-        """What it has the agent do in another start."""
+        """Set the commands of another start."""
         self.commands, self.said = commands, 0
         self._starts.append(len(self.bodies))
 
@@ -71,11 +71,11 @@ class ScriptedModel:
 
 
 Tool = tuple[str, Mapping[str, Any]]
-"""Its name, and the JSON schema of what it takes."""
+"""A tool's name and JSON schema."""
 
 
 def _functions(tools: Any) -> Iterator[Tool]:
-    """Of every protocol's list; those in a namespace too."""
+    """The functions in any protocol's list, including those in a namespace."""
     for tool in tools if isinstance(tools, list) else ():
         if tool.get("type") == "namespace":
             yield from _functions(tool.get("tools"))
@@ -87,7 +87,7 @@ def _functions(tools: Any) -> Iterator[Tool]:
 
 
 def _shell(tools: Sequence[Tool]) -> Tool | None:
-    """By what it takes; of several the one with the name that says so."""
+    """The tool that takes a command, chosen by its name if there are several."""
     found = []
     for name, schema in tools:
         takes = schema.get("properties", {}).keys()

@@ -1,7 +1,8 @@
-"""A small task for any agent, with a model that knows it by heart: how far it comes tells whether this version works.
+"""Runs a small task with a scripted model; how far an agent gets shows whether its version works.
 
-installed ─► asks its model ─► executes commands, shows their output ─► changes the file ─┬─► hands in ─► ends
-           where it can be: interrupted, told something, and it goes on with what it knew ┘
+installed ─► calls its model ─► runs commands, shows their output ─► changes the file ─► submits ─► ends.
+
+If the agent can be interrupted: it gets a message and continues with what it knew.
 """
 
 import hashlib
@@ -48,7 +49,7 @@ BRIEF = f"# add subtracts\n\n`add` in {PATH} subtracts. Make it add."
 
 
 class SelftestResult(Record):
-    """How far it came. `stopped_at` is empty where it passed; `reason` is one sentence for people."""
+    """How far it got. `stopped_at` is empty if it passed; `reason` is one sentence for people."""
 
     stopped_at: SelftestAct | Literal[""] = ""
     reason: str = ""
@@ -62,7 +63,7 @@ class SelftestResult(Record):
 
 @dataclass(frozen=True, slots=True)
 class SelftestScript:
-    """`nonce` stands in a file that only a command shows: who tells the model of it has executed one."""
+    """`nonce` is in a file that only a command shows: an agent that reports it has run the command."""
 
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
     note: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -81,10 +82,10 @@ class SelftestScript:
             (directory / path).write_bytes(content)
 
 
-async def run_selftest(recipe: AgentRecipe, sandbox: Sandbox, socket: Path, play: SelftestScript) -> SelftestResult:
-    """In a sandbox that shows the agent's programs, and `socket` as its way out."""
-    model, files = ScriptedModel(play.commands), _SelftestTree(play.files)
-    heckler: UserMessages = Interrupter(model, play) if recipe.again else NoUserMessages()
+async def run_selftest(recipe: AgentRecipe, sandbox: Sandbox, socket: Path, script: SelftestScript) -> SelftestResult:
+    """Run the task in a sandbox with the agent's programs and `socket` as its way out."""
+    model, files = ScriptedModel(script.commands), _SelftestTree(script.files)
+    heckler: UserMessages = Interrupter(model, script) if recipe.again else NoUserMessages()
     context = RunnerContext(
         budgeted_model=_NoModel(),
         sandbox=sandbox,
@@ -100,7 +101,7 @@ async def run_selftest(recipe: AgentRecipe, sandbox: Sandbox, socket: Path, play
         ending = await runner.work(Assignment(brief=BRIEF), _accept)
     except AgentFixError as error:
         return SelftestResult(stopped_at="asked its model", reason=in_short(error.message))
-    stopped = _stopped_at(model, play, runner.rounds, blobs)
+    stopped = _stopped_at(model, script, runner.rounds, blobs)
     return SelftestResult(
         stopped_at=stopped,
         reason=_reason(runner.rounds[-1], ending) if stopped else "",
@@ -111,19 +112,19 @@ async def run_selftest(recipe: AgentRecipe, sandbox: Sandbox, socket: Path, play
 
 @dataclass(slots=True)
 class Interrupter:
-    """Speaks to an agent in the middle of a command that would take longer than anybody waits."""
+    """Sends a message to an agent in the middle of a very long command."""
 
     model: ScriptedModel
-    play: SelftestScript
+    script: SelftestScript
     words: tuple[UserMessage, ...] = ()
 
     def __post_init__(self) -> None:
-        self.model.commands = (*self.play.commands[:-1], WAIT)
+        self.model.commands = (*self.script.commands[:-1], WAIT)
 
     async def since(self, seq: int) -> tuple[UserMessage, ...]:
-        if not self.words and self.model.said == len(self.play.commands):
-            self.words = (UserMessage(seq=1, who="agent-fix", text=f"Do not wait, hand it in. {self.play.note}"),)
-            self.model.begin(self.play.commands[-1:])
+        if not self.words and self.model.said == len(self.script.commands):
+            self.words = (UserMessage(seq=1, who="agent-fix", text=f"Do not wait, hand it in. {self.script.note}"),)
+            self.model.begin(self.script.commands[-1:])
         return tuple(said for said in self.words if said.seq > seq)
 
 
@@ -132,26 +133,26 @@ async def _accept(_: Submission) -> ReviewResult:
 
 
 def _stopped_at(
-    model: ScriptedModel, play: SelftestScript, rounds: Sequence[AgentRun], blobs: "_MemoryBlobs"
+    model: ScriptedModel, script: SelftestScript, rounds: Sequence[AgentRun], blobs: "_MemoryBlobs"
 ) -> SelftestAct | Literal[""]:
-    """The first act that cannot be shown to have been played."""
+    """The first step without proof that it happened."""
     last = rounds[-1]
     left = {state.path: state.digest and blobs.get(state.digest) for state in last.checkpoint.files}
     acts: dict[SelftestAct, bool] = {
         "asked its model": bool(model.bodies),
-        "executed commands": play.nonce in model.observe(0),
+        "executed commands": script.nonce in model.observe(0),
         "changed the file": left == {PATH: AFTER.encode()},
-        "went on with its conversation": len(rounds) == 1 or _went_on(model, play, last),
+        "went on with its conversation": len(rounds) == 1 or _went_on(model, script, last),
         "handed in": last.submission == HANDED_IN,
         "ended well": last.exit_code == 0,
     }
     return next((act for act, played in acts.items() if not played), "")
 
 
-def _went_on(model: ScriptedModel, play: SelftestScript, done: AgentRun) -> bool:
-    """It knows what only its first start has seen, and what it was told since."""
+def _went_on(model: ScriptedModel, script: SelftestScript, done: AgentRun) -> bool:
+    """True if it knows both what only its first start saw and the later message."""
     heard = model.observe(1)
-    return done.again and play.nonce in heard and play.note in heard
+    return done.again and script.nonce in heard and script.note in heard
 
 
 def _reason(done: AgentRun, ending: RunnerEnding) -> str:
@@ -159,18 +160,18 @@ def _reason(done: AgentRun, ending: RunnerEnding) -> str:
     if refused:
         return f"A call was refused: {refused}"
     said = " ".join(done.output.split())[-300:]
-    return ending.reason or f"Exit code {done.exit_code}. It said: {said}"
+    return ending.reason or f"Exit code {done.exit_code}. Its output: {said}"
 
 
 def in_short(text: str) -> str:
-    """A sentence and its explanation, of which the end is what tells most."""
+    """A shortened sentence and explanation; the end is kept because it says most."""
     line = one_line(text)
     return line if len(line) <= SHORT else f"{line[: SHORT // 3]} … {line[-SHORT * 2 // 3 :]}"
 
 
 @dataclass(frozen=True, slots=True)
 class _SelftestTree:
-    """`app.core.tree.Tree` of a few plain files."""
+    """An `app.core.tree.Tree` of a few plain files."""
 
     files: Mapping[str, bytes]
     commit: str = "0" * 40
@@ -193,12 +194,12 @@ class _SelftestTree:
 
 
 class _NoJournal:
-    """A rehearsal that is interrupted is begun anew."""
+    """An interrupted self-test starts again from the beginning."""
 
     recovering = False
 
     def on_resume(self, restore: Callable[[], Awaitable[None]]) -> None:
-        """There is nothing to go on from."""
+        """There is nothing to resume."""
 
     async def step(self, name: str, kind: type[N], work: Callable[[], Awaitable[N]]) -> N:
         return await work()
@@ -223,7 +224,7 @@ class _NoProgress:
 
 
 class _NoModel:
-    """Another agent words its own calls; of our own meter it has none."""
+    """Another agent makes its own calls; this budget is never used."""
 
     info: ModelInfo = INFO
 
