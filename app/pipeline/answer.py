@@ -1,4 +1,4 @@
-"""The short story of a question: look, execute, answer. Nothing here could publish a change or verify one."""
+"""The pipeline of a question: explore, run commands, answer. It cannot publish or verify a change."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from app.sandbox.base import Sandbox
 
 @dataclass(frozen=True, slots=True)
 class AnswerServices:
-    """The rooms of a job that asks. There is no way out of the sandbox but the answer's text, by type."""
+    """The services of a job that answers a question. By type, only the answer's text leaves the sandbox."""
 
     progress: Progress
     brief: Callable[[], str]
@@ -26,7 +26,7 @@ class AnswerServices:
 
 
 async def answer(job: Job, services: AnswerServices, journal: Journal) -> JobResult:
-    """The answer is the result's summary. Raises Parked at a limit. The tree that was tried things in is destroyed."""
+    """The answer is the result's summary. Raises WaitingForUser at a limit. The work tree is deleted."""
     begun = monotonic()
     services.progress.report("state", "working")
     sandbox = await services.open_work()
@@ -52,7 +52,7 @@ async def answer(job: Job, services: AnswerServices, journal: Journal) -> JobRes
 
 
 async def _take(submission: Submission) -> ReviewResult:
-    """An answer is taken as it is: people judge it."""
+    """Accept any answer: people judge it."""
     return ReviewResult(accepted=True, text="This is the answer.")
 
 

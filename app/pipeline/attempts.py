@@ -1,7 +1,7 @@
-"""Independent attempts at one job, until one is proved: each has a tree, a history and steps of its own.
+"""Makes independent attempts at one job until one is proved; each has its own tree, history and steps.
 
-They share plan, baseline and budget. Each but the last gets a fair share of what is left; which one is taken follows
-from what was verified. The first has the steps of a job that makes only one, so that nothing changes for those.
+They share plan, baseline and budget. Each but the last gets a fair share of what is left; the verification decides
+which one is chosen. The first attempt has the same steps as a job with a single attempt.
 """
 
 import asyncio
@@ -23,18 +23,19 @@ from app.verify.verdict import BEYOND_THE_FIXER
 
 
 class ShareSpentError(AgentFixError):
-    """An attempt has used what it was allotted; kept as its end, whatever is added to the job later."""
+    """An attempt has used its share; it stays ended, even if the job's budget is raised later."""
 
 
 class AttemptBudget(Record):
-    """What one attempt may use. `until` is the job's money at which it ends; 0 where only the job's own cap counts."""
+    """The budget of one attempt. `until` is the job's spending at which it ends; 0 if only the job's own limit
+    counts."""
 
     budget: Budget
     until: MicroUSD = 0
 
 
 class SpentSoFar(Record):
-    """What an attempt has used, as its own steps tell."""
+    """What an attempt has used, according to its own steps."""
 
     turns: int = 0
     seconds: float = 0.0
@@ -43,15 +44,15 @@ class SpentSoFar(Record):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt about to be made."""
+    """One attempt to be made."""
 
     number: int
     journal: Journal
     allotment: AttemptBudget
     waits: bool = True
-    """At a limit the job waits for more: there is nothing to fall back upon, and nobody else's turn."""
+    """True if the job waits at a limit, because no other attempt can be used."""
     submissions: int = 0
-    """How many were verified in the attempts before."""
+    """How many submissions were verified in earlier attempts."""
 
     @property
     def prefix(self) -> str:
@@ -59,11 +60,11 @@ class Attempt:
 
     @property
     def name(self) -> str:
-        """Of its tree."""
+        """The name of its tree."""
         return "work" if self.number == 1 else f"work.{self.number}"
 
     def model_for(self, budgeted_model: ModelPort, spent: Callable[[], MicroUSD]) -> ModelPort:
-        """The same model, whose answers are kept under this attempt's names."""
+        """The same model, with answers stored under this attempt's names."""
         if not self.prefix and not self.allotment.until:
             return budgeted_model
         return _AttemptModel(budgeted_model, self.prefix, self.allotment.until, spent)
@@ -86,7 +87,7 @@ class AttemptOutcome:
 
     @property
     def is_best(self) -> bool:
-        """Whether no other attempt could be better: proved, or kept from it by nothing that a fixer can change."""
+        """True if no other attempt could be better: proved, or not proved for a reason that no fixer can change."""
         found = self.result.verification
         if found is None or found.verdict != "tested":
             return self.verdict == "proved"
@@ -103,9 +104,9 @@ Work = Callable[[Attempt], Awaitable[AttemptOutcome]]
 async def try_until_proved(
     job: Job, journal: Journal, work: Work, spent: Callable[[], MicroUSD]
 ) -> tuple[AttemptOutcome, ...]:
-    """The attempts that were made, in order: all that were asked for, or up to the first that is proved.
+    """The attempts in order: all requested, or up to the first that is proved.
 
-    What keeps an attempt from ending is raised, for the job to go on later, unless an earlier one can be published.
+    Raises what stops an attempt, so that the job can be resumed, unless an earlier attempt can be published.
     """
     outcomes: list[AttemptOutcome] = []
     for number in range(1, job.attempts + 1):
@@ -120,8 +121,8 @@ async def try_until_proved(
             if not (error.final and fallback):
                 raise
             outcomes.append(_ended(number, error))
-            break  # what keeps this one from its end keeps others from theirs
-        journal.on_resume(_nothing)  # its tree is gone, and nothing that follows stands on it
+            break  # what stops this one stops the others too
+        journal.on_resume(_nothing)  # its tree is gone, and nothing later depends on it
         outcomes.append(outcome)
         if outcome.is_publishable and outcome.is_best:
             break
@@ -129,12 +130,12 @@ async def try_until_proved(
 
 
 def best(outcomes: Sequence[AttemptOutcome]) -> AttemptOutcome:
-    """What was verified decides: the verdict, nothing newly failing, a reproduction that turned, the smaller change."""
+    """Compares the verdict, new failures, a reproduction that turned green, and the size of the change."""
     return min(outcomes, key=_rank)
 
 
 def attempt_summaries(outcomes: Sequence[AttemptOutcome], taken: AttemptOutcome) -> tuple[AttemptSummary, ...]:
-    """What people are told of each."""
+    """The summary of each attempt for people."""
     return tuple(
         AttemptSummary(
             number=each.number,
@@ -151,7 +152,7 @@ def attempt_summaries(outcomes: Sequence[AttemptOutcome], taken: AttemptOutcome)
 
 
 def spent_in(trajectory: Iterable[str]) -> SpentSoFar:
-    """What the steps of a trajectory came to; a line that does not tell counts as a turn."""
+    """What a trajectory's steps used; a line without figures counts as a turn."""
     turns, seconds, cost = 0, 0.0, 0.0
     for line in trajectory:
         entry = json.loads(line)
@@ -162,7 +163,7 @@ def spent_in(trajectory: Iterable[str]) -> SpentSoFar:
 
 
 def trajectory_of(runners: Sequence[Runner]) -> list[str]:
-    """The JSON lines of all attempts, one after the other; where there are several each line names its own."""
+    """The JSON lines of all attempts, one after the other; with several, each line names its attempt."""
     if len(runners) < 2:
         return [line for runner in runners for line in runner.trajectory()]
     numbered = ((number, line) for number, runner in enumerate(runners, 1) for line in runner.trajectory())
@@ -174,9 +175,9 @@ def prefix_of(number: int) -> str:
 
 
 class AttemptJournal:
-    """The job's journal with names of this attempt's own.
+    """The job's journal with names for this attempt.
 
-    With a `fallback` the end of the money is the end of this attempt, for good, and not a wait for more.
+    With a `fallback`, running out of money ends this attempt for good instead of waiting for more.
     """
 
     def __init__(self, journal: Journal, prefix: str, *, fallback: bool) -> None:
@@ -204,7 +205,7 @@ class AttemptJournal:
 
 
 class _AttemptModel:
-    """A meter under other names, up to a sum."""
+    """A budgeted model under other names, up to an amount."""
 
     def __init__(self, budgeted_model: ModelPort, prefix: str, until: MicroUSD, spent: Callable[[], MicroUSD]) -> None:
         self._budgeted_model = budgeted_model
@@ -218,7 +219,7 @@ class _AttemptModel:
 
     async def ask(self, key: str, request: ModelRequest) -> ModelAnswer:
         if self._until and await asyncio.to_thread(self._spent) >= self._until:
-            raise ShareSpentError("Its share of the money is used.", code=ExitCode.LIMIT_REACHED)
+            raise ShareSpentError("This attempt's share of the money is used.", code=ExitCode.LIMIT_REACHED)
         return await self._budgeted_model.ask(f"{self._prefix}{key}", request)
 
 
@@ -229,7 +230,7 @@ async def _nothing() -> None:
 async def _allot(
     job: Job, journal: Journal, number: int, outcomes: Sequence[AttemptOutcome], spent: Callable[[], MicroUSD]
 ) -> AttemptBudget:
-    """A fair share, kept: what is added later goes to the last attempt, and to none that has ended."""
+    """A fair, stored share: money added later goes to the last attempt."""
     used = SpentSoFar(
         turns=sum(each.spent.turns for each in outcomes), seconds=sum(each.spent.seconds for each in outcomes)
     )
@@ -246,7 +247,7 @@ async def _allot(
 
 
 def _left(budget: Budget, used: SpentSoFar, attempts: int) -> Budget:
-    """What each of so many attempts may use of the turns and minutes that are left; never nothing."""
+    """The share of the remaining turns and minutes for each of so many attempts; at least something."""
     if not used.turns and attempts == 1:
         return budget
     minutes = max(budget.minutes - used.seconds / 60, 0.1) / attempts
@@ -264,7 +265,7 @@ _STATES = ("pr_opened", "no_change", "verification_failed", "limit_reached", "er
 
 
 def _rank(outcome: AttemptOutcome) -> tuple[int, int, int, bool, int, int]:
-    """Smaller is better; the number makes it the same each time."""
+    """Smaller is better; the number makes the order unique."""
     found = outcome.result.verification
     shown = found.reproduction if found else None
     turned = shown is not None and (shown.on_base, shown.on_head) == ("red", "green")

@@ -1,4 +1,4 @@
-"""The images of an issue in words: one durable call to a model that sees, for an agent that is never sent an image."""
+"""Describes an issue's images with one durable model call, for an agent that never gets images."""
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +15,14 @@ from app.llm.base import ImageContent, Message, ModelRequest
 from app.llm.errors import ModelError
 
 _OF_THESE_IMAGES: Final = frozenset({"bad_request", "refused"})
-"""Reasons for which other calls need not fail."""
+"""Errors that concern only this call."""
 MAX_TOKENS: Final = 2_000
 _CHARACTERS_PER_TOKEN: Final = 4
 BLIND: Final = "The images of the issue were not described: none of the job's models is known to take images."
 
 
 class ImageDescription(Record):
-    """What was seen, bounded; `why_not` tells people why nothing was."""
+    """The description, limited in length; `why_not` tells people why there is none."""
 
     text: str = ""
     why_not: str = ""
@@ -34,10 +34,10 @@ async def describe(
     images: Sequence[TaskImage],
     contents: Callable[[str], bytes],
 ) -> ImageDescription:
-    """The step `images.answer`, and its one call; `budgeted_model` is asked inside it, so that a resumed job has the
+    """The step `images.answer` with its one call; `budgeted_model` is chosen inside it, so that a resumed job has the
     same steps.
 
-    A model that does not want these images never fails the job. What makes every call fail (no money, no provider) is
+    A model that rejects these images never fails the job. Errors that concern all calls (no money, no provider) are
     raised.
     """
     return await journal.step("images.answer", ImageDescription, partial(_describe, budgeted_model, images, contents))
@@ -58,7 +58,7 @@ async def _describe(
         return ImageDescription(why_not=f"The images of the issue were not described: {error.message}")
     text = plain(answer.content).strip()
     if not text:
-        return ImageDescription(why_not="The images of the issue were not described: the model said nothing of them.")
+        return ImageDescription(why_not="The images of the issue were not described: the model's answer was empty.")
     return ImageDescription(text=_bounded(text))
 
 

@@ -1,4 +1,4 @@
-"""The page that tells the story: plan, work, verification, publication; each step kept as soon as it is done.
+"""The job's pipeline: plan, work, verify, publish; each step is stored as soon as it is done.
 
 plan ∥ suite on base ∥ specification tests ─► questions? ─► approval? ─► work ⇄ review ─► publish ─► Result
 """
@@ -36,31 +36,31 @@ from app.sandbox.base import Sandbox
 
 
 class PublishedChange(Record):
-    """Where the patch is now."""
+    """Where the patch was published."""
 
     branch: str
     commit: str
     changes: tuple[FileStat, ...] = ()
     patch: str = ""
-    """Digest of the patch among the job's blobs, where somebody else makes the commit of it."""
+    """Digest of the patch among the job's blobs, if another process makes its commit."""
 
 
 class ApprovedPlan(Record):
-    """The plan a person agreed to, as they edited it."""
+    """The plan that a person approved, with their edits."""
 
     plan: Plan
 
 
 Specifies = Callable[[str, Sequence[QuestionAnswers]], Awaitable[Specification]]
-"""(the calls' key, what people answered) → the independent author's frozen tests; the work of one durable step."""
+"""(the calls' key, people's answers) → the independent author's frozen tests; the work of one durable step."""
 
 
 async def nothing_is_specified(key: str, answers: Sequence[QuestionAnswers]) -> Specification:
-    return Specification(absent="none were asked for.")
+    return Specification(absent="none were requested.")
 
 
 Learns = Callable[[BaselineResult, Sequence[VerifiedPatch], Submission | None], Awaitable[str]]
-"""Keeps what a published change teaches for later jobs; returns what people are to be told of it, or nothing."""
+"""Stores the lessons of a published change; returns a note for people, or an empty text."""
 
 
 async def nothing_is_learned(
@@ -75,11 +75,11 @@ async def nothing_to_set_up() -> None:
 
 @dataclass(frozen=True, slots=True)
 class JobServices:
-    """One job's rooms, put together in `bootstrap`; everything that touches the world is behind one of these."""
+    """One job's services, built in `app.pipeline.wiring`; all side effects go through them."""
 
     progress: Progress
     plan: Planner
-    """Keeps its own steps."""
+    """Stores its own steps."""
     approve: Callable[[Plan], Awaitable[Plan]]
     brief: Callable[[Plan | None, BaselineResult, Sequence[QuestionAnswers]], str]
     open_work: Callable[[str], Awaitable[Sandbox]]
@@ -100,13 +100,13 @@ class JobServices:
     """Returns once the repository's set-up is known to be possible; raises SetupError where it is not."""
     notes: Sequence[str] = ()
     warnings: Callable[[], tuple[str, ...]] = tuple
-    """Asked when the work is done: some show only then."""
+    """Called when the work is done, because some appear only then."""
 
 
 async def solve(job: Job, services: JobServices, journal: Journal) -> JobResult:
-    """One job from plan to result. Raises Parked where people have to decide something."""
+    """Run a job from plan to result. Raises WaitingForUser if people must decide something."""
     if job.aim == "ask":
-        raise ValueError(f"job {job.id} asks a question: that is another story, `app.pipeline.answer`")
+        raise ValueError(f"job {job.id} asks a question; `app.pipeline.answer` handles those")
     begun = monotonic()
     ready = await _prepare(job, services, journal)
     result = JobResult(exit_status="answered", plan=ready.plan, model=job.model, notes=tuple(services.notes))
@@ -117,7 +117,7 @@ async def solve(job: Job, services: JobServices, journal: Journal) -> JobResult:
 
 
 class PreparedWork(NamedTuple):
-    """What the work begins with."""
+    """What the work starts from."""
 
     plan: Plan | None
     known: BaselineResult
@@ -125,9 +125,9 @@ class PreparedWork(NamedTuple):
 
 
 async def _prepare(job: Job, services: JobServices, journal: Journal) -> PreparedWork:
-    """The plan people agreed to and what is known of the base, with the specification; all made side by side.
+    """The approved plan, the facts about the base, and the specification; all made in parallel.
 
-    Each begins its first step before any of them waits, so that the journal has these in the same order each time.
+    Each starts its first step before any of them waits, so that the journal has these in the same order each time.
     """
     baseline = partial(journal.step, "baseline", BaselineResult, services.verifier.baseline)
     specified = partial(_specified, job, services, journal)
@@ -147,7 +147,7 @@ async def _prepare(job: Job, services: JobServices, journal: Journal) -> Prepare
     answers: Sequence[QuestionAnswers] = ()
     if not job.plan_file:
         plan, answers = await resolve_questions(plan, services.plan, services.answer, journal, services.progress)
-    if answers:  # what people said since decides what the tests have to ask for
+    if answers:  # people's later answers may change what the tests must require
         specification = await specified("specification.answered", answers)
     if job.plan_mode == "approve":
         approval = await journal.step("approval", ApprovedPlan, partial(_approve, services, plan))
@@ -158,7 +158,7 @@ async def _prepare(job: Job, services: JobServices, journal: Journal) -> Prepare
 async def _specified(
     job: Job, services: JobServices, journal: Journal, name: str, answers: Sequence[QuestionAnswers]
 ) -> Specification | None:
-    """The independent author's tests, frozen; None where nothing is to be red."""
+    """The independent author's tests, frozen; None if nothing has to be red."""
     if not job.expects_red:
         return None
     found = await journal.step(name, Specification, partial(services.specify, name, answers))
@@ -172,7 +172,7 @@ async def _approve(services: JobServices, plan: Plan) -> ApprovedPlan:
 
 
 async def _work(job: Job, services: JobServices, journal: Journal, result: JobResult, ready: PreparedWork) -> JobResult:
-    """The agent works until its submission is accepted; then what was verified, and nothing else, is published."""
+    """The agent works until a submission is accepted; then exactly what was verified is published."""
     services.progress.report("state", "working")
     if ready.known.brief:
         services.progress.report("note", ready.known.brief)
@@ -196,7 +196,7 @@ async def _work(job: Job, services: JobServices, journal: Journal, result: JobRe
 async def _attempt(
     job: Job, services: JobServices, ready: PreparedWork, result: JobResult, attempt: Attempt
 ) -> AttemptOutcome:
-    """One agent in a tree of its own; the tree stays where the last one ended at a limit, for the job to go on."""
+    """One agent in its own tree; at a limit the last attempt's tree is kept, so that the job can be resumed."""
     if job.attempts > 1:
         services.progress.report("note", f"attempt {attempt.number} of at most {job.attempts}")
     sandbox = await services.open_work(attempt.name)
@@ -249,13 +249,13 @@ def _aim(job: Job) -> AssignmentAim:
 
 
 def _told(taken: AttemptOutcome, outcomes: Sequence[AttemptOutcome], services: JobServices) -> JobResult:
-    """The result with what became of each attempt."""
-    services.progress.report("note", f"attempt {taken.number} of the {len(outcomes)} that were made is taken")
+    """The result with the outcome of each attempt."""
+    services.progress.report("note", f"attempt {taken.number} of {len(outcomes)} is chosen")
     return taken.result.model_copy(update={"attempts": attempt_summaries(outcomes, taken)})
 
 
 def _ended(result: JobResult, ending: RunnerEnding, last: VerifiedPatch | None) -> JobResult:
-    """How the agent's ending and the last verification make the job's final state."""
+    """The job's final state, from the agent's ending and the last verification."""
     verification = last.verification if last else None
     summary = ending.submission.summary if ending.submission else ""
     update = {"verification": verification, "summary": summary, "turns": ending.turns, "reason": ending.reason}
@@ -276,4 +276,4 @@ def _ended(result: JobResult, ending: RunnerEnding, last: VerifiedPatch | None) 
     return result.model_copy(update=update)
 
 
-_CONTINUE = "The same command with a higher limit (--budget, --max-steps, --max-minutes) goes on where it stood."
+_CONTINUE = "Run the same command with a higher limit (--budget, --max-steps, --max-minutes) to continue."

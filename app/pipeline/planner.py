@@ -1,4 +1,4 @@
-"""The planning call: a structured answer becomes a Plan; one repair, and then an honest minimal plan."""
+"""The planning call: turns a structured answer into a Plan, with one repair and a minimal plan as a fallback."""
 
 import re
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from app.llm.errors import ModelError
 __all__ = ["make_plan", "parse_plan_file", "render_plan", "render_plan_file", "render_plan_markdown"]
 
 MAX_ROUNDS = 2
-"""How often people are asked the questions of a plan; after that it is assumed what is likeliest."""
+"""How often people are asked a plan's questions; after that, the most likely answer is assumed."""
 MAX_QUESTIONS = 3
 _MAX_PLAN_SIZE = 4_096
 """Tokens of the answer."""
@@ -58,8 +58,8 @@ async def make_plan(
 ) -> Plan:
     """The model's plan; its calls are durable steps (`plan.answer`, `plan.repair.answer`; with answers `plan.2.…`).
 
-    A plan that cannot be read twice never fails the job: its summary is then the issue's title. What makes every
-    call fail (no key, no budget) is raised.
+    A plan that cannot be read twice never fails the job: its summary is then the issue's title. Errors that concern all
+    calls (no key, no budget) are raised.
     """
     key = f"plan.{len(answers) + 1}" if answers else "plan"
     write = partial(render_brief, answers=answers, overrides=overrides, images=images, planning=True)
@@ -95,7 +95,7 @@ def parse_plan(text: str) -> Plan:
 
 
 def plan_schema() -> dict[str, Any]:
-    """Plan's JSON schema as strict structured output wants it: every key required, no others, no defaults."""
+    """Plan's JSON schema in the form of strict structured output: every key required, no others, no defaults."""
     properties = {
         name: {key: value for key, value in prop.items() if key not in {"default", "title"}}
         for name, prop in Plan.model_json_schema()["properties"].items()
@@ -104,7 +104,7 @@ def plan_schema() -> dict[str, Any]:
 
 
 async def _plan(budgeted_model: ModelPort, journal: Journal, key: str, brief: str) -> Plan | None:
-    """Ask, and once more where the answer is no plan; None where that is not one either."""
+    """Ask once, and again if the answer is not a plan; None if the second one is not either."""
     messages = [Message(role="system", content=render("plan")), Message(role="user", content=brief)]
     for name in (key, f"{key}.repair"):
         answer = await journal.step(
@@ -140,7 +140,7 @@ def _text(value: object) -> str:
 
 
 def _texts(value: object, *, split: bool = True) -> list[str]:
-    """A list of texts, as models write them: a text of several lines, objects instead of texts, gaps."""
+    """A list of texts from the forms that models write: a text of several lines, objects, gaps."""
     if isinstance(value, str):
         value = value.split("\n") if split else [value]
     if not isinstance(value, list):

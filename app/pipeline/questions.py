@@ -1,4 +1,4 @@
-"""What a plan cannot begin without is asked of people, and planned again with what they said; twice at most."""
+"""Asks people a plan's questions and plans again with their answers, at most twice."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -12,15 +12,15 @@ from app.pipeline.planner import MAX_ROUNDS
 
 Planner = Callable[[Journal, Sequence[QuestionAnswers]], Awaitable[Plan]]
 Answerer = Callable[[tuple[str, ...], int], Awaitable[QuestionAnswers]]
-"""(questions, the number of the last words heard before) → what was said since; Parked while nobody has answered."""
+"""(questions, the number of the last message read before) → the answers; WaitingForUser until somebody answers."""
 
 
 async def resolve_questions(
     plan: Plan, replan: Planner, ask: Answerer, journal: Journal, progress: Progress
 ) -> tuple[Plan, tuple[QuestionAnswers, ...]]:
-    """The plan that work can begin with, and what was asked and answered on the way to it.
+    """The plan to work with, and the questions and answers before it.
 
-    A plan that still has questions after the last round is gone on with: the agent assumes, and says what.
+    A plan that still has questions after the last round is used anyway: the agent makes assumptions and states them.
     """
     answers: tuple[QuestionAnswers, ...] = ()
     while plan.questions and len(answers) < MAX_ROUNDS:
@@ -33,18 +33,18 @@ async def resolve_questions(
 
 
 async def refuse_questions(questions: tuple[str, ...], after: int) -> NoReturn:
-    """Where there is nobody to wait for, as on the command line: the job ends with its questions."""
+    """For the command line, where nobody can answer: the job ends with its questions."""
     raise unanswered(questions, hint=_HINT)
 
 
 def unanswered(questions: tuple[str, ...], *, hint: str = "") -> WaitingForUser:
-    """The wait for people to answer; the reason has the questions."""
+    """The wait for people's answers; the reason contains the questions."""
     asked = " ".join(f"({number}) {question}" for number, question in enumerate(questions, 1))
-    reason = f"The work cannot begin without an answer: {asked}"
+    reason = f"The work cannot start without an answer: {asked}"
     return WaitingForUser("needs_input", reason, code=ExitCode.NEEDS_INPUT, hint=hint)
 
 
 _HINT = (
-    "Write the answers into the issue file and give the same command again; or begin without them: --no-plan, or "
-    "--plan FILE with a plan of your own."
+    "Write the answers into the issue file and run the same command again; or start without them with --no-plan, or "
+    "with your own plan: --plan FILE."
 )

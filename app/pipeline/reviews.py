@@ -1,4 +1,4 @@
-"""The harness's side of a submission: it is verified from its patch alone, and taken or sent back with the facts."""
+"""Reviews a submission: verifies its patch, and accepts it or sends it back with the facts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ MAX_REVIEWS = 6
 """Submissions that are verified; the last one's facts are the job's, whatever they are."""
 
 MAX_UNANSWERED = 2
-"""Earlier reproductions that are executed again where the last one shows nothing."""
+"""Earlier reproductions that are run again if the last one shows nothing."""
 
 Settles = Callable[[str, SpecificationResult, str], Awaitable[Settlement]]
 """(the call's key, the tests with their results, the objection) → which of the failing tests are withdrawn."""
@@ -42,17 +42,17 @@ class VerifierPort(Protocol):
     ) -> VerifiedPatch: ...
 
     def same_sources(self, patch: Patch, other: Patch) -> bool:
-        """Whether two patches have the same sources, comments apart. Blocking."""
+        """True if two patches have the same sources, ignoring comments. Blocking."""
         ...
 
 
 async def nobody_settles(key: str, found: SpecificationResult, objection: str) -> Settlement:
-    """Where no third call can be made, the tests stand."""
+    """Without a third call, the tests stay."""
     return Settlement(objection=objection, kept=tuple(test.id for test in found.failing))
 
 
 class SubmissionReviews:
-    """Verifies each submission once, and keeps the facts of all."""
+    """Verifies each submission once, and stores all facts."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class SubmissionReviews:
         settle: Settles = nobody_settles,
         others: int = 0,
     ) -> None:
-        """Where it is `settled` that nothing can be shown red, a submission is not sent back for a reproduction.
+        """If it is `settled` that nothing can be red, a submission is not sent back for a reproduction.
 
-        `others` is how many submissions of this job were verified before these.
+        `others` is the number of this job's submissions that were verified before.
         """
         self._verifier = verifier
         self._export = export
@@ -99,7 +99,7 @@ class SubmissionReviews:
         return ReviewResult(accepted=False, broken=broken, text=text)
 
     async def _verify(self, submission: Submission, before: Sequence[VerifiedPatch]) -> VerifiedPatch:
-        """The facts of this patch and reproduction; what was verified just so before is not executed again."""
+        """The facts about a patch and reproduction; an identical earlier submission is not run again."""
         patch = await self._export()
         number = self._others + len(before) + 1
         for earlier in before:
@@ -109,7 +109,7 @@ class SubmissionReviews:
         return _numbered(await self._compared(found, before), number)
 
     async def _compared(self, found: VerifiedPatch, before: Sequence[VerifiedPatch]) -> VerifiedPatch:
-        """The same, doubted where an earlier submission with the same sources ended otherwise."""
+        """The same, marked as doubtful if an earlier submission with the same sources ended differently."""
         now = found.verification
         for earlier in before:
             then = earlier.verification
@@ -129,7 +129,7 @@ class SubmissionReviews:
         return found
 
     async def _with_objection(self, found: VerifiedPatch, objection: str) -> VerifiedPatch:
-        """Where the fixer objects for the first time, a third call decides; from then on its decision holds."""
+        """On the fixer's first objection a third call decides; its decision holds from then on."""
         specification = found.verification.specification
         if specification is None:
             return found
@@ -153,7 +153,7 @@ def _numbered(found: VerifiedPatch, number: int) -> VerifiedPatch:
 
 
 def _judged_with(found: VerifiedPatch, update: Mapping[str, object]) -> VerifiedPatch:
-    """The same with other facts, and what follows from these."""
+    """The facts with an update, and the verdict that follows."""
     verification = judged(Facts(**{**facts_of(found.verification), **update}))
     return found.model_copy(update={"verification": verification, "feedback": feedback(verification)})
 
@@ -174,13 +174,13 @@ def _ends_otherwise(then: Mapping[str, str], now: Mapping[str, str]) -> bool:
 
 
 def _doubted(controls: Sequence[Control]) -> tuple[Control, ...]:
-    detail = "an earlier submission with the same sources ended otherwise."
+    detail = "an earlier submission with the same sources ended differently."
     failed = Control(name="repeats_agree", outcome="failed", detail=detail)
     return (*(control for control in controls if control.name != "repeats_agree"), failed)
 
 
 def _unanswered(before: Sequence[VerifiedPatch]) -> tuple[UnchangedSubmission, ...]:
-    """The agent's reproductions that failed on base and head, newest first, each with the newest of its tests."""
+    """The agent's reproductions that failed on base and head, newest first, each with its newest tests."""
     found: dict[str, UnchangedSubmission] = {}
     for verified in reversed(before):
         shown = verified.verification.reproduction
@@ -198,12 +198,12 @@ _RETURNED = (
 
 
 def is_acceptable(now: Verification, before: Sequence[VerifiedPatch], *, asked: bool) -> bool:
-    """Whether a submission is taken as it is.
+    """True if a submission is accepted.
 
-    What is proved is taken at once, and so is what the frozen tests or the fixer's own show where only the rest has
-    nothing to say: the agent could not do better. What else broke nothing goes back once with the facts, so that a
-    better reproduction may be found (unless one was asked for already, or none can be expected), and so do tests that
-    vanished and a patch whose own text limits the verdict. What is broken goes back while there are reviews left.
+    Accepted at once: what is proved, and what the frozen tests or the fixer's own show if only the rest has no result,
+    because the agent could not do better. Sent back once with the facts: other submissions that broke nothing, so that
+    a better reproduction may be found (unless one was requested already, or none can be expected), tests that vanished,
+    and a patch whose own text limits the verdict. What is broken is sent back while there are reviews left.
     """
     if now.verdict == "proved" or len(before) + 1 >= MAX_REVIEWS:
         return True

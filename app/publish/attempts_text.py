@@ -1,4 +1,4 @@
-"""What people are told where a job made several attempts: each one's verdict, and why which one was taken."""
+"""Text about a job's attempts: each one's verdict, and why one of them was chosen."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ _ENDINGS = {"no_change": "no change", "limit_reached": "ended at a limit", "erro
 
 
 def attempts_section(tried: Sequence[AttemptSummary], asked: int) -> str:
-    """Empty where only one was asked for."""
+    """Empty if only one attempt was requested."""
     if asked < 2 or not tried:
         return ""
     rows = [
@@ -28,7 +28,7 @@ def attempts_section(tried: Sequence[AttemptSummary], asked: int) -> str:
 
 
 def describe_attempts(tried: AttemptSummary) -> str:
-    """One attempt in a line."""
+    """One attempt in one line."""
     ending = tried.verdict or _ENDINGS.get(tried.exit_status, tried.exit_status)
     lines = f", {count(tried.changed_lines, 'changed line')}" if tried.verdict else ""
     return f"{ending}{lines}{', taken' if tried.taken else ''}: {tried.reason}"
@@ -38,7 +38,7 @@ def _opening(tried: Sequence[AttemptSummary], asked: int) -> str:
     made = count(len(tried), "attempt")
     taken = next((each for each in tried if each.taken), tried[-1])
     if len(tried) < asked and taken.verdict == "proved":
-        return f"{made} of the {asked} that were asked for: attempt {taken.number} is proved, so no more were made."
-    how = "each in a tree of its own, without knowing of the others"
-    rule = "by what was verified: the verdict first, then the smaller change"
-    return f"{made} of the {asked} that were asked for, {how}. Attempt {taken.number} was taken {rule}."
+        return f"{made} of {asked} requested: attempt {taken.number} is proved, so no more were made."
+    how = "each in its own tree, independent of the others"
+    rule = "by its verification: the verdict first, then the smaller change"
+    return f"{made} of {asked} requested, {how}. Attempt {taken.number} was chosen {rule}."

@@ -1,4 +1,4 @@
-"""Merge the base branch into a verified commit, because GitHub refuses a branch that lacks a changed workflow.
+"""Merges the base branch into a verified commit, because GitHub refuses a branch that lacks a changed workflow.
 
 The verified commit keeps its id and becomes the merge's first parent. The merge is a function of the two commits and
 the recipe, so every retry builds the same one. Nothing is executed on the merge, and the pull request says so.
@@ -41,17 +41,17 @@ def merge_base_branch(store: GitStore, request: PublishRequest, common: str) -> 
     if _workflows(store, merged.commit) != _workflows(store, effect.onto):
         raise PublishRefused(
             f"GitHub refuses the branch {effect.branch}: it changes a workflow.",
-            hint="The App has no permission to change workflows, and does not ask for it: a person has to push this.",
+            hint="The App has no permission to change workflows and does not ask for it; a person must push this.",
         )
     return merged.commit
 
 
 def merge_note(base_ref: str, onto: str, verified: str) -> str:
-    """The sentence that tells people of the merge; GitHub turns the commit ids into links."""
+    """The sentence about the merge; GitHub turns the commit ids into links."""
     return (
-        f"{base_ref} was merged into this branch after verification: a workflow changed on {base_ref} meanwhile, and "
-        f"GitHub refuses a branch without that change. The verified commit is {verified}. It merged with {onto} "
-        "without a conflict. Nothing was executed on the merge."
+        f"{base_ref} was merged into this branch after verification: a workflow changed on {base_ref}, and "
+        f"GitHub refuses a branch without that change. The verified commit is {verified}. It was merged with {onto} "
+        "without conflicts. Nothing was run on the merge."
     )
 
 

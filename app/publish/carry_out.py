@@ -1,4 +1,4 @@
-"""From an intent to its effect on a forge: each looks first, so that one that was interrupted is simply done again."""
+"""Carries out an effect on a forge. Each looks first, so that an interrupted one can simply be repeated."""
 
 import logging
 from functools import partial
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 async def carry_out(forge: ForgeEffects, job: str, effect: Effect) -> Receipt:  # noqa: C901, PLR0911  # one case a kind
-    """Make it so, whatever is there already; returns where it is to be seen."""
+    """Carry out an effect, whatever exists already; returns its receipt."""
     match effect:
         case OpenDraftPullRequest():
             return await _opened(forge, effect)
@@ -62,16 +62,16 @@ async def carry_out(forge: ForgeEffects, job: str, effect: Effect) -> Receipt:  
 
 
 async def _resolve(forge: ForgeEffects, thread: str) -> None:
-    """Where that is refused, the answer stands and the thread stays open for people."""
+    """Resolve a thread; if that is refused, only log it, because the reply is there."""
     try:
         if thread:
             await forge.ensure_resolved(thread)
     except (NoAccess, NeedsHumanAction) as refusal:
-        logger.warning("A review thread was answered and stays open: %s", refusal.message)
+        logger.warning("A review thread was answered but could not be resolved: %s", refusal.message)
 
 
 async def _opened(forge: ForgeEffects, effect: OpenDraftPullRequest) -> Receipt:
-    """Where the branch was pushed and its pull request refused, the error says where people can open it."""
+    """Open a pull request. If it is refused after the push, the error has the link that opens it."""
     branch = await _made(forge, effect)
     failpoint("branch.made")
     try:
@@ -92,7 +92,7 @@ async def from_newest_base(forge: ForgeEffects, requested: Effect, granted: Effe
 
 
 async def _made(forge: ForgeEffects, effect: OpenDraftPullRequest) -> str:
-    """The branch at its commit: a new one, or the one of the draft that was opened early for it."""
+    """Push the commit to a new branch, or to that of the draft that was opened early; returns the branch."""
     if effect.draft:
         return await forge.advance_branch(effect.draft, effect.commit, effect.replaces[0])
     if effect.replaces:

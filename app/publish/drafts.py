@@ -1,4 +1,4 @@
-"""Drafts that were opened early, as the publisher finds them again: how each stands, and which commits are its own."""
+"""Finds the drafts that were opened early, with their status and their own commits."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -13,40 +13,41 @@ from app.repo.git_store import GitStore
 
 NOT_YET = timedelta(seconds=2)
 MAX_FORMER = 5
-"""Jobs of the same issue whose drafts may still be open."""
+"""Earlier jobs of the same issue whose drafts may still be open."""
 
 
 def is_early_effect(where: JobWithContext, requested: OpenEarlyDraft) -> OpenDraftPullRequest:
-    """As any other draft, but for its commit."""
+    """The effect of opening the early draft, without its commit."""
     words = requested.model_dump(exclude={"kind"})
     return OpenDraftPullRequest(**words, commit="", recipe=early_recipe(where.job, where.job_context))
 
 
 class EarlyDrafts:
-    """What is opened early comes to an end before anything else is done to it: the same publisher or another waits."""
+    """Resolves early drafts. Opening one must end before anything else happens to it; until then the publisher
+    waits."""
 
     def __init__(self, job_queries: JobQueries, outbox: Outbox) -> None:
         self._job_queries = job_queries
         self._outbox = outbox
 
     async def resolve(self, job: str, now: datetime) -> EffectStatus | None:
-        """How the early draft of a job ended; None where none was ever wished for."""
+        """The status of a job's early draft; None if none was requested."""
         standing = await asyncio.to_thread(self._outbox.status, early_key(job))
         if standing is not None and standing.state in {"wanted", "claimed"}:
-            raise RateLimited("The draft is just being opened.", until=now + NOT_YET)
+            raise RateLimited("The draft is still being opened.", until=now + NOT_YET)
         return standing
 
     async def opened(
         self, where: JobWithContext, requested: OpenDraftPullRequest, store: GitStore
     ) -> OpenDraftPullRequest:
-        """The draft with its commit, which is made here, from the job alone."""
+        """The draft with its commit, which is made here from the job alone."""
         commit, *former = await asyncio.to_thread(self._commits, where, store)
         return requested.model_copy(update={"commit": commit, "replaces": tuple(former)})
 
     async def placed(
         self, where: JobWithContext, requested: OpenDraftPullRequest, draft: EffectStatus | None, store: GitStore
     ) -> OpenDraftPullRequest:
-        """The verified change, in the place of the empty commit."""
+        """The verified change as a replacement for the empty commit."""
         commits = await asyncio.to_thread(self._commits, where, store)
         branch = draft.receipt.branch if draft is not None and draft.receipt is not None else ""
         return requested.model_copy(update={"replaces": commits, "draft": branch})
@@ -54,7 +55,7 @@ class EarlyDrafts:
     async def status_update(
         self, where: JobWithContext, requested: UpdateDraftStatus, draft: EffectStatus | None, store: GitStore
     ) -> UpdateDraftStatus:
-        """Where the draft is. Of one that never came to be nothing stays."""
+        """The effect with the draft's branch and commit. Raises PublishRefused if no draft was opened."""
         if draft is None or not where.job_context.opens_early:
             raise PublishRefused("No draft was opened early.")
         commit, *_ = await asyncio.to_thread(self._commits, where, store)
@@ -63,7 +64,8 @@ class EarlyDrafts:
         return requested.model_copy(update={"branch": branch, "commit": commit, "close": close})
 
     def _commits(self, where: JobWithContext, store: GitStore) -> tuple[str, ...]:
-        """Empty commits of this job and of former ones of its issue, computed and not read: nobody can slip one in."""
+        """Empty commits of this job and of earlier ones for its issue; computed instead of read, so nobody can add
+        one."""
         if where.job_context.goal != "new_branch":
             return ()
         issue_ref = where.job_context.place

@@ -1,4 +1,4 @@
-"""A draft that is opened before there is a change: its empty commit, by which it is known, and its wishes' keys."""
+"""Recognises drafts that were opened before there is a change, by their empty commit and their effects' keys."""
 
 from typing import Final
 
@@ -11,19 +11,19 @@ from app.publish.pull_request_text import SKIP_CI
 from app.repo.git_store import GitStore
 
 AT_WORK: Final[frozenset[JobState]] = frozenset({"working", "verifying"})
-"""The plan stands, and people have agreed to it where they are asked."""
+"""There is a plan, and people have approved it if they had to."""
 
 
 def early_recipe(job: Job, job_context: JobContext) -> CommitRecipe:
-    """Of the empty commit. CI has nothing to see in it, whatever the configuration says."""
+    """The recipe of the empty commit. It never starts CI, whatever the configuration says."""
     subject = f"Begin: {harmless_line(job.task.issue.title, 60)}"
-    why = f"Nothing is here yet: the draft was opened early for job {job.id}, and its change takes this commit's place."
+    why = f"There is no change yet: this draft was opened early for job {job.id}, and its change replaces this commit."
     message = f"{subject}\n\n{why}\n\n{SKIP_CI}\n"
     return CommitRecipe(patch="", message=message, author=job_context.author, date=job.created_at)
 
 
 def early_commit(store: GitStore, job: Job, job_context: JobContext) -> str:
-    """The empty commit's id, made again if need be; the same on any machine, and no other job's. Blocking."""
+    """The empty commit's id, the same on any machine and different for every job; made if missing. Blocking."""
     recipe, nothing = early_recipe(job, job_context), Patch(base=job.task.base)
     return store.commit(nothing, message=recipe.message, author=recipe.author, date=recipe.date)
 

@@ -1,4 +1,4 @@
-"""What a draft that was opened early says: the plan, that nothing is verified yet, and how its job stands."""
+"""The text of a draft that was opened early: the plan, its state, and that nothing is verified yet."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -16,17 +16,17 @@ from app.publish.status_text import HEADLINES, StatusView
 from app.publish.verification_text import bullets
 
 _UNTOLD: Final[frozenset[JobState]] = frozenset({"publishing", "pr_opened", "no_access"})
-"""The verified text is on its way or there; or nothing can be said any more."""
+"""States in which the verified text is written or on its way, or nothing can be written."""
 _LEVELS = (Caps(0, 30, 2_000), Caps(0, 12, 400), Caps(0, 3, 120))
-"""The most that is shown of a plan, and what is shown of one that would be too long so."""
+"""Detail levels, each shorter than the one before, for a plan that would be too long."""
 _AT_WORK_TEXT = (
-    "**Not verified yet.** The agent is at work, and the branch holds an empty commit. "
-    "A change that has passed verification takes that commit's place, and this text is written anew with the proof."
+    "**Not verified yet.** The agent is working, and the branch holds an empty commit. "
+    "A verified change will replace that commit and this text."
 )
 
 
 def early_draft_effects(view: StatusView, draft: EffectStatus | None, *, told: bool) -> Iterator[Effect]:
-    """The draft, once; later how the job stands, where that is something else. `told`: it was something else before."""
+    """The draft, once; later its status if it differs. `told` is the state that was shown before."""
     if draft is None:
         if view.state in AT_WORK:
             yield _draft(view)
@@ -52,7 +52,7 @@ def _body(view: StatusView, caps: Caps) -> Iterator[str]:
         yield f"## Plan\n\n{inline(clip(summary, caps.text))}"
         yield bullets(plan_steps(view.plan, view.planned), caps, numbered=True)
     number = view.job.task.issue.number
-    where = f" · how it goes is told in #{number}" if number is not None else ""
+    where = f" · progress in #{number}" if number is not None else ""
     yield f"---\n\n<sub>agent-fix · job `{view.job.id}`{where}</sub>"
 
 
@@ -60,13 +60,13 @@ def _section(view: StatusView) -> str:
     if view.state not in FINAL and view.state != "paused":
         return _alert("IMPORTANT", _AT_WORK_TEXT)
     reason = inline(clip(view.reason, 400))
-    what_now = _WHAT_NOW.get(view.state, "`/agent retry` on the issue begins again, in this draft.")
+    what_now = _WHAT_NOW.get(view.state, "`/agent retry` on the issue starts again, in this draft.")
     lines = (f"**{HEADLINES[view.state]}.** Nothing here was verified.", reason, what_now)
     return _alert("WARNING", *(line for line in lines if line))
 
 
 _WHAT_NOW: Final[dict[JobState, str]] = {
-    "paused": "`/agent continue` goes on where it stood, `/agent stop` ends it.",
+    "paused": "`/agent continue` resumes the job, `/agent stop` ends it.",
     "no_change": "The draft is closed.",
 }
 

@@ -1,7 +1,6 @@
-"""What a worker wishes to happen on a forge: typed, closed, with a key that is the same whoever wishes it again.
+"""Effects that a worker requests on a forge: typed and closed, with a deterministic key.
 
-A wish names no address of its own choosing: where it happens is the job's `IssueRef`, and everything in it was made
-by us.
+An effect never names its own target: that is the job's `IssueRef`, and our code writes everything in it.
 """
 
 import hashlib
@@ -23,11 +22,11 @@ MAX_COMMENT = 8_000
 Title = Annotated[str, Field(max_length=MAX_TITLE)]
 Body = Annotated[str, Field(max_length=MAX_BODY)]
 Comment = Annotated[str, Field(max_length=MAX_COMMENT)]
-"""What is longer cannot even be wished for, so that nothing can be carried out of the house in bulk."""
+"""Limited in size, so that nothing can be exported in bulk."""
 
 
 class CommitRecipe(Record):
-    """What suffices to make a commit again: the same recipe gives the same id on any machine."""
+    """Everything that makes a commit again: the same recipe gives the same id on any machine."""
 
     patch: str
     """Digest of the patch (`Patch.model_dump_json()`) among the job's blobs."""
@@ -35,7 +34,7 @@ class CommitRecipe(Record):
     author: Person
     date: datetime
     parents: tuple[str, ...] = ()
-    """Where these are not just the patch's base: of a merge."""
+    """Set if they are not just the patch's base, as for a merge."""
 
 
 class OpenDraftPullRequest(Record):
@@ -49,9 +48,9 @@ class OpenDraftPullRequest(Record):
     title: Title
     body: Body
     replaces: tuple[str, ...] = ()
-    """Empty commits of ours that a branch may hold in its place. Only the publisher says so, which made them."""
+    """Empty commits of ours that the branch may hold instead. Set only by the publisher, which made them."""
     draft: str = ""
-    """The branch of a draft that was opened early: the commit goes there or nowhere. Only the publisher says so."""
+    """The branch of the early draft: the commit goes there or nowhere. Set only by the publisher."""
     onto: str = ""
     """A commit of the base branch to merge into the commit before it is pushed (`app.publish.base_merge`). The
     publisher sets it, after GitHub refused the commit alone."""
@@ -62,7 +61,7 @@ class OpenDraftPullRequest(Record):
 
 
 class OpenEarlyDraft(Record):
-    """Open the draft before there is a change: the publisher makes an empty commit by itself for the branch to hold."""
+    """Open the draft before there is a change, on an empty commit that the publisher makes."""
 
     kind: Literal["early_draft"] = "early_draft"
     branch: str
@@ -72,15 +71,15 @@ class OpenEarlyDraft(Record):
 
 
 class UpdateDraftStatus(Record):
-    """How a job stands, in the description of the draft that was opened early for it; any other text is left alone."""
+    """Show a job's state in the description of its early draft; the rest of the text stays."""
 
     kind: Literal["tell_draft"] = "tell_draft"
     section: Comment
     close: bool = False
-    """Nothing will come of it: close it, if its branch holds nothing but our empty commit, which goes with it."""
+    """Close the draft without a change, and delete its branch, if that holds only our empty commit."""
     branch: str = ""
     commit: str = ""
-    """Said by the publisher."""
+    """Set by the publisher."""
 
 
 class PushCommits(Record):
@@ -92,13 +91,13 @@ class PushCommits(Record):
     recipe: CommitRecipe
     expected: str
     base: str = ""
-    """The branch that the pull request is against. The publisher sets it."""
+    """The pull request's base branch. Set by the publisher."""
     onto: str = ""
     """As in OpenDraftPullRequest."""
 
 
 class LabelAndRequestReview(Record):
-    """What the house puts on a pull request of ours: labels that are added, people who are asked for a review."""
+    """Add labels to our pull request and request reviews, as the repository configured."""
 
     kind: Literal["dress_pr"] = "dress_pr"
     branch: str
@@ -108,21 +107,21 @@ class LabelAndRequestReview(Record):
 
 
 class AddFollowUpSection(Record):
-    """A section of our own pull request's body about what was done to it later; the rest of the body stays."""
+    """Add a section about a follow-up to our pull request's body; the rest of the body stays."""
 
     kind: Literal["follow_up"] = "follow_up"
     section: Body
 
 
 class UpdateStatusComment(Record):
-    """The one comment that tells how the job stands; a newer wish takes the place of one not yet fulfilled."""
+    """Write the job's status comment; a newer effect replaces one that is still open."""
 
     kind: Literal["status_comment"] = "status_comment"
     body: Comment
 
 
 class ChangeLabels(Record):
-    """Labels that the issue should have and should not have."""
+    """Labels that the issue should and should not have."""
 
     kind: Literal["label"] = "label"
     add: tuple[str, ...] = ()
@@ -130,7 +129,7 @@ class ChangeLabels(Record):
 
 
 class AddReaction(Record):
-    """An emoji on what triggered the job."""
+    """Add an emoji to what triggered the job."""
 
     kind: Literal["reaction"] = "reaction"
     target: ReactionTarget
@@ -138,7 +137,7 @@ class AddReaction(Record):
 
 
 class WriteCheckRun(Record):
-    """The verification's summary as a check on a commit."""
+    """Show the verification's summary as a check on a commit."""
 
     kind: Literal["check_run"] = "check_run"
     name: str
@@ -149,7 +148,7 @@ class WriteCheckRun(Record):
 
 
 class AnswerReviewThread(Record):
-    """An answer in an inline thread, which is then resolved where `thread` is given."""
+    """Reply in an inline thread, and resolve it if `thread` is given."""
 
     kind: Literal["thread_reply"] = "thread_reply"
     comment: int
@@ -158,7 +157,7 @@ class AnswerReviewThread(Record):
 
 
 class PostFailure(Record):
-    """The visible end of a job that did not end well: a comment of its own, and the labels."""
+    """Show that a job failed: a separate comment, and the labels."""
 
     kind: Literal["fail"] = "fail"
     body: Comment
@@ -185,7 +184,7 @@ EFFECT_ADAPTER: TypeAdapter[Effect] = TypeAdapter(Effect)
 
 
 class Receipt(Record):
-    """That it happened, and where it is to be seen: an address, and for a push the branch's name."""
+    """Proof that it happened: an address, or the branch's name for a push."""
 
     url: str = ""
     branch: str = ""
@@ -196,18 +195,18 @@ class Receipt(Record):
 EffectState = Literal["wanted", "claimed", "done", "failed", "withdrawn"]
 
 EDITS_APART = timedelta(seconds=10)
-"""Between two versions of the same thing, so that a busy job does not edit its comment all the time."""
+"""Minimum time between two edits of the same comment."""
 MAX_ATTEMPTS = 8
-"""After so many a publisher that died again is taken for killed by it."""
+"""After so many, the effect itself is assumed to kill the publisher."""
 MAX_TRIES = 60
-"""While a forge is out of order: nearly two hours, after which people have to look."""
+"""While a forge has errors: nearly two hours, after which a person must look."""
 LEASE = timedelta(minutes=5)
-"""Longer than a push may take to be given up by the network; a publisher that died is replaced after it."""
+"""Longer than a push may take before the network gives up; then another publisher takes over."""
 _MAX_PAUSE_LENGTH = timedelta(minutes=2)
 
 
 def key_of(job: str, effect: Effect) -> str:
-    """The same for the same wish of the same job, at any time on any machine."""
+    """The same for the same effect of the same job, at any time on any machine."""
     return "/".join(part for part in (job, effect.kind, *_names(effect)) if part)
 
 
@@ -236,7 +235,7 @@ def digest_of(effect: Effect) -> str:
 
 
 class NextAttempt(NamedTuple):
-    """Where an intent stands after something happened, when it is due again, and how many attempts count."""
+    """The next state of an effect, when it is due, and how many attempts count."""
 
     state: EffectState
     due: datetime
@@ -244,19 +243,19 @@ class NextAttempt(NamedTuple):
 
 
 def after_want(state: EffectState, due: datetime, attempts: int, now: datetime) -> NextAttempt:
-    """Another version of an intent that is there already. A claimed one stays with its publisher until it is done."""
+    """Replace an open effect by another version. A claimed one stays with its publisher until it is done."""
     if state == "claimed":
         return NextAttempt("claimed", due, attempts)
     return NextAttempt("wanted", max(now, due) if state in {"wanted", "done"} else now, 0)
 
 
 def after_success(claimed: int, wanted: int, now: datetime) -> NextAttempt:
-    """Done, unless another version was wanted meanwhile. `due` keeps the distance between two edits."""
+    """Done, unless another version was requested meanwhile. `due` keeps the distance between two edits."""
     return NextAttempt("done" if claimed == wanted else "wanted", now + EDITS_APART, 0)
 
 
 def after_failure(error: AgentFixError, attempts: int, now: datetime) -> NextAttempt:
-    """Once more later, or never: a forge's wish to wait counts as no attempt."""
+    """When to try again, or never; waiting for a rate limit does not count as an attempt."""
     if isinstance(error, RateLimited):
         return NextAttempt("wanted", max(error.until, now), attempts - 1)
     if error.final or attempts >= MAX_TRIES:

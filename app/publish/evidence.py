@@ -1,4 +1,4 @@
-"""The part of a pull request's Verification that says who wrote the tests, what they showed, and how it was checked."""
+"""The evidence in a pull request's Verification section: who wrote the tests, their results, and the controls."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from app.publish.plaintext import count, duration
 from app.verify.verdict import CONTROLS
 
 LIMIT_OF_KNOWLEDGE = (
-    "No verdict can tell whether these tests read the issue as its author meant it. That is for a reviewer to see."
+    "No verdict can tell whether these tests read the issue as its author meant it; that is for a reviewer to decide."
 )
 _HEAD: dict[Outcome, str] = {
     "passed": "🟢 passes",
@@ -29,7 +29,7 @@ _OUTCOMES = {
 
 
 class Caps(NamedTuple):
-    """How much of the long parts is shown: characters of an output, items of a list, characters of a text."""
+    """Limits of the long parts: characters of an output, items of a list, characters of a text."""
 
     output: int
     items: int
@@ -41,13 +41,13 @@ def clip(text: str, limit: int) -> str:
 
 
 def effort(found: Specification) -> str:
-    """What the author's conversation came to."""
+    """The author's number of calls, time and cost."""
     cost = f"{usd(found.cost)}, " if found.cost else ""
     return f"{count(found.turns, 'call')}, {found.tokens:,} tokens, {cost}{duration(found.seconds)}"
 
 
 def independent_tests(facts: Verification, caps: Caps) -> str:
-    """Who wrote the tests and when, each of them on base and head, and whatever was argued about them."""
+    """Who wrote the tests and when, their results on base and head, and any objection to them."""
     found = facts.specification
     if found is None:
         return ""
@@ -57,7 +57,7 @@ def independent_tests(facts: Verification, caps: Caps) -> str:
     by = f"{code_span(clip(found.model, 100))}, " if found.model else ""
     written = (
         f"**Independent tests:** a separate author ({by}{effort(found)}) wrote them from the issue before the work"
-        f" began. They were run on the base {count(found.runs, 'time')} and then frozen"
+        f" started. They were run on the base {count(found.runs, 'time')} and then frozen"
         f" ({code_span(found.digest[:12])})."
     )
     shown = f" The agent that made the change saw {'the first' if found.example else 'none'} of them."
@@ -68,7 +68,7 @@ def independent_tests(facts: Verification, caps: Caps) -> str:
     more = len(found.tests) - len(rows)
     parts = [
         written + shown,
-        table(["What has to hold", "Base", "Head", "Test"], rows),
+        table(["Requirement", "Base", "Head", "Test"], rows),
         f"and {more:,} more." if more > 0 else "",
         *_argued(found, caps),
         _failures(found, caps),
@@ -92,7 +92,7 @@ def _argued(found: SpecificationResult, caps: Caps) -> Iterator[str]:
         yield f"The agent that made the change objected to failing tests:\n\n{said}"
         withdrawn, kept = count(len(decided.withdrawn), "test"), len(decided.kept)
         yield (
-            f"A third call, which saw the issue, the tests and how they failed, withdrew {withdrawn} and upheld {kept}."
+            f"A third call, which saw the issue, the tests and their failures, withdrew {withdrawn} and upheld {kept}."
             f" Its reason:\n\n{reason}"
         )
     if found.dropped:
@@ -101,7 +101,7 @@ def _argued(found: SpecificationResult, caps: Caps) -> Iterator[str]:
 
 
 def _failures(found: SpecificationResult, caps: Caps) -> str:
-    """What the framework said where a test failed, on the base as it should and on the head."""
+    """The framework's output for failing tests, on the base as expected and on the head."""
     said = [
         f"{code_span(clip(test.id, 200))} on the {side}:\n\n{fenced(clip(text, caps.output))}"
         for test in found.tests[: caps.items]
@@ -119,7 +119,7 @@ def _sources(found: SpecificationResult, caps: Caps) -> str:
 
 
 def control_table(controls: tuple[Control, ...]) -> str:
-    """What was done so that red and green can be believed."""
+    """The checks that make red and green trustworthy."""
     if not controls:
         return ""
     rows = [
@@ -128,6 +128,4 @@ def control_table(controls: tuple[Control, ...]) -> str:
     failed = any(control.outcome == "failed" for control in controls)
     held = sum(control.outcome == "held" for control in controls)
     text = table(["Control", "Outcome", ""], rows)
-    return (
-        text if failed else details(f"Controls of these executions: {held} of {len(controls)} held, none failed", text)
-    )
+    return text if failed else details(f"Controls of these runs: {held} of {len(controls)} held, none failed", text)

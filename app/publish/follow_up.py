@@ -1,4 +1,4 @@
-"""What happens to our pull request stands in its body: a section for each follow-up, the state of one opened early."""
+"""Edits our pull request's body: a section for each follow-up, and the state of an early draft."""
 
 import re
 
@@ -7,12 +7,12 @@ from app.publish.effects import MAX_BODY
 _FOOTER = "\n---\n\n<sub>agent-fix · "
 _STATE_MARKS = ("<!-- agent-fix:state -->", "<!-- /agent-fix:state -->")
 _STATE = re.compile(f"{re.escape(_STATE_MARKS[0])}.*?{re.escape(_STATE_MARKS[1])}", re.DOTALL)
-_LEFT_OUT = "## An earlier follow-up\n\nIt is left out here, because the description would be too long; see its commit."
+_LEFT_OUT = "## An earlier follow-up\n\nLeft out, because the description would be too long; see its commit."
 
 
 def with_section(body: str, key: str, section: str) -> str:
-    """The body with this job's section, new or replaced, before the footer. Where it would be too long earlier
-    sections give way, the oldest first."""
+    """The body with this job's section, new or replaced, before the footer. If it is too long, the oldest other
+    sections are dropped."""
     begin, end = _marks(key)
     block = f"{begin}\n{_without_marks(section).strip()}\n{end}"
     there = _blocks(body).get(key)
@@ -32,7 +32,7 @@ def with_section(body: str, key: str, section: str) -> str:
 
 
 def with_state(body: str, section: str) -> str:
-    """The body with the job's state in the place of the one that it shows; one that shows none stays as it is."""
+    """The body with the job's state replaced; a body without one stays as it is."""
     return _STATE.sub(lambda _: marked_state(section), body, count=1)
 
 
@@ -45,7 +45,7 @@ def _marks(key: str) -> tuple[str, str]:
 
 
 def _blocks(body: str) -> dict[str, str]:
-    """The sections that are there, by key, in order."""
+    """The existing sections by key, in order."""
     found = re.finditer(
         r"<!-- agent-fix:follow-up:(?P<key>[\w.-]+) -->\n.*?\n<!-- /agent-fix:follow-up:(?P=key) -->", body, re.DOTALL
     )
@@ -53,5 +53,5 @@ def _blocks(body: str) -> dict[str, str]:
 
 
 def _without_marks(section: str) -> str:
-    """An output that is shown may hold what reads like a mark of ours."""
+    """The section without anything that looks like one of our markers, such as in a shown output."""
     return section.replace("agent-fix:follow-up:", "agent-fix: follow-up:")

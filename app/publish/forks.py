@@ -1,19 +1,19 @@
-"""Branches that hold commits of a fork: what CI runs there gets this repository's secrets, so it is not let start."""
+"""Branches with commits from a fork: CI would run with this repository's secrets, so it is not started."""
 
 from typing import Final
 
 from app.github.models import PullRequest
 
 FORK_MARK: Final = "<!-- agent-fix:commits-of-a-fork -->"
-"""In the text of our pull requests of which that is so, by which they are known later."""
+"""A marker in our pull requests with commits from a fork, to recognise them later."""
 FORK_NOTE: Final = (
     f"{FORK_MARK}\n> [!WARNING]\n"
-    "> **This branch holds commits of a fork.** GitHub gives workflows of a fork's pull request no secrets; those of "
-    "this branch would get them. So none is started here, whatever the configuration says, and `/agent ci` does not "
-    "start any. Read all commits first; a commit that a person pushes starts them."
+    "> **This branch holds commits from a fork.** GitHub gives no secrets to workflows of a fork's pull request, but "
+    "workflows of this branch would get them. So agent-fix starts none, whatever the configuration says, not even for "
+    "`/agent ci`. Review all commits first; any commit that a person pushes starts them."
 )
 
 
 def holds_commits_of_a_fork(pull: PullRequest, repository: int) -> bool:
-    """Whether a branch of this repository that follows this pull request holds commits of another one."""
+    """True if a branch based on this pull request holds commits of another repository."""
     return pull.head_repository != repository or FORK_MARK in pull.body

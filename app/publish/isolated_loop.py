@@ -1,4 +1,4 @@
-"""Each job by itself: one whose rows cannot be read, or that meets a bug of ours, keeps no other from being served."""
+"""Runs each job's work separately: an unreadable row or a bug in one job does not stop the others."""
 
 import asyncio
 import logging
@@ -8,13 +8,13 @@ from time import monotonic
 from app.jobs.job_queries import JobWithContext
 
 PAUSE = 60.0
-"""Seconds for which a job is left alone after it failed."""
+"""Seconds to skip a job after it failed."""
 
 logger = logging.getLogger(__name__)
 
 
 class IsolatedLoop:
-    """Does one kind of work for many jobs. `doing` is what the log calls it."""
+    """Does one kind of work for many jobs. `doing` is its name in the log."""
 
     def __init__(self, doing: str, clock: Callable[[], float] = monotonic) -> None:
         self._doing = doing
@@ -22,7 +22,7 @@ class IsolatedLoop:
         self._left_alone: dict[str, float] = {}
 
     async def run_each(self, jobs: Iterable[JobWithContext], work: Callable[[JobWithContext], bool]) -> int:
-        """One job after the other, in threads; returns for how many there was something to do."""
+        """Run the work of each job in a thread, one after the other; returns how many jobs had something to do."""
         done = 0
         for job in jobs:
             if self._left_alone.get(job.job.id, 0.0) > self._clock():

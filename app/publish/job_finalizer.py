@@ -1,4 +1,4 @@
-"""A job whose work was handed over gets its final state: opened, brought up to date, or why not, with the work kept."""
+"""Gives a published job its final state: opened, updated, or why it was not published."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -36,21 +36,21 @@ STOPPED = "It was stopped before anything was published."
 
 
 class DiffReader(Protocol):
-    """Of the trusted repository (`app.repo.git_store`)."""
+    """Reads diffs from the trusted repository (`app.repo.git_store`)."""
 
     def diff(self, base: str, head: str, *, paths: list[str] | None = None, context: int = 3) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
 class FinalizedJob:
-    """How a job ends, and what else is wished for because of it."""
+    """A job's final result, and the effects that follow from it."""
 
     result: JobResult
     effects: tuple[Effect, ...] = ()
 
 
 class JobFinalizer:
-    """Looks after jobs that were handed over; level-triggered, and the same after any crash."""
+    """Finalizes jobs that were handed over, from rows alone, so that it can be repeated after any crash."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class JobFinalizer:
         *,
         unlearn: Callable[[int, str], int] = lambda _repository, _job: 0,
     ) -> None:
-        """`unlearn` drops what a job taught other jobs of its repository."""
+        """`unlearn` deletes the lessons of a job."""
         self._store = store
         self._job_queries = job_queries
         self._outbox = outbox
@@ -81,7 +81,7 @@ class JobFinalizer:
         try:
             for effect in settled.effects:
                 self._outbox.add(each.job.id, each.row.epoch, each.job_context.place, effect)
-        except StaleEpoch:  # another process has it again
+        except StaleEpoch:  # another process owns the job again
             return False
         failpoint("settling.wished")
         result = settled.result
@@ -92,10 +92,10 @@ class JobFinalizer:
         return True
 
     def _final_result(self, each: JobWithContext) -> FinalizedJob | None:
-        """None while the branch is still under way."""
+        """None while the branch is still being published."""
         branch = self._branch(each.job.id)
         if branch is None:
-            return _ended(each, PublishRefused("The work was handed over without a branch."))
+            return _ended(each, PublishRefused("The job was handed over without a branch."))
         if each.row.stop_requested and branch.state == "wanted":
             self._outbox.withdraw(each.job.id)
             branch = self._branch(each.job.id)
@@ -142,7 +142,7 @@ class JobFinalizer:
 
 
 def _ended(each: JobWithContext, error: AgentFixError) -> FinalizedJob:
-    """It was not published; the reason is the forge's or our own, and the bytes stay among the job's blobs."""
+    """The result of a job that was not published, with the reason; its bytes stay among the job's blobs."""
     state: JobState = "error"
     if isinstance(error, PublishRefused):
         state = error.state
@@ -155,6 +155,6 @@ def _ended(each: JobWithContext, error: AgentFixError) -> FinalizedJob:
 
 
 def _is_ours(each: JobWithContext) -> bool:
-    """Whether the branch is below our own prefix: the text of anybody else's pull request is not touched."""
+    """True if the branch has our prefix: other people's pull requests are not edited."""
     pattern = each.job_context.config.branch_for(slug="x", number=1)
     return each.job.branch.partition("/")[0] == pattern.partition("/")[0]

@@ -1,4 +1,4 @@
-"""The forge that needs no account: a branch in the user's repository, and a folder of files beside it."""
+"""A forge without an account: a branch in the user's repository, and a folder of files."""
 
 import asyncio
 import errno
@@ -13,23 +13,23 @@ from app.repo.git_store import GitStore
 
 PULL_REQUEST = "pull-request.md"
 MIN_FREE = 1024 * 1024
-"""Bytes; what a job leaves in the folder is smaller, and a disk with less has other troubles first."""
+"""Bytes; a job writes less than this into the folder."""
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class OutputFolder:
-    """The directory that a job leaves its files in. Each file is whole or not there, whatever dies when."""
+    """A job's output directory. Each file is written atomically."""
 
     def __init__(self, path: Path, option: str = "--out") -> None:
         self.path = path
         self.option = option
-        """By which the user names another one."""
+        """The command-line option that sets this directory."""
 
     def prepare(self, *names: str) -> None:
-        """Create the directory and try a write, before anything costs; raises OutputError with the reason.
+        """Create the directory and try to write. Raises OutputError with the reason.
 
-        `names` are files that will be written: a directory of such a name is in the way.
+        `names` are files that will be written; a directory with such a name is an error.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -43,12 +43,12 @@ class OutputFolder:
         for name in (PULL_REQUEST, *names):
             if (self.path / name).is_dir():
                 raise OutputError(
-                    f"{self.path / name} is a directory, where a file will be written.",
-                    hint=f"Pass another {self.option} DIR.",
+                    f"{self.path / name} is a directory, but a file will be written there.",
+                    hint=f"Choose another one with {self.option} DIR.",
                 )
 
     def write(self, name: str, content: str | bytes) -> Path:
-        """Replace one file at once; characters that UTF-8 cannot carry are written as escapes."""
+        """Replace a file atomically; characters that UTF-8 cannot encode are escaped."""
         data = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
         try:
             return self._put(name, data)
@@ -59,7 +59,7 @@ class OutputFolder:
         fresh = self.path / f".{name}.new"
         fresh.unlink(missing_ok=True)
         try:
-            with fresh.open("xb") as file:  # never through a link that somebody put there
+            with fresh.open("xb") as file:  # never through a symbolic link
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -86,7 +86,7 @@ class OutputFolder:
             )
         reason = (error.strerror or "unknown reason").lower()
         return OutputError(
-            f"{self.path} cannot be written: {reason}.", hint=f"Pass another directory with {self.option} DIR."
+            f"{self.path} cannot be written: {reason}.", hint=f"Choose another directory with {self.option} DIR."
         )
 
 

@@ -1,8 +1,8 @@
-"""Text that somebody else wrote, made harmless in GitHub's Markdown and still good to read (SECURITY S23 to S25).
+"""Escapes other people's text for GitHub's Markdown, and keeps it readable (SECURITY S23 to S25).
 
-GitHub looks for mentions, references and closing keywords in the *rendered* text, so that no backslash or entity
-stops them: what could be one becomes a code span, as file names and identifiers do. All other text is escaped.
-Invisible characters and escape sequences are taken out first (`app.core.text`).
+GitHub looks for mentions, references and closing keywords in the *rendered* text, so no backslash or entity stops them:
+whatever could be one becomes a code span, as do file names and identifiers. All other text is escaped. Invisible
+characters and escape sequences are removed first (`app.core.text`).
 """
 
 import re
@@ -37,7 +37,7 @@ _BLOCK_START = re.compile(r"^(?:[-+=#:!/|]|\d+(?=[.)]))")
 
 
 def inline(text: str) -> str:
-    """One line of prose, escaped; its own code spans stay, and what GitHub would act on becomes one."""
+    """One line of prose, escaped; code spans stay, and whatever GitHub would act on becomes one."""
     return _inline(one_line(_visible(text)))
 
 
@@ -59,7 +59,7 @@ def fenced(text: str, language: str = "text") -> str:
 
 
 def cell(text: str) -> str:
-    """Prose in a table's cell, where a pipe ends the cell even inside code."""
+    """Prose in a table cell, where a pipe ends the cell even inside code."""
     return inline(text).replace("|", "\\|")
 
 
@@ -69,19 +69,19 @@ def code_cell(text: str) -> str:
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table of cells that are Markdown already."""
+    """A table; the cells are Markdown already."""
     lines = [list(header), *map(list, rows)]
     lines.insert(1, ["---"] * len(lines[0]))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def details(summary: str, body: str) -> str:
-    """A folded part. `summary` is a template's own words (GitHub would act on others'), `body` is Markdown."""
+    """A folded part. `summary` comes from our templates only, `body` is Markdown."""
     return f"<details>\n<summary>{escape(one_line(summary), quote=False)}</summary>\n\n{body}\n\n</details>"
 
 
 def prose(text: str) -> str:
-    """Several paragraphs that somebody else wrote: lists, headings and code stay recognisable, nothing is active."""
+    """Several paragraphs of other people's text: lists, headings and code stay recognisable, nothing is active."""
     blocks: list[str] = []
     lines = iter(_visible(text).split("\n"))
     for line in lines:
@@ -93,7 +93,7 @@ def prose(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Prose as a quotation, so that a reader sees whose words these are and no line begins with a command."""
+    """Prose as a quotation, so that its origin is clear and no line starts with a command."""
     return "\n".join(f"> {line}".rstrip() for line in prose(text).split("\n"))
 
 
@@ -114,7 +114,7 @@ def _line(line: str) -> str:
 
 
 def _inline(line: str) -> str:
-    """Code spans as they are, the rest word by word."""
+    """Keep code spans, and treat the rest word by word."""
     pieces: list[str] = []
     at = 0
     for span in _CODE_SPAN.finditer(line):
@@ -156,7 +156,7 @@ def _wrapped(token: str) -> list[str]:
 
 
 def _joined(pieces: Iterable[str]) -> str:
-    """Two code spans side by side would run into each other."""
+    """Merge code spans that would otherwise touch."""
     text = ""
     for piece in filter(None, pieces):
         text += f" {piece}" if text.endswith("`") and piece.startswith("`") else piece
@@ -168,7 +168,7 @@ def _escaped(text: str) -> str:
 
 
 def _start(line: str) -> str:
-    """No block begins with somebody else's first character: no list, heading, rule, number or command."""
+    """Escape the first character, so that no line starts a list, heading, rule, number or command."""
     found = _BLOCK_START.match(line)
     if found is None:
         return line
@@ -178,5 +178,5 @@ def _start(line: str) -> str:
 
 
 def _visible(text: str) -> str:
-    """Whatever anybody's tool takes for the end of a line is one here too."""
+    """Normalize all characters that any tool treats as a line end."""
     return plain(_LINE_ENDS.sub("\n", text))

@@ -1,11 +1,10 @@
-"""Intents and receipts in the database: the only way from a worker to a forge, with an epoch as the key to it.
+"""Requested effects and their receipts in the database; the only way from a worker to a forge.
 
-    worker ─want─► wanted ─claim─► claimed ─receipt─► done
-                     ▲               │ failed for now, or the publisher died
-                     └───────────────┘            └─► failed, for a person to see
+worker ─want─► wanted ─claim─► claimed ─receipt─► done                      ▲               │ failed for now, or the
+publisher died                      └───────────────┘            └─► failed, for a person to see
 
-A worker whose job was taken over has an old epoch: it can neither wish nor have an old wish granted. Comparing and
-granting are one transaction that holds the job's row.
+A worker whose job was taken over has an old epoch: it can neither add an effect nor have one claimed. Comparing the
+epoch and claiming are one transaction that locks the job's row.
 """
 
 import hashlib
@@ -37,34 +36,34 @@ from app.publish.effects import (
 )
 
 _jobs = sa.table("jobs", sa.column("id", sa.String), sa.column("epoch", sa.Integer))
-"""The table of `app.jobs`, of which only the fence is known here."""
+"""The jobs table; only its epoch is known here."""
 
 _OPEN = ("wanted", "claimed")
 _BRANCHES = ("open_draft_pr", "push_commits")
-"""What only the owner of a job's work may wish for."""
+"""Effects that only the job's current owner may request."""
 NO_JOB = "d-"
-"""How the names begin under which answers are wished for that belong to no job (`name_without_job`)."""
+"""The prefix of names for effects that belong to no job (`name_without_job`)."""
 MAX_EFFECTS = 60
-"""Different things that one job may wish for in its life, so that no job floods a repository."""
+"""Different effects of one job, so that no job floods a repository."""
 
 
 class StaleEpoch(AgentFixError):  # noqa: N818  # a fact about the caller
-    """The caller's job was taken over by another process, which goes on with it."""
+    """Another process took over the caller's job."""
 
     def __init__(self, job: str) -> None:
-        super().__init__(f"Job {job} is another process's by now.", code=ExitCode.BUSY)
+        super().__init__(f"Job {job} belongs to another process now.", code=ExitCode.BUSY)
 
 
 class TooManyEffects(AgentFixError):  # noqa: N818  # a limit
-    """The job has wished for more than a job may."""
+    """The job has requested too many effects."""
 
     def __init__(self, job: str) -> None:
-        super().__init__(f"Job {job} wishes for more than {MAX_EFFECTS} things.", code=ExitCode.LIMIT_REACHED)
+        super().__init__(f"Job {job} requests more than {MAX_EFFECTS} effects.", code=ExitCode.LIMIT_REACHED)
 
 
 @dataclass(frozen=True, slots=True)
 class EffectClaim:
-    """One intent in the hands of one publisher, until its lease ends."""
+    """One effect, claimed by one publisher until its lease ends."""
 
     key: str
     job: str
@@ -77,7 +76,7 @@ class EffectClaim:
 
 @dataclass(frozen=True, slots=True)
 class EffectStatus:
-    """How an intent stands, for whoever waits for it."""
+    """The status of an effect, for callers that wait for it."""
 
     key: str
     effect: Effect
@@ -85,13 +84,13 @@ class EffectStatus:
     reason: str
     receipt: Receipt | None
     error: AgentFixError | None = None
-    """Why it failed, where it did."""
+    """The error, if it failed."""
 
 
 class Outbox:
-    """Reads and writes of both tables, each in one short transaction.
+    """Reads and writes both tables, each in one short transaction.
 
-    `is_gone` says of a publisher's name whether its process has certainly ended: its leases are not waited for.
+    `is_gone` tells whether a publisher's process has certainly ended; its leases are then ignored.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class Outbox:
         metadata.create_all(self._engine)
 
     def add(self, job: str, epoch: int, issue_ref: IssueRef, effect: Effect) -> str:
-        """Wish something; returns its key. The same wish again changes nothing, another version replaces it."""
+        """Add an effect; returns its key. Idempotent; another version replaces the earlier one."""
         key, digest, now = key_of(job, effect), digest_of(effect), self._now()
         with self._engine.begin() as db:
             if not _holds(db, job, epoch):
@@ -130,9 +129,9 @@ class Outbox:
         return key
 
     def adopt(self, job: str, epoch: int, *, branches: bool = True) -> int:
-        """Make the open wishes of a job's former owner those of the new one; returns how many there are.
+        """Move a job's open effects to its new owner; returns how many there are.
 
-        Without `branches`, only what is said about the job: that is as true under its next owner.
+        Without `branches`, only effects about the job's status, which stay valid under the next owner.
         """
         with self._engine.begin() as db:
             if not _holds(db, job, epoch):
@@ -143,10 +142,10 @@ class Outbox:
             return db.execute(mine.values(epoch=epoch)).rowcount
 
     def claim(self, owner: str, busy: Collection[int] = ()) -> EffectClaim | None:
-        """The next intent that is due and whose epoch is its job's, for this publisher alone; None where there is none.
+        """Claim the next due effect with a valid epoch for this publisher; None if there is none.
 
-        Those of `busy` installations wait. One whose publisher died is due when its lease ends, and given up when that
-        has happened too often.
+        Effects of `busy` installations wait. If the publisher dies, an effect is due again after its lease, and failed
+        after too many such attempts.
         """
         self._end_leases_of_the_dead()
         for key, job, epoch in self._due(busy):
@@ -157,7 +156,7 @@ class Outbox:
                 if row is None or row["state"] not in _OPEN or row["due"] > self._now().timestamp():
                     continue
                 if row["state"] == "claimed" and row["attempts"] >= MAX_ATTEMPTS:
-                    reason = f"It was begun {row['attempts']} times and never ended."
+                    reason = f"It was started {row['attempts']} times and never finished."
                     self._leave(db, row, NextAttempt("failed", self._now(), row["attempts"]), reason)
                     continue
                 self._take(db, row, owner)
@@ -166,7 +165,7 @@ class Outbox:
         return None
 
     def done(self, claim: EffectClaim, receipt: Receipt) -> None:
-        """Record that it happened. Also after the lease has ended: what happened, happened."""
+        """Record that it happened, even after the lease has ended."""
         now = self._now()
         with self._engine.begin() as db:
             # The write comes first: SQLite gives no lock to a transaction that has read an older state.
@@ -180,7 +179,7 @@ class Outbox:
                 self._leave(db, row, after_success(claim.revision, row["revision"], now), "")
 
     def failed(self, claim: EffectClaim, error: AgentFixError) -> NextAttempt:
-        """Record why it did not happen, and when it is tried again if it is."""
+        """Record the failure, and when to try again, if at all."""
         then = after_failure(error, claim.attempts, self._now())
         ours = (intents.c.key == claim.key, intents.c.state == "claimed")
         with self._engine.begin() as db:
@@ -189,7 +188,7 @@ class Outbox:
         return then
 
     def amend(self, claim: EffectClaim, effect: Effect) -> None:
-        """Replace a claimed effect by what its publisher has decided, due at once."""
+        """Replace a claimed effect by the publisher's version, due at once."""
         ours = (intents.c.key == claim.key, intents.c.state == "claimed", intents.c.attempts == claim.attempts)
         then = NextAttempt("wanted", self._now(), claim.attempts)
         with self._engine.begin() as db:
@@ -197,7 +196,7 @@ class Outbox:
             db.execute(intents.update().where(*ours, intents.c.revision == claim.revision).values(values))
 
     def withdraw(self, job: str) -> int:
-        """Take back what nobody has begun; returns how many are with a publisher at this moment."""
+        """Withdraw effects that nobody has claimed; returns how many are claimed at this moment."""
         with self._engine.begin() as db:
             mine = intents.c.job == job
             taken_back = intents.update().where(mine, intents.c.state == "wanted")
@@ -211,13 +210,13 @@ class Outbox:
             return _standing(db, row) if row is not None else None
 
     def of(self, job: str) -> tuple[EffectStatus, ...]:
-        """Everything that was wished for a job, in the order in which it was."""
+        """All effects of a job, in the order of their request."""
         query = intents.select().where(intents.c.job == job).order_by(intents.c.seq)
         with self._engine.connect() as db:
             return tuple(_standing(db, row) for row in db.execute(query).mappings().all())
 
     def next_due(self) -> datetime | None:
-        """When the next intent may be claimed; None where none is open."""
+        """When the next effect may be claimed; None if none is open."""
         with self._engine.connect() as db:
             soonest = sa.select(sa.func.min(intents.c.due)).where(intents.c.state.in_(_OPEN))
             found = db.execute(soonest).scalar()
@@ -243,7 +242,7 @@ class Outbox:
         return [(row.key, row.job, row.epoch) for row in found]
 
     def _take(self, db: Connection, row: RowMapping, owner: str) -> None:
-        """Nobody else can: the row was read after the job's was locked."""
+        """Claim the row. No other publisher can, because the job's row was locked before this one was read."""
         values = {**_columns(NextAttempt("claimed", self._now() + LEASE, row["attempts"] + 1)), "owner": owner}
         db.execute(intents.update().where(intents.c.key == row["key"]).values(values))
 
@@ -253,14 +252,14 @@ class Outbox:
 
 
 def name_without_job(trigger: str) -> str:
-    """For what answers a trigger and no job: a name that is the same for the same trigger. Its epoch is 0."""
+    """The name for replies that belong to a trigger instead of a job; the same for the same trigger. Its epoch is 0."""
     return NO_JOB + hashlib.sha256(trigger.encode()).hexdigest()[:12]
 
 
 def _holds(db: Connection, job: str, epoch: int) -> bool:
-    """Whether the job is at this epoch, holding its row until the transaction ends, on SQLite the whole database.
+    """True if the job has this epoch; locks its row until the transaction ends (on SQLite the whole database).
 
-    What belongs to no job is nobody's to take over: its own rows are held.
+    Effects without a job cannot be taken over; their own rows are locked.
     """
     if job.startswith(NO_JOB):
         db.execute(intents.update().where(intents.c.job == job).values(job=job))

@@ -1,4 +1,4 @@
-"""Other people's words where nothing can be escaped: commit messages and titles, which forges and CI also read."""
+"""Makes other people's text harmless where it cannot be escaped: in titles and commit messages."""
 
 import re
 import textwrap
@@ -20,7 +20,7 @@ _MARKS = (
 )
 """What a forge or CI acts on in plain text: mentions, references, links, skip marks, trailers.
 
-Replaced twice, a text stays as after the first time.
+Replacing is idempotent.
 """
 
 
@@ -34,7 +34,7 @@ def harmless_line(text: str, limit: int) -> str:
 
 
 def harmless_text(text: str, limit: int) -> str:
-    """Paragraphs for a commit message, wrapped; what is beyond `limit` characters is left out and said to be."""
+    """Paragraphs for a commit message, wrapped, with a note if more than `limit` characters were cut."""
     whole = plain(text).strip()
     kept = whole if len(whole) <= limit else f"{whole[:limit].rpartition(' ')[0]} …"
     lines: list[str] = []

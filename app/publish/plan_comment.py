@@ -1,4 +1,4 @@
-"""A plan as people read and edit it in a comment: between hidden marks, so that what they made of it is found again."""
+"""Writes the editable plan into a comment between hidden markers, and reads the edited plan back."""
 
 import re
 from typing import Final
@@ -12,11 +12,11 @@ from app.publish.verification_text import bullets
 _MARKS = ("<!-- agent-fix:plan -->", "<!-- /agent-fix:plan -->")
 _EMPTY_FIELD = re.compile(r"(?m)^(?:#.*|\w+: (?:\[\]|''))\n")
 MAX_PLAN: Final = 5_500
-"""Characters of a plan that is shown to be edited; a longer one can be approved as it is."""
+"""Characters of an editable plan; a longer one can only be approved as it is."""
 
 
 def plan_summary(plan: Plan | None, logged: str) -> str:
-    """`logged` is the plan as the job's log has it (`app.core.plan_text.render_plan`), where no result has it yet."""
+    """`logged` is the plan from the job's log (`app.core.plan_text.render_plan`), for jobs without a result."""
     return plan.summary if plan else logged.partition("\n\n")[0]
 
 
@@ -32,7 +32,7 @@ def can_be_edited(plan: Plan | None) -> bool:
 
 
 def editable(plan: Plan | None, logged: str, caps: Caps) -> str:
-    """The plan where `/agent approve` looks for what people made of it; one that is too long is only shown."""
+    """The plan for `/agent approve` to read back; a plan that is too long is only shown."""
     if not can_be_edited(plan):
         steps = bullets(plan_steps(plan, logged), caps, numbered=True)
         return "\n\n".join(part for part in (inline(clip(plan_summary(plan, logged), caps.text)), steps) if part)
@@ -41,7 +41,7 @@ def editable(plan: Plan | None, logged: str, caps: Caps) -> str:
 
 
 def read_plan(comment: str) -> str | None:
-    """The plan that stands in a status comment, as people edited it; None where there is none to be read."""
+    """The plan in a status comment, as people edited it; None if there is none."""
     text = comment.replace("\r\n", "\n")
     begin, end = _MARKS
     _, mark, below = text.partition(begin)

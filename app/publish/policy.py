@@ -1,6 +1,6 @@
-"""Right before a branch is made: who asked is asked about again, the commit made again from its bytes, and looked at.
+"""Checks right before a branch is pushed: the requester's rights, our rules, and the rebuilt commit.
 
-wish ─► our own rules ─► the forge's facts now ─► commit rebuilt, same id or never ─► gates on its tree ─► push
+effect ─► our own rules ─► the forge's facts now ─► commit rebuilt, same id or never ─► gates on its tree ─► push
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from app.verify.gates.candidate import CandidatePatch
 
 
 class PolicyReader(Protocol):
-    """What is asked of the forge (`app.github.reader`)."""
+    """Reads the facts from the forge (`app.github.reader`)."""
 
     async def installation(self) -> int | None: ...
 
@@ -57,7 +57,7 @@ class PolicyReader(Protocol):
 
 
 class CommitStore(Protocol):
-    """The trusted repository, and how commits come into it (`app.github.branches`)."""
+    """The trusted repository, and how commits get into it (`app.github.branches`)."""
 
     @property
     def store(self) -> GitStore: ...
@@ -72,7 +72,7 @@ class MergeBaseReader(Protocol):
 
 
 class PolicyTarget(ForgeEffects, Protocol):
-    """A conversation together with what is looked at before anything is published there."""
+    """A forge, with the readers for everything that is checked before publishing there."""
 
     @property
     def pulls(self) -> MergeBaseReader: ...
@@ -85,13 +85,13 @@ class PolicyTarget(ForgeEffects, Protocol):
 
 
 class JobLookup(Protocol):
-    """Jobs with their commissions (`app.jobs.job_queries`)."""
+    """Jobs with their contexts (`app.jobs.job_queries`)."""
 
     def get(self, job_id: str) -> JobWithContext | None: ...
 
 
 class PublishPolicy:
-    """Says of each intent whether it may be carried out, and how it is worded then."""
+    """Decides for each effect whether it may be carried out, and with which text."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class PublishPolicy:
         self._allowed_apps = allowed_apps
 
     async def check(self, claim: EffectClaim, forge: PolicyTarget) -> Effect:
-        """The intent to carry out. Raises Refused, Quarantined, or a forge's error."""
+        """The effect to carry out. Raises PublishRefused, SecretFound or ForgeError."""
         effect = await asyncio.to_thread(self._secret_scan.checked, claim.job, claim.effect)
         match effect:
             case OpenEarlyDraft():
@@ -125,11 +125,11 @@ class PublishPolicy:
     async def _change(
         self, claim: EffectClaim, effect: OpenDraftPullRequest | PushCommits, forge: PolicyTarget
     ) -> Effect:
-        """The verified change."""
+        """The effect for a verified change."""
         request = await asyncio.to_thread(self._request, claim, effect)
         _raise(request_refusal(request))
         if not request.where.handed_over:
-            raise RateLimited("The job is not handed over yet.", until=self._now() + NOT_YET)
+            raise RateLimited("The job has not been handed over yet.", until=self._now() + NOT_YET)
         draft = await self._drafts.resolve(claim.job, self._now())
         now = await self._ask(request, forge.reads)
         _raise(live_refusal(request, now))
@@ -147,7 +147,7 @@ class PublishPolicy:
         """The same effect for a merge of the verified commit with `onto`, a commit of the base branch."""
         effect, branches, base_ref = request.effect, forge.branches, request.where.job_context.base_ref
         tip = await forge.tip(base_ref)
-        # A worker could name any commit here; only what people have put on the base branch may come along.
+        # A worker could name any commit here; only commits that are on the base branch may be merged.
         if effect.onto != tip and (not tip or await forge.pulls.merge_base(tip, effect.onto) != effect.onto):
             raise PublishRefused(f"{effect.onto} is not on {base_ref}, so it is not merged into the change.")
         begun = effect.recipe.parents[-1] if effect.recipe.parents else request.patch.base
@@ -160,14 +160,14 @@ class PublishPolicy:
         return effect.model_copy(update={"commit": merged, "body": insert_note(effect.body, f"> [!NOTE]\n> {note}")})
 
     async def _early(self, claim: EffectClaim, effect: OpenEarlyDraft, forge: PolicyTarget) -> Effect:
-        """A draft before there is a change: the same questions, of an empty commit."""
+        """A draft without a change: the same checks, for an empty commit."""
         where = self._where(claim)
         request = PublishRequest(
             where, claim.issue_ref, is_early_effect(where, effect), Patch(base=where.job.task.base)
         )
         _raise(early_draft_refusal(request))
         if where.row.state not in AT_WORK:
-            raise RateLimited("The work has not begun yet.", until=self._now() + NOT_YET)
+            raise RateLimited("The work has not started yet.", until=self._now() + NOT_YET)
         _raise(live_refusal(request, await self._ask(request, forge.reads)))
         await _have(forge.branches, where.job.task.base)
         return await self._drafts.opened(where, is_early_effect(where, effect), forge.branches.store)
@@ -190,18 +190,18 @@ class PublishPolicy:
             patch = Patch.model_validate_json(self._blobs(claim.job).get(effect.recipe.patch))
         except (KeyError, ValidationError):
             raise PublishRefused(
-                "The bytes of the change are not there any more.", hint="`/agent retry` begins anew."
+                "The bytes of the change no longer exist.", hint="`/agent retry` starts again."
             ) from None
         self._secret_scan.refuse_patch(claim.job, patch)
         return PublishRequest(where, claim.issue_ref, effect, patch)
 
     async def _ask(self, request: PublishRequest, reads: PolicyReader) -> LiveState:
-        """The fewest questions that the rules can be answered from."""
+        """Read only the facts that the rules need."""
         number, job_context, origin = request.issue_ref.number, request.where.job_context, request.where.job.task.origin
         repository = await reads.repository()
         by_itself = job_context.aim in NO_REQUESTER and not job_context.login
         if origin is None:
-            raise PublishRefused("Nobody asked for this on a forge.")
+            raise PublishRefused("Nobody requested this on GitHub.")
         return LiveState(
             installation=await reads.installation(),
             repository=repository,
@@ -213,15 +213,15 @@ class PublishPolicy:
         )
 
     async def _stock(self, request: PublishRequest, branches: CommitStore) -> None:
-        """Have the very commit that was verified in the trusted repository, made from its bytes (I9)."""
+        """Put the verified commit, made from its bytes, into the trusted repository (I9)."""
         await _have(branches, request.patch.base, *request.effect.recipe.parents)
         try:
             made = await asyncio.to_thread(_rebuilt, branches.store, request)
         except (GitError, UnsafePathError) as error:
-            raise PublishRefused(f"The commit cannot be made again: {error}") from None
+            raise PublishRefused(f"The commit cannot be rebuilt: {error}") from None
         failpoint("commit.rebuilt")
         if made != request.effect.commit:
-            raise PublishRefused("The commit is not what was verified; nothing was pushed.")
+            raise PublishRefused("The rebuilt commit is not the verified one; nothing was pushed.")
 
 
 async def _have(branches: CommitStore, *commits: str) -> None:
@@ -243,15 +243,17 @@ def _has(store: GitStore, commit: str) -> bool:
 
 
 async def _asker(reads: PolicyReader, user: int) -> ActorPermission:
-    """Who asked; an account that is gone may nothing."""
+    """The requester's permission; an account that is gone has none."""
     try:
         return await reads.actor(user)
     except NoAccess:
-        raise PublishRefused("Who asked for this has no account any more.", state="no_access") from None
+        raise PublishRefused(
+            "The account of the person who requested this no longer exists.", state="no_access"
+        ) from None
 
 
 async def _config(reads: PolicyReader, admitted: RepoConfig) -> RepoConfig:
-    """What the default branch says now: it may protect more, and let fewer people ask. A broken one changes nothing."""
+    """The default branch's configuration now: it may protect more and allow fewer people. An invalid one is ignored."""
     text = await reads.file(SOURCE)
     if text is None:
         return admitted

@@ -1,7 +1,7 @@
-"""Why a change may not be published after all: named rules in order, each pure, asked right before a branch is made.
+"""Reasons not to publish a change: named rules in order, each a pure function, checked right before the push.
 
-What was decided at admission may be hours old: since then people lose rights, issues are closed, repositories are
-archived or moved, and a pull request's branch is pushed to.
+The check at admission may be hours old: meanwhile people lose rights, issues are closed, repositories are archived or
+moved, and branches get new commits.
 """
 
 import re
@@ -41,7 +41,7 @@ class PublishRefused(AgentFixError):  # noqa: N818  # an answer
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
-    """A branch that is to be pushed, for a job, with the bytes that it is to hold."""
+    """A branch to push for a job, with the bytes it will hold."""
 
     where: JobWithContext
     issue_ref: IssueRef
@@ -50,15 +50,15 @@ class PublishRequest:
 
     @property
     def empty(self) -> bool:
-        """It adds nothing of the agent's: CI is asked for, or branches were merged without a conflict."""
+        """True if it adds nothing of the agent's: a commit that starts CI, or a merge without conflicts."""
         return not self.patch.changes
 
 
 @dataclass(frozen=True, slots=True)
 class LiveState:
-    """How things stand on the forge at this moment. `asker` is None where the bot began by itself.
+    """The current state on the forge. `asker` is None if the bot started by itself.
 
-    `bots_may_ask`: the operator still lets some other App ask.
+    `bots_may_ask`: the operator still allows other Apps to use commands.
     """
 
     installation: int | None
@@ -71,28 +71,28 @@ class LiveState:
 
 
 def request_refusal(request: PublishRequest) -> PublishRefused | None:
-    """What our own tables say against it."""
+    """Reasons in our own tables."""
     return next((refused for rule in OWN_RULES if (refused := rule(request))), None)
 
 
 def early_draft_refusal(request: PublishRequest) -> PublishRefused | None:
-    """The same of a draft that is to be opened before there is a change."""
+    """Reasons in our own tables, for a draft without a change."""
     return next((refused for rule in EARLY_RULES if (refused := rule(request))), None)
 
 
 def live_refusal(request: PublishRequest, now: LiveState) -> PublishRefused | None:
-    """What the forge says against it."""
+    """Reasons in the forge's current state."""
     return next((refused for rule in FORGE_RULES if (refused := rule(request, now))), None)
 
 
 def change_refusal(request: PublishRequest, candidate: CandidatePatch, config: RepoConfig) -> PublishRefused | None:
-    """What the resulting tree says against it, looked at as if nobody had before."""
+    """Reasons in the resulting tree, checked independently of earlier checks."""
     found = list(_blocked(candidate, config)) if not request.empty else []
     conflicts = request.where.job.conflicts
     left = {change.path: change.content for change in request.patch.changes}
     contents = {**candidate.base.read_many(conflicts), **{path: left[path] for path in conflicts if path in left}}
     markers = markers_left({path: content for path, content in contents.items() if content is not None})
-    found += [f"{where}: a conflict's marker is left" for where in markers]
+    found += [f"{where}: a conflict marker is left" for where in markers]
     if not found:
         return None
     more = f"; and {len(found) - _MAX_FINDINGS:,} more" if len(found) > _MAX_FINDINGS else ""
@@ -101,7 +101,7 @@ def change_refusal(request: PublishRequest, candidate: CandidatePatch, config: R
 
 def _blocked(candidate: CandidatePatch, config: RepoConfig) -> Iterator[str]:
     gates = [size(candidate), refused_files(candidate), protected_paths(candidate, config.protected_paths)]
-    if gates[0].outcome != "blocked":  # of what is too large the contents are not even read
+    if gates[0].outcome != "blocked":  # contents that are too large are not even read
         gates += [examine(candidate) for examine in (file_kinds, secret_lines, hidden_characters)]
     return (detail for gate in gates if gate.outcome == "blocked" for detail in gate.details)
 
@@ -113,18 +113,18 @@ def _belongs(request: PublishRequest) -> PublishRefused | None:
         theirs.repository,
         theirs.number,
     )
-    return None if same else PublishRefused("The change is wished for another place than its job's.")
+    return None if same else PublishRefused("The change is meant for another repository or issue than its job.")
 
 
 def _publishes(request: PublishRequest) -> PublishRefused | None:
-    """A question or a plan never has a branch; whatever its worker says."""
+    """A question or a plan never has a branch, whatever its worker says."""
     job, job_context = request.where.job, request.where.job_context
     never = job_context.goal == "nowhere" or job_context.aim in {"ask", "plan"}
     if never or job.aim == "ask" or job.plan_mode == "only":
-        return PublishRefused("A job that asks or plans publishes nothing.")
+        return PublishRefused("A job that answers or plans publishes nothing.")
     pushes = isinstance(request.effect, PushCommits)
     return (
-        PublishRefused("The branch is not of the kind that its job is for.")
+        PublishRefused("The branch is not of the kind that the job may push to.")
         if pushes != _same_branch(request)
         else None
     )
@@ -134,7 +134,7 @@ def _is_active(request: PublishRequest) -> PublishRefused | None:
     row = request.where.row
     if row.stop_requested or row.state == "stopped":
         return PublishRefused("The job was stopped before its change was published.", state="stopped")
-    return PublishRefused("The job has ended already.") if row.state in FINAL else None
+    return PublishRefused("The job has already ended.") if row.state in FINAL else None
 
 
 def _derived(request: PublishRequest) -> PublishRefused | None:
@@ -151,23 +151,23 @@ def _derived(request: PublishRequest) -> PublishRefused | None:
     else:
         expected.append(("target branch", effect.base, job_context.base_ref))
     wrong = next((name for name, requested, known in expected if requested != known), "")
-    return PublishRefused(f"The {wrong} is not what the job was admitted with.") if wrong else None
+    return PublishRefused(f"The {wrong} differs from the job's.") if wrong else None
 
 
 def _moves_forward(request: PublishRequest) -> PublishRefused | None:
-    """A commit that is on a branch stays below ours, whoever wrote it."""
+    """Existing commits on a branch stay ancestors of ours, whoever wrote them."""
     if isinstance(request.effect, OpenDraftPullRequest):
         return PublishRefused("The change is empty.") if request.empty else None
     parents = request.effect.recipe.parents or (request.patch.base,)
     return (
         None
         if request.effect.expected in parents
-        else PublishRefused("The commit does not follow the branch's last one.")
+        else PublishRefused("The commit does not follow the branch's newest one.")
     )
 
 
 def _ci_waits(request: PublishRequest) -> PublishRefused | None:
-    """Code that an agent wrote starts no workflow by itself; an empty commit is how people ask for one."""
+    """An agent's code starts no workflow by itself; people request CI with an empty commit."""
     recipe = request.effect.recipe
     if request.where.job_context.config.ci == "auto" or SKIP_CI in recipe.message:
         return None
@@ -187,8 +187,8 @@ OWN_RULES: Final[tuple[Callable[[PublishRequest], PublishRefused | None], ...]] 
 def _comes_early(request: PublishRequest) -> PublishRefused | None:
     where = request.where
     if not where.job_context.opens_early or not request.empty:
-        return PublishRefused("The draft of this job is opened once its change is verified.")
-    return PublishRefused("The change itself is on its way.") if where.handed_over else None
+        return PublishRefused("This job's draft is opened after its change is verified.")
+    return PublishRefused("The change itself is being published.") if where.handed_over else None
 
 
 EARLY_RULES: Final[tuple[Callable[[PublishRequest], PublishRefused | None], ...]] = (
@@ -203,9 +203,9 @@ EARLY_RULES: Final[tuple[Callable[[PublishRequest], PublishRefused | None], ...]
 def _served(request: PublishRequest, now: LiveState) -> PublishRefused | None:
     issue_ref = request.issue_ref
     if now.installation != issue_ref.installation:
-        return _no_access("The App is not installed in this repository any more.")
+        return _no_access("The App is no longer installed in this repository.")
     if now.repository.id != issue_ref.repository:
-        return _no_access("Another repository has this name by now.")
+        return _no_access("Another repository has this name now.")
     return _no_access("The repository was archived.") if now.repository.archived else None
 
 
@@ -214,20 +214,20 @@ def _requester_allowed(request: PublishRequest, now: LiveState) -> PublishRefuse
     if asker is None or (asker.kind == "Bot" and now.bots_may_ask):
         return None
     if asker.kind != "User":
-        return _no_access(f"{asker.login} is no person, and the operator lets no such account ask.")
+        return _no_access(f"{asker.login} is not a person, and the operator has not allowed this account.")
     if not asker.may_write:
-        return _no_access(f"{asker.login} has no write access any more, and so nothing is published for them.")
+        return _no_access(f"{asker.login} no longer has write access, so nothing is published for them.")
     if allowed and asker.login.casefold() not in allowed:
-        return _no_access(f"{asker.login} is not among the `allowed_actors` any more.")
+        return _no_access(f"{asker.login} is no longer among the `allowed_actors`.")
     return None
 
 
 def _open(request: PublishRequest, now: LiveState) -> PublishRefused | None:
     what = "pull request" if now.pull is not None else "issue"
     if now.issue is None:
-        return _no_access(f"The {what} is gone.")
+        return _no_access(f"The {what} no longer exists.")
     if not now.issue.open:
-        return PublishRefused(f"The {what} was closed meanwhile.", state="stopped", hint="Reopen it and ask again.")
+        return PublishRefused(f"The {what} was closed meanwhile.", state="stopped", hint="Reopen it and try again.")
     if now.issue.locked:
         return PublishRefused(f"The {what}'s conversation was locked meanwhile.", state="stopped")
     return None
@@ -236,12 +236,12 @@ def _open(request: PublishRequest, now: LiveState) -> PublishRefused | None:
 def _branch_may_be_pushed(request: PublishRequest, now: LiveState) -> PublishRefused | None:
     branch, config = request.effect.branch, request.where.job_context.config
     if branch in {now.repository.default_branch, request.where.job_context.base_ref}:
-        return PublishRefused(f"{branch} is a branch that only people push to.")
+        return PublishRefused(f"Only people push to the branch {branch}.")
     if _same_branch(request):
         return None
     prefix = config.branch_for(slug="x", number=1).partition("/")[0]
     if not _BRANCH.fullmatch(branch) or ".." in branch or branch.partition("/")[0] != prefix:
-        return PublishRefused(f"New branches begin with {prefix}/ here.")
+        return PublishRefused(f"New branches must start with {prefix}/ here.")
     return None
 
 
@@ -250,21 +250,21 @@ def _follows_its_pull_request(request: PublishRequest, now: LiveState) -> Publis
         return None
     pull = now.pull
     if pull is None or pull.number != request.where.job_context.pull:
-        return PublishRefused("The pull request is not there any more.")
+        return PublishRefused("The pull request no longer exists.")
     if pull.head_repository != request.issue_ref.repository:
-        return PublishRefused("The pull request comes from a fork, which is never pushed to.")
+        return PublishRefused("The pull request comes from a fork, and agent-fix never pushes to forks.")
     if pull.head_branch != request.effect.branch or pull.head_branch == pull.base_branch:
-        return PublishRefused("The pull request's branch is another one by now.")
+        return PublishRefused("The pull request has another branch now.")
     return None
 
 
 def _starts_nothing_for_a_fork(request: PublishRequest, now: LiveState) -> PublishRefused | None:
-    """Asked of the forge, and not of what was noted at admission: whose commits these are."""
+    """Checks the forge's current facts about whose commits these are, not those from admission."""
     if now.pull is None or SKIP_CI in request.effect.recipe.message:
         return None
     if not holds_commits_of_a_fork(now.pull, request.issue_ref.repository):
         return None
-    return PublishRefused(f"The branch holds commits of a fork, and the commit's message lacks {SKIP_CI}.")
+    return PublishRefused(f"The branch holds commits from a fork, and the commit's message lacks {SKIP_CI}.")
 
 
 FORGE_RULES: Final[tuple[Callable[[PublishRequest, LiveState], PublishRefused | None], ...]] = (

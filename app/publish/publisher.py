@@ -1,4 +1,4 @@
-"""The publisher's turn: take one intent, ask whether it may be, make it so, write the receipt. It may die between."""
+"""The publisher's loop: claim an effect, check it, carry it out, record the receipt. It may crash at any point."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,11 +16,11 @@ from app.publish.outbox import EffectClaim, Outbox
 F = TypeVar("F", bound=ForgeEffects)
 OpenForge = Callable[[IssueRef], Awaitable[F]]
 Grant = Callable[[EffectClaim, F], Awaitable[Effect]]
-"""The intent as it may be carried out; raises what speaks against it (`app.publish.policy`)."""
+"""The effect as it may be carried out. Raises if it may not (`app.publish.policy`)."""
 
 
 class Publisher(Generic[F]):
-    """Carries intents out, side by side for several installations, one at a time for each.
+    """Carries out effects, in parallel for several installations, one at a time for each.
 
     `owner` is unique to the process.
     """
@@ -34,9 +34,9 @@ class Publisher(Generic[F]):
         self._claiming = asyncio.Lock()
 
     async def publish_next(self) -> EffectClaim | None:
-        """Carry out the next intent that is due; None where there is none. A failure is recorded, not raised.
+        """Carry out the next due effect; None if there is none. Failures are recorded, not raised.
 
-        Said several times at once, each takes the intent of another installation.
+        Concurrent calls take effects of different installations.
         """
         async with self._claiming:
             claim = await asyncio.to_thread(self._outbox.claim, self._owner, frozenset(self._busy))
@@ -63,7 +63,7 @@ class Publisher(Generic[F]):
         failpoint("receipt.written")
 
     async def _try_to_carry_out(self, claim: EffectClaim, forge: F, granted: Effect) -> Receipt | None:
-        """Returns None if the effect was changed in the outbox instead, and is due again at once."""
+        """None if the effect was changed in the outbox instead, and is due again at once."""
         try:
             return await carry_out(forge, claim.job, granted)
         except WorkflowsMoved:

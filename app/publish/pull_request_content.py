@@ -1,4 +1,4 @@
-"""Everything a pull request's text is made of: facts in, words out (`app.publish.pull_request_text`)."""
+"""The facts of a pull request's text (`app.publish.pull_request_text`)."""
 
 from pathlib import PurePath
 
@@ -14,7 +14,7 @@ from app.llm.fallback import fallback_notes
 
 
 class PullRequestContent(Record):
-    """What was asked, done, run and spent. `summary` and `plan` are the model's words, all else is the harness's."""
+    """What was requested, done, run and spent. `summary` and `plan` are the model's text; the rest is the harness's."""
 
     task: Task
     job: str
@@ -28,7 +28,7 @@ class PullRequestContent(Record):
     usage: Totals = Totals()
     model: str = ""
     recorded: bool = False
-    """True where the model's answers came from a recording: then tokens and cost are those of the recording."""
+    """True if the model's answers came from a recording: tokens and cost are then those of the recording."""
     runner: str = "native"
     turns: int = 0
     seconds: float = 0.0
@@ -39,7 +39,7 @@ class PullRequestContent(Record):
 
 
 def pull_request_content(job: Job, result: JobResult, verification: Verification) -> PullRequestContent:
-    """What a job's pull request is made of; a recorded model is named without the path of its file."""
+    """The facts of a job's pull request; a recorded model is named without the path of its file."""
     return PullRequestContent(
         task=job.task,
         job=job.id,
@@ -63,5 +63,5 @@ def pull_request_content(job: Job, result: JobResult, verification: Verification
 
 
 def shown_model(model: str) -> str:
-    """The model's name; of a recording without the path of its file."""
+    """The model's name; for a recording without the path of its file."""
     return f"recorded/{PurePath(model).name}" if model.startswith("recorded/") else model

@@ -1,7 +1,7 @@
-"""A pull request in its house's style: the repository's own template around our sections, and what its CI will do.
+"""Fits our text into the repository's own pull request template, and adds a note about its CI.
 
-The template comes from the default branch and stays as people wrote it: what we can answer is filled in below its
-headings, what is left of our text is appended, what nobody can fill in stays.
+The template comes from the default branch and keeps its wording: what we can answer goes below its headings, the rest
+of our text is appended, and headings that we cannot answer stay.
 """
 
 import re
@@ -24,7 +24,7 @@ _OPENING = re.compile(r"(?:Fixes #\d+|A change to #\d+|Issue): .*")
 _UNANSWERED = re.compile(r"(?im)^\W*(?:closes?|fix(?:es)?|resolves?|issue)?\s*:?\s*#?\W*$")
 _FOOTER = "\n---\n\n<sub>agent-fix"
 _SUMMARY = "What changed and why"
-_BELOW = "See **Verification** below: what was run, on which commit, and how it ended."
+_BELOW = "See **Verification** below for what was run, on which commit, and the result."
 _ISSUE = re.compile(r"(?i)\b(?:issues?|tickets?|fixes|closes)\b")
 _TESTS = re.compile(r"(?i)\b(?:test\w*|verif\w+|qa)\b")
 _WORDS = re.compile(r"(?i)\b(?:descri\w+|summary|what|why|changes?|motivation|overview|context)\b")
@@ -44,7 +44,7 @@ class _TemplateSection:
 
 
 def with_template(effect: OpenDraftPullRequest, tree: Tree, where: JobWithContext) -> OpenDraftPullRequest:
-    """The draft as its repository wants to see it. The template counts where the tree is the default branch's."""
+    """The draft in its repository's template, which counts only if the tree is the default branch's."""
     body = effect.body
     if where.job_context.config.ci == "manual" and (workflows := workflows_not_skipped(tree)):
         body = _with_note(body, workflows)
@@ -55,7 +55,7 @@ def with_template(effect: OpenDraftPullRequest, tree: Tree, where: JobWithContex
 
 
 def find_template(tree: Tree) -> str:
-    """The repository's template; empty where it has none, or several to choose from, or one that is no text."""
+    """The repository's template; empty if there is none, or several, or one that is not text."""
     path = next((path for path in tree.entries() if path.casefold() in _TEMPLATE), None)
     if path is None or tree.entries()[path].mode == "120000" or tree.entries()[path].size > MAX_TEMPLATE:
         return ""
@@ -63,14 +63,14 @@ def find_template(tree: Tree) -> str:
 
 
 def workflows_not_skipped(tree: Tree) -> tuple[str, ...]:
-    """Workflows that a skip mark does not hold back: GitHub starts `pull_request_target` in spite of it."""
+    """Workflows that a skip mark does not hold back: GitHub starts `pull_request_target` anyway."""
     found = [path for path in tree.entries() if re.fullmatch(r"\.github/workflows/[^/]+\.ya?ml", path)]
     contents = tree.read_many(found)
     return tuple(path for path in found if b"pull_request_target" in contents.get(path, b""))
 
 
 def fill_template(template: str, body: str) -> str:
-    """Our text in the repository's form."""
+    """Our text in the repository's template."""
     at = body.rfind(_FOOTER)
     text, footer = (body[:at], body[at:].strip()) if at >= 0 else (body, "")
     ours = list(_sections(text))
@@ -88,7 +88,7 @@ def fill_template(template: str, body: str) -> str:
 
 
 def _answer(section: _TemplateSection, opening: str, summary: str) -> str:
-    """What we have to say below this heading: each thing once, below the first heading that asks for it."""
+    """Our text for this heading: each part once, below the first heading that asks for it."""
     if _ISSUE.search(section.title) and opening:
         return opening
     if _TESTS.search(section.title) and "[ ]" not in section.text:
@@ -97,7 +97,7 @@ def _answer(section: _TemplateSection, opening: str, summary: str) -> str:
 
 
 def _kept(text: str, answer: str) -> str:
-    """What a template says itself; where it is answered its instructions and empty places go."""
+    """A template's own text; where it is answered, its instructions and empty fields are removed."""
     if not answer:
         return text
     asked = _COMMENT.sub("", text).strip()
@@ -111,7 +111,7 @@ def _opening(text: str) -> tuple[str, str]:
 
 
 def _sections(text: str) -> Iterator[_TemplateSection]:
-    """Split at headings, code blocks and comments left whole."""
+    """Split at headings; code blocks and comments stay whole."""
     section, fence, comment = _TemplateSection(), "", False
     for line in text.split("\n"):
         if mark := _FENCE.match(line):
@@ -129,8 +129,8 @@ def _sections(text: str) -> Iterator[_TemplateSection]:
 def _with_note(body: str, workflows: tuple[str, ...]) -> str:
     names = ", ".join(code_span(path) for path in workflows[:5])
     note = (
-        "> [!NOTE]\n> CI waits for `/agent ci`, but `pull_request_target` starts in spite of that: "
-        f"{names} may have begun already."
+        "> [!NOTE]\n> CI waits for `/agent ci`, but workflows on `pull_request_target` start anyway: "
+        f"{names} may be running already."
     )
     return insert_note(body, note)
 

@@ -1,7 +1,7 @@
-"""Every word the bot says: pure functions from facts to a title, a pull request's body and a commit message.
+"""Renders a pull request: title, body and commit message, as pure functions.
 
-A reviewer with twenty seconds reads the verdict first; who has more finds the plan, the change, the proof and
-the outputs below it, the long parts folded. Links, mentions and closing keywords come from these templates only.
+The verdict comes first, for a reviewer with twenty seconds; then plan, change, proof and outputs, the long parts
+folded. Links, mentions and closing keywords come from these templates only.
 """
 
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ from app.publish.verification_text import bullets, known_failures, meaning, test
 MAX_SUBJECT = 72
 MAX_FOLLOW_UP = 15_000
 SKIP_CI = "[skip ci]"
-"""Heard by push and pull_request triggers where it stands in the head commit, not by `pull_request_target`."""
+"""Push and pull_request triggers respect it in the head commit; `pull_request_target` does not."""
 _LEVELS = (Caps(4_000, 50, 2_000), Caps(1_500, 20, 1_000), Caps(500, 8, 400), Caps(100, 3, 120))
-"""The most that is shown, and what is shown of a body that would be too long so."""
+"""Detail levels, each shorter than the one before, for a body that would be too long."""
 
 NO_FIX: frozenset[TaskKind] = frozenset({"feature", "tests", "refactoring", "dependencies"})
-"""Kinds of tasks whose title says already what is done."""
+"""Kinds of tasks whose titles already say what is done."""
 _ALERT: dict[Verdict, str] = {"proved": "TIP", "tested": "NOTE", "unproved": "WARNING", "broken": "CAUTION"}
 NEXT = "Want something changed? Comment `/agent <what to change>` here, or on a line of the diff."
 
@@ -42,7 +42,7 @@ def pull_request_title(task: Task, config: RepoConfig | None = None) -> str:
 
 
 def commit_message(task: Task, summary: str = "", requester: Person | None = None, *, skip_ci: bool = False) -> str:
-    """Subject, the model's summary as plain text, the mark that keeps CI from starting, a trailer for who asked."""
+    """Subject, the model's summary as plain text, the mark that stops CI, and a trailer for the requester."""
     paragraphs = [_subject(task, MAX_SUBJECT)]
     if body := harmless_text(summary, 2_000):
         paragraphs.append(body)
@@ -55,13 +55,13 @@ def commit_message(task: Task, summary: str = "", requester: Person | None = Non
 
 
 def pull_request_body(facts: PullRequestContent) -> str:
-    """At most 60,000 characters; where that cuts something off, the text says so."""
+    """At most 60,000 characters; if something is cut, the text says so."""
     bodies = (_body(facts, caps) for caps in _LEVELS)
     return next((body for body in bodies if len(body) <= MAX_BODY), "") or _body(facts, Caps(0, 1, 60))
 
 
 def follow_up_body(facts: PullRequestContent, who: str) -> str:
-    """A section of a pull request's body about what was done to it later; at most 15,000 characters."""
+    """The section about a follow-up in a pull request's body; at most 15,000 characters."""
     bodies = (_follow_up(facts, who, caps) for caps in _LEVELS)
     return next((body for body in bodies if len(body) <= MAX_FOLLOW_UP), "") or _follow_up(facts, who, Caps(0, 1, 60))
 
@@ -92,7 +92,7 @@ def _subject(task: Task, limit: int) -> str:
 
 
 def _ident(text: str) -> str:
-    """A name or address that cannot leave its place in a trailer."""
+    """A name or address that cannot break out of a trailer."""
     return "".join(char for char in text if char.isprintable() and char not in "<>").strip() or "unknown"
 
 
@@ -118,18 +118,18 @@ def _section(title: str, content: str) -> str:
 
 
 def opening_line(task: Task) -> str:
-    """What it is about; where it is an issue's answer, the forge closes the issue with it."""
+    """The line that names the issue; for a fix, GitHub closes the issue with it."""
     issue = task.issue
     title = inline(clip(issue.title, 300))
     if issue.number is None:
         return f"Issue: {title}"
-    if task.follows_up:  # beside a pull request that is not ours to push to, and that is not to be closed by it
+    if task.follows_up:  # for a pull request that we cannot push to, and that must not be closed
         return f"A change to #{issue.number}: {title}"
     return f"Fixes #{issue.number}: {title}"
 
 
 def banner(facts: PullRequestContent) -> str:
-    """The verdict and the few numbers that carry it, as one box."""
+    """The verdict and the most important numbers, in one box."""
     verification = facts.verification
     lines = [f"**{verification.verdict.capitalize()}.** {meaning(verification)}"]
     found, suite = verification.reproduction, verification.suite
@@ -161,7 +161,7 @@ def _alerts(facts: PullRequestContent, caps: Caps) -> Iterator[str]:
     if facts.recorded:
         yield _alert(
             "NOTE",
-            "**Recorded answers.** The model's answers were replayed from a recording; everything else was really run.",
+            "**Recorded answers.** The model's answers are from a recording; everything else was really run.",
         )
     if warnings := bullets(facts.warnings, caps):
         yield _alert("WARNING", *warnings.split("\n"))
@@ -216,7 +216,7 @@ def _lines(stat: FileStat) -> str:
 
 
 def _remarks(stat: FileStat, warned: list[GateResult]) -> Iterator[str]:
-    """What a reviewer should know of a file before opening it: its kind of change, and what a check says of it."""
+    """Remarks on a file for the reviewer: its kind of change, and findings of checks."""
     if stat.status != "modified":
         yield "new" if stat.status == "added" else stat.status
     if stat.old_path:
@@ -243,7 +243,7 @@ def _notes(facts: PullRequestContent, caps: Caps) -> str:
     if facts.notes:
         parts.append(bullets(facts.notes, caps))
     if known := known_failures(facts.verification.suite):
-        title = f"{count(len(known), 'test')} failing on the base already, not this change's doing"
+        title = f"{count(len(known), 'test')} already failing on the base, not caused by this change"
         parts.append(details(title, test_list(known, caps)))
     return "\n\n".join(parts)
 
@@ -268,7 +268,7 @@ def _footer(facts: PullRequestContent) -> str:
 
 
 def _models(facts: PullRequestContent) -> str:
-    """Which models really answered, and what for where there were several."""
+    """The models that really answered, and for what if there were several."""
     uses = facts.usage.models
     if facts.recorded or len({use.model for use in uses}) < 2:
         named = facts.model if facts.recorded or not uses else uses[0].model

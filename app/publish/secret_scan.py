@@ -1,4 +1,4 @@
-"""What leaves is looked through for our own secrets first; where one is found, nothing of it leaves (SECURITY S11)."""
+"""Searches everything that is published for our own secrets; if one is found, nothing is published (SECURITY S11)."""
 
 import logging
 from collections.abc import Iterable
@@ -9,8 +9,8 @@ from app.core.redaction import Redactor
 from app.publish.effects import Effect, OpenDraftPullRequest, OpenEarlyDraft, PushCommits
 
 HELD_BACK = (
-    "**Held back.** What was to be posted here held something that must not leave this server. "
-    "Nothing of it was posted; the server's log names the job."
+    "**Held back.** The text for this comment contained something that must not leave this server. "
+    "None of it was posted; the server's log names the job."
 )
 _TEXTS = ("title", "body", "summary", "section", "branch")
 
@@ -18,26 +18,26 @@ logger = logging.getLogger(__name__)
 
 
 class SecretFound(AgentFixError):  # noqa: N818  # what happened to it
-    """It held one of our secrets. Never redacted and posted: who hid one may have hidden more."""
+    """It contained one of our secrets. Never redacted and posted, because more may be hidden."""
 
     def __init__(self) -> None:
         super().__init__(
-            "The change held something that must not leave this server; nothing of it was published.",
+            "The change contained something that must not leave this server; none of it was published.",
             code=ExitCode.OUTPUT,
-            hint="The server's log names the job. Its operator should look at the job's steps.",
+            hint="The server's log names the job. The operator should review the job's steps.",
         )
 
 
 class SecretScan:
-    """Looks through everything that goes out."""
+    """Searches everything that is published."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
 
     def checked(self, job: str, effect: Effect) -> Effect:
-        """The intent as it may be carried out: with a fixed text where its own may not leave.
+        """The effect, with a fixed text if its own has a secret.
 
-        Raises Quarantined where there is no saying it otherwise: of a branch and its pull request.
+        Raises SecretFound if there is no replacement: for a branch and its pull request.
         """
         texts = [text for name in _TEXTS if isinstance(text := getattr(effect, name, None), str)]
         if isinstance(effect, OpenDraftPullRequest | PushCommits):
@@ -51,7 +51,7 @@ class SecretScan:
         return effect.model_copy(update=_held_back(effect))
 
     def refuse(self, job: str, contents: Iterable[str | bytes]) -> None:
-        """Raises Quarantined where one of these holds a secret of ours."""
+        """Raises SecretFound if one of these contains a secret of ours."""
         if self._found(job, "commit", contents):
             raise SecretFound
 
@@ -62,7 +62,9 @@ class SecretScan:
     def _found(self, job: str, kind: str, contents: Iterable[str | bytes]) -> bool:
         if not any(self._redactor.found(content) for content in contents):
             return False
-        logger.error("security: one of our secrets was to leave, and was held back", extra={"job": job, "kind": kind})
+        logger.error(
+            "security: an effect contained one of our secrets and was held back", extra={"job": job, "kind": kind}
+        )
         return True
 
 

@@ -1,4 +1,4 @@
-"""What a status comment told people: the state, the job, where it was worked on; read back from its own words."""
+"""Reads a status comment back: the state, the job, and the workflow run that worked on it."""
 
 import re
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _RUN = re.compile(r"\]\(\S+/actions/runs/([0-9]{1,18})\)")
 
 @dataclass(frozen=True, slots=True)
 class StatusCommentState:
-    """`plan` is the plan that it shows to be edited, `run` the number of the workflow's run that worked on it."""
+    """`plan` is the editable plan it shows, `run` the number of the workflow run."""
 
     job: str
     state: JobState
@@ -28,7 +28,7 @@ class StatusCommentState:
 
 
 def read_status(comment: str) -> StatusCommentState | None:
-    """None where it is no status comment of a job, whoever wrote it."""
+    """None if the text is not a job's status comment, whoever wrote it."""
     text = comment.replace("\r\n", "\n").strip()
     mark = MARKED.search(text)
     first, _, rest = text.partition("\n")

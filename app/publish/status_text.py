@@ -1,7 +1,7 @@
-"""The status comment: what a job is doing, how far it is, what it costs and what people can do now. Words only.
+"""Renders the status comment: what a job is doing, its progress and cost, and the available commands.
 
-A reader with five seconds takes the headline; who has thirty sees the stages, and what can be said to the bot. All
-that a model or a command wrote is escaped; links and commands come from here only.
+The headline comes first, then the stages and the commands. All text of a model or a command is escaped; links and
+commands come from here only.
 """
 
 import hashlib
@@ -27,9 +27,9 @@ from app.publish.pull_request_text import banner
 from app.publish.verification_text import bullets
 
 HEADLINES: Final[dict[JobState, str]] = {
-    "queued": "⏳ Waiting for its turn",
+    "queued": "⏳ Queued",
     "planning": "🧭 Making a plan",
-    "awaiting_approval": "✋ A plan waits for your approval",
+    "awaiting_approval": "✋ The plan is waiting for your approval",
     "working": "🔧 Working on it",
     "verifying": "🔬 Verifying the change",
     "publishing": "📤 Publishing",
@@ -43,28 +43,28 @@ HEADLINES: Final[dict[JobState, str]] = {
     "limit_reached": "💸 A limit was reached",
     "stopped": "⏹️ Stopped",
     "no_access": "🔒 No access",
-    "error": "💥 It did not work out",
+    "error": "💥 Job failed",
 }
 QUESTIONS: Final = "❓ Questions first"
-PLANNED: Final = "🧭 A plan, for you to approve"
-"""Of a job that asks several things, and of one that was to plan only."""
+PLANNED: Final = "🧭 A plan for your approval"
+"""The headlines of a job with questions, and of one that only had to plan."""
 WAITING: Final[frozenset[JobState]] = frozenset({"awaiting_approval", "needs_input", "paused"})
 GOOD: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated", "answered"})
 _NO_CALLS: Final = Totals()
 
 
 KEPT_ON_SERVER: Final = (
-    "The change is kept: `agent-fix jobs show {job} --patch` on the server prints it, and so does the dashboard."
+    "The change is kept: see it with `agent-fix jobs show {job} --patch` on the server, or on the dashboard."
 )
 KEPT_IN_RECORD: Final = (
-    "The change is kept: it is `change.patch` in the artifact `agent-fix-{job}` of the workflow's run."
+    "The change is kept: it is `change.patch` in the artifact `agent-fix-{job}` of the workflow run."
 )
-NOT_KEPT: Final = "The change is not kept: the Action's input `record` is `false`."
-"""Where people find a change that was not published, by the place that it was worked on."""
+NOT_KEPT: Final = "The change is not kept, because the Action's input `record` is `false`."
+"""Where people find an unpublished change, depending on where the job ran."""
 
 
 class DetailLevel(NamedTuple):
-    """How much is shown; where a comment would be too long, less."""
+    """How much is shown; less if a comment would be too long."""
 
     caps: Caps
     lately: int
@@ -81,8 +81,8 @@ _LEVELS = (
 
 @dataclass(frozen=True, slots=True)
 class StatusView:
-    """Everything that a status comment is made of. `at` is now, or since when it waits or has ended: what people may
-    be editing at this moment is not written again."""
+    """Everything in a status comment. `at` is now, or since when it waits or has ended, so that a comment that
+    people may be editing is not rewritten."""
 
     job: Job
     job_context: JobContext
@@ -93,17 +93,17 @@ class StatusView:
     totals: Totals = _NO_CALLS
     turn: int = 0
     planned: str = ""
-    """The plan as the log has it, where no result does yet."""
+    """The plan from the log, for jobs without a result."""
     lately: tuple[ProgressRow, ...] = ()
     draft: str = ""
-    """The address of the draft that was opened early."""
+    """The address of the early draft."""
     job_page: str = ""
     workflow: bool = False
-    """Whether a workflow's run does the work: it hears nothing meanwhile, and keeps nothing for the next."""
+    """True if a workflow run does the work: it reads no messages, and keeps nothing for the next run."""
     wants: Wants = ""
-    """What a paused job cannot go on without."""
+    """What a paused job needs before it can continue."""
     warned: tuple[str, ...] = ()
-    """Of caps that are nearly reached."""
+    """Limits that are nearly reached."""
     kept: str = KEPT_ON_SERVER
 
     @property
@@ -112,7 +112,7 @@ class StatusView:
 
     @property
     def planned_only(self) -> bool:
-        """It has made a plan, as it was asked, which may be approved at any time."""
+        """True if the job only had to plan; the plan may be approved at any time."""
         return self.state == "answered" and self.job.aim != "ask"
 
 
@@ -124,7 +124,7 @@ def render_status(view: StatusView) -> str:
 
 
 def error_id(view: StatusView) -> str:
-    """By which an operator finds in the log what people were told of."""
+    """The id by which an operator finds the error in the log."""
     return hashlib.sha256(f"{view.job.id}\0{view.reason}".encode()).hexdigest()[:6]
 
 
@@ -151,7 +151,7 @@ def _headline(view: StatusView) -> str:
 
 
 def _middle(view: StatusView, level: DetailLevel) -> Iterator[str]:
-    """What this state is about."""
+    """The details of this state."""
     result, reason = view.result, clip(view.reason, min(level.caps.text * 2, 800))
     match view.state:
         case "answered" if not view.planned_only:
@@ -176,13 +176,13 @@ def _middle(view: StatusView, level: DetailLevel) -> Iterator[str]:
     if result and result.hint and view.state in FINAL:
         yield inline(clip(result.hint, 400))
     if view.draft and view.state in (FINAL | WAITING) - GOOD - {"no_change"}:
-        yield f"Its draft, in which nothing is verified: {view.draft}"
+        yield f"The draft, which is not verified yet: {view.draft}"
 
 
 def what_is_left(job: str, state: JobState, result: JobResult, kept: str) -> Iterator[str]:
-    """Of a job that published nothing: what the agent claims, the branch, the change itself."""
+    """For a job that published nothing: the agent's statement, the branch, the change."""
     if state == "no_change" and result.summary.strip():
-        yield f"The agent says, and nobody has checked it:\n\n{quoted(clip(result.summary, 600))}"
+        yield f"The agent says (unchecked):\n\n{quoted(clip(result.summary, 600))}"
     if state not in FINAL - GOOD - {"stopped", "no_change"}:
         return
     if result.compare:
@@ -193,7 +193,7 @@ def what_is_left(job: str, state: JobState, result: JobResult, kept: str) -> Ite
 
 
 def _published(view: StatusView, result: JobResult, level: DetailLevel) -> Iterator[str]:
-    """Where it is, which a forge shows as a link; and the proof, or what was done without one."""
+    """The pull request's address, and its proof or what was done instead."""
     here = view.job_context.goal == "same_branch" and result.commit
     yield f"Pushed: {result.commit}" if here else result.url
     if result.verification:
@@ -203,7 +203,7 @@ def _published(view: StatusView, result: JobResult, level: DetailLevel) -> Itera
 
 
 def _stages(view: StatusView) -> Iterator[str]:
-    """What is done is ticked, what is at work is bold; nothing is ticked that is not known."""
+    """Finished stages are ticked and the current one is bold; unknown ones are not ticked."""
     order: tuple[JobState, ...] = ("queued", "planning", "working", "verifying", "publishing")
     at = order.index(view.state) if view.state in order else 0
     plan = inline(clip(plan_summary(view.plan, view.planned), 200))
@@ -225,7 +225,7 @@ def _reproduced(result: JobResult | None) -> bool:
 
 
 def _stage_names(view: StatusView) -> Iterator[tuple[str, int]]:
-    """Stages of this job, each with the place of its state in the order."""
+    """The stages of this job, each with its state's position in the order."""
     if view.job.aim == "ask":
         yield "Answer", 2
         return
@@ -243,18 +243,18 @@ def _stage_names(view: StatusView) -> Iterator[tuple[str, int]]:
 
 
 def _plan_details(view: StatusView, caps: Caps) -> str:
-    """The steps, folded; where they are to be edited they stand open already."""
+    """The steps, folded; empty if they are shown for editing."""
     steps = plan_steps(view.plan, view.planned)
     if not steps or view.planned_only or view.state in {"awaiting_approval", "needs_input"}:
         return ""
     listed = bullets(steps, caps, numbered=True)
-    if view.state in FINAL or view.state in WAITING:  # else its summary stands beside its stage
+    if view.state in FINAL or view.state in WAITING:  # otherwise its summary is shown next to its stage
         listed = f"{inline(clip(plan_summary(view.plan, view.planned), caps.text))}\n\n{listed}"
     return details(f"The plan in {count(len(steps), 'step')}", listed)
 
 
 def _lately(view: StatusView, level: DetailLevel) -> str:
-    """The last things that were done, in a line."""
+    """The most recent actions, in one line."""
     if view.state in FINAL or view.state in WAITING or not view.lately or not level.lately:
         return ""
     return f"Lately: {' · '.join(_done(row) for row in view.lately[-level.lately :])}"
@@ -266,14 +266,14 @@ def _done(row: ProgressRow) -> str:
 
 
 def _notes(view: StatusView, caps: Caps) -> str:
-    """What people are told of how they asked: one paragraph, which joins no list."""
+    """Notes about the request: one paragraph, which joins no list."""
     notes = (*view.job_context.notes, *view.warned) if view.state not in FINAL else ()
     shown = [text for note in notes[: caps.items] if (text := inline(clip(note, caps.text)))]
     return f"ℹ️ {' '.join(shown)}" if shown else ""  # noqa: RUF001  # an emoji
 
 
 def _what_now(view: StatusView) -> str:
-    """The commands that make sense at this point."""
+    """The commands that make sense now."""
     says = " · ".join(f"{code_span(command)} {words}" for command, words in _commands(view))
     return f"> {says}" if says else ""
 
@@ -287,33 +287,33 @@ def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
             if view.state == "awaiting_approval":
                 yield "/agent stop", "drops it"
         case "needs_input":
-            yield "/agent …", "with your answer, in a comment of its own: the work goes on with it"
+            yield "/agent …", "with your answer, in a new comment: the job continues with it"
         case "paused":
             budget = " --budget +3" if view.wants == "money" else ""
-            yield f"/agent continue{budget}", "begins again" if view.workflow else "goes on where it stood"
+            yield f"/agent continue{budget}", "begins again" if view.workflow else "resumes the job"
             yield "/agent stop", "ends it"
         case "pr_opened" | "pr_updated":
             there = "" if view.job_context.goal == "same_branch" else "on the pull request "
-            yield "/agent …", f"{there}asks for changes"
+            yield "/agent …", f"{there}requests changes"
             if _ci_waits(view):
                 yield "/agent ci", f"{there}lets CI start, which required checks wait for"
         case "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change" if not asked:
-            yield "/agent retry", "begins again from scratch"
+            yield "/agent retry", "starts again from scratch"
         case _ if view.state not in FINAL and view.state != "publishing":
             if not asked and not view.workflow:
-                yield "/agent …", "tells the agent more"
+                yield "/agent …", "guides the agent"
             yield "/agent stop", "ends it"
 
 
 def _ci_waits(view: StatusView) -> bool:
-    """Whether people may let CI start: on a branch below our own prefix, where nothing else lets it."""
+    """True if people may start CI: on a branch with our prefix, if nothing else starts it."""
     config, branch = view.job_context.config, view.job.branch
     ours = branch.partition("/")[0] == config.branch_for(slug="x", number=1).partition("/")[0]
     return ours and config.ci == "manual" and view.job_context.aim != "ci" and not view.job_context.fork
 
 
 def _footer(view: StatusView) -> str:
-    """Time, turns and money, and where there is more."""
+    """Time, turns and cost, and where to find more."""
     turns = view.result.turns if view.result and view.result.turns else view.turn
     items = [
         _elapsed(view),
@@ -327,7 +327,7 @@ def _footer(view: StatusView) -> str:
 
 
 def _spent(view: StatusView) -> str:
-    """Money against the budget, which nobody keeps where no price is known."""
+    """Cost of the budget, which cannot be enforced without a known price."""
     if not view.totals.calls:
         return ""
     return f"{price(view.totals)} of {usd(view.job.budget.usd)}" if view.totals.cost else price(view.totals)

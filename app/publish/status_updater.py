@@ -1,6 +1,6 @@
-"""The herald: tells people of every job how it stands, from rows alone, so that whoever says it says the same.
+"""Shows every job's state on GitHub; works from rows alone, so that any process writes the same.
 
-job, log, ledger ─► status comment, labels, reactions, check run ─► as wishes, of which only the newest counts
+job, log, ledger ─► status comment, labels, reactions, check run ─► effects, of which only the newest counts
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _SLOWER: tuple[tuple[timedelta, timedelta], ...] = (
     (timedelta(minutes=5), timedelta(minutes=1)),
     (timedelta(minutes=1), timedelta(seconds=30)),
 )
-"""Of a job that has been in work for so long, news that are no change of state are told so often."""
+"""The longer a job runs, the less often its comment is updated without a change of state."""
 _DONE_LATELY: tuple[ProgressKind, ...] = ("command", "verification", "note")
 _CONCLUSIONS: dict[Verdict, Conclusion] = {
     "proved": "success",
@@ -49,15 +49,15 @@ logger = logging.getLogger(__name__)
 
 
 class CostSource(Protocol):
-    """What a job's model calls have cost so far (`app.llm.sql_ledger`)."""
+    """The cost of a job's model calls so far (`app.llm.sql_ledger`)."""
 
     def totals(self) -> Totals: ...
 
 
 class StatusUpdater:
-    """Wishes for what people see. `public_url` is the dashboard's address, where it has one; `page` is in the place of
-    a job's page there, as a workflow run's is. `early`: drafts may be opened early. `kept`: where a change is that was
-    not published (`app.publish.status_text`)."""
+    """Requests the effects that people see. `public_url` is the dashboard's address, if there is one; `page`
+    replaces a job's page there, such as by a workflow run. `early`: drafts may be opened early. `kept`: where an
+    unpublished change is (`app.publish.status_text`)."""
 
     def __init__(
         self,
@@ -78,18 +78,18 @@ class StatusUpdater:
         self._account = account
         self._now = now
         self._public_url = public_url.rstrip("/")
-        self._apart = IsolatedLoop("telling of it")
+        self._apart = IsolatedLoop("updating the status")
         self._page = page
         self._early = early
         self._kept = kept
 
     async def post_due(self) -> int:
-        """Tell of every job that there is news of; returns of how many."""
+        """Update every job that has news; returns how many."""
         untold = await asyncio.to_thread(self._job_queries.not_posted, EVERY)
         return await self._apart.run_each(filter(self._is_due, untold), self._post)
 
     def _is_due(self, each: JobWithContext) -> bool:
-        """A change of state at once; else ever more rarely, so that a long job is no stream of edits."""
+        """True for a change of state; otherwise true ever more rarely, so that a long job causes few edits."""
         now = self._now()
         if each.posted_state != each.row.state:
             return True
@@ -103,7 +103,7 @@ class StatusUpdater:
             self._outbox.adopt(each.job.id, each.row.epoch, branches=False)
             for effect in (*status_effects(view, each.posted_state), *self._of_its_draft(view)):
                 self._outbox.add(each.job.id, each.row.epoch, each.job_context.place, effect)
-        except StaleEpoch:  # it changed hands this moment: the next look tells
+        except StaleEpoch:  # it changed owners just now; the next round updates it
             return False
         except TooManyEffects as error:
             logger.warning("%s", error.message, extra={"job": each.job.id})
@@ -115,7 +115,7 @@ class StatusUpdater:
         return True
 
     def _of_its_draft(self, view: StatusView) -> Iterator[Effect]:
-        """Of one that is opened early. In a workflow nobody would see it before the end."""
+        """Effects for the early draft. In a workflow nobody would see them before the end."""
         if self._early and view.job_context.opens_early:
             told = self._outbox.status(status_key(view.job.id)) is not None
             yield from early_draft_effects(view, self._outbox.status(early_key(view.job.id)), told=told)
@@ -125,7 +125,7 @@ class StatusUpdater:
         return draft.receipt.url if draft is not None and draft.receipt is not None else ""
 
     def view(self, each: JobWithContext) -> StatusView:
-        """Everything that is known of a job at this moment."""
+        """Everything that is known about a job now."""
         job, row = each.job, each.row
         steps = self._store.recent_progress(job.id, 1, "step")
         plans = self._store.recent_progress(job.id, 1, "plan")
@@ -153,7 +153,7 @@ class StatusUpdater:
 
 
 def status_effects(view: StatusView, told: str) -> Iterator[Effect]:
-    """What is wished for where people were told of the state `told` last; the emoji that ends it last of all."""
+    """The effects to show, given the state that was shown last; the final emoji comes last."""
     target = view.job_context.target
     if target is not None and not told:
         yield AddReaction(target=target, content="eyes")
@@ -168,7 +168,7 @@ def status_effects(view: StatusView, told: str) -> Iterator[Effect]:
 
 
 def labels(state: JobState) -> ChangeLabels:
-    """How the issue is to be labelled; whatever else is on it stays."""
+    """The labels for a state; all other labels stay."""
     if state in GOOD:
         there = "agent-done"
     elif state in {"stopped", "no_change"}:
@@ -182,14 +182,14 @@ def labels(state: JobState) -> ChangeLabels:
 
 
 def end_reaction(state: JobState) -> Reaction | None:
-    """On what asked for the job, once it has ended; a question of ours is no end."""
+    """The reaction to the request once the job has ended; a question of ours is no end."""
     if state not in FINAL or state == "needs_input":
         return None
     return "rocket" if state in GOOD else "confused"
 
 
 def _check(view: StatusView) -> Iterator[WriteCheckRun]:
-    """The verification beside the commit that it is about."""
+    """The verification as a check on its commit."""
     result = view.result
     if view.state not in {"pr_opened", "pr_updated"} or result is None or result.verification is None:
         return
@@ -205,5 +205,5 @@ def _check(view: StatusView) -> Iterator[WriteCheckRun]:
 
 
 def _aware(moment: datetime) -> datetime:
-    """SQLite forgets the zone, which is always ours."""
+    """Adds the zone, which SQLite drops and which is always UTC."""
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

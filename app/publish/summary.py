@@ -1,4 +1,4 @@
-"""What a workflow's page shows of a job: the verdict, the plan and the verification, in the words of everywhere."""
+"""A workflow run's summary of a job: the verdict, the plan and the verification, as in the other texts."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -14,7 +14,7 @@ from app.publish.status_text import HEADLINES, KEPT_IN_RECORD, what_is_left
 from app.publish.verification_text import bullets, meaning, verification_section
 
 MOST: Final = 500_000
-"""Characters; GitHub takes a megabyte for each step."""
+"""Characters; GitHub allows a megabyte for each step."""
 _LEVELS: Final = (Caps(8_000, 100, 4_000), Caps(1_000, 20, 500), Caps(100, 3, 120))
 
 
@@ -27,8 +27,8 @@ def step_summary(
     repository: str = "",
     kept: str = KEPT_IN_RECORD,
 ) -> str:
-    """Markdown. Everything that people or a model wrote is escaped. A workflow's page makes no links of numbers, so
-    `repository` is the address of what they belong to. `kept`: where a change is that was not published."""
+    """Markdown, with all text of people and models escaped. `repository` is the address for issue links, because a
+    workflow's page does not link numbers. `kept`: where an unpublished change is."""
     issue = linked(job.task.issue.number, repository) if job.task.issue.number else ""
     subject = f"{issue} {inline(clip(job.task.issue.title, 200))}".strip()
     left = "\n\n".join(what_is_left(job.id, state, result, kept)) if result else ""
@@ -38,7 +38,7 @@ def step_summary(
 
 
 def linked(number: int, repository: str) -> str:
-    """An issue or pull request of a repository; the address of either leads to the other."""
+    """A link to an issue or pull request; either address redirects to the other."""
     return f"[#{number}]({repository}/issues/{number})" if repository else f"#{number}"
 
 

@@ -1,4 +1,4 @@
-"""What is said in a review's threads once the work is done, and which of them it answers."""
+"""Replies in review threads when the work is done, and which threads the change addresses."""
 
 import re
 
@@ -7,12 +7,12 @@ from app.publish.evidence import clip
 from app.publish.markdown import code_span, quoted
 
 NEAR = 5
-"""Lines around a thread within which a change answers it."""
+"""Lines around a thread within which a change addresses it."""
 _HUNK = re.compile(r"(?m)^@@ -(?P<start>\d+)(?:,(?P<count>\d+))? \+")
 
 
 def touches(diff: str, thread: ThreadRef) -> bool:
-    """Whether a file's diff (without context) changes what the thread is about. Without lines nobody can tell."""
+    """True if a file's diff (without context) changes the thread's lines; False for a thread without lines."""
     if thread.end is None:
         return False
     first, last = (thread.start or thread.end) - NEAR, thread.end + NEAR
@@ -24,18 +24,20 @@ def touches(diff: str, thread: ThreadRef) -> bool:
 
 
 def thread_answer(thread: ThreadRef, *, commit: str, touched: bool, changed: bool, summary: str) -> str:
-    """What is said in a thread. The commit's whole id is a link wherever a forge shows it."""
+    """The reply in a thread. The full commit id becomes a link on GitHub."""
     where = code_span(thread.path) or "this file"
     if touched:
         head = f"Changed in {commit}."
     elif changed:
-        head = f"{commit} changes {where}, but nothing near these lines; the thread stays open for you to judge."
+        head = (
+            f"{commit} changes {where}, but nothing near these lines; please decide whether that resolves the thread."
+        )
     else:
-        head = f"{commit} does not change {where}; the thread stays open for you to judge."
+        head = f"{commit} does not change {where}; please decide whether that resolves the thread."
     words = quoted(clip(summary, 1_500)) if summary.strip() else ""
     return f"{head}\n\n{words}" if words else head
 
 
 def sibling_answer(url: str) -> str:
-    """In a thread of a pull request whose branch is not ours to push to."""
-    return f"This branch is not mine to push to. The change is in a pull request beside it: {url}"
+    """The reply in a thread of a pull request that we cannot push to."""
+    return f"agent-fix cannot push to this branch. The change is in a separate pull request: {url}"

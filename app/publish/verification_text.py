@@ -1,4 +1,4 @@
-"""The Verification section of a pull request: what was really run, on which commit, and how it ended."""
+"""Renders the Verification section of a pull request: what was run, on which commit, with which result."""
 
 from collections.abc import Sequence
 
@@ -19,9 +19,9 @@ from app.publish.plaintext import count, duration
 MEANING: dict[Verdict, str] = {
     "proved": "Tests that an independent author wrote from the issue fail without this change and pass with it, and "
     "nothing in the test suite newly fails.",
-    "tested": "Tests speak for this change, and something keeps it from being proved: see below.",
-    "unproved": "Nothing that was run shows that this change works. Review it as you would a stranger's.",
-    "broken": "At least one check failed. The change is shown as it stands.",
+    "tested": "Partly verified: some tests support this change, but it is not proved; see below.",
+    "unproved": "Nothing that was run shows that this change works. Review it with care.",
+    "broken": "At least one check failed. The change is shown as it is.",
 }
 LEGEND = details(
     "What the verdicts mean",
@@ -38,11 +38,11 @@ LEGEND = details(
 _TESTED = {
     "own": "The tests that came with this change fail without it and pass with it; no independent test proves it.",
     "suite": "This task changes no behaviour, and nothing in the test suite newly fails.",
-    "guards": "The new tests fail where the fix is taken back and pass with it.",
+    "guards": "The new tests fail without the fix and pass with it.",
 }
 _ORIGIN = {
     "agent": "written by the agent",
-    "asked": "written by the agent when it was asked for one",
+    "asked": "written by the agent on request",
     "changed tests": "the tests that this change adds or changes",
     "issue": "taken from the issue",
 }
@@ -59,7 +59,7 @@ def meaning(facts: Verification) -> str:
     """The verdict in a sentence."""
     found = facts.reproduction
     if facts.verdict == "unproved" and _red_to_green(found):
-        return "The reproduction is red without this change and green with it, and that is not enough: see why below."
+        return "The reproduction is red without this change and green with it, but that is not enough; see why below."
     if facts.verdict == "tested" and not facts.expects_red:
         return _TESTED["suite"]
     if facts.verdict == "tested" and found is not None and found.ids and _red_to_green(found):
@@ -90,14 +90,14 @@ def verification_section(facts: Verification, base: str, head: str, caps: Caps) 
 
 
 def bullets(items: Sequence[str], caps: Caps, *, numbered: bool = False) -> str:
-    """A list of sentences, shortened honestly."""
+    """A list of sentences, with a note if it was shortened."""
     shown = [text for item in items[: caps.items] if (text := inline(clip(item, caps.text)))]
     marked = [f"{number}. {text}" if numbered else f"- {text}" for number, text in enumerate(shown, 1)]
     return "\n".join([*marked, *_more(len(items), caps)])
 
 
 def known_failures(suite: SuiteComparison | None) -> tuple[str, ...]:
-    """Tests that fail on the base already and still do: not this change's doing."""
+    """Tests that fail on the base and the head, so not because of this change."""
     if suite is None or suite.base is None or suite.head is None:
         return ()
     still = set(suite.head.failing or ())
@@ -132,12 +132,12 @@ def _table(facts: Verification, base: str, head: str, caps: Caps) -> str:
         rows.append(["Test suite", *sides, code_cell(clip(suite.command, caps.text))])
     if not rows:
         return ""
-    # The command last: a long one is then cut off by a narrow page, and not what came of it.
+    # The command comes last, so that a narrow page cuts off a long command and not its result.
     return table(["", f"Base {code_span(base[:10])}", f"Head {code_span(head[:10])}", "Command"], rows)
 
 
 def _specified(execution: Execution | None, failing: int) -> str:
-    """The frozen tests on the base, where they fail as they should, or on the head."""
+    """The frozen tests on the base, where they must fail, or on the head."""
     if execution is None:
         return _REDNESS["not_run"]
     return f"{'🔴 fails' if execution.exit_code or failing else '🟢 passes'}<br>{_ending(execution)}"
@@ -154,12 +154,12 @@ def _reproduced(execution: Execution | None, outcome: FailureReason) -> str:
 
 
 def _without(found: Reproduction) -> str:
-    """Where it was not the base as it is."""
+    """A note if it did not run on the base itself."""
     return f"<br>base without {code_span(found.without[:10])}" if found.without else ""
 
 
 def _ran(result: SuiteResult | None, known: Sequence[str]) -> str:
-    """Green, red, or yellow where all that fails is known to fail on the base and the head alike."""
+    """Green, red, or yellow if all failures are known from the base."""
     if result is None:
         return _REDNESS["not_run"]
     execution, counted = result.execution, result.count
@@ -182,16 +182,16 @@ def _ending(execution: Execution) -> str:
 def _origin(found: Reproduction | None, caps: Caps) -> str:
     if found is None:
         return ""
-    tests = f" Its tests were then executed by their ids: {count(len(found.ids), 'test')}." if found.ids else ""
+    tests = f" Its tests were then run by their ids: {count(len(found.ids), 'test')}." if found.ids else ""
     sentences = [f"The reproduction is {_ORIGIN[found.origin]}.{tests}"]
     if found.without:
         sentences.append(
-            f"The fix {code_span(found.without[:10])} is in the base already: this was run on the base with that fix "
-            "taken back, its tests left in place."
+            f"The fix {code_span(found.without[:10])} is already in the base: this was run on the base with that fix "
+            "reverted and its tests kept."
         )
     if found.on_base == "was_not_there":
         sentences.append(
-            f"On {found.reference} it ends in an import, collection or syntax error, which is no proof of the bug."
+            f"On {found.reference} it ends in an import, collection or syntax error, which does not prove the bug."
         )
     if found.note:
         sentences.append(inline(clip(found.note, caps.text)))
@@ -214,7 +214,7 @@ def _tests(suite: SuiteComparison | None, caps: Caps) -> str:
 
 
 def _not_run(facts: Verification, caps: Caps) -> str:
-    """What a reader might think was run and was not."""
+    """What a reader might expect to have been run, but was not."""
     sentences = []
     if facts.reproduction is None:
         sentences.append("The reproduction: there is none.")
@@ -234,13 +234,13 @@ def _reasons(gate: GateResult) -> str:
 
 
 def _gates(gates: Sequence[GateResult], caps: Caps) -> str:
-    """Those that found something stand open, the quiet ones in one line."""
+    """Checks with findings in full, the others in one line."""
     loud = [gate for gate in gates if gate.outcome in {"blocked", "warned"}]
     quiet = [clip(gate.name, 60) for gate in gates if gate.outcome == "passed"]
     rows = [[cell(clip(gate.name, 60)), _GATES[gate.outcome], _details(gate, caps)] for gate in loud]
     parts = [table(["Check", "Outcome", "Details"], rows)] if rows else []
     if quiet:
-        parts.append(f"Checks of the change that found nothing: {inline(', '.join(quiet))}.")
+        parts.append(f"Checks of the change without findings: {inline(', '.join(quiet))}.")
     return "\n\n".join(parts)
 
 
@@ -269,8 +269,8 @@ def _outputs(facts: Verification, caps: Caps) -> str:
 
 
 def _end_of(execution: Execution, caps: Caps) -> str:
-    """The end of an output says most; what is left out before it is said."""
+    """The end of an output, which says most, after a note on what is left out."""
     text = execution.excerpt
     left_out = max(0, len(text) - caps.output)
-    told = f"The first {left_out:,} characters are left out here.\n\n" if left_out else ""
+    told = f"The first {left_out:,} characters are left out.\n\n" if left_out else ""
     return f"{code_span(clip(execution.command, caps.text))}\n\n{told}{fenced(text[left_out:])}"

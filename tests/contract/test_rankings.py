@@ -192,7 +192,7 @@ async def test_where_the_model_is_down_words_do(caplog: pytest.LogCaptureFixture
     words = Words()
     words.broken = True
     assert (await EmbeddingRanking("m", words, Shelf(), FullTextRanking()).rank(ALL, "importer"))[0] == IMPORT
-    assert "by their words: The model is down." in caplog.text
+    assert "by words: The model is down." in caplog.text
 
 
 def test_what_cannot_be_compared_is_not_alike() -> None:

@@ -255,7 +255,7 @@ def test_hostile_words_arrive_as_text(github: EmulatedGitHub, repository: Reposi
     [
         (signal.SIGINT, "Stopped", "was cancelled"),
         pytest.param(signal.SIGTERM, "Stopped", "was cancelled", marks=pytest.mark.full),
-        (signal.SIGKILL, "It did not work out", "ended before the work did"),
+        (signal.SIGKILL, "Job failed", "ended before the job did"),
     ],
 )
 def test_a_solving_step_that_is_ended_leaves_a_final_state(
@@ -310,7 +310,7 @@ def test_a_runner_that_is_lost_is_told_by_the_sweep(
     assert not told.reached("solve")
     (status,) = repository.site.comments(issue)
     assert status.id == before.id
-    assert "It did not work out" in status.body
+    assert "Job failed" in status.body
     assert "ended without a word" in status.body
     assert "agent-in-progress" not in repository.site.labels(issue)
     assert len(silent.requests) == 1, "it is for people to begin it again"

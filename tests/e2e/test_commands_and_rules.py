@@ -22,7 +22,7 @@ def a_broken_configuration_is_told_once(place: E2ERepository) -> None:
     assert "nothing was started" in body
     place.decided(place.says("/agent fix"))
     place.says("/agent status")
-    place.told("No job has worked here yet")
+    place.told("There has been no job here yet")
     assert len(place.ours()) == 2, "the same is not said again"
     assert place.job() is None
     place.configure()

@@ -110,7 +110,7 @@ async def test_what_one_job_learned_the_next_one_is_shown(site: Site) -> None:
     assert said.text == SAID.partition(": ")[2]
     assert [each.author for each in site.lessons] == ["harness", "harness", "agent"]
     assert "3 lessons learned: (1)" in site.notes(first)
-    assert "`agent-fix lessons forget 1` takes it back" in site.notes(first)
+    assert "`agent-fix lessons forget 1` deletes it" in site.notes(first)
     assert "Skip the tests" not in site.notes(first)
     assert "earlier jobs" not in site.brief
 

@@ -92,7 +92,7 @@ async def test_a_regression_test_is_tested_by_taking_the_fix_back(site: Site) ->
     assert (result.exit_status, result.verification and result.verification.verdict) == ("pr_opened", "tested")
     body = site.body(result)
     assert re.search(rf"🔴 fails<br>exit code 1, [\d.]+ s<br>base without `{fix[:10]}`", body)
-    assert "**Tested.** The new tests fail where the fix is taken back and pass with it." in body
+    assert "**Tested.** The new tests fail without the fix and pass with it." in body
     assert "Worked on as tests for code that stays as it is, because its title says" in body
     assert [each.text for each in site.harness.kind.overrides.files] == ["Look into maths first."]
     assert "`.github/agent-fix/prompts/sytem.md` is not used" in body
@@ -103,7 +103,7 @@ async def test_the_fix_is_shown_to_the_model(site: Site) -> None:
     fix = commit_files(site.repository, {"maths.py": RIGHT}, "Double, not square")
     site.sit_down(RecordedAnswers(), "Cover doubling\n", fixed_by="HEAD")
     (section,) = site.harness.kind.shown.task.sections
-    assert section.title == f"The fix {fix[:10]}, which the branch has already"
+    assert section.title == f"The fix {fix[:10]}, which is already on the branch"
     assert "-    return number * number\n+    return number + number" in section.text
 
 
@@ -145,7 +145,7 @@ async def test_the_first_that_is_proved_ends_the_attempts_and_a_crash_repeats_no
     assert result.usage.calls == 6
     assert [(each.verdict, each.taken) for each in result.attempts] == [("tested", False), ("proved", True)]
     assert site.show(result, "maths.py") == RIGHT.rstrip(), "nothing of the first is in the second's tree"
-    assert "2 attempts of the 3 that were asked for: attempt 2 is proved, so no more were made." in site.body(result)
+    assert "2 attempts of the 3 requested: attempt 2 is proved, so no more were made." in site.body(result)
     assert "| 2 (taken) | proved |" in site.body(result)
     lines = [json.loads(line) for line in site.harness.blobs.get(result.trajectory).decode().splitlines()]
     assert [line["attempt"] for line in lines] == [1, 1, 1, 2, 2]

@@ -1,7 +1,7 @@
-"""What of somebody's words may become a lesson: one short fact in plain prose, no order, no address, no secret.
+"""Decides which text may become a lesson: one short fact in plain prose without orders, addresses or secrets.
 
-The rules on wording keep noise out, in one language. What they let through does no harm by itself: a lesson is shown
-as data, gives no right, and every change is verified whatever the agent was told.
+The rules on wording only reduce noise, in one language. What they miss does no harm by itself: a lesson is shown as
+data, gives no rights, and every change is verified whatever the agent was shown.
 """
 
 import re
@@ -52,20 +52,21 @@ _ORDERS = tuple(
 
 
 class LessonRefusedError(ValueError):
-    """Why a text is no lesson, in a sentence."""
+    """Why a text cannot be a lesson, in a sentence."""
 
 
 def check_remembered(text: str) -> str:
-    """What a person with write access said, as one line. Raises RefusedError where it is too long or holds a secret."""
+    """The text of a person with write access, as one line. Raises LessonRefusedError if it is too long or has a
+    secret."""
     shown = one_line(visible(text).text)
     _refuse_unfit(shown)
     return shown
 
 
 def check_learned(text: str) -> str:
-    """What an agent or a repository's own names brought, as one line; RefusedError where it is anything but a fact."""
+    """An agent's text or a repository's own names, as one line. Raises LessonRefusedError unless it is a plain fact."""
     if len(text) > _MAX_READ_LENGTH:
-        raise LessonRefusedError(f"It has {len(text):,} characters; a lesson has at most {MAX_TEXT}.")
+        raise LessonRefusedError(f"It has {len(text):,} characters; the limit is {MAX_TEXT}.")
     if "\n" in text.strip():
         raise LessonRefusedError("It has several lines.")
     seen = visible(text)
@@ -74,13 +75,13 @@ def check_learned(text: str) -> str:
         raise LessonRefusedError("It has hidden characters or markup.")
     _refuse_unfit(shown)
     if _ADDRESS.search(shown):
-        raise LessonRefusedError("It names an address.")
+        raise LessonRefusedError("It contains an address.")
     if _MARKUP.search(shown):
-        raise LessonRefusedError("It has markup.")
+        raise LessonRefusedError("It contains markup.")
     if _REACHES_OUT.search(shown) or _OPERATORS.search(_CODE.sub("", shown)):
-        raise LessonRefusedError("It has a command that is not in backticks, or that is none of a lesson's.")
+        raise LessonRefusedError("It contains a command outside backticks, or one that lessons may not have.")
     if any(order.search(shown) for order in _ORDERS):
-        raise LessonRefusedError("It is an order and no fact.")
+        raise LessonRefusedError("It is an order, not a fact.")
     return shown
 
 
@@ -88,6 +89,6 @@ def _refuse_unfit(shown: str) -> None:
     if len(shown) < LEAST:
         raise LessonRefusedError(f"It is shorter than {LEAST} characters.")
     if len(shown) > MAX_TEXT:
-        raise LessonRefusedError(f"It has {len(shown):,} characters; a lesson has at most {MAX_TEXT}.")
+        raise LessonRefusedError(f"It has {len(shown):,} characters; the limit is {MAX_TEXT}.")
     if find_secrets(shown) or mask_tokens(shown) != shown:
-        raise LessonRefusedError("It looks as if it held a secret.")
+        raise LessonRefusedError("It seems to contain a secret.")

@@ -1,6 +1,6 @@
-"""The ranking by a Chroma store (`agent-fix[chroma]`): a collection for each repository, brought up to date when asked.
+"""Ranks lessons with a Chroma store (`agent-fix[chroma]`): a collection for each repository, updated on each use.
 
-The database stays what counts: what is forgotten there is gone from here before anything is looked up.
+The database stays the source: lessons deleted there are removed here before every search.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ logger = logging.getLogger(__name__)
 
 
 def check_installed() -> None:
-    """Raise AgentFixError where the extra is not there."""
+    """Raises AgentFixError if the extra is not installed."""
     if util.find_spec("chromadb") is None:
         raise AgentFixError("Chroma is not installed.", code=ExitCode.CONFIG, hint=MISSING)
 
 
 class ChromaRanking:
-    """Nearest by Chroma's own embedding, or by the one that is given; else as `otherwise` ranks."""
+    """Nearest by Chroma's own or the given embedding; if that fails, ranked by `otherwise`."""
 
     def __init__(
         self, place: Path, repository: str, otherwise: LessonRanking, *, embedding: Callable[[], Any] | None = None
@@ -43,8 +43,8 @@ class ChromaRanking:
         (found,) = await asyncio.gather(asking, return_exceptions=True)
         if not isinstance(found, BaseException):
             return found
-        # Its embedding may want a network, its files may be another version's: whatever it is, words do as well.
-        logger.warning("lessons are looked up by their words: Chroma failed (%s)", type(found).__name__)
+        # Its embedding may need a network, or its files may be of another version; any failure falls back to words.
+        logger.warning("lessons are searched by words, because Chroma failed (%s)", type(found).__name__)
         return await self._otherwise.rank(lessons, question)
 
     def _ranked(self, lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
@@ -59,7 +59,7 @@ class ChromaRanking:
         return tuple(by_id[each] for each in found["ids"][0] if each in by_id)
 
     def _collection(self) -> Any:
-        """Opened anew each time: a job asks once. Nothing is reported to anybody."""
+        """Opened anew each time, because a job searches once. Sends no telemetry."""
         chromadb = import_module("chromadb")
         settings = chromadb.config.Settings(anonymized_telemetry=False)
         client = chromadb.PersistentClient(path=str(self._place), settings=settings)
@@ -68,5 +68,5 @@ class ChromaRanking:
 
 
 def _identity(lesson: Lesson) -> str:
-    """Of another text it is another entry."""
+    """Another text gives another entry."""
     return f"{lesson.number}-{hashlib.sha256(lesson.text.encode()).hexdigest()[:16]}"

@@ -1,4 +1,4 @@
-"""What bears a lesson out: a line of a file of the base commit that speaks of the same, and whether it still stands."""
+"""Finds a citation for a lesson: a line of the base commit about the same subject, and whether it still exists."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -18,11 +18,11 @@ what when where which while who why will with without would you your code reposi
 lesson
 """
 _NO_TOPIC = frozenset(form for word in _EVERYDAY.split() for form in (word, stem(word)))
-"""Words that make no two texts speak of the same."""
+"""Words that do not make two texts similar."""
 
 
 def topics(text: str) -> frozenset[str]:
-    """The words of a text that say what it is about, identifiers whole and in their parts."""
+    """The words of a text that show its subject, identifiers whole and in parts."""
     found = {term for word in identifiers(text) for term in terms(word)}
     return frozenset(term for term in found if term not in _NO_TOPIC and (len(term) > 1 or not term.isascii()))
 
@@ -30,9 +30,9 @@ def topics(text: str) -> frozenset[str]:
 def find_citation(
     tree: Tree, path: str, text: str, after: Mapping[str, bytes | None] | None = None, *, least: int = 1
 ) -> Citation | None:
-    """The line of a file that shares most words with a text; None where there is none that shares `least`.
+    """The line of a file that shares most words with a text; None if no line shares `least`.
 
-    `after` are files as a patch leaves them: a line that is gone then bears nothing out.
+    `after` are files as a patch leaves them: a line that the patch removes does not count.
     """
     wanted = topics(text)
     remains = _remaining(path, after)
@@ -45,12 +45,12 @@ def find_citation(
 
 
 def holds(tree: Tree, citation: Citation) -> bool:
-    """Whether the file is still there and still has the line, whatever its indentation and place."""
+    """True if the file still has the line, whatever its indentation and position."""
     return any(_digest(line) == citation.digest for line in _lines(tree, citation.path))
 
 
 def _remaining(path: str, after: Mapping[str, bytes | None] | None) -> frozenset[str] | None:
-    """The lines of a file that a patch changed or deleted, afterwards; None where it did neither."""
+    """The lines of a changed or deleted file after a patch; None for any other file."""
     if after is None or path not in after:
         return None
     return frozenset(_stripped(after[path] or b""))

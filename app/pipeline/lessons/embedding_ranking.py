@@ -1,4 +1,4 @@
-"""The ranking by meaning: an embedding model places lessons and question in one space, the nearest come first."""
+"""Ranks lessons by meaning: an embedding model maps lessons and question to vectors, and the nearest come first."""
 
 import asyncio
 import logging
@@ -12,18 +12,18 @@ from app.core.lessons import Lesson, LessonRanking
 
 Vector = Sequence[float]
 Embed = Callable[[Sequence[str]], Awaitable[Sequence[Vector]]]
-"""One vector for each text, all of one length. Raises AgentFixError where the model cannot be asked."""
+"""One vector for each text, all of one length. Raises AgentFixError if the model cannot be used."""
 
 MIN_LIKENESS: Final = 0.2
-"""Cosine below which two texts have nothing to do with each other."""
+"""Cosine below which two texts are unrelated."""
 MAX_ASKED: Final = 8_000
-"""Characters of a question that are looked at: models take some thousand tokens."""
+"""Characters of a question that are used: models accept some thousand tokens."""
 
 logger = logging.getLogger(__name__)
 
 
 class VectorStore(Protocol):
-    """Where the vectors of one repository's lessons are kept, by number. Blocking."""
+    """Stores the vectors of one repository's lessons, by number. Blocking."""
 
     def vectors(self, model: str) -> dict[int, bytes]: ...
 
@@ -31,7 +31,7 @@ class VectorStore(Protocol):
 
 
 class EmbeddingRanking:
-    """Cosine over stored vectors. Where the model cannot be asked, the ranking falls back to another one's."""
+    """Cosine over stored vectors. If the model cannot be used, falls back to another ranking."""
 
     def __init__(self, model: str, embed: Embed, vectors: VectorStore, otherwise: LessonRanking) -> None:
         self._model = model
@@ -45,7 +45,7 @@ class EmbeddingRanking:
         try:
             return await self._ranked(lessons, question)
         except AgentFixError as error:
-            logger.warning("lessons are looked up by their words: %s", error.message)
+            logger.warning("lessons are searched by words: %s", error.message)
             return await self._otherwise.rank(lessons, question)
 
     async def _ranked(self, lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
@@ -64,7 +64,7 @@ class EmbeddingRanking:
 
 
 def cosine(one: Vector, other: Vector) -> float:
-    """Between -1 and 1; 0 where the two cannot be compared."""
+    """Between -1 and 1; 0 if the two cannot be compared."""
     lengths = sqrt(sum(x * x for x in one)) * sqrt(sum(y * y for y in other))
     if len(one) != len(other) or not lengths:
         return 0.0

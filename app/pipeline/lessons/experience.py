@@ -1,4 +1,4 @@
-"""What a job's end is learned from, and how a sentence about it becomes a draft with a citation, or nothing."""
+"""What lessons are drawn from at a job's end, and how a sentence becomes a draft with a citation."""
 
 import json
 import re
@@ -21,7 +21,7 @@ _OUTPUT_LOOKED_AT = 400
 
 
 class ExecutedCommand(NamedTuple):
-    """A command of the agent's own, how it ended, and the end of what it said."""
+    """A command of the agent, its exit code, and the end of its output."""
 
     command: str
     exit_code: int
@@ -30,7 +30,7 @@ class ExecutedCommand(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobExperience:
-    """All that a job's end is learned from. `verified` are its submissions' facts in order, the last was taken."""
+    """What lessons are drawn from. `verified` are the facts of the submissions in order; the last one was accepted."""
 
     job: Job
     tree: Tree
@@ -59,7 +59,7 @@ def cited(
     author: str = HARNESS,
     least: int = 1,
 ) -> LessonDraft | None:
-    """None where the text is no lesson, or where no line of these files shares `least` words with it."""
+    """None if the text cannot be a lesson, or if no line of these files shares `least` words with it."""
     try:
         fact = admission.check_learned(text)
     except admission.LessonRefusedError:
@@ -82,7 +82,7 @@ def contents(patch: Patch) -> dict[str, bytes | None]:
 
 
 def commands_in(trajectory: Iterable[str]) -> Iterator[ExecutedCommand]:
-    """The commands that the agent had executed, from the lines of its trajectory (`app.agent.trajectory`)."""
+    """The commands that the agent ran, from the lines of its trajectory (`app.agent.trajectory`)."""
     for record in map(json.loads, trajectory):
         for action in record["actions"]:
             observation = str(action.get("observation", ""))

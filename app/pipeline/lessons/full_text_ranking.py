@@ -1,7 +1,7 @@
-"""The ranking that needs nothing: SQLite's full text search over the lessons at hand, whatever database keeps them.
+"""Ranks lessons with SQLite's full text search, whatever database stores them; needs no extra.
 
-A repository has few lessons, so the index is made when it is asked for: it is never stale, and how rare a word is
-depends on this repository's lessons alone.
+A repository has few lessons, so the index is built for each search: it is never stale, and only this repository's
+lessons decide how rare a word is.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from app.pipeline.lessons.citations import topics
 from app.repo.index.terms import identifiers
 
 MAX_WORDS = 400
-"""Of a question, the first ones: the title and what was asked stand there."""
+"""The first words of a question, which are the title and the request."""
 _MAX_READ_LENGTH = 40_000
 
 
 class FullTextRanking:
-    """BM25 over a lesson's words and its file's path, names in their parts too. `module` is SQLite's."""
+    """BM25 over a lesson's words and its file's path, with names split into parts too. `module` is SQLite's."""
 
     def __init__(self, module: str = "fts5") -> None:
         self._module = module
@@ -36,7 +36,7 @@ def _ranked(lessons: Sequence[Lesson], question: str, module: str) -> tuple[Less
     with closing(sqlite3.connect(":memory:")) as db:
         try:
             db.execute(f"CREATE VIRTUAL TABLE lesson USING {module}(text, path, tokenize='unicode61')")
-        except sqlite3.OperationalError:  # a SQLite that was built without it
+        except sqlite3.OperationalError:  # SQLite was built without it
             return _by_shared_words(lessons, frozenset(asked))
         rows = ((each.number, _indexed(each.text), _indexed(_path(each))) for each in lessons)
         db.executemany("INSERT INTO lesson (rowid, text, path) VALUES (?, ?, ?)", rows)
@@ -51,7 +51,7 @@ def _by_shared_words(lessons: Sequence[Lesson], asked: frozenset[str]) -> tuple[
 
 
 def _asked(question: str) -> tuple[str, ...]:
-    """The question's topics in its own order, each once."""
+    """The question's topics in their order, each once."""
     words: dict[str, None] = {}
     for word in identifiers(question[:_MAX_READ_LENGTH]):
         words.update(dict.fromkeys(_plain(sorted(topics(word)))))
@@ -65,7 +65,7 @@ def _indexed(text: str) -> str:
 
 
 def _plain(words: Iterable[str]) -> list[str]:
-    """Words that are one token to the index and no syntax to its query language."""
+    """Words that are one token in the index and no syntax in its query language."""
     return [plain for word in words if (plain := "".join(filter(str.isalnum, word)))]
 
 

@@ -1,6 +1,6 @@
-"""What a job that ended well teaches: by rule what the harness saw, and what the agent said of it; pure.
+"""Draws lessons from a successful job: by rules from the harness's facts, and from the agent's own; pure.
 
-Nothing is learned from a pull request's branch: it may be a stranger's, and its lines may never be merged.
+Nothing is learned from a pull request's branch: it may be a stranger's, and may never be merged.
 """
 
 import re
@@ -16,7 +16,7 @@ _SAID = re.compile(r"\s*`?(?P<path>[^\s`:]+)`?(?::\d+)?\s*(?::|[-\u2013\u2014]|\
 
 
 def lessons_of(experience: JobExperience) -> tuple[LessonDraft, ...]:
-    """The lessons of a job, those of the harness first; none where its change is not at least tested."""
+    """The lessons of a job, the harness's first; none unless its change is at least tested."""
     if not experience.is_verified or experience.job.task.follows_up:
         return ()
     drafts = [*by_rule(experience), *_of_the_agent(experience)]
@@ -25,7 +25,7 @@ def lessons_of(experience: JobExperience) -> tuple[LessonDraft, ...]:
 
 
 def _of_the_agent(experience: JobExperience) -> Iterator[LessonDraft]:
-    """At most three, each with a file of the base that speaks of the same."""
+    """At most three, each with a file of the base about the same subject."""
     said = experience.submission.lessons[:OF_THE_AGENT] if experience.submission else ()
     for text in said:
         found = _SAID.fullmatch(text)

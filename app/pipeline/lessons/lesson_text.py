@@ -1,4 +1,4 @@
-"""How lessons are told: to the model as data, to people in a pull request's notes."""
+"""Formats lessons: as data for the model, and as notes in a pull request for people."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from app.core.text import one_line
 
 
 def lessons_for_model(lessons: Sequence[Lesson]) -> str:
-    """For the model, one a line."""
+    """For the model, one per line."""
     return "\n".join(map(lesson_line, lessons))
 
 
@@ -16,15 +16,15 @@ def lesson_line(lesson: Lesson) -> str:
 
 
 def used_lessons_note(lessons: Sequence[Lesson]) -> str:
-    """For people; empty where there were none."""
+    """For people; empty if there are none."""
     return f"Used {_count(lessons)} of earlier jobs here: {_listed(lessons)}" if lessons else ""
 
 
 def learned_lessons_note(lessons: Sequence[Lesson], forget: str = "/agent forget") -> str:
-    """For people, with the way to take one back; empty where there is none."""
+    """For people, with the command that deletes the first; empty if there are none."""
     if not lessons:
         return ""
-    return f"{_count(lessons)} learned: {_listed(lessons)} (`{forget} {lessons[0].number}` takes it back.)"
+    return f"{_count(lessons)} learned: {_listed(lessons)} (`{forget} {lessons[0].number}` deletes it.)"
 
 
 def _origin(lesson: Lesson) -> str:

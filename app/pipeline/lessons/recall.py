@@ -1,4 +1,4 @@
-"""What a job is shown of earlier ones: few lessons, the most similar to its issue, each looked at again before."""
+"""Chooses the lessons that a job is shown: few, most similar to its issue, each checked against the tree."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -13,26 +13,26 @@ from app.pipeline.lessons.lesson_text import lesson_line
 MOST: Final = 5
 MAX_TOKENS: Final = 400
 BY_LIKENESS: Final = 3
-"""Places for the most similar ones before what people told, whatever it is about."""
+"""Places for the most similar lessons before those from people on any subject."""
 _CHARACTERS_PER_TOKEN = 4
 
 
 class ChosenLessons(NamedTuple):
-    """`stale` are those that the tree does not bear out any more."""
+    """`stale` are lessons that the tree no longer supports."""
 
     lessons: tuple[Lesson, ...]
     stale: tuple[int, ...]
 
 
 async def recall(lessons: LessonStore, ranking: LessonRanking, tree: Tree, job: str, task: Task) -> tuple[Lesson, ...]:
-    """The lessons of a job, the same however often it is asked: its prompt must not change after a crash."""
+    """A job's lessons, always the same on repeated calls: its prompt must not change after a crash."""
     known = await asyncio.to_thread(lessons.recovered_jobs, job)
     if known is not None:
         return known
     there = await asyncio.to_thread(lessons.all)
     ranked = await ranking.rank(there, question(task)) if there else ()
     chosen = await asyncio.to_thread(choose, in_order(ranked, there), tree)
-    if chosen.stale and not task.follows_up:  # a pull request's branch, perhaps a stranger's, ends no lesson
+    if chosen.stale and not task.follows_up:  # a pull request's branch, perhaps a stranger's, must not delete lessons
         await asyncio.to_thread(lessons.remove_outdated, chosen.stale)
     return await asyncio.to_thread(lessons.recall, job, chosen.lessons)
 
@@ -42,7 +42,8 @@ def question(task: Task) -> str:
 
 
 def in_order(ranked: Sequence[Lesson], there: Sequence[Lesson]) -> tuple[Lesson, ...]:
-    """The most similar, then what people told (newest first), then how tests are run, then the rest that is similar."""
+    """The most similar first, then those from people (newest first), then how tests are run, then the other similar
+    ones."""
     told = [lesson for lesson in reversed(there) if lesson.kind == "told"]
     tests = [lesson for lesson in reversed(there) if lesson.kind == "how_to_test"]
     ordered = [*ranked[:BY_LIKENESS], *told, *tests, *ranked[BY_LIKENESS:]]
@@ -50,7 +51,7 @@ def in_order(ranked: Sequence[Lesson], there: Sequence[Lesson]) -> tuple[Lesson,
 
 
 def choose(candidates: Iterable[Lesson], tree: Tree) -> ChosenLessons:
-    """The first that hold and fit; what comes after them is not even looked at."""
+    """The first that hold and fit; later ones are not even checked."""
     taken: list[Lesson] = []
     stale: list[int] = []
     space = MAX_TOKENS * _CHARACTERS_PER_TOKEN

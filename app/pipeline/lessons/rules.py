@@ -1,4 +1,4 @@
-"""What a job teaches by rule, from what the harness itself executed and saw; no model is asked."""
+"""Rules that draw lessons from what the harness itself ran, without a model."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ _MANIFESTS = (
     "Rakefile",
     ".rspec",
 )
-"""Where it may stand how the tests are run, in the order of their weight."""
+"""Files that may say how the tests are run, in order of weight."""
 
 
 def by_rule(experience: JobExperience) -> Iterator[LessonDraft]:
@@ -43,7 +43,7 @@ def by_rule(experience: JobExperience) -> Iterator[LessonDraft]:
 
 
 def _how_the_suite_is_run(experience: JobExperience) -> LessonDraft | None:
-    """The command, how long it takes, and what fails without anybody's doing."""
+    """The command, its duration, and the tests that fail without any change."""
     suite = experience.known.suite
     if suite is None or suite.count is None or suite.partial:
         return None
@@ -60,7 +60,7 @@ def _how_the_suite_is_run(experience: JobExperience) -> LessonDraft | None:
 
 
 def _what_does_not_start(experience: JobExperience) -> LessonDraft | None:
-    """A way to start the tests that there is not in the sandbox, and the one that there is."""
+    """A way to start the tests that does not work in the sandbox, and one that does."""
     for place, first in enumerate(experience.commands):
         tool = _tool(first.command)
         absent = first.exit_code in {126, 127} or f"No module named {tool}" in first.output
@@ -75,7 +75,7 @@ def _what_does_not_start(experience: JobExperience) -> LessonDraft | None:
 
 
 def _what_broke(experience: JobExperience) -> LessonDraft | None:
-    """Tests that a first change broke, and the files in which what passed differs from it."""
+    """Tests that an earlier change broke, and the files in which the accepted one differs."""
     *earlier, last = experience.verified
     for before in earlier:
         broken = before.verification.suite.newly_failing if before.verification.suite else ()
@@ -120,7 +120,7 @@ def _refused(shown: Reproduction | None) -> str:
 
 
 def _draft(experience: JobExperience, text: str, kind: LessonKind, *, topic: str = "") -> LessonDraft | None:
-    """About how tests are run: borne out by the manifest that says so, or else by a test."""
+    """A lesson about running tests: with the manifest that says so as its citation, or a test."""
     entries = experience.tree.entries()
     there = [path for path in _MANIFESTS if path in entries]
     tests = [path for path in entries if is_test_file(path)][:20]
@@ -128,7 +128,7 @@ def _draft(experience: JobExperience, text: str, kind: LessonKind, *, topic: str
 
 
 def _differing(before: Patch, after: Patch) -> list[str]:
-    """Paths that one patch leaves otherwise than the other."""
+    """Paths with different contents after the two patches."""
     first, last = contents(before), contents(after)
     return sorted(path for path in first.keys() | last.keys() if first.get(path, _NONE) != last.get(path, _NONE))
 
@@ -137,7 +137,7 @@ _NONE = b"\0not changed"
 
 
 def _file_of(test: str, tree: Tree) -> str | None:
-    """The file that a test's id names: `tests/test_x.py::test_y`, or `tests.test_x.Case.test_y`."""
+    """The file in a test's id: `tests/test_x.py::test_y`, or `tests.test_x.Case.test_y`."""
     entries = tree.entries()
     path = test.partition("::")[0]
     if path in entries:
@@ -163,7 +163,7 @@ _TOOLS = re.compile(
 
 
 def _tool(command: str) -> str:
-    """What a command starts tests with; empty where it does not."""
+    """The program that a command starts tests with; empty if it does not."""
     found = _TOOLS.search(command)
     return found[1].replace(".", "") if found else ""
 
@@ -179,7 +179,7 @@ def _name(text: str) -> str:
 
 
 def _command(text: str) -> str:
-    """A command in a code span; without the whole of it there is nothing to say."""
+    """A command in a code span; raises _UnsayableError if it does not fit whole."""
     shown = _span(text, _MAX_COMMAND_LENGTH)
     if not shown:
         raise _UnsayableError
@@ -192,11 +192,11 @@ def _span(text: str, longest: int) -> str:
 
 
 class _UnsayableError(ValueError):
-    """What a rule would tell does not fit a lesson."""
+    """The lesson would not fit."""
 
 
 def _duration(seconds: float) -> str:
-    """Coarse, so that the same is not learned anew each time."""
+    """Coarse, so that the same lesson is not learned again each time."""
     if seconds < 60:
         return "within seconds" if seconds < 10 else "within a minute"
     minutes = round(seconds / 60)

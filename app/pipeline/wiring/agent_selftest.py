@@ -1,4 +1,4 @@
-"""A runner's rehearsal on this machine: its programs installed, a sandbox of its own, and no key anywhere."""
+"""Runs an agent's self-test on this machine: its programs installed, its own sandbox, and no key."""
 
 import secrets
 from contextlib import closing
@@ -17,7 +17,7 @@ SANDBOX = "bubblewrap"
 
 
 async def selftest_runner(recipe: AgentRecipe, settings: Settings) -> SelftestResult:
-    """Install it as a job would, and see how far it comes; what cannot be installed or opened is a result as well."""
+    """Install the agent as a job would, and run the test; a failed installation or sandbox is a result too."""
     python, play = python_interpreter(), SelftestScript()
     provider = make_provider(SANDBOX, settings)
     with closing(ExternalAgent(recipe, "", settings)) as guest:

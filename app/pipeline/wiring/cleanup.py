@@ -1,4 +1,4 @@
-"""What jobs leave behind on this machine when they end in the middle: sandboxes, and removals that were cut short."""
+"""Removes what interrupted jobs leave on this machine: sandboxes and unfinished removals."""
 
 import asyncio
 import logging
@@ -16,13 +16,13 @@ logger = logging.getLogger(__name__)
 
 
 def left_alone(row: JobRow) -> bool:
-    """Nobody works on it, not even a process of ours."""
+    """True if no process works on the job, not even one of ours."""
     return row.living_owner is None
 
 
 def sweep(state: Path, store: JobStore, may_go: Callable[[JobRow], bool] = left_alone) -> int:
-    """Remove scratch of the dead, and the sandboxes of jobs that have ended and that `may_go`; returns how many of
-    these. Blocking."""
+    """Remove dead scratch directories, and the sandboxes of ended jobs that `may_go`; returns the number of
+    sandboxes. Blocking."""
     sweep_scratch()
     swept = 0
     for left in (state / "sandboxes").glob("*"):
@@ -30,7 +30,7 @@ def sweep(state: Path, store: JobStore, may_go: Callable[[JobRow], bool] = left_
         if left.name.startswith(".gone-") or (row is not None and row.final and may_go(row)):
             try:
                 remove_tree(left)
-            except OSError as error:  # the next sweep comes by again
+            except OSError as error:  # the next sweep tries again
                 logger.warning("the sandbox %s cannot be removed: %s", left.name, error.strerror)
                 continue
             swept += 1
@@ -47,8 +47,7 @@ def sweep_everywhere(settings: Settings, store: JobStore, may_go: Callable[[JobR
 def sweep_provider(
     kind: str, settings: Settings, store: JobStore, may_go: Callable[[JobRow], bool] = left_alone
 ) -> int:
-    """The same where E2B or a container engine keeps them, where this installation has used it; returns how many.
-    Blocking."""
+    """The same for E2B or a container engine, if this installation has used it; returns how many. Blocking."""
     if settings.sandbox != kind and not (settings.state / "caches" / kind).exists():
         return 0
 
@@ -59,6 +58,6 @@ def sweep_provider(
     provider = make_e2b(settings) if kind == "e2b" else make_containers(kind, settings)
     try:
         return asyncio.run(provider.sweep(ended))
-    except SandboxError as error:  # the next sweep comes by again
-        logger.warning("sandboxes of %s cannot be looked through: %s", kind, error.message)
+    except SandboxError as error:  # the next sweep tries again
+        logger.warning("sandboxes of %s cannot be listed: %s", kind, error.message)
         return 0

@@ -1,4 +1,4 @@
-"""Another coding agent's place in a job: its programs, its socket, and the model behind it."""
+"""Sets up another coding agent for a job: its programs, its socket, and the model behind it."""
 
 import asyncio
 import contextlib
@@ -27,14 +27,14 @@ SOCKET = "model.sock"
 
 
 class ExternalAgent:
-    """One for a job that asks `model`; `close` when the job is put down."""
+    """For one job with `model`; `close` it when the job stops."""
 
     def __init__(self, recipe: AgentRecipe, model: str, settings: Settings) -> None:
         self.recipe = recipe
         self._model = model
         self._settings = settings
         self._opened = contextlib.ExitStack()
-        # short, because the name of a socket has at most 107 bytes, and for nobody else
+        # short, because a socket's path has at most 107 bytes, and readable by nobody else
         self._directory = self._opened.enter_context(scratch("way"))
 
     @property
@@ -45,7 +45,7 @@ class ExternalAgent:
         self._opened.close()
 
     def model_socket(self, ledger: Ledger, until: MicroUSD) -> ModelSocket:
-        """For one attempt, which has its share of the ledger's money."""
+        """For one attempt, with its share of the ledger's money."""
         name, settings = self._model, self._settings
         price = read_prices(settings.prices).get(name)
         return ModelSocket(self.socket, LiteLLMRawCall(name, settings.model_environment, price), ledger, until)
@@ -53,7 +53,7 @@ class ExternalAgent:
     async def tools(
         self, python: Path, clients: Callable[[], Awaitable[PackageClients]], find_tool: FindTool = find_visible
     ) -> SetupPlan:
-        """What installs the agent. Raises AgentFixError where the sandbox lacks what it is installed with."""
+        """The set-up that installs the agent. Raises AgentFixError if the sandbox lacks what that needs."""
         if self.recipe.client == "npm":
             programs = {tool: self._tool(tool, find_tool) for tool in ("node", "npm")}
         else:
@@ -68,19 +68,19 @@ class ExternalAgent:
         return found
 
     def _python(self, ours: Path) -> Path:
-        """Of a machine elsewhere only a name is known; pip says there whether it is new enough."""
+        """On another machine only the name is known; pip checks the version there."""
         found = find_python(self.recipe, self._settings, ours) if ours.is_absolute() else ours
         if found is None:
             raise self._lacking(f"Python {self.recipe.least_python} or newer")
         return found
 
     def _lacking(self, what: str) -> AgentFixError:
-        message = f"{self.recipe.title} needs {what}, and this machine has none that a sandbox shows."
+        message = f"{self.recipe.title} needs {what}, which no sandbox on this machine has."
         return AgentFixError(message, code=ExitCode.CONFIG, hint="Install it, or choose another runner.")
 
 
 def find_python(recipe: AgentRecipe, settings: Settings, ours: Path) -> Path | None:
-    """An interpreter that is new enough: ours, or else the oldest of the newer ones that a sandbox shows."""
+    """An interpreter that is new enough: ours, or the oldest suitable one that a sandbox has."""
     least = int(recipe.least_python.partition(".")[2])
     if sys.version_info.minor >= least:
         return ours
@@ -89,17 +89,17 @@ def find_python(recipe: AgentRecipe, settings: Settings, ours: Path) -> Path | N
 
 
 def external_agent(job: Job, settings: Settings) -> ExternalAgent | None:
-    """None where our own runner does the job, as it answers every question: others know no task but a change.
+    """None if our own runner does the job, as it does for every question: other agents can only make changes.
 
-    Raises AgentFixError for what another agent cannot work with.
+    Raises AgentFixError if another agent cannot work with these settings.
     """
     recipe = find_recipe(job.runner, settings.runners)
     if recipe is None or job.aim == "ask":
         return None
     if job.sandbox == "none":
-        message = f"{recipe.title} executes whatever it likes, so it needs a sandbox."
-        raise AgentFixError(message, code=ExitCode.CONFIG, hint="Leave out --sandbox none, or take the native runner.")
+        message = f"{recipe.title} runs any command, so it needs a sandbox."
+        raise AgentFixError(message, code=ExitCode.CONFIG, hint="Remove --sandbox none, or use the native runner.")
     if job.model.startswith(PREFIX):
-        message = f"{recipe.title} asks a model of its own accord, and {job.model} is a recording."
-        raise AgentFixError(message, code=ExitCode.CONFIG, hint="Take the native runner, or a real model.")
+        message = f"{recipe.title} calls its model directly, and {job.model} is a recording."
+        raise AgentFixError(message, code=ExitCode.CONFIG, hint="Use the native runner, or a real model.")
     return ExternalAgent(recipe, job.model, settings)

@@ -1,4 +1,4 @@
-"""A job's eyes: its issue's images, described once by whichever of its models sees."""
+"""Describes an issue's images once, with the first of a job's models that can."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from app.pipeline.image_descriptions import ImageDescription, describe
 
 
 class ImageDescriber:
-    """Without images nothing is asked, and no step is made."""
+    """Without images, no model is called and no step is made."""
 
     def __init__(self, job: Job, job_models: JobModels, contents: Callable[[str], bytes]) -> None:
         self._job = job
@@ -19,7 +19,7 @@ class ImageDescriber:
         self._seen = ImageDescription()
 
     async def describe(self, journal: Journal, progress: Progress) -> None:
-        """Before the first prompt; the same again after a crash."""
+        """Call before the first prompt; repeatable after a crash."""
         if images := self._job.task.images:
             self._seen = await describe(journal, self._vision_model, images, self._contents)
         for note in self.notes:
@@ -27,7 +27,7 @@ class ImageDescriber:
 
     @property
     def shown(self) -> str:
-        """As the agent is shown it."""
+        """The text for the agent."""
         return self._seen.text
 
     @property
@@ -35,11 +35,11 @@ class ImageDescriber:
         """For people: what was described, and what was not."""
         described = len(self._job.task.images)
         what = "1 image" if described == 1 else f"{described} images"
-        told = f"{what} of the issue went to a model, whose description the agent was given." if self.shown else ""
+        told = f"{what} of the issue went to a model, and the agent was given its description." if self.shown else ""
         return tuple(filter(None, (told, self._seen.why_not, *self._job.task.images_left_out)))
 
     def _vision_model(self) -> ModelPort | None:
-        """The cheapest first; None where none is known to take images."""
+        """The cheapest first; None if no model is known to accept images."""
         kinds: tuple[WorkKind, ...] = ("cheap", "answer") if self._job.aim == "ask" else ("cheap", "code", "plan")
         job_models = map(self._job_models.of, kinds)
         return next((budgeted_model for budgeted_model in job_models if budgeted_model.info.vision), None)

@@ -1,4 +1,4 @@
-"""What a job's desk stands on: the job with its configuration and base tree, and where it is kept."""
+"""What a job runner starts from: the job with its configuration and base tree, and where it is stored."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from app.repo.git_store import GitStore
 
 @dataclass(frozen=True, slots=True)
 class JobInputs:
-    """The same for every door; `notes` are for everybody who reads the result."""
+    """The same for server, Action and command line; `notes` go to everyone who reads the result."""
 
     job: Job
     config: RepoConfig
@@ -24,6 +24,6 @@ class JobInputs:
     settings: Settings
     notes: tuple[str, ...] = ()
     overrides: Overrides | None = None
-    """The default branch's prompts, where the base is another branch."""
+    """The default branch's prompts, if the base is another branch."""
     lessons: SqlLessonStore | None = None
-    """Of the job's repository; None where none are kept."""
+    """The lessons of the job's repository; None if there are none."""

@@ -1,4 +1,4 @@
-"""A job's desk: the rooms of one job in one process, whatever door it came through."""
+"""Runs one job in one process, on a server, in the Action or on the command line."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -47,10 +47,10 @@ from app.verify.verifier import ChosenSuite, TimeLimits, Verifier
 
 
 class JobRunner(ABC):
-    """The rooms of one job. Where people approve and where the change goes is the door's affair."""
+    """The services of one job. Who approves and where the change goes is up to the subclass."""
 
     forget = "/agent forget"
-    """How people take a lesson back."""
+    """The command by which people delete a lesson."""
 
     def __init__(self, inputs: JobInputs, progress: Progress, job_models: JobModels) -> None:
         self.inputs = inputs
@@ -74,22 +74,22 @@ class JobRunner(ABC):
 
     @abstractmethod
     async def approve(self, plan: Plan) -> Plan:
-        """The plan as people want it; raises Parked where they have to be waited for."""
+        """The approved plan, with people's edits. Raises WaitingForUser until there is one."""
 
     async def answer(self, questions: tuple[str, ...], after: int) -> QuestionAnswers:
-        """What people said to a plan's questions; raises Parked where they have to be waited for."""
+        """People's answers to a plan's questions. Raises WaitingForUser until there are some."""
         return await refuse_questions(questions, after)
 
     def before(self) -> Patch:
-        """Where the job is to resolve the conflicts of a merge: what makes its base into the branch as it was."""
+        """For a merge with conflicts: the patch that turns its base into the branch as it was."""
         return Patch(base=self.inputs.tree.commit)
 
     def diff_base(self) -> str:
-        """The commit that people compare the change with; empty for the patch's own base."""
+        """The commit to compare the change with for people; empty for the patch's own base."""
         return ""
 
     def keep_diff(self, patch: Patch) -> str:
-        """Keep the change for people; returns its digest, empty where git would not take it."""
+        """Store the change for people; returns its digest, or an empty text if git rejects it."""
         try:
             diff = unified_diff(self.inputs.mirror, patch, base=self.diff_base())
         except GitError:
@@ -97,19 +97,19 @@ class JobRunner(ABC):
         return self.blobs.put(diff) if diff else ""
 
     def commit_history(self) -> bytes:
-        """The log of the commits up to the base, where this machine has it."""
+        """The log of the commits up to the base, if this machine has it."""
         return self.inputs.mirror.log(self.inputs.job.task.base, MAX_COMMITS)
 
     @abstractmethod
     async def publish(self, patch: Patch, summary: str) -> PublishedChange:
-        """Make the commit and have it where it belongs; twice is the same as once."""
+        """Make the commit and publish it; idempotent."""
 
     @abstractmethod
     def store_trajectory_base(self, result: JobResult) -> None:
-        """Make the result the job's, before its workflow ends."""
+        """Store the result in the job before its workflow ends."""
 
     async def work(self, journal: Journal) -> JobResult:
-        """The whole job on its bench; its final state is kept before the workflow ends."""
+        """Run the whole job; its final state is stored before the workflow ends."""
         try:
             return await self._work(journal)
         finally:
@@ -151,17 +151,17 @@ class JobRunner(ABC):
         return await self.memory.learn(experience, self.progress)
 
     def keep_trajectory(self) -> str:
-        """The digest of the steps so far, kept among the job's blobs; empty where there are none."""
+        """The digest of the stored steps so far; empty if there are none."""
         lines = trajectory_of(self.runners)
         return self.blobs.put("".join(f"{line}\n" for line in lines).encode("utf-8", "replace")) if lines else ""
 
     async def check_models(self) -> None:
-        """Refuse, before anything costs, models that this job will ask and that cannot work."""
+        """Raises AgentFixError for unusable models before anything costs money."""
         kinds: tuple[WorkKind, ...] = ("plan", "test", "code", "cheap")
         await self.job_models.check(*(("answer", "cheap") if self.inputs.job.aim == "ask" else kinds))
 
     async def prove_sandbox(self) -> None:
-        """Open one that holds nothing, before anything costs: raises SandboxError where a property does not hold."""
+        """Open an empty sandbox before anything costs money. Raises SandboxError if a property does not hold."""
         proof = await self.provider.open(SandboxSpec(key=f"{self.inputs.job.id}.proof", fill=lambda _: None))
         await proof.destroy()
 
@@ -226,7 +226,7 @@ class JobRunner(ABC):
         )
 
     def _warnings(self) -> tuple[str, ...]:
-        unprotected = "The work was done without a sandbox (--sandbox none)."
+        unprotected = "The job ran without a sandbox (--sandbox none)."
         left_out = [text.partition("\n")[0] for text in self.workspaces.left_out]
         return (*((unprotected,) if self.inputs.job.sandbox == "none" else ()), *left_out)
 
@@ -300,7 +300,7 @@ class JobRunner(ABC):
         self.progress.report("output", output.decode(errors="replace"))
 
     async def _tools(self) -> SetupPlan:
-        """The programs of another agent, where one does the work."""
+        """The set-up of another agent's programs, if one does the work."""
         if self.external_agent is None:
             raise ValueError("our own runner needs no programs")
         self.progress.report("note", f"runner: {self.external_agent.recipe.title} {self.external_agent.recipe.version}")

@@ -1,4 +1,4 @@
-"""A job's side of its repository's lessons: recalled before its first prompt, learned once its change is published."""
+"""Recalls a repository's lessons before a job's first prompt, and learns from its published change."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from app.pipeline.lessons.recall import recall
 
 
 class JobLessons:
-    """One job's; without `lessons` nothing is known and nothing is kept. `forget` is how people take a lesson back."""
+    """One job's lessons; without `lessons`, none are known or stored. `forget` is the command that deletes a lesson."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class JobLessons:
         self._recovered_jobs: tuple[Lesson, ...] = ()
 
     async def recall(self, tree: Tree, progress: Progress) -> None:
-        """Before the first prompt; the same again after a crash."""
+        """Call before the first prompt; repeatable after a crash."""
         if self._lessons is not None and self._ranking is not None:
             self._recovered_jobs = await recall(self._lessons, self._ranking, tree, self._job.id, self._job.task)
         for note in self.used:
             progress.report("note", note)
 
     async def learn(self, experience: JobExperience, progress: Progress) -> str:
-        """What people are told of it."""
+        """Returns a note for people."""
         if self._lessons is None:
             return ""
         drafts = await asyncio.to_thread(lessons_of, experience)
@@ -64,12 +64,12 @@ class JobLessons:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """For people; nothing where there were none."""
+        """For people; empty if there were none."""
         return tuple(filter(None, (lesson_text.used_lessons_note(self._recovered_jobs),)))
 
     @property
     def shown(self) -> str:
-        """As the model is shown them."""
+        """The text for the model."""
         return lesson_text.lessons_for_model(self._recovered_jobs)
 
 
@@ -82,7 +82,7 @@ def job_lessons(
 
 
 def make_ranking(settings: Settings, ledger: Ledger, lessons: SqlLessonStore) -> LessonRanking:
-    """The one that `AGENT_FIX_LESSONS` names. AgentFixError where it cannot be had at all."""
+    """The ranking named in `AGENT_FIX_LESSONS`. Raises AgentFixError if it is not available."""
     how, _, what = settings.lessons.partition(":")
     by_words = FullTextRanking()
     match how:

@@ -1,4 +1,4 @@
-"""A job's models behind its account: which is asked for what, and at whose prices."""
+"""Builds a job's models with their budget: which is used for what, and at which prices."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,12 +22,12 @@ def make_meters(
     fallbacks: Sequence[str] = (),
     record: Path | None = None,
 ) -> JobModels:
-    """Raises AgentFixError where the operator's prices cannot be read. All answers go to `record`, if there is one."""
+    """Raises AgentFixError if the operator's prices cannot be read. All answers go to `record`, if there is one."""
     environment, prices = settings.model_environment, read_prices(settings.prices)
     main = job.main_model
 
     def plain(name: str) -> Model:
-        """Only the main model has to take a word on reasoning; others get it where they are known to take one."""
+        """Only the main model must accept a reasoning setting; others get it if they are known to accept one."""
         wanted = job.reasoning if name == main or takes_reasoning(name, environment) else ""
         return make_model(name, environment=environment, prices=prices, reasoning=wanted)
 

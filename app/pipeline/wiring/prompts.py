@@ -1,4 +1,4 @@
-"""What the model of one job is shown: map, rules, the plan's prompt and the brief; the same bytes for the same job."""
+"""Builds what one job's model is shown: map, rules, the planning prompt and the brief; always the same bytes."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -22,7 +22,7 @@ INSTRUCTION_TOKENS = 3_000
 
 
 class PromptBuilder:
-    """Asked by a job's desk; `survey` also tells verification which tests guard a change."""
+    """Used by a job runner; `survey` also tells verification which tests guard a change."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class PromptBuilder:
         job = self._inputs.job
         if job.plan_file:
             return parse_plan_file(job.plan_file)
-        # Not in a thread: the steps of a job are numbered in the order in which they begin.
+        # Not in a thread: a job's steps are numbered in the order in which they start.
         repository_map, rules = self._repository
         return await make_plan(
             job_models.of("plan"),
@@ -60,7 +60,7 @@ class PromptBuilder:
     def brief(self, plan: Plan | None, known: BaselineResult, answers: Sequence[QuestionAnswers] = ()) -> str:
         job = self._inputs.job
         repository_map, rules = self._repository
-        on_the_branch = job.task.follows_up and job.aim == "fix"  # its diff says better where to look
+        on_the_branch = job.task.follows_up and job.aim == "fix"  # its diff shows better where to look
         return render_brief(
             self._kind.shown,
             plan=plan,
@@ -76,7 +76,7 @@ class PromptBuilder:
         )
 
     def specification(self, tests: str, answers: Sequence[QuestionAnswers] = ()) -> str:
-        """What the author of the specification tests begins with; `tests` says how tests are written here."""
+        """The first message for the author of the specification tests; `tests` shows how tests are written here."""
         return render_brief(
             self._inputs.job,
             answers=answers,
@@ -87,7 +87,7 @@ class PromptBuilder:
 
     @cached_property
     def _repository(self) -> tuple[str, list[tuple[str, str]]]:
-        """The map and the rules of the repository, as the model is shown them; the same for the same base."""
+        """The map and rules of the repository for the model; always the same for the same base."""
         described = self.survey.map(MAP_TOKENS)
         rules = [(rule.path, rule.text) for rule in instructions(self._inputs.tree, INSTRUCTION_TOKENS)]
         if self._inputs.config.instructions:
@@ -96,7 +96,7 @@ class PromptBuilder:
 
 
 def _example(known: BaselineResult) -> str:
-    """The only one of the independent tests that the fixer is shown."""
+    """The only independent test that the fixer is shown."""
     found = known.specification
     file = next((file for file in found.files if file.path == found.example), None) if found else None
     return f"{file.path}:\n\n{file.text}" if file else ""

@@ -1,4 +1,4 @@
-"""Which kinds of sandbox could be used here, each found out by opening one that holds nothing."""
+"""Finds out which kinds of sandbox work here, by opening an empty one of each."""
 
 import asyncio
 import secrets
@@ -12,14 +12,14 @@ from app.pipeline.wiring.sandboxes import make_provider
 from app.sandbox.base import SandboxProvider, SandboxSpec
 
 SECONDS = 60.0
-"""What an engine may take to answer before it is said that it does not."""
-PAID = {"e2b": ("E2B_API_KEY", "a key is set; agent-fix doctor --sandbox e2b makes a machine and tries it")}
-"""Kinds that nobody wants to be opened unasked: the variable that they need, and what is said where it is there."""
+"""Seconds an engine has to answer."""
+PAID = {"e2b": ("E2B_API_KEY", "a key is set; test it with agent-fix doctor --sandbox e2b")}
+"""Paid kinds that are not opened for this check: the variable they need, and the text if it is set."""
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxAvailability:
-    """`detail` says what it is, or why it is not usable here; `repair` what to do about that."""
+    """`detail` says what it is, or why it cannot be used here; `repair` what to do about it."""
 
     name: str
     usable: bool
@@ -31,7 +31,7 @@ class SandboxAvailability:
 
 
 async def sandbox_availability(settings: Settings) -> list[SandboxAvailability]:
-    """One for each kind, in the order in which they are named everywhere."""
+    """One for each kind, in the usual order."""
     return await asyncio.gather(*(_usability(name, settings) for name in SANDBOXES))
 
 
@@ -44,11 +44,11 @@ async def _usability(name: str, settings: Settings) -> SandboxAvailability:
     except AgentFixError as error:
         return SandboxAvailability(name, usable=False, detail=error.message, repair=error.hint)
     except TimeoutError:
-        return SandboxAvailability(name, usable=False, detail=f"nothing was said for {SECONDS:.0f} seconds")
+        return SandboxAvailability(name, usable=False, detail=f"no answer for {SECONDS:.0f} seconds")
 
 
 async def try_provider(provider: SandboxProvider) -> SandboxAvailability:
-    """Whether one opens; where it does not, the check that fails first knows the repair."""
+    """Whether a sandbox opens; if not, the first failing check has the repair."""
     words = SANDBOXES[provider.name]
     try:
         sandbox = await provider.open(SandboxSpec(f"usable-{secrets.token_hex(6)}", fill=lambda _: None))

@@ -1,4 +1,4 @@
-"""Sandbox providers by their names, and what set-ups in them are planned with."""
+"""Builds sandbox providers by name, and finds what their set-ups are planned with."""
 
 import asyncio
 import re
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def make_provider(name: str, settings: Settings) -> SandboxProvider:
-    """A sandbox provider by its name. There is no fall-back from one to another."""
+    """A sandbox provider by its name. There is no fallback from one to another."""
     root = settings.state / "sandboxes"
     match name:
         case "bubblewrap":
@@ -46,8 +46,8 @@ def make_provider(name: str, settings: Settings) -> SandboxProvider:
 
 
 def make_e2b(settings: Settings) -> "E2BProvider":
-    """Workers that share a database share their sandboxes too."""
-    from app.sandbox.e2b.cloud import E2BAccount  # noqa: PLC0415  # its library is heavy, and few use it
+    """Workers with the same database share their sandboxes too."""
+    from app.sandbox.e2b.cloud import E2BAccount  # noqa: PLC0415  # its library is slow to import, and rarely used
     from app.sandbox.e2b.provider import E2BProvider  # noqa: PLC0415
 
     scope = settings.database_url or str(settings.state)
@@ -55,7 +55,7 @@ def make_e2b(settings: Settings) -> "E2BProvider":
 
 
 def make_containers(engine: str, settings: Settings) -> ContainerProvider:
-    """Of `docker` or `podman`; one installation's containers are known by its database, or by its state directory."""
+    """For `docker` or `podman`; containers of one installation share its database, or its state directory."""
     return ContainerProvider(
         engine,
         scope=settings.database_url or str(settings.state),
@@ -82,7 +82,7 @@ class SetupTools(NamedTuple):
 
 
 async def setup_tools(name: str, settings: Settings) -> SetupTools:
-    """SandboxError where a container engine cannot be asked for it."""
+    """Raises SandboxError if a container engine cannot be asked for it."""
     python = python_interpreter()
     if name == "e2b":
         return SetupTools(PYTHON, asked_once(settings.environment, python, ask_reachable), find_in_template)

@@ -1,4 +1,4 @@
-"""Who writes one job's specification tests, with what they are shown, and who settles an objection to them."""
+"""Chooses the author of a job's specification tests, with what it is shown, and who settles an objection."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from app.verify.proof import NO_RUNNER, Prover
 from app.verify.test_conventions import test_layout
 
 SHARE = 4
-"""The author may spend a quarter of the job's money at most."""
+"""The author may use at most a quarter of the job's money."""
 LEAST = 200_000
-"""Micro-dollars of a job that has an author."""
+"""Micro-dollars that a job needs to have an author."""
 
 
 @dataclass(frozen=True, slots=True)
 class Specifying:
-    """One job's."""
+    """For one job."""
 
     inputs: JobInputs
     progress: Progress
@@ -56,18 +56,18 @@ class Specifying:
     def _not_wanted(self) -> str:
         job = self.inputs.job
         if not self.inputs.config.specification:
-            return "the repository's configuration asks for none."
+            return "the repository's configuration turns them off."
         if job.kind == "tests":
             return "tests are the work itself."
         if job.kind == "ci":
             return "the failing checks say what has to pass."
         info = self.job_models.of("test").info
         if job.budget.usd < LEAST and info.priced and info.output_price:
-            return "the budget is too small for an author of their own."
+            return "the budget is too small for a separate author."
         return ""
 
 
 def issue_text(inputs: JobInputs) -> str:
-    """What the issue says, and whoever asked."""
+    """The issue's text, and the request."""
     task = inputs.job.task
     return "\n\n".join(filter(None, (task.issue.title, task.request, task.issue.body)))

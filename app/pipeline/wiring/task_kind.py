@@ -1,4 +1,4 @@
-"""What a job's kind of task brings to its desk: the repository's own prompts, the fix that tests are for, a note."""
+"""Adds what a kind of task needs: the repository's own prompts, the fix that tests are for, a note."""
 
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -14,12 +14,12 @@ from app.verify.revert_fix import revert_fix
 from app.verify.tests_for_fix import FixUnderTest
 
 MAX_OF_A_FIX = 12_000
-"""Bytes of its diff that are shown."""
+"""Bytes of the fix's diff that are shown."""
 
 
 @dataclass(frozen=True)
 class TaskKindSetup:
-    """One job's. `given` are the default branch's prompts where the base is another branch."""
+    """For one job. `given` are the default branch's prompts if the base is another branch."""
 
     job: Job
     mirror: GitStore
@@ -28,20 +28,20 @@ class TaskKindSetup:
 
     @cached_property
     def overrides(self) -> Overrides:
-        """Of the default branch: the base is that, unless the work is on a pull request."""
+        """From the default branch, which is the base unless the work is on a pull request."""
         if self.given is not None:
             return self.given
         return NO_OVERRIDES if self.job.task.follows_up else read_overrides(self.tree)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """For everybody who reads the result."""
+        """For everyone who reads the result."""
         note = note_of(self.job.task) if self.job.aim == "fix" else ""
         return (*((note,) if note else ()), *self.overrides.notes)
 
     @property
     def guarded(self) -> FixUnderTest | None:
-        """There only where nothing but tests is to be written."""
+        """Set only if nothing but tests is to be written."""
         fix = self.job.task.fixed_by
         if self.job.kind != "tests":
             return None
@@ -49,11 +49,11 @@ class TaskKindSetup:
 
     @cached_property
     def shown(self) -> Job:
-        """The job as the model sees it: with the fix that its tests are for."""
+        """The job for the model, with the fix that its tests are for."""
         task = self.job.task
         if self.job.kind != "tests" or not task.fixed_by:
             return self.job
-        title = f"The fix {task.fixed_by[:10]}, which the branch has already"
+        title = f"The fix {task.fixed_by[:10]}, which is already on the branch"
         sections = (TaskSection(title=title, text=self._fix(task.fixed_by)), *task.sections)
         return self.job.model_copy(update={"task": task.model_copy(update={"sections": sections})})
 

@@ -205,8 +205,8 @@ async def test_a_persons_commit_on_the_draft_is_never_lost(
     assert one(fake_github) is pull
     assert fake_github.repo.branches[made.branch] == theirs
     assert pull.state == "open"
-    assert "It did not work out.**" in pull.body
-    assert "in which nothing is verified" in harness.comments()[0]
+    assert "Job failed.**" in pull.body
+    assert "not verified yet" in harness.comments()[0]
 
 
 @pytest.mark.parametrize("state", ["stopped", "error", "verification_failed", "limit_reached"])
@@ -221,7 +221,7 @@ async def test_a_draft_that_came_to_nothing_says_so_and_stays(
     assert "Because" in pull.body
     assert "<b>" not in pull.body
     assert "/agent retry" in pull.body
-    assert "in which nothing is verified" in harness.comments()[0]
+    assert "not verified yet" in harness.comments()[0]
 
 
 async def test_where_nothing_was_changed_the_draft_goes_with_its_branch(

@@ -88,8 +88,8 @@ async def test_only_what_was_verified_is_pushed(harness: PublisherHarness, what:
         with harness.engine.begin() as db:
             db.exec_driver_sql("UPDATE blobs SET content = ?", (other,))
     error = await refused(harness, key)
-    words = {"blob": "not there any more", "patch": "The change is empty"}
-    assert words.get(what, "not what was verified") in error.message
+    words = {"blob": "no longer exist", "patch": "The change is empty"}
+    assert words.get(what, "not the verified one") in error.message
 
 
 def demote(fake_github: FakeGitHubSetup) -> None:
@@ -121,8 +121,8 @@ def other_installation(fake_github: FakeGitHubSetup) -> None:
 @pytest.mark.parametrize(
     ("happens", "state", "words"),
     [
-        (demote, "no_access", "ada has no write access any more"),
-        (leave, "no_access", "no account any more"),
+        (demote, "no_access", "ada no longer has write access"),
+        (leave, "no_access", "no longer exists"),
         (close, "stopped", "The issue was closed"),
         (lock, "stopped", "locked"),
         (archive, "no_access", "archived"),
@@ -230,7 +230,7 @@ async def test_a_push_is_no_new_branch(harness: PublisherHarness, fake_github: F
 )
 async def test_names_come_from_the_job(harness: PublisherHarness, change: Mapping[str, Any]) -> None:
     key = await harness.work(await harness.admit(), **change)
-    assert "not what the job was admitted with" in (await refused(harness, key)).message
+    assert "differs from the job's" in (await refused(harness, key)).message
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ async def test_a_workflow_that_no_mark_holds_back_is_told(
     await harness.work(await harness.admit())
     await harness.publish()
     (pull,) = fake_github.repo.pulls
-    assert "`pull_request_target` starts in spite of that: `.github/workflows/greet.yml` may" in pull.body
+    assert "`pull_request_target` start anyway: `.github/workflows/greet.yml` may" in pull.body
 
 
 async def test_a_stop_before_the_push_is_a_stop(harness: PublisherHarness) -> None:

@@ -49,7 +49,7 @@ async def test_a_job_from_label_to_draft_is_told_in_one_comment(
 ) -> None:
     made = await harness.admit()
     await harness.everything()
-    assert [text.splitlines()[0] for text in harness.comments()] == ["### ⏳ Waiting for its turn"]
+    assert [text.splitlines()[0] for text in harness.comments()] == ["### ⏳ Queued"]
     assert sorted(fake_github.issue.labels) == ["agent-in-progress", "bug"]
     assert reactions(fake_github) == ["eyes"]
     fake_github.world.tick(11)

@@ -78,7 +78,7 @@ async def test_a_screenshot_beside_the_issue_comes_to_words_in_the_brief(termina
     assert journal.executed[0] == "images.answer"
     assert "as a model described them\n\n<data-" in harness.services().brief(None, BaselineResult(), ())
     assert SEEN in harness.services().brief(None, BaselineResult(), ())
-    assert "1 image of the issue went to a model, whose description the agent was given." in result.notes
+    assert "1 image of the issue went to a model, and the agent was given its description." in result.notes
     assert "Image 2 of the issue is shown to no model: only files next to the issue's file are read." in result.notes
     assert terminal.local_context.totals(order.job.id).calls == 3
 

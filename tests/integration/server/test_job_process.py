@@ -116,7 +116,7 @@ async def test_what_was_worked_out_is_wished_for_and_handed_over(tmp_path: Path)
     assert "reproduction 🔴 → 🟢" in effect.body
     assert "- Used 1 lesson of earlier jobs here: (1) Money is in whole cents.\n" in effect.body
     assert "- 1 lesson learned: (2) `python3 -m unittest discover -v` runs the suite" in effect.body
-    assert "(`/agent forget 2` takes it back.)" in effect.body
+    assert "(`/agent forget 2` deletes it.)" in effect.body
     assert [(each.number, each.job) for each in known.all()] == [(1, ""), (2, "job1")]
 
 

@@ -51,7 +51,7 @@ def test_what_cannot_be_done_is_said_with_what_can(place: Path, capsys: pytest.C
     assert lessons(place, "forget", "4") == 2
     assert "Lesson 4 here." in capsys.readouterr().err
     assert lessons(place, "remember", "x" * 301) == 2
-    assert "301 characters; a lesson has at most 300" in capsys.readouterr().err
+    assert "301 characters; the limit is 300" in capsys.readouterr().err
     for number in range(MAX_REMEMBERED):
         lessons(place, "remember", f"Rule number {number}.")
     assert lessons(place, "remember", "One rule too many.") == 2

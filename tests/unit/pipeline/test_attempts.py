@@ -329,8 +329,8 @@ def test_people_are_told_of_each_attempt_and_why_one_was_taken() -> None:
     outcomes = [outcome(1, "tested"), outcome(2, state="error"), outcome(3, "unproved")]
     tried = attempt_summaries(outcomes, outcomes[0])
     text = attempts_section(tried, 3)
-    assert text.startswith("3 attempts of the 3 that were asked for, each in a tree of its own")
-    assert "Attempt 1 was taken by what was verified" in text
+    assert text.startswith("3 attempts of the 3 requested, each in its own tree")
+    assert "Attempt 1 was chosen by its verification" in text
     assert "| 1 (taken) | tested | 5 | 10 turns, $0.00 |" in text
     assert "| 2 | gave up |" in text
     assert describe_attempts(tried[0]) == "tested, 5 changed lines, taken: "

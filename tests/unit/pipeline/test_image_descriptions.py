@@ -91,7 +91,7 @@ async def test_the_images_are_described_once_and_stand_in_the_brief_as_data() ->
     assert section.split("\n")[1] == "Image 1: a total of 0.13 EUR."
     assert section.startswith("<data-")
     assert eyes.sight.notes == (
-        "2 images of the issue went to a model, whose description the agent was given.",
+        "2 images of the issue went to a model, and the agent was given its description.",
         "Image 2 of the issue is shown to no model: it could not be fetched.",
     )
 

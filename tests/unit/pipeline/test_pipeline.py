@@ -114,7 +114,7 @@ class Agent:
     async def work(self, assignment: Assignment, review: Reviewer) -> RunnerEnding:
         self.assignments.append(assignment)
         if self.spends_its_share and self.spends_its_share.pop(0):
-            raise ShareSpentError("Its share of the money is used.", code=ExitCode.LIMIT_REACHED)
+            raise ShareSpentError("This attempt's share of the money is used.", code=ExitCode.LIMIT_REACHED)
         for submission in self.submissions:
             self.reviews.append(await review(submission))
             if self.reviews[-1].accepted:
@@ -484,7 +484,7 @@ async def test_an_attempt_that_used_its_share_gives_way_to_the_next_and_leaves_n
     world = World(agent, [verification("proved")], [patch()])
     result = await work(world, attempts=2)
     assert [each.exit_status for each in result.attempts] == ["limit_reached", "pr_opened"]
-    assert result.attempts[0].reason == "Its share of the money is used."
+    assert result.attempts[0].reason == "This attempt's share of the money is used."
     assert world.sandbox.destroyed
     assert world.published == [patch()]
 

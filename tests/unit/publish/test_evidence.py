@@ -54,7 +54,7 @@ def test_each_behaviour_stands_with_base_and_head() -> None:
 def test_what_was_tried_in_vain_is_told_with_what_it_came_to() -> None:
     tried = SpecificationResult(absent="none of the tests fails.", turns=3, tokens=900, seconds=2.0)
     assert told(tried) == "**Independent tests:** none of the tests fails. (3 calls, 900 tokens, 2.0 s)"
-    assert told(SpecificationResult(absent="none were asked for.")) == "**Independent tests:** none were asked for."
+    assert told(SpecificationResult(absent="none were requested.")) == "**Independent tests:** none were requested."
     assert told(None) == ""
 
 
@@ -72,7 +72,7 @@ def test_a_price_of_zero_is_left_out() -> None:
 def test_controls_stand_open_only_where_one_did_not_hold() -> None:
     held = Control(name="repeats_agree", outcome="held", detail="5 executions on the head.")
     failed = Control(name="noise_stays_red", outcome="failed", detail="t::half passed there.")
-    assert "<summary>Controls of these executions: 1 of 1 held, none failed</summary>" in control_table((held,))
+    assert "<summary>Controls of these runs: 1 of 1 held, none failed</summary>" in control_table((held,))
     assert "<details>" not in control_table((held, failed))
     assert (
         "| comments and shifted lines alone change nothing | 🔴 did not hold | t::half passed there. |"

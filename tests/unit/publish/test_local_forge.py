@@ -65,7 +65,8 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
         assert (error.code, error.message.startswith(f"{path} cannot be written: ")) == (ExitCode.OUTPUT, True)
     (tmp_path / "job.json").mkdir()
     assert (
-        failure(OutputFolder(tmp_path)).message == f"{tmp_path}/job.json is a directory, where a file will be written."
+        failure(OutputFolder(tmp_path)).message
+        == f"{tmp_path}/job.json is a directory, but a file will be written there."
     )
 
 

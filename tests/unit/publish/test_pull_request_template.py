@@ -136,7 +136,7 @@ def test_workflows_that_start_in_spite_of_the_mark_are_told() -> None:
     }
     assert workflows_not_skipped(MemoryTree(files)) == (".github/workflows/greet.yml",)
     made = with_template(draft(), MemoryTree(files), where()).body
-    assert made.index("`.github/workflows/greet.yml` may have begun") < made.index("## What changed")
+    assert made.index("`.github/workflows/greet.yml` may be running") < made.index("## What changed")
     assert with_template(draft(), MemoryTree(files), where(config=RepoConfig(ci="auto"))).body == BODY
 
 

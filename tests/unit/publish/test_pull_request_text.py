@@ -112,7 +112,7 @@ def test_what_was_not_run_is_said() -> None:
 def test_a_red_that_proves_nothing_is_said_to_prove_nothing() -> None:
     text = verified(reproduction=reproduction(on_base="was_not_there", note="ModuleNotFoundError: no module `x`"))
     assert "⚪ could not start<br>exit code 1" in text
-    assert "which is no proof of the bug" in text
+    assert "which does not prove the bug" in text
     assert "reproduction 🔴 → 🟢" not in text
 
 

@@ -65,12 +65,12 @@ def test_help_names_every_command() -> None:
 
 def test_a_misread_command_tells_what_was_meant_and_all_there_is() -> None:
     text = replies.misread("There is no command `stopp`.", "/agent stop")
-    assert text.startswith("There is no command `stopp`.\n\nTry `/agent stop`.\n\nThis is what can be said to me:")
-    assert replies.misread("").startswith("This is what can be said to me:")
+    assert text.startswith("There is no command `stopp`.\n\nTry `/agent stop`.\n\nThese are the commands:")
+    assert replies.misread("").startswith("These are the commands:")
 
 
 def test_the_state_is_told_with_where_to_look() -> None:
     link = "https://forge.example/ada/sample/issues/1#issuecomment-5"
     text = replies.status("t1x9", "working", "", link)
-    assert text == f"Job `t1x9` is at work.\n\n[Its status]({link}) is kept up to date.\n"
+    assert text == f"Job `t1x9` is running.\n\nSee [its status]({link}).\n"
     assert replies.status("t1x9", "stopped", "Stopped by ada.") == ("Job `t1x9` was stopped.\n\nStopped by ada.\n")

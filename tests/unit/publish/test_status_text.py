@@ -185,9 +185,9 @@ def test_questions_are_asked_and_answered_by_a_command() -> None:
 
 def test_a_paused_job_says_why_and_how_it_goes_on() -> None:
     made = text("paused", reason="The next model call could pass the cap.", wants="money")
-    assert "`/agent continue --budget +3` goes on where it stood" in made
+    assert "`/agent continue --budget +3` resumes the job" in made
     made = text("paused", reason="No sandbox can be had, whatever the budget.")
-    assert "`/agent continue` goes on" in made
+    assert "`/agent continue` resumes" in made
 
 
 def test_a_cap_that_is_nearly_reached_is_told_while_it_matters() -> None:
@@ -200,7 +200,7 @@ def test_a_cap_that_is_nearly_reached_is_told_while_it_matters() -> None:
 def test_turns_and_minutes_that_are_used_ask_for_no_money(budget: Budget) -> None:
     with pytest.raises(LimitReachedOutcome) as reached:
         check_budget([], budget)
-    assert "`/agent continue` goes on" in text("paused", reason=str(reached.value))
+    assert "`/agent continue` resumes" in text("paused", reason=str(reached.value))
 
 
 def test_money_is_shown_against_the_budget_where_a_price_is_known() -> None:
@@ -212,12 +212,12 @@ def test_the_end_is_told_with_verdict_and_address() -> None:
     made = text("pr_opened", result=result("pr_opened"))
     assert "\n\nhttps://github.example/ada/sample/pull/12\n\n> [!TIP]\n> **Proved.**" in made
     assert "reproduction 🔴 → 🟢" in made
-    assert "`/agent …` on the pull request asks for changes · `/agent ci` on the pull request lets CI start" in made
+    assert "`/agent …` on the pull request requests changes · `/agent ci` on the pull request lets CI start" in made
     folded = "<summary>The plan in 2 steps</summary>\n\nHalf cents are rounded down.\n\n1. Round half up."
     assert folded in made
     made = text("verification_failed", reason="A test fails.", result=result("verification_failed"))
     assert "A test fails." in made
-    assert "`/agent retry` begins again" in made
+    assert "`/agent retry` starts again" in made
 
 
 def test_what_was_done_without_a_model_is_told_in_our_words() -> None:
@@ -233,7 +233,7 @@ def test_what_was_done_without_a_model_is_told_in_our_words() -> None:
 def test_nothing_changed_is_told_with_the_agents_claim_as_a_claim() -> None:
     claimed = JobResult(exit_status="no_change", summary="It is <b>right</b> as it is.", reason="Nothing was changed.")
     made = text("no_change", reason=claimed.reason, result=claimed)
-    assert "Nothing was changed.\n\nThe agent says, and nobody has checked it:\n\n> It is" in made
+    assert "Nothing was changed.\n\nThe agent says (unchecked):\n\n> It is" in made
     assert "<b>" not in made
     assert "change is kept" not in made
 
@@ -267,7 +267,7 @@ def test_an_answer_is_the_answer() -> None:
     assert made.startswith("### 💬 Answer\n\nIt is in `money.py`.\n\n- see `total()`\n")
     assert "/agent" not in made
     made = text("answered", of=job("j1", plan_mode="only"), result=JobResult(exit_status="answered", plan=PLAN))
-    assert made.startswith("### 🧭 A plan, for you to approve\n")
+    assert made.startswith("### 🧭 A plan for your approval\n")
     assert "`/agent approve` begins with the plan above, as you edit it" in made
     assert "/agent stop" not in made
     assert "Half cents are rounded down." in (read_plan(made) or "")
@@ -337,7 +337,7 @@ def test_every_state_has_a_headline() -> None:
 
 def test_a_workflow_promises_nothing_that_it_cannot_keep() -> None:
     """Its run hears no words, and the next one begins again."""
-    promises: dict[JobState, str] = {"working": "tells the agent more", "paused": "goes on where it stood"}
+    promises: dict[JobState, str] = {"working": "guides the agent", "paused": "resumes the job"}
     for state, promise in promises.items():
         seen = view(state, result=result(state))
         assert promise in render_status(seen)

@@ -160,7 +160,7 @@ async def test_a_branch_without_conflicts_is_brought_up_without_a_model(harness:
     assert effect.recipe.message == f"Merge branch 'main' into {BRANCH}\n\n[skip ci]\n"
     result = JobResult.model_validate(row.result)
     assert result.exit_status == "pr_updated"
-    assert "Nothing was executed" in result.summary
+    assert "No test or check was run" in result.summary
     store = mirror(harness)
     merged = FOUR_LINES.replace("1", "10").replace("7", "70").encode()
     assert store.tree(effect.commit).read("numbers.py") == merged

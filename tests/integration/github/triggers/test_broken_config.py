@@ -58,7 +58,7 @@ async def test_a_stop_and_the_state_need_no_configuration(harness: EventHarness)
     await harness.says("/agent status")
     await harness.says("/agent stop")
     assert harness.job.row.state == "stopped"
-    assert "waits for its turn" in harness.answer
+    assert "is queued" in harness.answer
 
 
 async def test_strangers_are_not_told_of_a_broken_file(harness: EventHarness) -> None:

@@ -29,8 +29,8 @@ def texts(harness: EventHarness) -> list[str]:
 
 async def test_what_is_told_is_remembered_with_its_number(harness: EventHarness) -> None:
     await harness.says("/agent remember amounts are\n\ninteger cents")
-    assert harness.answer.startswith("Remembered as lesson 1, for 365 days.")
-    assert "`/agent forget 1` takes it back." in harness.answer
+    assert harness.answer.startswith("Added as lesson 1, for 365 days.")
+    assert "`/agent forget 1` deletes it." in harness.answer
     (lesson,) = store(harness).all()
     assert (lesson.text, lesson.kind, lesson.author) == ("amounts are integer cents", "told", "ada")
     assert harness.jobs() == []
@@ -48,7 +48,7 @@ async def test_a_lesson_is_taken_back_by_its_number(harness: EventHarness) -> No
 
 async def test_an_unknown_number_is_answered_with_what_there_is(harness: EventHarness) -> None:
     await harness.says("/agent forget 9")
-    assert harness.answers()[0].startswith("There is no lesson 9 here.\n\nNothing is remembered here yet.")
+    assert harness.answers()[0].startswith("Lesson 9 here.\n\nThere are no lessons here yet.")
     await harness.says("/agent remember amounts are integer cents")
     await harness.says("/agent forget 9")
     assert "- 1: amounts are integer cents (told by ada, until " in harness.answers()[2]
@@ -56,7 +56,7 @@ async def test_an_unknown_number_is_answered_with_what_there_is(harness: EventHa
 
 async def test_alone_it_lists_what_is_remembered(harness: EventHarness) -> None:
     await harness.says("/agent remember")
-    assert "Nothing is remembered here yet." in harness.answers()[0]
+    assert "There are no lessons here yet." in harness.answers()[0]
     await harness.says("/agent remember amounts are integer cents")
     citation = Citation(path="app/money.py", commit="a" * 40, digest="d")
     store(harness).learn(
@@ -72,8 +72,8 @@ async def test_alone_it_lists_what_is_remembered(harness: EventHarness) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("x" * (MAX_TEXT + 1), "it has 301 characters; a lesson has at most 300."),
-        ("the key is ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8", "it looks as if it held a secret."),
+        ("x" * (MAX_TEXT + 1), "it has 301 characters; the limit is 300."),
+        ("the key is ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8", "it seems to contain a secret."),
         ("short", "it is shorter than 12 characters."),
     ],
 )
@@ -87,7 +87,7 @@ async def test_there_is_room_for_so_many(harness: EventHarness) -> None:
     for number in range(MAX_REMEMBERED):
         store(harness).remember(LessonDraft(text=f"Rule number {number}.", kind="told", author="ada"), f"k{number}")
     await harness.says("/agent remember one rule too many")
-    assert f"{MAX_REMEMBERED} lessons that people told are kept already" in harness.answer
+    assert f"{MAX_REMEMBERED} lessons already, which is the limit" in harness.answer
 
 
 @pytest.mark.parametrize("role", ["read", "triage", "none"])
@@ -109,7 +109,7 @@ async def test_it_is_the_same_however_often_it_is_delivered(harness: EventHarnes
     later(harness, minutes=1)
     await harness.settle()
     assert [answer.split(".")[0] for answer in harness.answers()] == [
-        "Remembered as lesson 1, for 365 days",
+        "Added as lesson 1, for 365 days",
         "Lesson 1 is forgotten",
     ]
 
@@ -122,7 +122,7 @@ async def test_where_none_are_kept_it_is_said(tmp_path: Path) -> None:
         for words in ("remember amounts are cents", "remember", "forget 1"):
             await harness.says(f"/agent {words}")
         assert set(harness.answers()) == {
-            "No lessons are kept here. Write them into `AGENTS.md`, which every job reads.\n"
+            "Lessons are not available here. Write them into `AGENTS.md`, which every job reads.\n"
         }
         assert texts(harness) == []
 

@@ -160,7 +160,7 @@ async def test_a_plan_that_was_edited_after_the_approval_is_looked_at_once_more(
     harness.world.edit(comment, comment.body.replace("Round half up.", "Use decimals."), by=harness.owner)
     await harness.deliver()
     assert harness.said() == []
-    assert "edited after you approved it" in harness.answer
+    assert "edited after your approval" in harness.answer
 
 
 async def test_a_plan_that_cannot_be_read_is_told(harness: EventHarness) -> None:
@@ -260,12 +260,12 @@ async def test_nothing_to_stop_is_told(harness: EventHarness) -> None:
 
 async def test_how_it_stands_is_told(harness: EventHarness) -> None:
     await harness.says("/agent status")
-    assert "No job has worked here yet." in harness.answer
+    assert "There has been no job here yet." in harness.answer
     await harness.labels()
     comment = status_comment(harness, PLAN)
     harness.put("working")
     await harness.says("/agent status")
-    assert f"Job `{harness.job.job.id}` is at work." in harness.answers()[1]
+    assert f"Job `{harness.job.job.id}` is running." in harness.answers()[1]
     assert f"#issuecomment-{comment.id}" in harness.answers()[1]
 
 

@@ -93,7 +93,7 @@ async def test_of_a_fix_the_model_is_shown_what_a_page_shows_and_no_more_than_fi
     await harness.reception.fetch_base_commits()
     job, store = harness.job.job, mirror(harness)
     (section,) = TaskKindSetup(job, store, store.tree(job.task.base)).shown.task.sections
-    assert section.title == f"The fix {fix[:10]}, which the branch has already"
+    assert section.title == f"The fix {fix[:10]}, which is already on the branch"
     assert section.text.endswith("+half = 0.50  # round\n")
 
 

@@ -230,7 +230,7 @@ async def test_what_is_not_for_the_bot_costs_no_request(harness: EventHarness) -
 async def test_help_lists_the_commands(harness: EventHarness) -> None:
     await harness.says("/agent help")
     assert "`/agent approve`" in harness.answer
-    assert "Options on any of them" in harness.answer
+    assert "Options for all commands" in harness.answer
 
 
 async def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(harness: EventHarness) -> None:

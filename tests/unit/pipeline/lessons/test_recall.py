@@ -165,5 +165,5 @@ def test_people_are_told_what_was_used_and_learned() -> None:
     )
     assert (
         lesson_text.learned_lessons_note([lesson(5)])
-        == "1 lesson learned: (5) A fact of money. (`/agent forget 5` takes it back.)"
+        == "1 lesson learned: (5) A fact of money. (`/agent forget 5` deletes it.)"
     )
