@@ -145,7 +145,7 @@ async def test_the_first_that_is_proved_ends_the_attempts_and_a_crash_repeats_no
     assert result.usage.calls == 6
     assert [(each.verdict, each.taken) for each in result.attempts] == [("tested", False), ("proved", True)]
     assert site.show(result, "maths.py") == RIGHT.rstrip(), "nothing of the first is in the second's tree"
-    assert "2 attempts of the 3 requested: attempt 2 is proved, so no more were made." in site.body(result)
+    assert "2 attempts of 3 requested: attempt 2 is proved, so no more were made." in site.body(result)
     assert "| 2 (taken) | proved |" in site.body(result)
     lines = [json.loads(line) for line in site.harness.blobs.get(result.trajectory).decode().splitlines()]
     assert [line["attempt"] for line in lines] == [1, 1, 1, 2, 2]

@@ -329,7 +329,7 @@ def test_people_are_told_of_each_attempt_and_why_one_was_taken() -> None:
     outcomes = [outcome(1, "tested"), outcome(2, state="error"), outcome(3, "unproved")]
     tried = attempt_summaries(outcomes, outcomes[0])
     text = attempts_section(tried, 3)
-    assert text.startswith("3 attempts of the 3 requested, each in its own tree")
+    assert text.startswith("3 attempts of 3 requested, each in its own tree")
     assert "Attempt 1 was chosen by its verification" in text
     assert "| 1 (taken) | tested | 5 | 10 turns, $0.00 |" in text
     assert "| 2 | gave up |" in text
