@@ -303,7 +303,7 @@ async def test_what_kills_every_publisher_is_given_up(harness: Desk) -> None:
     standing = harness.outbox.status(key)
     assert standing is not None
     assert standing.state == "failed"
-    assert "never ended" in standing.reason
+    assert "never finished" in standing.reason
 
 
 async def test_after_a_stop_nothing_more_is_begun(harness: Desk) -> None:

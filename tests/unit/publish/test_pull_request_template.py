@@ -181,7 +181,7 @@ def test_the_oldest_follow_ups_give_way() -> None:
     assert len(body) <= MAX_BODY
     assert "section 3" in body
     assert "section 0" not in body
-    assert "left out here" in body
+    assert "Left out, because" in body
 
 
 DIFF = """diff --git a/a.py b/a.py

@@ -58,7 +58,7 @@ def test_the_body_of_a_proved_change() -> None:
     assert "🟢 **1 test fixed:**\n\n- `tests.test_rounding.Rounding.test_half_cents_go_up`" in text
     assert f"| `pyproject.toml` | +1 {MINUS}0 | dependencies: needs review |" in text
     assert "The check “security scan”: bandit did not end in 60 s" in text
-    assert "1 test failing on the base already" in text
+    assert "1 test already failing on the base" in text
     assert f"```text\n{TRACE}```" in text
     assert "9 calls, $0.08 · 61,234 prompt tokens (85% cached) · 3,210 completion tokens · 8 turns · 1 min 33 s" in text
 
@@ -282,7 +282,7 @@ def test_a_long_output_keeps_its_end_and_says_so() -> None:
     execution = Execution(command=COMMAND, exit_code=1, seconds=1.0, excerpt=output)
     made = verified(reproduction=reproduction(base=execution))
     assert "line 19999\n```" in made
-    assert re.search(r"The first [\d,]+ characters are left out here\.", made)
+    assert re.search(r"The first [\d,]+ characters are left out\.", made)
 
 
 @pytest.mark.parametrize(
