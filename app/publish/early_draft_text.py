@@ -66,7 +66,7 @@ def _section(view: StatusView) -> str:
 
 
 _WHAT_NOW: Final[dict[JobState, str]] = {
-    "paused": "`/agent continue` resumes the job, `/agent stop` ends it.",
+    "paused": "`/agent continue` resumes the job, `/agent stop` stops it.",
     "no_change": "The draft is closed.",
 }
 

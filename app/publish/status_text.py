@@ -291,7 +291,7 @@ def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
         case "paused":
             budget = " --budget +3" if view.wants == "money" else ""
             yield f"/agent continue{budget}", "begins again" if view.workflow else "resumes the job"
-            yield "/agent stop", "ends it"
+            yield "/agent stop", "stops it"
         case "pr_opened" | "pr_updated":
             there = "" if view.job_context.goal == "same_branch" else "on the pull request "
             yield "/agent …", f"{there}requests changes"
@@ -302,7 +302,7 @@ def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
         case _ if view.state not in FINAL and view.state != "publishing":
             if not asked and not view.workflow:
                 yield "/agent …", "guides the agent"
-            yield "/agent stop", "ends it"
+            yield "/agent stop", "stops it"
 
 
 def _ci_waits(view: StatusView) -> bool:

@@ -1,4 +1,4 @@
-"""Files in and out of a sandbox as a tar stream in memory: nothing is ever unpacked on the host."""
+"""Reads and writes sandbox files as a tar stream in memory; nothing is ever unpacked on the host."""
 
 import io
 import tarfile
@@ -24,9 +24,9 @@ class ArchiveItem(NamedTuple):
 
 
 async def read_files(sandbox: Sandbox, paths: Sequence[str], *, most: int) -> dict[str, ArchiveItem]:
-    """The files by path; what is gone, unreadable or no plain file or link by now is left out.
+    """Files by path, without those that are gone, unreadable, or no longer a plain file or link.
 
-    `most` bytes are accepted in all: whoever asks knows the sizes.
+    Accepts at most `most` bytes in all; the caller knows the sizes.
     """
     heard = bytearray()
     space = most + (len(paths) + 20) * 8 * tarfile.BLOCKSIZE  # heads, long names and padding
@@ -36,7 +36,7 @@ async def read_files(sandbox: Sandbox, paths: Sequence[str], *, most: int) -> di
             heard.extend(chunk)
 
     names = b"".join(_bytes(path) + b"\0" for path in paths)
-    # Errors of single files are not wanted in the stream: their files are missing from it.
+    # Errors about single files must not get into the stream; those files are simply missing.
     script = ["/bin/sh", "-c", 'exec 2> /dev/null; exec "$@"', "sh", *PACK, "--file=-", *FROM_LIST]
     done = await sandbox.exec(script, stdin=names, timeout=SECONDS, on_output=hear)
     if done.timed_out or len(heard) >= space:
@@ -60,7 +60,7 @@ def _unpack(stream: bytes) -> Iterable[ArchiveItem]:
 
 
 async def write_files(sandbox: Sandbox, items: Iterable[ArchiveItem]) -> None:
-    """Create them in the work tree with the time of now; what stands in their way has to be gone."""
+    """Create the files in the work tree with the current time. Existing paths must have been removed."""
     buffer = io.BytesIO()
     with tarfile.open(
         fileobj=buffer, mode="w:", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape"

@@ -1,7 +1,7 @@
-"""The port to a sandbox: where every tool and every line of project code is executed.
+"""The port to a sandbox, where every tool and every line of project code is executed.
 
-    provider.open(spec) ─► Sandbox ─► exec(argv) … ─► close() | destroy()
-                                      └► /workspace (the tree) /env (set-up's result, read-only) /tmp /home/agent
+provider.open(spec) ─► Sandbox ─► exec(argv) … ─► close() | destroy()                                       └►
+/workspace (the tree) /env (set-up's result, read-only) /tmp /home/agent
 
 A sandbox holds the repository's files and nothing else: no token, no key, no host path, no network.
 """
@@ -15,12 +15,12 @@ WORKSPACE = "/workspace"
 ENV = "/env"
 HOME = "/home/agent"
 FILLED = "/run/filled"
-"""Inside, read-only: what LISTING said right after `fill`, so that changes are found without reading files."""
+"""Inside, read-only: the output of LISTING right after `fill`, to find changes without reading files."""
 LISTING = ("/usr/bin/find", ".", "-mindepth", "1", "!", "-type", "d", "-printf", r"%i %C@ %m %s %y %P\0")
-"""The command that lists /workspace: inode, change time, mode (octal), size, kind, path. A NUL after each."""
+"""The command that lists /workspace: inode, change time, mode (octal), size, kind, path, each ended by NUL."""
 
 TOOLS = "/opt/agent"
-"""Inside, read-only: what `SandboxSpec.tools` made."""
+"""Inside, read-only: the result of `SandboxSpec.tools`."""
 MODEL_SOCKET = "/run/way-out.sock"
 FORWARDER = "/run/forwarder.py"
 MODEL_PORT = 8787
@@ -30,7 +30,8 @@ OnOutput = Callable[[bytes], None]
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """What one command may use. `output` is what is kept (its middle is dropped and counted, never memory)."""
+    """Limits of one command. Of its output, `output` bytes are kept; the rest is dropped from the middle and
+    counted."""
 
     memory: int = 4 * 1024**3
     processes: int = 512
@@ -42,7 +43,7 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True)
 class CompletedCommand:
-    """A command that ended, or was ended. `output` is stdout with stderr woven in unless they were asked apart.
+    """The result of a command. `output` is stdout and stderr interleaved, unless they were requested separately.
 
     `exit_code` is 128+signal for a killed process; `dropped` counts output bytes not kept (between head and tail).
     """
@@ -61,15 +62,14 @@ class CompletedCommand:
 
 @dataclass(frozen=True, slots=True)
 class SetupPlan:
-    """How a repository's dependencies come to be; the only phase that may reach `hosts` (package indexes).
+    """How to install a repository's dependencies; the only phase that may reach `hosts` (package indexes).
 
-    `key` is a hash over commands, lock files and tool versions: an equal key means a reusable result.
-    `directories` are untracked directories, or files, of the tree that the result includes (such as `node_modules`);
-    one that does not come to be is left out. `readable` are paths of this machine that are shown read-only at their
-    own place while the commands run (a package index in a folder, a certificate file). `notes` are sentences for
-    people on what was not prepared, and why. `groups` are the commands by who downloads, where there are several: one
-    of them may fail, and is told, as long as another does not (a Python project's browser tests need npm, its suite
-    does not).
+    `key` is a hash over commands, lock files and tool versions: an equal key means a reusable result. `directories` are
+    untracked directories or files of the tree that belong to the result (such as `node_modules`), if they are created.
+    `readable` are host paths that are mounted read-only at the same path while the commands run (a local package index,
+    a certificate file). `notes` tell people what was not prepared, and why. `groups` are the commands by downloading
+    client, if there are several: one may fail with a note as long as another succeeds (a Python project's browser tests
+    need npm, its suite does not).
     """
 
     commands: tuple[str, ...] = ()
@@ -85,10 +85,10 @@ class SetupPlan:
 
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
-    """What to open. The same `key` opened again is the same tree, as it was left (after a crash, say).
+    """What to open. Opening the same `key` again gives the same tree as it was left, for example after a crash.
 
-    `fill` writes the base tree into an empty directory; it is called once per key, and again only if the first
-    call did not finish. `setup` None or without commands means nothing to prepare. Set-up sees the base tree.
+    `fill` writes the base tree into an empty directory; it is called once per key, and again only if the first call did
+    not finish. `setup` None or without commands means nothing to prepare. Set-up sees the base tree.
     """
 
     key: str
@@ -96,11 +96,11 @@ class SandboxSpec:
     setup: SetupPlan | None = None
     limits: SandboxLimits = field(default_factory=SandboxLimits)
     tools: SetupPlan | None = None
-    """Programs that the sandbox shows at `TOOLS`: another coding agent, prepared apart from the project."""
+    """Programs that the sandbox has at `TOOLS`: another coding agent, prepared separately from the project."""
     model_socket: Path | None = None
-    """A unix socket of the host, the only thing that commands begun `with_forwarder` reach; it may come later."""
+    """A unix socket of the host that only commands started `with_forwarder` can reach; it may be created later."""
     fill_work: Callable[[Path], None] | None = None
-    """Writes the work tree, where that is to begin as another than the base."""
+    """Writes the work tree, if it differs from the base."""
 
     @property
     def begin_work(self) -> Callable[[Path], None]:
@@ -108,7 +108,7 @@ class SandboxSpec:
 
 
 def with_forwarder(argv: Sequence[str], python: str = "python3") -> list[str]:
-    """The command with `SandboxSpec.model_socket` at 127.0.0.1:WAY_OUT_PORT for as long as it runs."""
+    """The command, with `SandboxSpec.model_socket` at 127.0.0.1:WAY_OUT_PORT while it runs."""
     return [python, "-I", FORWARDER, MODEL_SOCKET, str(MODEL_PORT), "--", *argv]
 
 
@@ -120,12 +120,12 @@ class Sandbox(Protocol):
 
     @property
     def isolated(self) -> bool:
-        """False only for `--sandbox none`, which is said in the output and in the pull request."""
+        """False only for `--sandbox none`, which the output and the pull request state."""
         ...
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """What of the set-up failed where another part of it did not: sentences, each with the end of its output."""
+        """Parts of the set-up that failed while another part succeeded: sentences, each with the end of its output."""
         ...
 
     async def exec(
@@ -139,25 +139,25 @@ class Sandbox(Protocol):
         separate_stderr: bool = False,
         on_output: OnOutput | None = None,
     ) -> CompletedCommand:
-        """Run one command to its end; at `timeout` seconds everything it started is killed.
+        """Run one command to its end; after `timeout` seconds everything it started is killed.
 
-        Raises SandboxError where the sandbox itself is lost; a failing command is a result, not an error.
-        Cancelling the task kills the command and everything it started.
+        Raises SandboxError if the sandbox itself is lost; a failing command is a result, not an error. Cancelling the
+        task kills the command and everything it started.
         """
         ...
 
     async def close(self) -> None:
-        """End all that runs inside; the tree stays for the next `open` of the same key."""
+        """End everything that runs inside; the tree stays for the next `open` of the same key."""
         ...
 
     async def destroy(self) -> None:
-        """Close, and remove the tree. Safe to say twice."""
+        """Close, and remove the tree. Idempotent."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
-    """One property that `agent-fix doctor` proves: what, whether it holds, and the exact repair where it does not."""
+    """One property that `agent-fix doctor` checks: its name, whether it holds, and the exact repair if it does not."""
 
     name: str
     ok: bool
@@ -166,15 +166,15 @@ class DoctorCheck:
 
 
 class SandboxProvider(Protocol):
-    """A way to get sandboxes on this machine or in a cloud."""
+    """Opens sandboxes on this machine or in a cloud."""
 
     @property
     def name(self) -> str: ...
 
     async def check(self) -> tuple[DoctorCheck, ...]:
-        """Prove each promised property, by trying to break it."""
+        """Check each promised property by trying to break it."""
         ...
 
     async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
-        """Create or re-attach. Set-up runs here when its result is not cached; raises SetupError when it fails."""
+        """Create or re-attach. Runs the set-up if its result is not cached. Raises SetupError if that fails."""
         ...

@@ -1,7 +1,7 @@
-"""The listing of a tree as `fill` left it, taken before anybody works in it: what changes are found against.
+"""Lists a tree as `fill` left it, before anybody works in it, so that later changes can be found.
 
-It is made on the host, for no program of the project has been there yet, and by the same program as later ones inside:
-a file that nobody touched has the same line in both.
+It is made on the host, since no program of the project has run yet, and by the same program as later ones inside, so an
+untouched file has the same line in both.
 """
 
 import subprocess
@@ -12,7 +12,7 @@ from app.sandbox.host_directories import HostDirectory
 
 
 def write_base_listing(place: HostDirectory, program: str = LISTING[0]) -> None:
-    """Blocking. `program` is GNU's find."""
+    """Blocking. `program` is GNU find."""
     if place.filled.exists():
         return
     listed = subprocess.run((program, *LISTING[1:]), cwd=place.tree, env={}, capture_output=True, check=False)

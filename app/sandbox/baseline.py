@@ -1,4 +1,4 @@
-"""What a work tree is compared with: the base commit's files, and which untracked paths do not count."""
+"""What a work tree is compared with: the base commit's files, and the untracked paths to ignore."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ EXTRA_PRUNED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """`besides` are paths of the set-up's own; `prune` names directories that are not even looked into."""
+    """`besides` are paths of the set-up; `prune` are directory names that are not searched."""
 
     tree: Tree
     ignored: Ignored
@@ -22,7 +22,8 @@ class Baseline:
 
 
 def baseline(tree: Tree, *, besides: Sequence[str] = ()) -> Baseline:
-    """Rules are taken from the base commit, so that an agent cannot change them. `besides` are Setup.directories."""
+    """The ignore rules come from the base commit, so that an agent cannot change them. `besides` are
+    SetupPlan.directories."""
     paths = tree.entries()
     rules = tree.read_many(path for path in paths if path.rpartition("/")[2] == ".gitignore")
     tracked = {name for path in paths for name in path.split("/")[:-1]}
@@ -32,11 +33,11 @@ def baseline(tree: Tree, *, besides: Sequence[str] = ()) -> Baseline:
 
 
 async def changes_against(sandbox: Sandbox, base: Baseline) -> TreeChanges:
-    """The work tree as it is now."""
+    """The current changes of the work tree."""
     seen = await find_changes(sandbox, prune=base.prune, besides=base.excluded)
     if not seen.overflow:
         return seen
-    # A build may have filled an ignored directory with more names than are worth reading: leave those out.
+    # A build may have filled an ignored directory with more names than can be read; skip such directories.
     tracked = tuple(base.tree.entries())
     ignored = [
         path
@@ -47,7 +48,7 @@ async def changes_against(sandbox: Sandbox, base: Baseline) -> TreeChanges:
 
 
 def removed_paths(base: Baseline, seen: TreeChanges) -> Mapping[str, TreeEntry]:
-    """Tracked files that are no longer there, except where nobody could look."""
+    """Tracked files that no longer exist, except in unreadable directories."""
     unseen = (*base.excluded, *(record.path for record in seen.fresh if record.kind == "d"))
     hidden = tuple(f"{path}/" for path in unseen)
     return {

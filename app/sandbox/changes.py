@@ -1,7 +1,7 @@
-"""From a work tree to a patch and back: what changed against the base commit, as bytes, with every oddity refused.
+"""Exports a work tree as a patch: changes against the base commit, as bytes, with everything unusual refused.
 
-Everything happens by commands inside the sandbox, so that it is the same for each kind of sandbox, and no host
-program ever walks a tree that project code can write.
+Everything is done by commands inside the sandbox, so that it is the same for each kind of sandbox, and no host program
+ever walks a tree that project code can write.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ HASH_SECONDS = 300.0
 
 
 async def export(sandbox: Sandbox, base: Baseline) -> Patch:
-    """What the work tree would be as a commit on the base. Files that were not written since are not read."""
+    """The patch of the work tree against the base. Files that were not written since are not read."""
     seen = await changes_against(sandbox, base)
     if seen.overflow:
         return _refused(base, "the work tree has too many files to list")
@@ -73,7 +73,7 @@ def _deleted(base: Baseline, seen: TreeChanges) -> tuple[list[FileChange], list[
 
 
 async def _without_giants(sandbox: Sandbox, base: Baseline, found: SortedFiles) -> SortedFiles:
-    """Files over the size limit: with the base commit's bytes they are no change, else they are refused unread."""
+    """Drop files over the size limit: unchanged ones silently, others with a refusal, without reading them."""
     entries = base.tree.entries()
     refusals = list(found.refusals)
     for record in found.files:
@@ -92,7 +92,7 @@ def _same_size(record: ListedFile, entries: Mapping[str, TreeEntry]) -> bool:
 
 
 async def _hash_inside(sandbox: Sandbox, record: ListedFile) -> str:
-    """The blob id of a file too large to be read out."""
+    """The blob id of a file that is too large to read."""
     script = 'exec 2> /dev/null; { printf "blob %s\\0" "$1"; /bin/cat -- "$2"; } | /usr/bin/sha1sum'
     argv = ["/bin/sh", "-c", script, "sh", str(record.size), f"./{record.path}"]
     done = await sandbox.exec(argv, timeout=HASH_SECONDS)
@@ -102,7 +102,7 @@ async def _hash_inside(sandbox: Sandbox, record: ListedFile) -> str:
 async def _changed(
     sandbox: Sandbox, base: Baseline, records: Sequence[ListedFile]
 ) -> tuple[list[FileChange], list[RefusedFile], int]:
-    """Of the files that were written, those that are not the base commit's, and how many bytes they have."""
+    """Of the written files, those that differ from the base commit, and their total size."""
     entries = base.tree.entries()
     changes: list[FileChange] = []
     refusals = []

@@ -1,4 +1,4 @@
-"""One command as a host process: fed, drained, timed, and dead with all it started when this is over."""
+"""Runs one command as a host process: feeds and drains it, limits its time, and ends everything it started."""
 
 import asyncio
 import os
@@ -15,29 +15,29 @@ from app.sandbox.disk_quota import DiskQuota
 from app.sandbox.output_capture import OutputCapture
 
 OUTPUT_CEILING = 1024**3
-"""Bytes of output after which a command is ended: nobody reads them, and draining them costs a processor."""
+"""Bytes of output after which a command is ended: nobody reads more, and draining it costs a processor."""
 CHUNK = 256 * 1024
 SETTLE_SECONDS = 10.0
-"""How long a killed command may take to disappear (a process in the kernel cannot be killed before it returns)."""
+"""How long a killed command may take to disappear (a process in a system call is killed when it returns)."""
 
 
 class ProcessKiller(Protocol):
-    """How a command's life is ended, with everything that it started."""
+    """Ends a command with everything that it started."""
 
     def kill(self, process: asyncio.subprocess.Process) -> None:
-        """Everything, now. Nothing happens where it is over already."""
+        """Kill everything now; does nothing if it is over."""
         ...
 
     async def wait_for_end(self, process: asyncio.subprocess.Process) -> None:
-        """The process has exited: end what it left behind, and return when that is gone."""
+        """After the process has exited: end what it left behind, and return when that is gone."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to start for a command: `executable`, or what argv names, with the command's own input, time and output.
+    """What to start for a command: `executable`, or argv's program, with the command's input, time and output.
 
-    `keep` is how much of its output stays. `pass_fds` are inherited, and remain the caller's to close.
+    `keep` is how much of its output stays. `pass_fds` are inherited, and the caller closes them.
     """
 
     command: SandboxCommand
@@ -52,7 +52,7 @@ class ProcessSpec:
 
 @dataclass(slots=True, eq=False)
 class ChildProcess:
-    """A command under way. `kill` may be called by anybody at any time; `run` then returns soon."""
+    """A running command. `kill` may be called by anybody at any time; `run` then returns soon."""
 
     order: ProcessSpec
     end: ProcessKiller
@@ -62,7 +62,7 @@ class ChildProcess:
     """A note on the limit for which the command was ended."""
 
     async def run(self) -> CompletedCommand:
-        """Until all output is read and the process is gone. OSError where it could not be started."""
+        """Returns when all output is read and the process is gone. Raises OSError if it could not be started."""
         command, started = self.order.command, time.perf_counter()
         out = OutputCapture(self.order.keep)
         err = OutputCapture(self.order.keep) if command.separate_stderr else out
@@ -77,7 +77,7 @@ class ChildProcess:
             finally:
                 if not conversation.done():
                     self.kill()
-                # Everything is dead now, so every pipe comes to its end, and the conversation with it.
+                # Everything is dead now, so every pipe and its reader come to their end.
                 try:
                     await asyncio.wait({conversation}, timeout=SETTLE_SECONDS)
                 finally:
@@ -109,9 +109,9 @@ class ChildProcess:
         await self._over.wait()
 
     async def _start(self) -> tuple[asyncio.subprocess.Process, list[int]]:
-        """The process and the reading ends of its output: one pipe, or two where stderr is wanted apart.
+        """The process and the reading ends of its output: one pipe, or two if stderr is separate.
 
-        The pipes are our own: asyncio's would keep `Process.wait` waiting for a daemon that inherited them.
+        We make the pipes, because with asyncio's `Process.wait` would wait for a daemon that inherited them.
         """
         order, command = self.order, self.order.command
         pipes = [os.pipe() for _ in range(2 if command.separate_stderr else 1)]
@@ -130,7 +130,7 @@ class ChildProcess:
                 pass_fds=order.pass_fds,
                 start_new_session=True,
             )
-            ours.pop_all()  # it has started: the reading ends stay open for who reads them
+            ours.pop_all()  # it has started: the reading ends stay open for their readers
         return self._process, [reading for reading, _ in pipes]
 
     async def _converse(self, running: tuple[asyncio.subprocess.Process, list[int]], *captures: OutputCapture) -> None:
@@ -140,7 +140,7 @@ class ChildProcess:
         try:
             await asyncio.gather(*tasks)
         finally:
-            if not all(task.done() for task in tasks):  # who listens to the output has failed
+            if not all(task.done() for task in tasks):  # a listener to the output has failed
                 self.kill()
                 await asyncio.wait(tasks, timeout=SETTLE_SECONDS)
 
@@ -154,7 +154,7 @@ class ChildProcess:
 
     async def _reap(self, process: asyncio.subprocess.Process) -> None:
         await process.wait()
-        await self.end.wait_for_end(process)  # a daemon it left behind would hold the pipes open
+        await self.end.wait_for_end(process)  # a daemon that it left behind would hold the pipes open
 
     async def _pump(self, reading: int, capture: OutputCapture) -> None:
         loop = asyncio.get_running_loop()
@@ -172,7 +172,7 @@ class ChildProcess:
             transport.close()
 
     def _exit_code(self) -> int:
-        """As a shell tells it: 128 + signal for a killed process."""
+        """As in a shell: 128 + signal for a killed process."""
         code = self._process.returncode if self._process is not None else None
         if code is None:
             return 137
@@ -180,7 +180,7 @@ class ChildProcess:
 
 
 async def end_all(children: Iterable[ChildProcess]) -> None:
-    """Kill them, and wait until they are over."""
+    """Kill them, and wait until they have ended."""
     running = list(children)
     for child in running:
         child.kill()

@@ -1,4 +1,4 @@
-"""One command as it was asked for: the options of `Sandbox.exec` as a single value, which sandboxes hand on."""
+"""The options of `Sandbox.exec` as one value, which sandboxes pass on."""
 
 import os
 from abc import ABC, abstractmethod
@@ -12,7 +12,7 @@ CANNOT_EXECUTE = 126
 
 @dataclass(frozen=True, slots=True)
 class SandboxCommand:
-    """What `Sandbox.exec` says of each option holds here."""
+    """The options have the meaning that `Sandbox.exec` documents."""
 
     argv: Sequence[str]
     timeout: float = 120.0
@@ -23,17 +23,17 @@ class SandboxCommand:
     on_output: OnOutput | None = None
 
     def beneath(self, variables: Mapping[str, str]) -> "SandboxCommand":
-        """The same with these variables too, where it does not set them itself."""
+        """The same with these variables too, unless it sets them itself."""
         return replace(self, env={**variables, **self.env})
 
     @property
     def unusable(self) -> str:
-        """Why the kernel could not take this; empty where it can."""
+        """Why the kernel could not run this; empty if it can."""
         return unusable(self.argv, (self.cwd, *self.env.keys(), *self.env.values()))
 
 
 class Executor(ABC):
-    """Whatever has the `exec` of the port, and works with commands as values."""
+    """Whatever has the port's `exec`, and takes commands as values."""
 
     async def exec(
         self,
@@ -57,16 +57,16 @@ def cannot_execute(reason: str) -> CompletedCommand:
 
 
 def unusable(argv: Sequence[str], others: Iterable[str]) -> str:
-    """Why the kernel could not take these as arguments and the like; empty where it can."""
+    """Why the kernel could not accept these arguments; empty if it can."""
     if not argv or not argv[0]:
         return "there is no command"
     if "=" in argv[0]:
-        return "the name of a command cannot hold ="
+        return "a command's name must not contain ="
     for text in (*argv, *others):
         if "\0" in text:
-            return "a command's arguments cannot hold a NUL byte"
+            return "a command's arguments must not contain NUL bytes"
         try:
             os.fsencode(text)
         except UnicodeEncodeError:
-            return "a command's arguments must be text or bytes, and this is neither"
+            return "a command's arguments must be text or bytes"
     return ""

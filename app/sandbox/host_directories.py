@@ -1,7 +1,7 @@
-"""The host side of one key: its directories, filled once, whatever crashes; and their removal, whatever is in them.
+"""The host directories of one key: filled once despite crashes, and removed whatever is in them.
 
-    root/<key>/tree   the work tree (/workspace)       root/<key>/tmp    /tmp
-    root/<key>/home   /home/agent                      root/<key>/filled the tree's listing right after `fill`
+root/<key>/tree   the work tree (/workspace)       root/<key>/tmp    /tmp     root/<key>/home   /home/agent
+root/<key>/filled the tree's listing right after `fill`
 
 Nothing here follows a link that project code may have made.
 """
@@ -22,7 +22,7 @@ KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@=+-]{0,127}")
 
 @dataclass(frozen=True, slots=True)
 class HostDirectory:
-    """`owner` is the host uid that the sandbox runs as; None where that is the caller's own."""
+    """`owner` is the host uid that the sandbox runs as; None if it is the caller's own."""
 
     root: Path
     key: str
@@ -30,7 +30,7 @@ class HostDirectory:
 
     def __post_init__(self) -> None:
         if not KEY.fullmatch(self.key):
-            raise SandboxError(f"A sandbox key may have letters, digits and ._:@=+- only, not {self.key!r}.")
+            raise SandboxError(f"A sandbox key may only contain letters, digits and ._:@=+-, not {self.key!r}.")
 
     @property
     def directory(self) -> Path:
@@ -45,7 +45,7 @@ class HostDirectory:
         return self.directory / "filled"
 
     def prepare(self, fill: Callable[[Path], None]) -> None:
-        """Blocking. Afterwards all directories exist; `fill` is called only where it did not finish before."""
+        """Blocking. Afterwards all directories exist; `fill` is called only if it has not finished before."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in ("tmp", "home"):
             self.own(self.directory / name)
@@ -61,14 +61,14 @@ class HostDirectory:
         partial.rename(self.tree)
 
     def mark(self, listing: bytes) -> None:
-        """Keep the listing; a crash before this is repaired by making it again, for nobody has written yet."""
+        """Store the listing; after a crash it is made again, because nobody has written yet."""
         partial = self.filled.with_suffix(".partial")
         partial.write_bytes(listing)
         partial.chmod(0o644)
         partial.rename(self.filled)
 
     def remove(self) -> None:
-        """Blocking. Away from its name first, so that a crash never leaves half a tree to be opened again."""
+        """Blocking. Renames first, so that a crash never leaves half a tree to be opened again."""
         if self.directory.exists():
             self.directory.rename(self.root / f".gone-{secrets.token_hex(8)}")
         for gone in self.root.glob(".gone-*"):
@@ -84,7 +84,7 @@ def give_to_owner(directory: Path, owner: int) -> None:
     """Change the owner of a tree that only trusted code has written."""
     os.chown(directory, owner, owner, follow_symlinks=False)
     with os.scandir(directory) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):  # the kernel notes the order of changes
+        for entry in sorted(entries, key=lambda entry: entry.name):  # the kernel records the order of changes
             if entry.is_dir(follow_symlinks=False):
                 give_to_owner(Path(entry.path), owner)
             else:
@@ -103,7 +103,7 @@ def remove_tree(directory: Path) -> None:
         return
     _quietly([system_program("chmod"), "-R", "u+rwX", "--", str(directory)])
     if not _quietly(remove) and directory.exists():
-        raise SandboxError(f"{directory} could not be removed.", hint="Look at its owner and remove it by hand.")
+        raise SandboxError(f"{directory} could not be removed.", hint="Check its owner and remove it by hand.")
 
 
 def _quietly(argv: list[str]) -> bool:
@@ -118,7 +118,7 @@ def system_program(name: str) -> str:
 
 
 def plain_path(base: Path, relative: str) -> Path | None:
-    """`base/relative` where it exists and is reached through real directories only: no link, `..` or absolute part."""
+    """`base/relative` if it exists and is reached through real directories only: no link, `..` or absolute part."""
     at = base
     for part in relative.split("/"):
         if part in {"", ".", ".."} or at.is_symlink() or not at.is_dir():
@@ -128,7 +128,7 @@ def plain_path(base: Path, relative: str) -> Path | None:
 
 
 def make_mount_point(base: Path, relative: str, like: Path, owner: int | None) -> None:
-    """An empty directory or file in a tree in which nothing runs now; not made where a link is in the way."""
+    """Create an empty directory or file in a tree in which nothing runs now; does nothing if a link is in the way."""
     parent, _, name = relative.rpartition("/")
     directory = plain_path(base, parent) if parent else base
     if directory is None or (directory / name).is_symlink() or (directory / name).exists():

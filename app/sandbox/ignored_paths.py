@@ -1,4 +1,4 @@
-"""Which untracked paths are none of a patch's business: the base commit's .gitignore files, and well-known litter."""
+"""Decides which untracked paths a patch ignores: the base commit's .gitignore files, and well-known build results."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -33,24 +33,24 @@ LITTER = GitIgnoreSpec.from_lines(
 )
 
 LINES = 2_000
-"""Of one .gitignore; with more, the rest is not read, and what it names shows up as a change."""
+"""Lines of one .gitignore; the rest is not read, and paths that it names count as changes."""
 STARS = 3
-"""In one part of a pattern. pathspec makes regular expressions of them, whose time grows with this power of a name."""
+"""Stars in one part of a pattern: pathspec's regular expressions take time that grows with this power of a name."""
 
 Ignored = Callable[[str], bool]
 
 
 def ignored_by(files: Mapping[str, bytes], extra: Iterable[str] = ()) -> Ignored:
-    """A rule over paths from the contents of .gitignore files by path; `extra` are directories or files besides.
+    """A rule over paths, from the contents of .gitignore files by path; `extra` are further directories or files.
 
-    As git does it: deeper files outweigh higher ones, the last matching line of a file decides, and nothing below
-    an ignored directory comes back.
+    As in git: deeper files outweigh higher ones, the last matching line of a file decides, and nothing below an ignored
+    directory is included again.
     """
     specs = {path.removesuffix(".gitignore"): _spec(content) for path, content in files.items()}
     besides = frozenset(extra)
 
     def decided(path: str) -> bool:
-        """What the rules say of one path by itself; a directory's ends with a slash."""
+        """The rules' decision for one path by itself; a directory's path ends with a slash."""
         if path.rstrip("/") in besides:
             return True
         for place in _places(path):
@@ -72,7 +72,7 @@ def ignored_by(files: Mapping[str, bytes], extra: Iterable[str] = ()) -> Ignored
 
 
 def _places(path: str) -> Iterable[str]:
-    """Directories whose .gitignore speaks of the path, nearest first, each with its slash; the root is empty."""
+    """Directories whose .gitignore applies to the path, nearest first, each with its slash; the root is empty."""
     at = path.rstrip("/").rpartition("/")[0]
     while at:
         yield f"{at}/"
@@ -86,7 +86,7 @@ def _spec(content: bytes) -> GitIgnoreSpec:
 
 
 def _usable(line: str) -> bool:
-    """Not a pattern that git ignores too, nor one that could keep a regular expression busy for minutes."""
+    """False for patterns that git ignores too, or that would keep a regular expression busy for minutes."""
     parts = line.split("/")
     if line.count("**") > STARS or any(len(re.findall(r"\*+", part)) > STARS for part in parts):
         return False

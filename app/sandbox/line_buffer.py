@@ -1,19 +1,19 @@
-"""Lines that come in any pieces, from who may never end one: what is held is one line, and one piece."""
+"""Splits a stream into lines, with bounded memory even if a line never ends."""
 
 
 class EndlessLineError(ValueError):
-    """A line is longer than any that is meant."""
+    """A line is longer than any valid one."""
 
 
 class LineBuffer:
-    """`longest` is what a line may have, without its end."""
+    """`longest` is the maximum length of a line, without its end."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
         self._rest = bytearray()
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The lines that end in this piece."""
+        """The lines that end in this chunk."""
         first, *others = piece.split(b"\n")
         self._rest += first
         if not others:

@@ -1,4 +1,4 @@
-"""Ears of the host while something inside tries to get out: ports and sockets that note what they hear."""
+"""Host ports and sockets that record connections, for programs inside that try to get out."""
 
 import asyncio
 import secrets
@@ -11,12 +11,12 @@ from app.core.scratch import scratch
 
 METADATA = ("169.254.169.254", 80)
 ListenerTarget = tuple[str, str, object]
-"""What to try, as `probe_inside` reads it: label, kind, address."""
+"""A target to try, for `probe_inside`: label, kind, address."""
 
 
 @asynccontextmanager
 async def listeners() -> AsyncIterator[tuple[list[ListenerTarget], list[str]]]:
-    """What to try to reach, and the names of those that heard something, which fill while this is open."""
+    """The targets to try, and the names of those that were reached, updated while this is open."""
     heard: list[str] = []
 
     def hears(name: str) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
@@ -32,7 +32,7 @@ async def listeners() -> AsyncIterator[tuple[list[ListenerTarget], list[str]]]:
 
     async with AsyncExitStack() as stack:
         place = stack.enter_context(scratch("ears"))
-        place.chmod(0o711)  # whoever knows its name may try
+        place.chmod(0o711)  # anyone who knows its name may try
         tcp = await stack.enter_async_context(await asyncio.start_server(hears("host tcp"), "127.0.0.1", 0))
         path = str(place / "socket")
         await stack.enter_async_context(await asyncio.start_unix_server(hears("host socket"), path))

@@ -1,7 +1,7 @@
-"""What lies in the work tree and what of it changed since `fill`, found without reading a file.
+"""Lists the work tree and finds what changed since `fill`, without reading a file.
 
-A listing taken right after `fill` names each file's inode and change time, which no program inside can set. A file
-whose line is the same today is the same file with the same bytes; only the others are looked at.
+A listing taken right after `fill` has each file's inode and change time, which no program inside can set. A file with
+the same line today has the same bytes; only the others are examined.
 """
 
 from collections.abc import Sequence
@@ -27,18 +27,18 @@ class ListedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TreeChanges:
-    """`fresh` are files that are not as `fill` left them, `present` every path that is there."""
+    """`fresh` are files that changed since `fill`, `present` all existing paths."""
 
     fresh: tuple[ListedFile, ...]
     present: frozenset[str]
     overflow: bool = False
-    """More names than are read; nothing else is known then."""
+    """True if there are too many names to read; nothing else is known then."""
 
 
 async def find_changes(sandbox: Sandbox, *, prune: Sequence[str], besides: Sequence[str]) -> TreeChanges:
-    """`prune` are directory names, `besides` paths, that are not entered."""
+    """`prune` are directory names and `besides` paths that are not entered."""
     find = [*LISTING[:2], "-mindepth", "1", *_unreadable(), *_pruned(prune, besides), *LISTING[4:]]
-    # The words before find's own are the shell's: the listing of old, a line `=`, and the listing of today.
+    # The words before find's own are the shell's: the old listing, a line `=`, and the current listing.
     script = f"exec 2> /dev/null; /bin/cat {FILLED}; printf '=\\0'; exec \"$@\""
     heard = _CappedOutput()
     done = await sandbox.exec(["/bin/sh", "-c", script, "sh", *find], timeout=SECONDS, on_output=heard.add)
@@ -50,7 +50,7 @@ async def find_changes(sandbox: Sandbox, *, prune: Sequence[str], besides: Seque
 
 
 def compare(text: bytes) -> TreeChanges:
-    """From both listings, old and new, with `=` between them."""
+    """From the old and the new listing, with `=` between them."""
     lines = text.split(b"\0")
     middle = lines.index(b"=")
     before, now = frozenset(lines[:middle]), [line for line in lines[middle + 1 :] if line]
@@ -61,7 +61,7 @@ def compare(text: bytes) -> TreeChanges:
 
 
 async def directories(sandbox: Sandbox, *, prune: Sequence[str]) -> list[str]:
-    """Every directory down to the fourth level, for when the whole is too much."""
+    """Every directory down to the fourth level, for trees that are too large to list."""
     heard = _CappedOutput()
     find = [*LISTING[:2], "-mindepth", "1", "-maxdepth", "4", *_pruned(prune, ()), "-type", "d", "-printf", r"%P\0"]
     await sandbox.exec(
@@ -71,7 +71,7 @@ async def directories(sandbox: Sandbox, *, prune: Sequence[str]) -> list[str]:
 
 
 class _CappedOutput:
-    """Collects output up to a size, past what a sandbox itself keeps."""
+    """Collects output up to a size beyond the sandbox's own limit."""
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -85,7 +85,7 @@ class _CappedOutput:
 
 
 def _unreadable() -> list[str]:
-    """Files in a directory that cannot be read are not gone; the directory itself is listed in their place."""
+    """Files in an unreadable directory are not gone; the directory itself is listed instead."""
     return ["-type", "d", "!", "(", "-readable", "-executable", ")", "-printf", FORMAT, "-prune", "-o"]
 
 
@@ -98,7 +98,7 @@ def _pruned(names: Sequence[str], paths: Sequence[str]) -> list[str]:
 
 
 def _literal(text: str) -> str:
-    """As a pattern of find that means only itself."""
+    """As a pattern of find that matches only itself."""
     return "".join(f"\\{letter}" if letter in r"\*?[" else letter for letter in text)
 
 

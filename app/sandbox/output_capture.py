@@ -1,4 +1,4 @@
-"""What is kept of a command's output: its head and its tail, never more memory than that."""
+"""Keeps the head and the tail of a command's output in bounded memory."""
 
 from collections import deque
 
@@ -6,7 +6,7 @@ GATHERED = 4096
 
 
 class OutputCapture:
-    """Bytes in order, of which the first and the last `limit / 2` stay; the middle is counted."""
+    """Bytes in order; the first and the last `limit / 2` are kept, the middle is counted."""
 
     def __init__(self, limit: int) -> None:
         self._head_limit = limit // 2
@@ -24,7 +24,7 @@ class OutputCapture:
             self._head += chunk[:space]
             chunk = chunk[space:]
         if chunk and self._tail and len(self._tail[-1]) < self._gathered:
-            self._tail[-1] += chunk  # who writes byte by byte would cost us an object for each
+            self._tail[-1] += chunk  # a program that writes byte by byte would otherwise cost an object for each
         elif chunk:
             self._tail.append(bytearray(chunk))
         self._tail_size += len(chunk)
@@ -36,7 +36,7 @@ class OutputCapture:
         return bytes(self._head) + tail[max(0, len(tail) - self._tail_limit) :]
 
     def held(self) -> list[bytes]:
-        """All that is in memory, to be measured."""
+        """All bytes in memory, to be measured."""
         return [bytes(self._head), *map(bytes, self._tail)]
 
     @property

@@ -1,8 +1,8 @@
-"""A job's own directories on this machine, for sandboxes that mount nothing: the contract's paths are mapped to them.
+"""Maps the sandbox's paths to a job's host directories, for sandboxes that mount nothing.
 
-Where an argument, a variable or `cwd` begins with /workspace, /env, /tmp, /home/agent or /run/filled, or has one of
-these after a space, quote, `=` or `:`, the job's own directory on the host is put in its place. A program that makes
-up such a path by itself sees the host's, or what the sandbox lets it see of that.
+If an argument, a variable or `cwd` starts with /workspace, /env, /tmp, /home/agent or /run/filled, or has one of these
+after a space, quote, `=` or `:`, the job's own directory on the host replaces it. A program that builds such a path
+itself sees the host's, as far as the sandbox allows.
 """
 
 import asyncio
@@ -26,29 +26,29 @@ from app.sandbox.setup.layer_build import COMMAND_SECONDS, as_step, carry_out, r
 from app.sandbox.setup.plan import WORK_ENVIRONMENT
 
 MARK = "AGENT_FIX_COMMAND"
-"""A variable by which everything that a command started is found again, also in a session of its own."""
+"""A variable that finds everything that a command started, even in another session."""
 PLACE = "AGENT_FIX_PLACE"
-"""The same for everything that was ever started for a key."""
+"""A variable that finds everything that was ever started for a key."""
 NOT_FOUND = 127
 SET_UP = "env.done"
-"""Beside the tree when its set-up is done: what of it failed, usually nothing."""
+"""A file next to the tree, written after its set-up: what failed, usually nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class MappedLaunch:
-    """A command as the host process that carries it out. `begun`, where there is one, exists once it was begun."""
+    """A command as the host process that runs it. `begun`, if set, exists once it was started."""
 
     order: ProcessSpec
     started_marker: Path | None = None
 
 
 class PathMappedSandbox(Executor):
-    """One job's directories. What is started there, and behind which walls, is for who inherits to say."""
+    """One job's directories. Subclasses decide what is started there, and how it is isolated."""
 
     def __init__(
         self, place: HostDirectory, spec: SandboxSpec, path: str, programs: Mapping[str, str] | None = None
     ) -> None:
-        """`path` is the host's PATH; `programs` are those that have another path here than the contract knows."""
+        """`path` is the host's PATH; `programs` are those with another path here than in the sandbox."""
         self.place = place
         self.spec = spec
         directory = place.directory
@@ -56,7 +56,7 @@ class PathMappedSandbox(Executor):
             WORKSPACE: place.tree,
             ENV: directory / "env",
             HOME: directory / "home",
-            "/tmp": directory / "tmp",  # noqa: S108 - a path as the contract knows it
+            "/tmp": directory / "tmp",  # noqa: S108 - a path in the sandbox
             FILLED: place.filled,
         }
         self._map = {**(programs or {}), **{inside: str(host) for inside, host in self.hosts.items()}}
@@ -81,12 +81,12 @@ class PathMappedSandbox(Executor):
         return read_left_out(self.place.directory / SET_UP)
 
     def mapped(self, text: str) -> str:
-        """The text with the contract's paths replaced by the host's."""
+        """The text with the sandbox's paths replaced by the host's."""
         return self._inside.sub(lambda found: f"{found[1]}{self._map[found[2]]}", text)
 
     @abstractmethod
     def launched(self, command: SandboxCommand) -> AbstractContextManager[MappedLaunch]:
-        """For a command whose arguments, variables and directory are the host's already, mark and all."""
+        """For a command whose arguments, variables and directory are already the host's, including the mark."""
         ...
 
     async def execute(self, command: SandboxCommand) -> CompletedCommand:
@@ -114,7 +114,8 @@ class PathMappedSandbox(Executor):
         await asyncio.to_thread(self.place.remove)
 
     async def set_up(self, setup: SetupPlan, on_output: OnOutput | None) -> None:
-        """In the job's own tree, once a key: its result is bound to these paths, so no other job could use it."""
+        """Run the set-up in the job's own tree, once per key: its result is bound to these paths and cannot be
+        shared."""
         done_before = self.place.directory / SET_UP
         if done_before.exists():
             return
@@ -126,7 +127,7 @@ class PathMappedSandbox(Executor):
         write_left_out(done_before, left_out)
 
     def explanation(self) -> str:
-        """What a command of the set-up that failed may have failed for, besides what it said itself."""
+        """A further reason why a set-up command may have failed."""
         return ""
 
     def _of_host(self, command: SandboxCommand, mark: str) -> SandboxCommand:
@@ -154,24 +155,24 @@ class PathMappedSandbox(Executor):
 
 
 def end_left(place: HostDirectory) -> None:
-    """End what a process that was killed has left running here: nothing but us could have ended it with itself."""
+    """End processes that a killed process of ours left here."""
     if place.tree.exists():
         end_marked(PLACE, str(place.directory))
 
 
 def _never_began(completed: CompletedCommand) -> None:
-    """Raise, unless we ended it ourselves before it could."""
+    """Raises unless we ended it ourselves before it could start."""
     if completed.exit_code >= 128 or completed.timed_out:
         return
     told = (completed.output + completed.stderr).decode(errors="replace").strip()
     raise SandboxError(
-        f"The sandbox could not be started: {told[-1_000:] or 'nothing was said'}", hint="Run `agent-fix doctor`."
+        f"The sandbox could not be started: {told[-1_000:] or 'no message'}", hint="Run `agent-fix doctor`."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _MarkedProcesses:
-    """The command's process group, and whatever left it but still carries the command's mark."""
+    """The command's process group, and processes that left it but still have the command's mark."""
 
     mark: str
 

@@ -1,7 +1,6 @@
-"""The proof that a sandbox holds: each promised property is attacked from inside, and what came of it is judged.
+"""Checks that a sandbox holds: attacks each promised property from inside, and judges the results.
 
-essential()  one command of a few milliseconds, before every job
-checks()     everything, for `agent-fix doctor`
+essential()  one command of a few milliseconds, before every job checks()     everything, for `agent-fix doctor`
 """
 
 import asyncio
@@ -22,9 +21,9 @@ from app.sandbox.seccomp import ARCHITECTURES, FORBIDDEN, MISSING
 INSIDE = Path(__file__).with_name("probe_inside.py")
 LIMITS = SandboxLimits(memory=96 * 1024**2, processes=48, file_size=1024**2, output=64 * 1024)
 VARIABLES = frozenset({"PATH", "HOME", "TMPDIR", "LANG", "LC_CTYPE", "PWD", "SHLVL", "_", "OLDPWD"})
-"""What the sandbox sets, and what a shell or Python adds by itself."""
+"""Variables that the sandbox sets, or that a shell or Python adds."""
 TIME_LIMITS = (0.3, 3.0)
-"""Seconds that a command is given before it is ended; the second where it had not begun to do anything."""
+"""Seconds before the command is ended; the second value if it had not started to do anything."""
 PROBED_CALLS = ("keyctl", "bpf", "mount", "setns", "perf_event_open", "userfaultfd", "open_by_handle_at")
 
 Launch = Callable[[SandboxSpec], Awaitable[Sandbox]]
@@ -32,7 +31,7 @@ Launch = Callable[[SandboxSpec], Awaitable[Sandbox]]
 
 @dataclass(frozen=True, slots=True)
 class ProbeContext:
-    """What of the host an attack aims at: an interpreter inside, and files that must stay out of sight."""
+    """What an attack aims at on the host: an interpreter inside, and files that must stay invisible."""
 
     python: str
     private: tuple[str, ...]
@@ -56,19 +55,19 @@ exit 0
 
 
 async def essential(sandbox: Sandbox) -> None:
-    """Raise SandboxError where a property that every job relies on does not hold. A job then refuses to start."""
+    """Raise SandboxError if a property that every job relies on does not hold. The job then refuses to start."""
     done = await sandbox.exec(["/bin/sh", "-c", ESSENTIAL], timeout=10)
     failed = [one for one in judge_essential(done.output.decode(errors="replace")) if not one.ok]
     if not done.ok or failed:
         names = ", ".join(f"{one.name} ({one.detail})" for one in failed) or "the first command failed"
         raise SandboxError(
-            f"The sandbox does not hold what it promises: {names}.",
+            f"The sandbox does not hold these properties: {names}.",
             hint="Run `agent-fix doctor` for the repair. --sandbox none works without isolation, and says so.",
         )
 
 
 async def checks(launch: Launch, context: ProbeContext) -> tuple[DoctorCheck, ...]:
-    """Try everything in a sandbox of small limits. Without one, a single check says why and how to mend that."""
+    """Try everything in a sandbox with small limits. If none starts, a single check has the reason and the repair."""
     spec = SandboxSpec(key=f"doctor-{secrets.token_hex(6)}", fill=lambda _: None, limits=LIMITS)
     try:
         sandbox = await launch(spec)
@@ -82,7 +81,9 @@ async def checks(launch: Launch, context: ProbeContext) -> tuple[DoctorCheck, ..
             output_limit(sandbox),
             time_limit(sandbox),
         )
-        bomb = await _processes(sandbox, context)  # alone: without control groups it takes its neighbours' share
+        bomb = await _processes(
+            sandbox, context
+        )  # alone, because without control groups it takes its neighbours' share
     except SandboxError as error:
         return (DoctorCheck("start", ok=False, detail=error.message, repair=start_repair(host_conditions(), error)),)
     finally:
@@ -161,12 +162,12 @@ async def output_limit(sandbox: Sandbox) -> tuple[DoctorCheck, ...]:
 
 
 async def time_limit(sandbox: Sandbox) -> tuple[DoctorCheck, ...]:
-    """A daemon that beats into a file: after the time limit it must have stopped for good.
+    """A daemon that writes to a file: after the time limit it must have stopped for good.
 
-    On a busy machine it may not even have begun by then; that says nothing, and it is given longer.
+    On a busy machine it may not even have started by then; that shows nothing, and it gets more time.
     """
     beat = "while :; do echo x >> $HOME/beat; done"
-    apart = "$(command -v setsid)"  # a session of its own, where there is the program for it
+    apart = "$(command -v setsid)"  # a session of its own, if there is the program for it
     command = ["/bin/sh", "-c", f"echo x > $HOME/beat; {apart} sh -c '{beat}' & exec sleep 60"]
     for seconds in TIME_LIMITS:
         done = await sandbox.exec(command, timeout=seconds)

@@ -1,7 +1,7 @@
-"""Run inside the sandbox by the doctor: tries what must not work, and prints as JSON what came of it.
+"""Runs inside the sandbox for the doctor: tries what must not work, and prints the results as JSON.
 
-Stand-alone and standard library only. It reads JSON: `reach` (label, kind, address), `read` and `write` (paths),
-`calls` (name, number), `processes` (those of the host: number, command line).
+Standard library only. It reads JSON: `reach` (label, kind, address), `read` and `write` (paths), `calls` (name,
+number), `processes` (those of the host: number, command line).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ SECONDS = 0.25
 
 
 def status() -> dict[str, str]:
-    """Empty where the system has no such thing."""
+    """Empty if the system does not have it."""
     place = Path("/proc/self/status")
     lines = place.read_text(encoding="ascii", errors="replace").splitlines() if place.exists() else []
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 def reached(kind: str, address: Any) -> bool:
-    """Whether a connection was made; for a datagram, whether the kernel took it."""
+    """True if a connection was made; for a datagram, if the kernel accepted it."""
     family = socket.AF_UNIX if kind in {"unix", "path"} else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM) as probe:
@@ -42,7 +42,7 @@ def reached(kind: str, address: Any) -> bool:
 
 
 def seen(number: int, command: str) -> bool:
-    """Whether this is a process that can be looked at, or signalled where there is no /proc."""
+    """True if the process can be inspected, or signalled if there is no /proc."""
     try:
         if Path("/proc/self").exists():
             return Path(f"/proc/{number}/cmdline").read_bytes() == bytes.fromhex(command)
@@ -73,7 +73,7 @@ def writable(directory: str) -> bool:
 
 
 def refusal(number: int) -> str:
-    """How the kernel answers a system call with impossible arguments: the name of the error, or `done`."""
+    """The kernel's answer to a system call with impossible arguments: the name of the error, or `done`."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
     answer = libc.syscall(ctypes.c_long(number), *[ctypes.c_long(-1)] * 5)

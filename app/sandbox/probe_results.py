@@ -1,4 +1,4 @@
-"""From what was seen inside a sandbox to a verdict on each property: pure, so that every failure can be tried."""
+"""Judges each property from what was observed inside a sandbox; pure functions, so that every failure can be tested."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ def check(name: str, ok: bool, detail: str) -> DoctorCheck:
 
 
 def judge_essential(text: str) -> tuple[DoctorCheck, ...]:
-    """From the lines that the script printed. A line that is missing counts against the property."""
+    """From the script's output. A missing line counts against the property."""
     lines = [line.split(None, 1) for line in text.splitlines() if line.strip()]
     told: dict[str, list[str]] = {}
     for name, *value in lines:
@@ -44,11 +44,11 @@ def judge_status(status: Mapping[str, str], *, uid: int) -> tuple[DoctorCheck, .
 
 
 def judge_reach(facts: ProbeFacts, heard: Sequence[str], variables: frozenset[str]) -> tuple[DoctorCheck, ...]:
-    """From what the attacking program says it did, and what the listeners outside heard."""
-    reached = [*facts["reached"], *(f"{name}, as heard outside" for name in heard)]
+    """From the attacking program's report and what the listeners outside received."""
+    reached = [*facts["reached"], *(f"{name}, as seen from outside" for name in heard)]
     open_calls = [f"{name} ({answer})" for name, answer in facts["answers"].items() if answer not in REFUSALS]
     foreign = sorted(set(facts["environment"]) - variables)
-    # A datagram to one's own loopback is taken by the kernel and goes nowhere: there the listener decides.
+    # The kernel accepts a datagram to its own loopback and sends it nowhere, so there the listener decides.
     connected = [name for name in reached if name != "udp"]
     return (
         *judge_status(facts["status"], uid=facts["uid"]),

@@ -1,4 +1,4 @@
-"""Processes found again by a variable of theirs: how commands of sandboxes without namespaces are ended for good."""
+"""Finds processes by one of their variables, to end the commands of sandboxes without namespaces."""
 
 import os
 import re
@@ -12,16 +12,16 @@ from pathlib import Path
 PROC = Path("/proc")
 SWEEPS = 40
 DOUBTS = 8
-"""How often processes are looked at again whose environment is not there yet, because they are becoming a program."""
+"""How often processes without an environment are checked again, because they are just starting a program."""
 PAUSE_SECONDS = 0.002
 LISTED = ("/bin/ps", "-axwwE", "-o", "pid=,command=")
-"""On a Mac: each process with its command and its environment, but for those of Apple's own programs."""
+"""On a Mac: each process with its command and environment, except those of Apple's own programs."""
 
 
 def end_marked(variable: str, value: str) -> None:
     """Kill every process of this user with the variable in its environment, and what those start meanwhile. Blocking.
 
-    A Mac does not tell the environment of Apple's own programs, so that those are missed there.
+    macOS hides the environment of Apple's own programs, so they are missed there.
     """
     if sys.platform == "linux":
         _end_by_environment(os.fsencode(f"{variable}={value}"))
@@ -41,12 +41,12 @@ def _end_by_environment(word: bytes) -> None:
 
 
 def _sweep(word: bytes) -> tuple[int, int]:
-    """How many were killed, and of how many nothing could be said."""
+    """How many were killed, and for how many nothing could be determined."""
     killed = unclear = 0
     for entry in PROC.iterdir():
         if not entry.name.isdigit():
             continue
-        with suppress(OSError):  # it ended, or is somebody else's
+        with suppress(OSError):  # it ended, or is another user's
             environment = (entry / "environ").read_bytes()
             if word in environment.split(b"\0"):
                 os.kill(int(entry.name), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Which of the changed files may become part of a patch at all: pure rules over names, kinds, modes and sizes."""
+"""Decides which changed files may become part of a patch: pure rules over names, kinds, modes and sizes."""
 
 import unicodedata
 from collections.abc import Collection, Iterable
@@ -22,7 +22,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class SortedFiles:
-    """`files` are to be read; `refused` are paths to be removed where the tree is restored."""
+    """`files` are to be read; `refused` paths are removed when the tree is restored."""
 
     files: tuple[ListedFile, ...]
     refusals: tuple[RefusedFile, ...]
@@ -30,12 +30,12 @@ class SortedFiles:
 
 
 def sort_files(fresh: Iterable[ListedFile], tracked: Collection[str], ignored: Ignored) -> SortedFiles:
-    """Files that count, and the others with the reason why they never leave the sandbox."""
+    """Files that count, and the others with the reason why they stay in the sandbox."""
     files, refusals, refused = [], [], []
     repositories: dict[str, list[str]] = {}
     for record in fresh:
         root = repository(record.path)
-        known = record.path in tracked  # whatever its name: it may have been touched only
+        known = record.path in tracked  # whatever its name: it may only have been touched
         problem = (None if known else name_problem(record.path)) or kind_problem(record)
         if root is not None:
             repositories.setdefault(root, []).append(record.path)
@@ -53,7 +53,7 @@ def sort_files(fresh: Iterable[ListedFile], tracked: Collection[str], ignored: I
 
 
 def repository(path: str) -> str | None:
-    """The path down to its first part that is `.git`, in whatever case; None where there is none."""
+    """The path up to its first part that is `.git` in any case; None if there is none."""
     parts = path.split("/")
     for at, part in enumerate(parts):
         if part.casefold() == ".git":
@@ -84,21 +84,19 @@ def kind_problem(record: ListedFile) -> str | None:
 
 
 def _repository_refusals(root: str, paths: list[str]) -> Iterable[RefusedFile]:
-    """Hooks that somebody wrote are named one by one; the rest of a `git init` is one line."""
+    """Hooks are named one by one; the rest of a `git init` is one line."""
     hooks = [path for path in paths if "/hooks/" in path[len(root) :] and not path.endswith(SAMPLE)]
     for path in hooks[:20]:
-        yield RefusedFile(
-            path=escaped(path), reason="a git hook made in the work tree; it is never run and never leaves"
-        )
+        yield RefusedFile(path=escaped(path), reason="a git hook made in the work tree; it is never run or exported")
     others = len(paths) - len(hooks[:20])
     if others:
         yield RefusedFile(
-            path=escaped(root), reason=f"a git directory made in the work tree ({others:,} files); it never leaves"
+            path=escaped(root), reason=f"a git directory made in the work tree ({others:,} files); it is never exported"
         )
 
 
 def escaped(path: str) -> str:
-    """The path as printable text, shortened where it is absurd."""
+    """The path as printable text, shortened if it is very long."""
     text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     shown = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
     return shown if len(shown) <= 300 else f"{shown[:200]}…{shown[-80:]}"

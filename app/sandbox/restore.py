@@ -1,4 +1,4 @@
-"""Back from a patch to a work tree: every path that counts equals base plus patch afterwards."""
+"""Restores a work tree from a patch: every relevant path equals base plus patch afterwards."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ from app.sandbox.listing import TreeChanges
 from app.sandbox.refusals import sort_files
 
 ROUNDS = 32
-"""How many unreadable directories, one inside the other, are opened."""
+"""How many nested unreadable directories are opened."""
 SECONDS = 120.0
-# Directories without write permission would keep what is in them. What is removed goes first by name; then parents
-# that are empty now, and hold nothing of the base.
+# Directories without write permission would protect their contents. Paths are removed by name first; then parents that
+# are empty now and not in the base.
 REMOVE = r"""
 exec 2> /dev/null
 /usr/bin/find . -type d ! -perm -u=rwx -exec /bin/chmod u+rwx {} +
@@ -49,7 +49,7 @@ def mode_of(entry: TreeEntry) -> Mode:
 
 
 async def _readable(sandbox: Sandbox, base: Baseline) -> TreeChanges:
-    """A look at the whole tree, after directories that were made unreadable are opened."""
+    """The changes of the whole tree, after unreadable directories were opened."""
     for _ in range(ROUNDS):
         seen = await changes_against(sandbox, base)
         if seen.overflow:
@@ -62,7 +62,7 @@ async def _readable(sandbox: Sandbox, base: Baseline) -> TreeChanges:
 
 
 async def _each(sandbox: Sandbox, script: str, paths: Sequence[str]) -> None:
-    """Run the script with the paths, each led by ./ and ended by a NUL, on its standard input."""
+    """Run the script with the paths, each starting with ./ and ended by NUL, on its standard input."""
     names = b"".join(f"./{path}".encode("utf-8", "surrogateescape") + b"\0" for path in paths)
     if names:
         await sandbox.exec(["/bin/sh", "-c", script], stdin=names, timeout=SECONDS)

@@ -1,6 +1,6 @@
-"""The kernel's doorman: a table of refused system calls, assembled into the BPF program that bubblewrap loads.
+"""Assembles the BPF program that bubblewrap loads, from a table of refused system calls.
 
-The list follows what container runtimes refuse by default, and adds new user namespaces, `io_uring`, odd socket
+The list follows what container runtimes refuse by default, and adds new user namespaces, `io_uring`, unusual socket
 families and the terminal injection ioctls. `ptrace` stays allowed: it reaches only the sandbox's own processes.
 """
 
@@ -21,7 +21,7 @@ JUMP_ANY_BIT = 0x45
 RETURN = 0x06
 
 # linux/seccomp.h: return values, and the offsets in struct seccomp_data. The low word of an argument comes first on
-# little-endian machines, which both of ours are.
+# little-endian machines, as both of ours are.
 ALLOW = 0x7FFF0000
 KILL = 0x80000000
 ERRNO = 0x00050000
@@ -37,7 +37,7 @@ X32_BIT = 0x40000000
 
 
 class SyscallNumbers(NamedTuple):
-    """A system call's number on x86_64 and aarch64; None where the architecture never had it."""
+    """A system call's number on x86_64 and aarch64; None if the architecture never had it."""
 
     x86_64: int | None
     aarch64: int | None
@@ -45,7 +45,7 @@ class SyscallNumbers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """How the kernel names a machine in `seccomp_data.arch`, and which column of the table is its own."""
+    """How the kernel names a machine in `seccomp_data.arch`, and its column in the table."""
 
     name: str
     audit: int
@@ -63,18 +63,18 @@ UNSHARE = SyscallNumbers(272, 97)
 SOCKET = SyscallNumbers(41, 198)
 IOCTL = SyscallNumbers(16, 29)
 
-# "No such call": C libraries and runtimes have a fall-back for a kernel without these, and take it.
+# "No such call": C libraries and runtimes have a fallback for kernels without these, and use it.
 MISSING = {
     "clone3": SyscallNumbers(
         435, 435
-    ),  # its flags lie behind a pointer that a filter cannot read; libc falls back to clone
+    ),  # its flags are behind a pointer that a filter cannot read; libc falls back to clone
     "io_uring_setup": SyscallNumbers(425, 425),
     "io_uring_enter": SyscallNumbers(426, 426),
     "io_uring_register": SyscallNumbers(427, 427),
 }
 
 FORBIDDEN = {
-    # Kernel key rings are not divided by namespaces.
+    # Namespaces do not separate kernel key rings.
     "add_key": SyscallNumbers(248, 217),
     "request_key": SyscallNumbers(249, 218),
     "keyctl": SyscallNumbers(250, 219),
@@ -85,7 +85,7 @@ FORBIDDEN = {
     "modify_ldt": SyscallNumbers(154, None),
     "lookup_dcookie": SyscallNumbers(212, 18),
     "fanotify_init": SyscallNumbers(300, 262),
-    # The shape of the file system is ours to decide.
+    # Only we decide the layout of the file system.
     "mount": SyscallNumbers(165, 40),
     "umount2": SyscallNumbers(166, 39),
     "pivot_root": SyscallNumbers(155, 41),
@@ -98,9 +98,9 @@ FORBIDDEN = {
     "fspick": SyscallNumbers(433, 433),
     "mount_setattr": SyscallNumbers(442, 442),
     "open_tree_attr": SyscallNumbers(467, 467),
-    "open_by_handle_at": SyscallNumbers(304, 265),  # reads any file of a file system, whatever is bound where
+    "open_by_handle_at": SyscallNumbers(304, 265),  # reads any file of a file system, whatever is mounted where
     "setns": SyscallNumbers(308, 268),
-    # The machine itself: capabilities guard these already, and twice is better.
+    # The machine itself: capabilities protect these already; this is a second layer.
     "kexec_load": SyscallNumbers(246, 104),
     "kexec_file_load": SyscallNumbers(320, 294),
     "init_module": SyscallNumbers(175, 105),
@@ -120,7 +120,7 @@ FORBIDDEN = {
     "ioperm": SyscallNumbers(173, None),
     "vhangup": SyscallNumbers(153, 58),
     "syslog": SyscallNumbers(103, 116),
-    # Relics that no program of today calls.
+    # Obsolete calls that no current program uses.
     "nfsservctl": SyscallNumbers(180, 42),
     "uselib": SyscallNumbers(134, None),
     "ustat": SyscallNumbers(136, None),
@@ -161,7 +161,7 @@ def assemble(architecture: Architecture) -> list[BpfInstruction]:
     code = [
         _load(ARCHITECTURE),
         BpfInstruction(JUMP_EQUAL, 1, 0, architecture.audit),
-        _return(KILL),  # 32-bit calls have other numbers: nothing below would hold for them
+        _return(KILL),  # 32-bit calls have other numbers, so nothing below would apply to them
         _load(NUMBER),
     ]
     if architecture.x32:
@@ -188,7 +188,7 @@ def _load(offset: int) -> BpfInstruction:
 
 
 def _load_argument(index: int) -> BpfInstruction:
-    """Its low 32 bits, which is all the kernel looks at for flags, ioctl requests and socket families."""
+    """Its low 32 bits, which is all the kernel uses for flags, ioctl requests and socket families."""
     return _load(ARGUMENTS + 8 * index)
 
 

@@ -1,9 +1,9 @@
-"""The host's end of a way out of a machine that can mount nothing of ours: connections over one command's streams.
+"""The host's end of a tunnel from a machine that cannot mount our sockets: connections over one command's streams.
 
-    who connects inside ─► tunnel_inside.py ─► stdout, stdin of a command ─► carry(…) ─► a unix socket of this host
+who connects inside ─► tunnel_inside.py ─► stdout, stdin of a command ─► carry(…) ─► a unix socket of this host
 
-Whatever comes from inside is hostile: a frame that must not be is the end of the tunnel, and what is held for it is
-bounded by numbers of ours (MOST connections with WINDOW bytes each, one frame, one line).
+Everything from inside is hostile: an invalid frame ends the tunnel, and memory is bounded by our own numbers (MOST
+connections with WINDOW bytes each, one frame, one line).
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from app.sandbox.tunnel_inside import (
 )
 
 PROGRAM = Path(__file__).with_name("tunnel_inside.py")
-"""Stand-alone: what is to be executed inside, `python3 -I PROGRAM PLACE [lines]`."""
+"""The standalone program to execute inside, `python3 -I PROGRAM PLACE [lines]`."""
 SECONDS = 30.0
 """How long the program inside may take until it listens."""
 ATTEMPTS, PAUSE = 500, 0.02
-"""How often, and after how many seconds, a socket whose queue is full is asked again."""
+"""How often, and after how many seconds, a socket with a full queue is tried again."""
 MAX_LINE_LENGTH = 2 * CHUNK
 
 
@@ -43,7 +43,7 @@ async def tunnel(
 ) -> AsyncIterator[asyncio.Task[str]]:
     """While the context lasts, what connects inside is connected to the socket `way`.
 
-    SandboxError where it does not begin. The task ends early, with a sentence, where the tunnel does.
+    Raises SandboxError if it does not start. The task ends early, with a sentence, if the tunnel does.
     """
     ready = asyncio.Event()
     carrying = asyncio.create_task(run_tunnel_host(incoming, write, way, ready))
@@ -52,7 +52,7 @@ async def tunnel(
         await asyncio.wait({carrying, waiting}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if not ready.is_set():
             reason = carrying.result() if carrying.done() else f"it was not ready within {seconds:.0f} s"
-            raise SandboxError(f"The way out of the sandbox could not be opened: {reason}.")
+            raise SandboxError(f"The tunnel out of the sandbox could not be opened: {reason}.")
         yield carrying
     finally:
         waiting.cancel()
@@ -63,7 +63,8 @@ async def tunnel(
 async def run_tunnel_host(
     incoming: AsyncIterator[bytes], write: Write, way: Path, ready: asyncio.Event | None = None
 ) -> str:
-    """Until the other end is gone, or says what it must not; returns how it ended. Cancelling ends all connections."""
+    """Run until the other end is gone or sends something invalid; returns how it ended. Cancelling ends all
+    connections."""
     host = _TunnelHost(way, ready or asyncio.Event())
     parts = {asyncio.create_task(host.outgoing.write_all(write)), asyncio.create_task(host.listen(incoming))}
     try:
@@ -81,17 +82,17 @@ def _reason(part: asyncio.Task[None]) -> str:
         case None:
             return "the program inside is gone"
         case BadFrameError() as error:
-            return f"the program inside says what it must not, {error}"
+            return f"the program inside sent something invalid: {error}"
         case SandboxError() as error:
             return error.message
         case OSError() as error:
-            return f"its streams failed, {error}"
+            return f"its streams failed: {error}"
         case error:
             raise error
 
 
 async def from_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """What the program inside says with `lines`, in any pieces, as it was before."""
+    """The bytes that the program inside sent as base64 lines, in any chunks."""
     lines = LineBuffer(MAX_LINE_LENGTH)
     async for piece in pieces:
         try:
@@ -102,7 +103,7 @@ async def from_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 class _TunnelHost:
-    """The end that connects: everything that it hears is judged, and nothing that it hears makes it wait."""
+    """The connecting end: validates all input, and never waits because of it."""
 
     def __init__(self, way: Path, ready: asyncio.Event) -> None:
         self.outgoing = OutgoingBuffer()
@@ -149,7 +150,7 @@ class _TunnelHost:
         await self.outgoing.send(CLOSED, line.number)
 
     async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Asked by hand: asyncio takes a unix socket whose queue is full for connected."""
+        """Connect by hand: asyncio treats a unix socket with a full queue as connected."""
         for _ in range(ATTEMPTS):
             door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             door.setblocking(False)

@@ -1,14 +1,14 @@
-"""Inside a machine: what connects to a socket here is carried over our stdin and stdout, in frames, to the host's end.
+"""Runs inside a machine: carries connections to a socket here over our stdin and stdout, in frames, to the host.
 
-    python3 -I tunnel_inside.py PLACE [lines]
+python3 -I tunnel_inside.py PLACE [lines]
 
-PLACE is a port of 127.0.0.1, or the path of a unix socket. With `lines`, stdout is base64, a line for each write: for
-who carries text only. Stand-alone: standard library only, Python 3.8 or newer. The host's end (`tunnel.py`) uses the
-same classes. Ends when stdin does; 125 where it could not listen.
+PLACE is a port of 127.0.0.1, or the path of a unix socket. With `lines`, stdout is base64, a line for each write, for
+carriers of text only. Standard library only, Python 3.8 or newer. The host's end (`tunnel.py`) uses the same classes.
+Ends when stdin does; 125 if it could not listen.
 
 A frame is kind, number of the connection, length, and that many bytes. Each side of a connection may have WINDOW bytes
-under way, and more only as the other side says that it has passed them on, so nobody's slowness fills our memory.
-Numbers rise. The host says the last CLOSED of a connection, and until then it counts as one of the MOST.
+in flight, and more only after the other side reports that it has passed them on, so a slow side fills nobody's memory.
+Numbers rise. The host sends the last CLOSED of a connection, and until then it counts as one of the MOST.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Write = Callable[[bytes], Awaitable[None]]
 
 
 class BadFrameError(Exception):
-    """The other end says what it must not."""
+    """The other end sent something invalid."""
 
 
 def frame(kind: int, number: int = 0, payload: bytes = b"") -> bytes:
@@ -44,7 +44,7 @@ def frame(kind: int, number: int = 0, payload: bytes = b"") -> bytes:
 
 
 class FrameParser:
-    """Bytes that come in any pieces, as frames; what is held is never more than one piece and one frame."""
+    """Splits chunks into frames; holds never more than one chunk and one frame."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -64,7 +64,7 @@ class FrameParser:
 
 
 class OutgoingBuffer:
-    """Frames on their way to the other end, gathered while a write is under way; who finds it full waits."""
+    """Frames for the other end, collected during a write; senders wait while it is full."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
@@ -79,7 +79,7 @@ class OutgoingBuffer:
                 self._changed.notify_all()
 
     async def write_all(self, write: Write) -> None:
-        """Until it is cancelled, or `write` fails."""
+        """Runs until it is cancelled, or `write` fails."""
         while True:
             async with self._changed:
                 await self._changed.wait_for(lambda: bool(self._pending))
@@ -88,14 +88,14 @@ class OutgoingBuffer:
             await write(taken)
 
     async def end(self) -> None:
-        """Nobody waits any more; what was not written is lost."""
+        """Wake all senders; what was not written is lost."""
         async with self._changed:
             self._over = True
             self._changed.notify_all()
 
 
 class TunnelConnection:
-    """One connection. What the other end says of it (`hear`, `abort`) is taken at once, and bounded."""
+    """One connection. Input from the other end (`hear`, `abort`) is taken at once, within bounds."""
 
     def __init__(self, number: int, outgoing: OutgoingBuffer) -> None:
         self.number = number
@@ -111,7 +111,7 @@ class TunnelConnection:
 
     @property
     def ended(self) -> bool:
-        """Whether the other end has said all that it will."""
+        """True if the other end has sent all it will."""
         return self._ended
 
     def on_frame(self, kind: int, payload: bytes) -> None:
@@ -198,7 +198,7 @@ class TunnelConnection:
 
 
 class TunnelInside:
-    """The end that listens. What comes from the host is trusted to be whole."""
+    """The listening end. Input from the host is trusted to be valid."""
 
     def __init__(self) -> None:
         self.outgoing = OutgoingBuffer()
@@ -222,7 +222,7 @@ class TunnelInside:
         try:
             await line.transfer(reader, writer)
         except OSError:
-            await self.outgoing.send(CLOSED, line.number)  # who had connected is gone
+            await self.outgoing.send(CLOSED, line.number)  # the client is gone
         await line.closed.wait()
 
     def on_frame(self, kind: int, number: int, payload: bytes) -> None:
@@ -245,7 +245,7 @@ async def listen(place: str, inside: TunnelInside) -> asyncio.AbstractServer:
         os.unlink(place)  # noqa: PTH108 - of one that died here before
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     door.bind(place)
-    os.chmod(place, 0o666)  # noqa: PTH101, S103 - the machine's other accounts are who it is for
+    os.chmod(place, 0o666)  # noqa: PTH101, S103 - it is for the machine's other accounts
     return await asyncio.start_unix_server(inside.connected, sock=door, backlog=512)
 
 

@@ -1,4 +1,4 @@
-"""`--sandbox none`: the same contract with no isolation at all, for who asked for that in so many words."""
+"""`--sandbox none`: the same port without any isolation, for people who request it explicitly."""
 
 import asyncio
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from app.sandbox.path_mapping import MappedLaunch, PathMappedSandbox, end_left
 
 
 class Unsandboxed(PathMappedSandbox):
-    """Each command is executed as the caller, with a cleared environment."""
+    """Runs each command as the caller, with a cleared environment."""
 
     isolated = False
 
@@ -38,11 +38,11 @@ class UnsandboxedProvider:
         self._path = path
 
     async def check(self) -> tuple[DoctorCheck, ...]:
-        """Never all right: a job that uses this has to say so."""
-        detail = "commands run on this machine as you, with its network and all your files"
+        """Never all right: a job that uses this must say so."""
+        detail = "commands run on this machine with your permissions, network and files"
         return (
             DoctorCheck(
-                "isolation", ok=False, detail=detail, repair="Leave out --sandbox none, and run agent-fix doctor."
+                "isolation", ok=False, detail=detail, repair="Remove --sandbox none, and run agent-fix doctor."
             ),
         )
 

@@ -1,4 +1,4 @@
-"""A job's sandboxes: one work tree that survives crashes, and fresh ones made of base and patch alone."""
+"""Opens a job's sandboxes: one work tree that survives crashes, and fresh ones made from base and patch alone."""
 
 import asyncio
 import logging
@@ -24,16 +24,16 @@ Fill = Callable[[Path, Patch | None], None]
 
 @dataclass(frozen=True, slots=True)
 class AnotherAgent:
-    """What only the sandbox shows that another coding agent works in: none of it is there where work is verified."""
+    """What only the sandbox of another coding agent has; verification never sees it."""
 
     tools: Callable[[], Awaitable[SetupPlan]]
     model_socket: Path
 
 
 class Workspaces:
-    """Opens sandboxes by name under one job's key; every one starts from the same base tree and set-up.
+    """Opens sandboxes by name under one job's key; all start from the same base tree and set-up.
 
-    `setup` is asked once, when the first sandbox is opened; what it puts into the tree never counts as a change.
+    `setup` is called once, when the first sandbox is opened; what it puts into the tree never counts as a change.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Workspaces:
         self._baseline: Baseline | None = None
         self._written_at: int | None = None
         self.left_out: tuple[str, ...] = ()
-        """What of the set-up failed without ending the job; known when the first sandbox was opened."""
+        """Parts of the set-up that failed without ending the job; known after the first sandbox was opened."""
 
     @property
     def provider(self) -> str:
@@ -68,22 +68,22 @@ class Workspaces:
 
     @property
     def baseline(self) -> Baseline:
-        """What changes are told from. Known with the set-up: after the first sandbox was opened."""
+        """What changes are compared with; known after the first sandbox was opened."""
         if self._baseline is None:
             raise RuntimeError("no sandbox was opened yet")
         return self._baseline
 
     async def work(self, name: str = "work") -> Sandbox:
-        """The tree the agent works in, as it was left."""
+        """The agent's work tree, as it was left."""
         if self._agent is None:
             return await self._open(name)
         return await self._open(name, tools=await self._agent.tools(), model_socket=self._agent.model_socket)
 
     async def fresh(self, name: str, patch: Patch | None = None) -> Sandbox:
-        """Base plus `patch` in a sandbox nobody has touched: its key was never used, by a dead process neither.
+        """Base plus `patch` in a sandbox that nobody has used: its key is new, even to a dead process.
 
-        Nothing inside tells what the sandbox is for, nor which files are the patch's: its own name says nothing, and
-        all files are written in one go and say that they were written at the same time.
+        Nothing inside shows what the sandbox is for, nor which files are the patch's: its name is meaningless, and all
+        files are written together with the same time.
         """
         key = secrets.token_hex(8)
         logger.debug("the sandbox %s is for %s", key, name)
@@ -91,7 +91,7 @@ class Workspaces:
 
     @asynccontextmanager
     async def borrowed(self, name: str, patch: Patch | None = None) -> AsyncIterator[Sandbox]:
-        """A fresh sandbox that is destroyed afterwards, also when the job is stopped."""
+        """A fresh sandbox that is destroyed afterwards, also if the job is stopped."""
         sandbox = await self.fresh(name, patch)
         try:
             yield sandbox
@@ -99,7 +99,7 @@ class Workspaces:
             await sandbox.destroy()
 
     async def export(self, sandbox: Sandbox) -> Patch:
-        """What was changed in that sandbox, as bytes."""
+        """The changes in that sandbox, as bytes."""
         return await export(sandbox, self.baseline)
 
     def _fill_level(self, patch: Patch | None, directory: Path) -> None:
@@ -131,7 +131,7 @@ class Workspaces:
         )
         sandbox = await self._provider.open(spec, on_output=self._on_output)
         if sandbox.left_out and not self.left_out:
-            self._on_note(f"set-up, gone on without: {sandbox.left_out[0]}")
+            self._on_note(f"set-up continued without: {sandbox.left_out[0]}")
         self.left_out = sandbox.left_out
         return sandbox
 
@@ -139,7 +139,7 @@ class Workspaces:
 def level(directory: Path, seconds: int) -> None:
     """Give everything in a directory of ours, and itself, the same times."""
     with os.scandir(directory) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):  # the kernel notes the order of changes
+        for entry in sorted(entries, key=lambda entry: entry.name):  # the kernel records the order of changes
             if entry.is_dir(follow_symlinks=False):
                 level(Path(entry.path), seconds)
             else:

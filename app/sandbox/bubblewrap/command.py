@@ -1,4 +1,4 @@
-"""One bubblewrap per command over fixed mounts: what a job's sandbox and the set-up phase are both made of."""
+"""Runs one bubblewrap per command over fixed mounts, for jobs' sandboxes and for the set-up phase."""
 
 import asyncio
 import errno
@@ -21,7 +21,7 @@ REMOVAL_TRIES = 50
 
 @dataclass(slots=True, eq=False)
 class BubblewrapCommand(Executor):
-    """`mounts` is asked at each command, because some mount points may have gone in between."""
+    """`mounts` is called for each command, because mount points may have been removed in between."""
 
     machine: HostMachine
     mounts: Callable[[], Sequence[Mount]]
@@ -49,8 +49,8 @@ class BubblewrapCommand(Executor):
             tail = within(self.machine, self.limits, command, variables=late, grouped=group is not None)
             order = ProcessSpec(
                 command,
-                argv=[bwrap.name, *start.options, "--", *tail],  # what process 1 shows in its cmdline, and
-                env={},  # in its environ
+                argv=[bwrap.name, *start.options, "--", *tail],  # process 1 shows this in its cmdline, and
+                env={},  # this in its environ
                 cwd=Path("/"),
                 keep=self.limits.output,
                 executable=bwrap,
@@ -60,7 +60,7 @@ class BubblewrapCommand(Executor):
             return await self._run(order, start)
 
     async def close(self) -> None:
-        """End what is running, and give the control groups back."""
+        """End what is running, and remove the control groups."""
         self._closed = True
         await end_all(self._running)
         for _ in range(REMOVAL_TRIES):
@@ -82,12 +82,12 @@ class BubblewrapCommand(Executor):
             self._running.discard(child)
         if start.problem or (not start.began() and completed.exit_code < 128 and not completed.timed_out):
             told = start.problem or (completed.output + completed.stderr).decode(errors="replace").strip()
-            raise SandboxError(f"The sandbox could not be started: {told or 'bubblewrap said nothing'}", hint=REPAIR)
+            raise SandboxError(f"The sandbox could not be started: {told or 'no message from bubblewrap'}", hint=REPAIR)
         return completed
 
     @contextmanager
     def _limited(self) -> Iterator[Cgroup | None]:
-        """A control group for one command, where this machine lets us have one."""
+        """A control group for one command, if this machine allows one."""
         group = make_cgroup(self.limits)
         try:
             yield group
@@ -97,8 +97,8 @@ class BubblewrapCommand(Executor):
                 self._remove_left()
 
     def _remove_left(self) -> None:
-        """The kernel lets go of a group a moment after its last process, so some are tried again later."""
+        """The kernel releases a group a moment after its last process, so removal is tried again later."""
         self._left = [group for group in self._left if not group.remove()]
 
 
-REPAIR = "Run `agent-fix doctor`: it tries each property of the sandbox and prints the repair."
+REPAIR = "Run `agent-fix doctor`: it checks each property of the sandbox and prints the repair."

@@ -1,4 +1,4 @@
-"""The synthetic /etc of a sandbox: names for its user, certificates, the linker's cache, nothing of the host's own."""
+"""Writes a sandbox's /etc: names for its user, certificates, the linker's cache, and nothing of the host's own."""
 
 import hashlib
 import shutil
@@ -11,11 +11,11 @@ from app.sandbox.bubblewrap.profile import Mount
 HOST_ETC = Path("/etc")
 COPIED = ("ld.so.cache", "ld.so.conf", "services", "protocols", "ethertypes", "mime.types")
 SHOWN = ("alternatives", "pki", "ca-certificates/extracted", "crypto-policies")
-"""Directories bound read-only where the host has them."""
+"""Directories that are mounted read-only if the host has them."""
 
 
 def synthetic_etc(caches: Path, uid: int, host: Path = HOST_ETC) -> tuple[Mount, ...]:
-    """Write it once per content below `caches`, and say how it is mounted."""
+    """Write it once per content below `caches`; returns its mounts."""
     files = _files(uid, host)
     directories = _directories(host)
     digest = hashlib.sha256(repr((sorted(files.items()), directories)).encode()).hexdigest()[:16]
@@ -39,14 +39,14 @@ def _files(uid: int, host: Path) -> dict[str, bytes]:
     }
     files = {name: text.encode() for name, text in made.items()}
     for source in [*(host / name for name in COPIED), *(host / "ssl").glob("*")]:
-        with suppress(OSError):  # unreadable is as good as absent
+        with suppress(OSError):  # unreadable is treated as absent
             if source.is_file():
                 files[str(source.relative_to(host))] = source.read_bytes()
     return files
 
 
 def _directories(host: Path) -> list[Path]:
-    """`ssl/private` holds the host's keys, so of `ssl` only its other directories are shown."""
+    """`ssl/private` holds the host's keys, so only the other directories of `ssl` are shown."""
     known = [host / name for name in SHOWN]
     certificates = [path for path in sorted((host / "ssl").glob("*")) if path.name != "private"]
     return [path for path in (*known, *certificates) if path.is_dir()]

@@ -1,4 +1,4 @@
-"""Survey of this machine, once per process: all that a sandbox shows and is besides its job."""
+"""Surveys this machine once per process for everything that sandboxes show."""
 
 import os
 import shutil
@@ -18,14 +18,14 @@ TOP_LEVEL = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 @dataclass(frozen=True, slots=True)
 class HostSurvey:
-    """The machine, and sentences on what it has that a sandbox does not show."""
+    """The machine, and notes on what it has that a sandbox does not show."""
 
     machine: HostMachine
     left_out: tuple[str, ...]
 
 
 def survey_host(caches: Path, environment: Mapping[str, str], private: tuple[Path, ...]) -> HostSurvey:
-    """Blocking. `caches` receives the synthetic /etc; `environment` is the host's (PATH, HOME, version managers')."""
+    """Blocking. `caches` receives the generated /etc; `environment` is the host's (PATH, HOME, version managers')."""
     privileged = os.geteuid() == 0
     toolchains = find_toolchains(environment, private)
     machine = HostMachine(
@@ -64,7 +64,7 @@ def _python(path: tuple[str, ...]) -> str:
     directories = [str(own)] if str(own) in path else []
     at = shutil.which("python3", path=":".join((*directories, *SYSTEM_PATH)))
     if at is None:
-        raise SandboxError("There is no python3 that a sandbox could show.", hint="Install Python 3 below /usr.")
+        raise SandboxError("There is no python3 that a sandbox could use.", hint="Install Python 3 below /usr.")
     return at
 
 

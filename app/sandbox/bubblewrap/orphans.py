@@ -1,11 +1,10 @@
-"""Sandboxes without their caller: what a process of ours that was killed at the wrong moment has left behind.
+"""Ends sandboxes that a killed process of ours left behind.
 
-bwrap ties its process 1 to itself only when everything is set up. Killed before, it leaves one that waits for ever,
-and that never began its command (`app.sandbox.bubblewrap.start`). Both kinds here can only be such, whoever started
-them:
+bwrap ties its process 1 to itself only when everything is set up. If it is killed before, its process 1 waits for ever
+and never starts its command (`app.sandbox.bubblewrap.start`). Two kinds can only be leftovers, whoever started them:
 
-- a process 1 whose bwrap is gone: it has nobody to report to
-- a process 1 that has started nothing for a minute: nobody opened its gate
+- a process 1 without its bwrap: it has nobody to report to - a process 1 that has started nothing for a minute: nobody
+opened its gate
 """
 
 import os
@@ -23,7 +22,7 @@ PATIENCE = 60.0
 
 
 def end_orphans(machine: HostMachine, *, patience: float = PATIENCE) -> int:
-    """How many there were. Only the caller's own, and only those with the command line that we give them."""
+    """End them and return how many there were; only the caller's own, and only with our command line."""
     parents = {entry.name: _parent(entry) for entry in PROC.iterdir() if entry.name.isdigit()}
     busy = frozenset(parents.values())
     ended = 0
@@ -34,7 +33,7 @@ def end_orphans(machine: HostMachine, *, patience: float = PATIENCE) -> int:
         descriptor = watch(int(pid))
         if descriptor is None:
             continue
-        if suspect.orphaned(patience):  # still the same, now that it is held
+        if suspect.orphaned(patience):  # still the same process, now that we hold a descriptor
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             ended += 1
@@ -81,5 +80,5 @@ def _name(entry: Path) -> str:
 
 
 def _stat(entry: Path) -> list[str]:
-    """The fields after the name, which may hold anything: state, parent, and so on (proc(5), from number 3)."""
+    """The fields after the name, which may contain anything: state, parent, and so on (proc(5), from number 3)."""
     return (entry / "stat").read_text().rpartition(")")[2].split()

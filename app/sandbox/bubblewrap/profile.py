@@ -1,12 +1,9 @@
-"""What a sandbox is made of, as arguments of bubblewrap: namespaces, the visible files, the identity inside.
+"""Builds a sandbox's bubblewrap arguments: namespaces, visible files, the identity inside.
 
-/usr /bin /lib …  the machine's programs            read-only
-toolchains        Python, Node, Rust, Go elsewhere  read-only, at their own path
-/etc              a synthetic one                   read-only
-/env              set-up's result                   read-only
-/workspace        the job's tree                    writable
-/tmp /home/agent  the job's own                     writable
-/dev/shm          memory, gone after the command    writable, with a size
+/usr /bin /lib …  the machine's programs            read-only toolchains        Python, Node, Rust, Go elsewhere
+read-only, at their own path /etc              a generated one                   read-only /env              set-up's
+result                   read-only /workspace        the job's tree                    writable /tmp /home/agent  the
+job's own                     writable /dev/shm          memory, gone after the command    writable, with a size
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,19 +16,19 @@ from app.sandbox.command import SandboxCommand
 from app.sandbox.setup.plan import WORK_ENVIRONMENT
 
 INSIDE_UID = 1000
-"""The user an ordinary caller becomes inside."""
+"""The user inside, for an ordinary caller."""
 ROOT_UID = 64321
-"""The host user that a sandbox runs as where the caller is root: outside the ranges that distributions give out."""
+"""The host user of the sandbox if the caller is root: outside the ranges that distributions assign."""
 
 EARLY = frozenset({"PATH", "HOME", "TMPDIR", "LANG", *dict(WORK_ENVIRONMENT)})
-"""Variables of our own making that mean nothing to the loader and the C library of a program that still is root."""
+"""Our own variables, which the loader and C library of a program that is still root ignore."""
 SHM_BYTES = 512 * 1024**2
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
 WRITABLE = (WORKSPACE, "/tmp", HOME)  # noqa: S108 - a path inside the sandbox
 
 _ORDINARY = ("--unshare-all", "--unshare-user", "--disable-userns", "--uid", str(INSIDE_UID), "--gid", str(INSIDE_UID))
-# Without a user namespace, because an unprivileged user could not reach sources below root's own directories. The
-# three capabilities are for setpriv, which gives them up together with the uid; seccomp forbids new user namespaces.
+# Without a user namespace, because an unprivileged user could not reach sources below root's own directories. The three
+# capabilities are for setpriv, which drops them together with the uid; seccomp forbids new user namespaces.
 _PRIVILEGED = (
     *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup"),
     *("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"),
@@ -49,7 +46,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class HostPrograms:
-    """The host programs that a command line is built of, by absolute path; all but bwrap lie below /usr."""
+    """The host programs in a command line, by absolute path; all but bwrap are below /usr."""
 
     bwrap: Path
     setpriv: str
@@ -59,7 +56,7 @@ class HostPrograms:
 
 @dataclass(frozen=True, slots=True)
 class HostMachine:
-    """What every sandbox on this machine shows and is; surveyed once (`app.sandbox.bubblewrap.host_survey`)."""
+    """What every sandbox on this machine shows; surveyed once (`app.sandbox.bubblewrap.host_survey`)."""
 
     programs: HostPrograms
     privileged: bool
@@ -72,17 +69,17 @@ class HostMachine:
 
     @property
     def owner(self) -> int | None:
-        """The host uid that must own what a sandbox may write; None where that is the caller's own."""
+        """The host uid that must own writable directories; None if it is the caller's own."""
         return ROOT_UID if self.privileged else None
 
     def environment(self) -> dict[str, str]:
-        """Every variable inside, before what the set-up and the single command add."""
+        """Every variable inside, without those of the set-up and the single command."""
         path = ":".join((f"{ENV}/bin", *self.path, *SYSTEM_PATH))
         return {"PATH": path, "HOME": HOME, "TMPDIR": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
 
 
 def options(machine: HostMachine, mounts: Sequence[Mount], environment: Mapping[str, str]) -> list[str]:
-    """Arguments of bwrap up to the command: they go through a pipe, so that no host path stands in /proc/1/cmdline."""
+    """Arguments of bwrap up to the command; passed by a pipe, so that no host path is in /proc/1/cmdline."""
     return [
         *("--cap-drop", "ALL"),
         *(_PRIVILEGED if machine.privileged else _ORDINARY),
@@ -94,7 +91,7 @@ def options(machine: HostMachine, mounts: Sequence[Mount], environment: Mapping[
 
 
 def split_variables(machine: HostMachine, variables: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Those that may be set at once, and those that wait until root is given up: LD_PRELOAD is one of many such."""
+    """Variables to set at once, and those, such as LD_PRELOAD, that must wait until root is given up."""
     early = {name: value for name, value in variables.items() if not machine.privileged or name in EARLY}
     return early, {name: value for name, value in variables.items() if name not in early}
 
@@ -102,17 +99,17 @@ def split_variables(machine: HostMachine, variables: Mapping[str, str]) -> tuple
 def within(
     machine: HostMachine, limits: SandboxLimits, command: SandboxCommand, *, variables: Mapping[str, str], grouped: bool
 ) -> list[str]:
-    """The command as bwrap executes it: give up root, take limits, go there. Only then comes the first foreign byte."""
+    """The command as bwrap runs it: drop root, set limits, change directory, and only then run foreign code."""
     programs = machine.programs
     chain = _setpriv(programs.setpriv) if machine.privileged else []
     chain += [programs.prlimit, "--core=0", f"--fsize={limits.file_size}"]
     if not grouped:
-        # Data and not address space: V8 and Go reserve far more of that than they use.
+        # Data, not address space: V8 and Go reserve far more of that than they use.
         chain += [f"--data={limits.memory}", f"--nproc={limits.processes}"]
     if command.cwd == WORKSPACE and not variables:
         return [*chain, "--", *command.argv]
     settings = (f"{name}={value}" for name, value in variables.items())
-    # A directory that is missing is then a command that failed, and no sandbox that was lost.
+    # A missing directory is then a failed command instead of a lost sandbox.
     return [*chain, "--", programs.env, f"--chdir={command.cwd}", "--", *settings, *command.argv]
 
 
@@ -142,7 +139,7 @@ def _laid_out(machine: HostMachine, mounts: Sequence[Mount]) -> Iterable[str]:
 
 
 def _parents(targets: Iterable[str]) -> list[str]:
-    """Directories to make for mount points, outermost first; those that a mount brings along are not made."""
+    """Directories to create for mount points, outermost first, except those that a mount contains."""
     targets = list(targets)
     brought = ("/usr", "/etc", *targets)
     parents = {str(parent) for target in targets for parent in PurePosixPath(target).parents if str(parent) != "/"}

@@ -1,4 +1,4 @@
-"""The default sandbox on Linux: a bubblewrap around every command, over directories of this machine."""
+"""The default sandbox on Linux: bubblewrap around every command, over directories of this machine."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ from app.sandbox.setup.plan import WORK_ENVIRONMENT
 
 
 class BubblewrapSandbox(Executor):
-    """A job's sandbox. Its state is on disk only, so one that was lost is had again by opening its key."""
+    """A job's sandbox. Its state is on disk only, so a lost one is restored by opening its key again."""
 
     isolated = True
 
@@ -62,9 +62,9 @@ class BubblewrapSandbox(Executor):
 
 
 class BubblewrapProvider:
-    """Sandboxes below `root`, one directory a key.
+    """Sandboxes below `root`, one directory for each key.
 
-    `caches` keeps what jobs share. `environment` is the host's, for finding toolchains (PATH, HOME and the version
+    `caches` holds what jobs share. `environment` is the host's, to find toolchains (PATH, HOME and the version
     managers' own variables); nothing of it enters a sandbox.
     """
 
@@ -94,16 +94,16 @@ class BubblewrapProvider:
         )
 
     async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
-        """Refuses with SandboxError where an essential property does not hold: never a silent fall-back."""
+        """Raises SandboxError if an essential property does not hold; there is no silent fallback."""
         async with AsyncExitStack() as unproven:
             sandbox = await self.launch(spec, on_output=on_output)
             unproven.push_async_callback(sandbox.close)
             await essential(sandbox)
-            unproven.pop_all()  # proven: from here on it is the caller's to close
+            unproven.pop_all()  # proven: the caller closes it from here on
         return sandbox
 
     async def launch(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
-        """Open without the proof, which is the doctor's to give."""
+        """Open without the check of its properties; for the doctor."""
         machine = (await self.survey()).machine
         place = HostDirectory(self._root, spec.key, machine.owner)
         upstream = machine_proxy(self._environment)
@@ -121,7 +121,7 @@ class BubblewrapProvider:
         return BubblewrapSandbox(place, box, layer.left_out if layer else ())
 
     async def survey(self) -> HostSurvey:
-        """What this machine offers; made once."""
+        """This machine's survey; made once."""
         if self._surveyed is None:
             self._surveyed = asyncio.ensure_future(asyncio.to_thread(self._survey))
         return await asyncio.shield(self._surveyed)
@@ -138,7 +138,7 @@ def _nothing(tree: Path) -> None:
 
 
 def _prepare(place: HostDirectory, spec: SandboxSpec, layer: SetupLayer | None) -> None:
-    """In this order: what the tree looks like is noted before directories of the set-up cover it."""
+    """The listing must be made before the set-up's directories cover the tree."""
     place.prepare(spec.begin_work)
     write_base_listing(place)
     if layer is not None:
@@ -146,7 +146,7 @@ def _prepare(place: HostDirectory, spec: SandboxSpec, layer: SetupLayer | None) 
 
 
 def _agents(place: HostDirectory, tools: SetupLayer | None, model_socket: Path | None) -> Iterator[Mount]:
-    """What another coding agent needs: its programs, and its way out while that is open."""
+    """Mounts for another coding agent: its programs, and its socket while that is open."""
     if tools is not None:
         yield from tools.mounts(place.tree)
     if model_socket is not None and model_socket.exists():

@@ -1,4 +1,4 @@
-"""What to do about a sandbox that does not start or does not hold, in commands that can be copied."""
+"""Finds the repair for a sandbox that does not start or hold, as commands to copy."""
 
 import platform
 from dataclasses import dataclass
@@ -25,21 +25,21 @@ UBUNTU = (
 )
 PROPERTY_REPAIR = {
     "": f"This kernel or container does not enforce it. {ELSEWHERE}",
-    "network": f"The kernel needs CONFIG_NET_NS; a container needs the right to make network namespaces. {ELSEWHERE}",
+    "network": f"The kernel needs CONFIG_NET_NS; a container must be allowed to create network namespaces. {ELSEWHERE}",
     "system call filter": f"The kernel needs CONFIG_SECCOMP_FILTER. {ELSEWHERE}",
     "system calls": f"The kernel needs CONFIG_SECCOMP_FILTER. {ELSEWHERE}",
-    "process limit": "Start agent-fix where it may make control groups (systemd-run --user --scope -p Delegate=yes "
-    "agent-fix ...), or on Linux 5.14 or newer, where the limit of processes counts per sandbox.",
-    "memory limit": "Start agent-fix where it may make control groups: "
+    "process limit": "Start agent-fix where it may create control groups (systemd-run --user --scope -p Delegate=yes "
+    "agent-fix ...), or on Linux 5.14 or newer, where the process limit counts per sandbox.",
+    "memory limit": "Start agent-fix where it may create control groups: "
     "systemd-run --user --scope -p Delegate=yes agent-fix ...",
-    "work tree": "Choose a state directory on a file system that can be written: --state DIR.",
+    "work tree": "Choose a state directory on a writable file system: --state DIR.",
     "attack": "The Python of this installation must be readable by other users: chmod -R a+rX on its directory.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class HostConditions:
-    """The facts of this machine that decide whether namespaces can be had."""
+    """The facts about this machine that decide whether namespaces can be created."""
 
     linux: bool = True
     root: bool = False
@@ -47,7 +47,7 @@ class HostConditions:
     container: bool = False
     apparmor_restricts: bool = False
     namespaces_off: bool = False
-    """Unprivileged user namespaces are switched off by a Debian kernel's own switch."""
+    """A Debian kernel's own setting turns unprivileged user namespaces off."""
     none_allowed: bool = False
 
 
@@ -66,17 +66,20 @@ def host_conditions() -> HostConditions:
 
 
 def start_repair(about: HostConditions, error: AgentFixError) -> str:
-    """The repair that fits these surroundings best; `error` is why no sandbox started."""
+    """The repair that fits this machine best; `error` is why no sandbox started."""
     own_words = bool(error.hint) and "doctor" not in error.hint
     rules = (
         (not about.linux, "bubblewrap exists on Linux only. Use --sandbox docker or --sandbox e2b."),
         (own_words, error.hint),
-        (about.root and about.sys_admin, f"This container refuses namespaces also to root. {ORDINARY} {ELSEWHERE}"),
-        (about.root, f"This root may not make namespaces. {ORDINARY} Or: {DOCKER_ROOT} {ELSEWHERE}"),
+        (
+            about.root and about.sys_admin,
+            f"This container does not let even root create namespaces. {ORDINARY} {ELSEWHERE}",
+        ),
+        (about.root, f"This root user may not create namespaces. {ORDINARY} Or: {DOCKER_ROOT} {ELSEWHERE}"),
         (about.apparmor_restricts, UBUNTU),
         (about.namespaces_off, "sudo sysctl -w kernel.unprivileged_userns_clone=1"),
         (about.none_allowed, "sudo sysctl -w user.max_user_namespaces=15000"),
-        (about.container, f"{DOCKER} The sandbox brings its own filter. {ELSEWHERE}"),
+        (about.container, f"{DOCKER} The sandbox has its own filter. {ELSEWHERE}"),
         (True, f"The kernel needs CONFIG_USER_NS and user.max_user_namespaces above 0. {ELSEWHERE}"),
     )
     return next(text for holds, text in rules if holds)

@@ -1,11 +1,11 @@
-"""One start of bubblewrap: its arguments and filter go in by descriptors, and its process 1 is watched to the end.
+"""Starts bubblewrap once: passes arguments and filter by descriptors, and watches its process 1 to the end.
 
 Killing bwrap kills what is inside (`--die-with-parent`), but a moment later, and nothing could wait for that. So
-process 1 of the namespace is killed, and waited for, by a descriptor of its own, which never means another process.
+process 1 of the namespace is killed and awaited by its own descriptor, which never refers to another process.
 
-The command waits at a gate until its process 1 is known and has joined its control group (for which the kernel may
-take 10 ms, while bwrap sets up). Until then nothing would end it if we were killed: bwrap's own tie to its parent is
-made last. So the gate's other end stays open in bwrap, and a command that we never let go never begins.
+The command waits at a gate until its process 1 is known and has joined its control group (for which the kernel may take
+10 ms, while bwrap sets up). Until then nothing would end it if we were killed, because bwrap ties itself to its parent
+last. So bwrap holds the gate's other end open, and a command that we never release never starts.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ SETTLE_SECONDS = 10.0
 
 
 class BubblewrapStart:
-    """Enter it before bwrap is started; `inherited` descriptors go to bwrap, which needs `options` first of all."""
+    """Enter it before bwrap is started; `inherited` descriptors go to bwrap, which needs `options` first."""
 
     def __init__(self, arguments: Sequence[str], group: Cgroup | None = None) -> None:
         self._group = group
@@ -39,7 +39,7 @@ class BubblewrapStart:
         self._told = b""
         self._first: int | None = None
         self.problem = ""
-        """Not empty: why the command could not be limited, and so was never begun."""
+        """If not empty: why the command could not be limited, and so was never started."""
 
     def __enter__(self) -> "BubblewrapStart":
         asyncio.get_running_loop().add_reader(self._status, self._listen)
@@ -54,7 +54,7 @@ class BubblewrapStart:
 
     @property
     def inherited(self) -> tuple[int, ...]:
-        """bwrap closes each of those that its options name, before the command begins."""
+        """bwrap closes those that its options name before the command starts."""
         return self._filter, self._arguments, self._status_inside, self._gate_inside, self._gate
 
     @property
@@ -62,12 +62,12 @@ class BubblewrapStart:
         return ["--args", str(self._arguments)]
 
     def began(self) -> bool:
-        """bwrap reports an exit code only of a command that it came to start."""
+        """bwrap reports an exit code only of a command that it started."""
         self._listen()
         return "exit-code" in self._report()
 
     def kill(self, process: asyncio.subprocess.Process) -> None:
-        """At once, or as soon as bwrap has said which its process 1 is: that would outlive bwrap before."""
+        """Kill at once, or as soon as bwrap has named its process 1, which would otherwise survive bwrap."""
         self._doomed = True
         self._listen()
         if self._first is not None:
@@ -81,7 +81,7 @@ class BubblewrapStart:
             return
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
-        loop.add_reader(self._first, ended.set)  # such a descriptor can be read when its process has ended
+        loop.add_reader(self._first, ended.set)  # such a descriptor becomes readable when its process has ended
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(SETTLE_SECONDS):
@@ -92,7 +92,7 @@ class BubblewrapStart:
 
     @staticmethod
     def _reap(first: int) -> None:
-        """bwrap leaves its process 1 to the machine's, which is ourselves where a container has no other."""
+        """bwrap leaves its process 1 to the machine's init, which in some containers is this process."""
         with suppress(ChildProcessError):
             os.waitid(os.P_PIDFD, first, os.WEXITED | os.WNOHANG)
 
@@ -113,7 +113,7 @@ class BubblewrapStart:
             os.write(self._gate, b"1")
 
     async def _join(self, pid: int, first: int, group: Cgroup) -> None:
-        """Open the gate when the limits hold. Where they cannot be had, the command never begins."""
+        """Open the gate once the limits hold. If they cannot be set, the command never starts."""
         try:
             await asyncio.to_thread(group.join, pid)
         except OSError as error:
@@ -123,7 +123,7 @@ class BubblewrapStart:
             os.write(self._gate, b"1")
 
     def _report(self) -> dict[str, object]:
-        """The whole lines so far; a later one never changes which process is watched."""
+        """The complete lines so far; a later line never changes which process is watched."""
         report: dict[str, object] = {}
         for line in self._told.split(b"\n")[:-1]:
             with suppress(ValueError):
@@ -138,7 +138,7 @@ def _kill(watched: int) -> None:
 
 
 def watch(pid: int) -> int | None:
-    """A descriptor of the process, if it still is the first of a namespace: a number alone may mean another by now."""
+    """A descriptor of the process, if it is still the first of a namespace: a number alone may be reused."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Whom this machine's package clients trust, carried into a set-up: a proxy that opens TLS is trusted there too."""
+"""Copies the certificates that this machine's package clients trust into a set-up, for proxies that open TLS."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -14,20 +14,20 @@ SYSTEM = (
     Path("/etc/ssl/ca-bundle.pem"),
     Path("/etc/ssl/cert.pem"),
 )
-"""Where distributions and macOS keep what the machine trusts."""
+"""Where distributions and macOS keep the machine's trusted certificates."""
 TRUSTING = (
     *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"),
     *("CARGO_HTTP_CAINFO", "PIP_CERT"),
 )
-"""Variables that name what a client trusts; no repository can set one of them."""
+"""Variables that name what a client trusts; no repository can set them."""
 CERTIFICATES = frozenset({*TRUSTING, "SSL_CERT_DIR", "npm_config_cafile"})
-"""Variables that name a file of this machine, which is nothing to a command after the set-up."""
+"""Variables that name a file of this machine, which commands after the set-up cannot use."""
 
 
 async def copy_certificates(
     machine: Machine, environment: Mapping[str, str], system: Sequence[Path] = SYSTEM
 ) -> dict[str, str]:
-    """The variables of a set-up, with copies of the files that name certificates; the system's where none is named."""
+    """A set-up's variables, with copies of the files that name certificates, or the system's if none is named."""
     variables = {name: value for name, value in environment.items() if name not in CERTIFICATES}
     for name in sorted(CERTIFICATES & environment.keys()):
         content = await asyncio.to_thread(_file, Path(environment[name]))

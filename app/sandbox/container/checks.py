@@ -1,4 +1,4 @@
-"""What `agent-fix doctor --sandbox docker` (or `podman`) proves: the engine, the image, and a container's walls."""
+"""Checks for `agent-fix doctor --sandbox docker` (or `podman`): the engine, the image, and a container's isolation."""
 
 import json
 import re
@@ -17,20 +17,20 @@ SOCKETS = (
     *("/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock", "/var/run/podman/podman.sock"),
     *("/run/containerd/containerd.sock", "/var/run/balena.sock"),
 )
-"""Where an engine's own door might be, through which a container becomes the host's root."""
-DISTRUST = "Do not use this engine for code that nobody has read: use --sandbox bubblewrap or --sandbox e2b."
+"""Where an engine's socket may be, through which a container could become root on the host."""
+DISTRUST = "Do not use this engine for untrusted code; use --sandbox bubblewrap or --sandbox e2b."
 REPAIRS: Mapping[str, str] = {
     "": DISTRUST,
     "process limit": "The engine needs the control group `pids`: rootless ones need cgroup v2 with delegation "
     "(systemd: Delegate=cpu cpuset io memory pids for user@.service).",
     "memory limit": "The engine needs the control group `memory`: rootless ones need cgroup v2 with delegation "
     "(systemd: Delegate=cpu cpuset io memory pids for user@.service).",
-    "system call filter": "Start the engine with its default seccomp profile, and not with seccomp-profile=unconfined.",
+    "system call filter": "Start the engine with its default seccomp profile, not with seccomp-profile=unconfined.",
 }
 
 
 async def checks(engine: ContainerEngine, image: str, launch: Launch) -> tuple[DoctorCheck, ...]:
-    """A container is made for it, and removed. The first part that lacks ends it: nothing after it could hold."""
+    """Creates a container and removes it. Stops at the first missing part, since nothing after it could hold."""
     found: list[DoctorCheck] = []
     for part in (_engine, _image):
         try:
@@ -61,16 +61,16 @@ async def _engine(engine: ContainerEngine, _: str) -> list[DoctorCheck]:
             detail=f"{engine.title} {version}{_whose(json.loads(told))}",
             repair=""
             if numbers >= oldest
-            else f"It has to be {'.'.join(map(str, oldest))} or newer. {INSTALL[engine.name]}",
+            else f"It must be {'.'.join(map(str, oldest))} or newer. {INSTALL[engine.name]}",
         )
     ]
 
 
 def _whose(told: Mapping[str, object]) -> str:
-    """Whether root stands behind a container's wall, which the engine says in one of two ways."""
+    """Whether the engine runs as root, which it reports in one of two ways."""
     text = json.dumps([told.get("SecurityOptions"), told.get("host")])
     rootless = "name=rootless" in text or '"rootless": true' in text
-    return ", rootless" if rootless else ", as root: a rootless engine would be one more wall"
+    return ", rootless" if rootless else ", as root: a rootless engine would isolate better"
 
 
 async def _image(engine: ContainerEngine, image: str) -> list[DoctorCheck]:
@@ -81,7 +81,7 @@ async def _image(engine: ContainerEngine, image: str) -> list[DoctorCheck]:
             "image",
             ok=not lacks,
             detail=f"{image} lacks {', '.join(lacks)}" if lacks else image,
-            repair=f"Install it in an image of your own, or use another. {missing(engine, image)}" if lacks else "",
+            repair=f"Install it in your own image, or use another one. {missing(engine, image)}" if lacks else "",
         )
     ]
 

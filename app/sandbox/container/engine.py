@@ -1,4 +1,4 @@
-"""Docker or Podman as their own command line has them: every call bounded in time, and with one kind of error.
+"""Calls Docker or Podman through their command lines; every call has a time limit, and one kind of error.
 
 The command line knows contexts, Docker Desktop, remote hosts and `podman machine`; nothing here looks for a socket.
 """
@@ -28,9 +28,9 @@ INSTALL: Mapping[str, str] = {
     "podman": "Install Podman (your distribution's package, or Podman Desktop), or use another sandbox.",
 }
 START: Mapping[str, str] = {
-    "docker": "Start it (`sudo systemctl start docker`, or Docker Desktop), and see that `docker info` works for this "
-    "user: on Linux it has to be in the group `docker`, or Docker has to be installed rootless.",
-    "podman": "See that `podman info` works for this user; on macOS and Windows `podman machine start` comes first.",
+    "docker": "Start it (`sudo systemctl start docker`, or Docker Desktop), and check that `docker info` works for "
+    "this user: on Linux the user must be in the group `docker`, or Docker must be installed rootless.",
+    "podman": "Check that `podman info` works for this user; on macOS and Windows, run `podman machine start` first.",
 }
 REMOVE: Mapping[str, tuple[str, ...]] = {
     "docker": ("rm", "--force", "--volumes"),
@@ -40,11 +40,11 @@ _MISSING = ("no such", "not found", "no container with", "image not known", "una
 
 
 class MissingContainerError(SandboxError):
-    """The container or image that was asked for does not exist."""
+    """The requested container or image does not exist."""
 
 
 class EngineClient(NamedTuple):
-    """A process of the command line under way, and its streams."""
+    """A running process of the command line, and its streams."""
 
     process: asyncio.subprocess.Process
     stdin: asyncio.StreamWriter
@@ -54,8 +54,8 @@ class EngineClient(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ContainerEngine:
-    """`environment` is this machine's: the command line finds its contexts and sockets by it. `place` is the
-    directory that it is started in, where it exists: Podman's monitor leaves a file there when memory was short."""
+    """`environment` is this machine's: the command line finds its contexts and sockets by it. `place` is its working
+    directory, if it exists, because Podman's monitor may leave a file there."""
 
     name: str
     environment: Mapping[str, str] = field(repr=False)
@@ -68,7 +68,7 @@ class ContainerEngine:
 
     @property
     def program(self) -> str:
-        """SandboxError where it is not installed."""
+        """Raises SandboxError if it is not installed."""
         found = shutil.which(self.name, path=self.environment.get("PATH", ""))
         if found is None:
             raise SandboxError(f"{self.title} is not installed: there is no `{self.name}`.", hint=INSTALL[self.name])
@@ -84,14 +84,15 @@ class ContainerEngine:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             limit=LIMIT,
-            start_new_session=True,  # Ctrl-C is for us, and we end what is to be ended
+            start_new_session=True,  # Ctrl-C is for us, and we end what must be ended
         )
         if process.stdin is None or process.stdout is None or process.stderr is None:
             raise SandboxError(f"{self.title} was started without its streams.")
         return EngineClient(process, process.stdin, process.stdout, process.stderr)
 
     async def run(self, *arguments: str, doing: str, seconds: float = 0.0) -> str:
-        """What it prints. SandboxError where it fails, AbsentError where what it is asked about is not there."""
+        """Its output. Raises SandboxError if it fails, MissingContainerError if the container or image does not
+        exist."""
         process = (await self.start_client(*arguments)).process
         limit = seconds or self.seconds
         try:
@@ -106,8 +107,8 @@ class ContainerEngine:
         return out.decode(errors="replace").strip()
 
     def failure(self, doing: str, said: str) -> SandboxError:
-        """As our own error, from what the command line wrote to stderr."""
-        told = said.strip()[-500:] or "it said nothing"
+        """Our own error, from what the command line wrote to stderr."""
+        told = said.strip()[-500:] or "no message"
         low = told.lower()
         if "permission denied" in low and "sock" in low:
             return SandboxError(f"{self.title} refuses this user ({doing}): {told}", hint=START[self.name])
@@ -117,16 +118,16 @@ class ContainerEngine:
         return kind(f"{self.title} failed ({doing}): {told}", hint=AGAIN)
 
     async def version(self) -> str:
-        """Of the engine itself. SandboxError where it cannot be reached."""
+        """The version of the engine itself. Raises SandboxError if it cannot be reached."""
         told = json.loads(await self.run("version", "--format", "json", doing="asking for its version"))
-        for part in ("Server", "Client"):  # Podman on the same machine is no server
+        for part in ("Server", "Client"):  # Podman on the same machine has no server
             version = (told.get(part) or {}).get("Version")
             if version:
                 return str(version)
         return "0"
 
     async def container(self, name: str) -> Mapping[str, Any] | None:
-        """All that the engine says of it; None where there is none."""
+        """The engine's description of a container; None if there is none."""
         try:
             told = await self.run("container", "inspect", name, doing="looking for a sandbox")
         except MissingContainerError:
@@ -149,7 +150,7 @@ class ContainerEngine:
         await self.run("start", name, doing="starting a sandbox")
 
     async def stop(self, name: str) -> None:
-        """Everything in it ends at once. Safe to say twice, and of one that is gone."""
+        """End everything in it at once. Idempotent, also if it is gone."""
         try:
             await self.run("kill", "--signal", "KILL", name, doing="ending a sandbox")
         except SandboxError:
@@ -158,12 +159,12 @@ class ContainerEngine:
                 raise
 
     async def remove(self, name: str) -> None:
-        """With what it executes and its volumes. Safe to say twice."""
+        """Remove it with its processes and volumes. Idempotent."""
         with suppress(MissingContainerError):
             await self.run(*REMOVE[self.name], name, doing="removing a sandbox")
 
     async def commit(self, name: str, image: str, changes: Sequence[str]) -> None:
-        """Keep its files as an image."""
+        """Store its files as an image."""
         words = [word for change in changes for word in ("--change", change)]
         await self.run("commit", *words, name, image, doing="keeping the set-up", seconds=COMMIT_SECONDS)
 
@@ -188,7 +189,7 @@ class ContainerEngine:
 
 
 async def stop_client(process: asyncio.subprocess.Process) -> None:
-    """The client of the command line, where it has not ended."""
+    """End a client of the command line that is still running."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.kill()
@@ -196,7 +197,7 @@ async def stop_client(process: asyncio.subprocess.Process) -> None:
 
 
 async def discard(engine: ContainerEngine, name: str) -> None:
-    """Remove it because of an error that is to be told, or because it has done its work."""
+    """Remove a container after an error or at its end; failures are only logged."""
     try:
         await engine.remove(name)
     except SandboxError as error:

@@ -1,4 +1,4 @@
-"""The image that containers are made from: whether it is there, has what we need, and which tools it brings."""
+"""Examines the image that containers are made from: its existence, required programs, and tools."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ NEEDED = (
     *("/bin/sh", "/bin/bash", "/usr/bin/env", "/usr/bin/find", "/usr/bin/setpriv", "/usr/bin/sha1sum"),
     *("/usr/bin/tar", "/usr/bin/xargs"),
 )
-"""Programs without which no sandbox can be made, or no job be done."""
+"""Programs without which no sandbox or job can run."""
 TOOLS = ("node", "npm", "yarn", "pnpm", "cargo", "go")
-"""Programs that set-ups use where an image has them."""
+"""Tools that set-ups use if an image has them."""
 MIN_PYTHON = (3, 9)
 QUESTION_SECONDS = 120
-"""After which a container that was asked something is gone, whoever asked has died."""
+"""After this time a container for a question is gone, even if its caller has died."""
 _ASK = """
 for name in "$@"; do command -v "$name" > /dev/null 2>&1 && echo "$name"; done
 echo "interpreter:$(command -v python3)"
@@ -35,7 +35,7 @@ _OUR_OWN = ("HOME", "HOSTNAME", "TMPDIR", "LANG")
 
 @dataclass(frozen=True, slots=True)
 class ContainerImage:
-    """`id` is the engine's digest of it; `environment` what it sets for whatever is executed in it."""
+    """`id` is the engine's digest; `environment` are the variables that it sets."""
 
     name: str
     id: str
@@ -47,14 +47,14 @@ class ContainerImage:
         return cls(name, str(facts["Id"]), tuple((key, value) for key, _, value in pairs if key not in _OUR_OWN))
 
     def variables(self) -> dict[str, str]:
-        """Every variable of a command, before what the set-up and the single command add."""
+        """Every variable of a command, without those of the set-up and the single command."""
         told = dict(self.environment)
         path = told.pop("PATH", "") or ":".join(SYSTEM_PATH)
         return {**told, "PATH": f"{ENV}/bin:{path}", "HOME": HOME, "TMPDIR": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
 
 
 async def find_image(engine: ContainerEngine, name: str) -> ContainerImage:
-    """SandboxError where it is not there: nothing is fetched while a job waits."""
+    """Raises SandboxError if it does not exist: nothing is downloaded while a job waits."""
     facts = await engine.image(name)
     if facts is None:
         raise SandboxError(f"{engine.title} does not have the image {name}.", hint=missing(engine, name))
@@ -62,12 +62,12 @@ async def find_image(engine: ContainerEngine, name: str) -> ContainerImage:
 
 
 def missing(engine: ContainerEngine, name: str) -> str:
-    return f"Fetch it with `{engine.name} pull {name}`, or name another with AGENT_FIX_CONTAINER_IMAGE."
+    return f"Fetch it with `{engine.name} pull {name}`, or set AGENT_FIX_CONTAINER_IMAGE to another one."
 
 
 async def ask_image(engine: ContainerEngine, image: str) -> frozenset[str]:
-    """Which of NEEDED and TOOLS the image has, and `gnu-find`, `python-MAJOR.MINOR`, `interpreter:PATH`. SandboxError
-    where it cannot be asked: it has no `sh` or `sleep`, say."""
+    """Which of NEEDED and TOOLS the image has, and `gnu-find`, `python-MAJOR.MINOR`, `interpreter:PATH`. Raises
+    SandboxError if that cannot be found out, for example without `sh` or `sleep`."""
     name = f"agent-fix-question-{secrets.token_hex(8)}"
     try:
         *words, _ = ContainerSpec(name, scope="", key="", image=image, limits=SandboxLimits()).arguments()
@@ -80,11 +80,11 @@ async def ask_image(engine: ContainerEngine, image: str) -> frozenset[str]:
 
 
 def missing_tools(told: frozenset[str]) -> Sequence[str]:
-    """What an image lacks, by what it was `asked`."""
+    """What an image lacks, according to `ask_image`."""
     lacks = [name for name in NEEDED if name not in told]
     if "/usr/bin/find" in told and "gnu-find" not in told:
         lacks.append("GNU find (findutils)")
     versions = [tuple(map(int, word[7:].split("."))) for word in told if word.startswith("python-")]
     if "python3" in told and (not versions or versions[0] < MIN_PYTHON):
-        lacks.append("a whole Python 3.9 or newer")
+        lacks.append("a complete Python 3.9 or newer")
     return lacks

@@ -1,4 +1,5 @@
-"""A set-up's result as an image: made in a container of its own over a throw-away tree, kept under the set-up's key."""
+"""Builds a set-up's result as an image, in a separate container over a temporary tree; stored under the set-up's
+key."""
 
 import asyncio
 import hashlib
@@ -37,7 +38,7 @@ MIN_NUMBER, NUMBERS = 20_000, 40_000
 
 @dataclass(frozen=True, slots=True)
 class ImageBuilder:
-    """Where containers are made: `marks` is a directory with a file for each kept set-up, as old as its last use."""
+    """Builds images: `marks` is a directory with a file for each stored set-up, whose time is that of its last use."""
 
     engine: ContainerEngine
     image: ContainerImage
@@ -47,7 +48,7 @@ class ImageBuilder:
 
     @asynccontextmanager
     async def made(self, wanted: ContainerSpec) -> AsyncIterator[ContainerMachine]:
-        """A container that is started and proved, with nothing of the project yet; gone after an error."""
+        """A started and checked container, with nothing of the project yet; removed after an error."""
         machine = ContainerMachine(self.engine, wanted.name)
         finished = False
         try:
@@ -69,7 +70,7 @@ class ImageBuilder:
         target: str = ENV,
         on_output: OnOutput | None = None,
     ) -> str:
-        """The image with the set-up's result in `target`, made from `base`; `base` itself where nothing is to be done.
+        """The image with the set-up's result in `target`, made from `base`; `base` itself if there is nothing to do.
 
         Raises SetupError with the command, its exit code and the end of its output.
         """
@@ -91,7 +92,7 @@ class ImageBuilder:
     async def _build(
         self, base: str, spec: SandboxSpec, target: str, names: tuple[str, str], on_output: OnOutput | None
     ) -> str:
-        """The name that it is kept by: the second, for this job alone, where something of it was left out."""
+        """The name it is stored under: the second one, for this job alone, if a part failed."""
         setup = spec.setup or SetupPlan()
         wanted = ContainerSpec(f"agent-fix-setup-{secrets.token_hex(8)}", self.scope, spec.key, base, spec.limits)
         async with packing_tree(spec.fill) as tree, self.made(wanted) as machine:
@@ -113,7 +114,7 @@ class ImageBuilder:
     async def _carry_out(
         self, machine: ContainerMachine, spec: SandboxSpec, setup: SetupPlan, on_output: OnOutput | None
     ) -> tuple[str, ...]:
-        """The only time at which anything is reachable: the named hosts, through our proxy."""
+        """The only time when anything is reachable: the named hosts, through our proxy."""
         proxy = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), f"http://127.0.0.1:{PORT}")
         direct = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
         variables = {**proxy, **direct, **await copy_certificates(machine, dict(setup.environment))}
@@ -133,9 +134,9 @@ class ImageBuilder:
 
 
 async def forget_unused(engine: ContainerEngine, scope: str, marks: Path) -> int:
-    """Remove the kept set-ups of `scope` that no job has used for long; returns how many.
+    """Remove the stored set-ups of `scope` that have been unused for long; returns how many.
 
-    One without a mark gets one: caches may be lost, and images with them only after the same time.
+    One without a mark gets one, so that losing the caches does not remove images early.
     """
     for image in await engine.images(f"{SCOPE}={scope}"):
         repository, _, name = image.rpartition(":")
@@ -145,7 +146,7 @@ async def forget_unused(engine: ContainerEngine, scope: str, marks: Path) -> int
     for mark in await asyncio.to_thread(_unused, marks):
         try:
             await engine.remove_image(f"{REPOSITORY}:{mark.name}")
-        except SandboxError as error:  # a container is made from it still; the next sweep comes by again
+        except SandboxError as error:  # a container still uses it; the next sweep tries again
             logger.info("the set-up %s stays: %s", mark.name, error.message)
             continue
         mark.unlink(missing_ok=True)
@@ -161,23 +162,23 @@ def _unused(marks: Path) -> list[Path]:
 
 
 async def fill(machine: ContainerMachine, script: str, words: Sequence[str], tree: PackedTree) -> str:
-    """What the script says that gets the tree on its stdin."""
+    """The output of a script that gets the tree on its stdin."""
     tree.archive.seek(0)
     return await machine.feed(["bash", "-euo", "pipefail", "-c", script, "fill", *words], tree.archive)
 
 
 async def prove(engine: ContainerEngine, wanted: ContainerSpec) -> None:
-    """SandboxError where the engine made another container than it was asked for."""
+    """Raises SandboxError if the engine created a container with other properties than requested."""
     told = await engine.container(wanted.name)
     difference = wanted.difference(told) if told is not None else "it is gone"
     if difference:
         raise SandboxError(
-            f"{engine.title} made another container than was asked for: {difference}.",
-            hint=f"Look at {engine.title}'s own configuration: defaults in it may add to what a container is given.",
+            f"{engine.title} created a container with other properties than requested: {difference}.",
+            hint=f"Check {engine.title}'s configuration: its defaults may add to what a container gets.",
         )
 
 
 def number(wanted: ContainerSpec) -> int:
-    """The uid of its commands: limits of processes count by uid over all containers, so each has its own."""
+    """The uid of its commands: process limits count by uid over all containers, so each has its own."""
     digest = hashlib.sha256(f"{wanted.scope} {wanted.name}".encode()).digest()
     return MIN_NUMBER + int.from_bytes(digest[:4], "big") % NUMBERS

@@ -1,4 +1,4 @@
-"""A container as the port to a machine: each program is a process of `docker exec`, with its three streams."""
+"""Implements the machine port for a container: each program is a process of `docker exec` with three streams."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ WRITE = 'mkdir -p -- "${1%/*}" && cat > "$1"'
 
 
 class ContainerProgram:
-    """As `app.sandbox.machine.base.MachineProgram` has it. Its end of stdin comes when this client is gone."""
+    """An `app.sandbox.machine.base.MachineProgram`. Its stdin ends when this client is gone."""
 
     def __init__(self, engine: ContainerEngine, client: EngineClient) -> None:
         self._engine = engine
@@ -36,7 +36,7 @@ class ContainerProgram:
             self._client.stdin.write(content)
             await self._client.stdin.drain()
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise SandboxError("The command in the sandbox is over.") from error
+            raise SandboxError("The command in the sandbox has ended.") from error
 
     async def feed(self, content: bytes | BinaryIO) -> None:
         """All of it, and the end of stdin."""
@@ -69,7 +69,7 @@ class ContainerProgram:
 
 
 class ContainerMachine:
-    """As `app.sandbox.machine.base.Machine` has it; a container's root may make no namespaces."""
+    """An `app.sandbox.machine.base.Machine`; a container's root may not create namespaces."""
 
     namespaces = False
     limits_commands = False
@@ -92,7 +92,7 @@ class ContainerMachine:
         await self.feed(["sh", "-c", WRITE, "sh", path], content)
 
     async def feed(self, argv: Sequence[str], content: bytes | BinaryIO) -> str:
-        """What a program says that reads `content`; SandboxError where it fails or does not end in time."""
+        """The output of a program that reads `content`. Raises SandboxError if it fails or does not end in time."""
         said = bytearray()
         clock = asyncio.timeout(FEED_SECONDS)
         program = await self.start(argv)
@@ -100,7 +100,7 @@ class ContainerMachine:
             async with clock:
                 reading = asyncio.create_task(drain(program, said))
                 try:
-                    with suppress(SandboxError):  # what went wrong is told by its end
+                    with suppress(SandboxError):  # its end reports the error
                         await program.feed(content)
                     await reading
                 finally:

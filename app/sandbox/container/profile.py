@@ -1,8 +1,8 @@
-"""What a sandbox's container is made of, as arguments of `create`; and what of it is read back before it is used.
+"""Builds a container's `create` arguments, and checks the created container before it is used.
 
 No file of this machine is mounted: the tree goes in as an archive over a stream, so that an engine on another machine
-does as well. The root file system is the container's own layer, which commands cannot write beside /workspace, /tmp
-and their home: they are executed as an account that owns nothing else, and hold no capability.
+works too. Commands can only write to /workspace, /tmp and their home in the container's own layer: they run as an
+account that owns nothing else and has no capabilities.
 """
 
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from app.sandbox.base import SandboxLimits
 
 SCOPE = "agent-fix"
 KEY = "agent-fix-key"
-"""Labels: whose it is, and which tree."""
+"""Labels: the installation and the tree."""
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETPCAP", "SETUID")
-"""What the supervisor, as root inside, is left with: to fill a tree for another account, to become it, to end it."""
+"""Capabilities of the supervisor, as root inside: to fill a tree for another account, to become it, to end it."""
 RESERVE = 64
-"""Processes of ours (supervisors, the way out) beside those that commands may have."""
+"""Our own processes (supervisors, the socket) in addition to those of commands."""
 FILES = 8192
 SHM = "512m"
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
@@ -25,7 +25,7 @@ _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """A container to be: its name, its labels, what it is made from, and what it may use."""
+    """A container to create: its name, labels, image and limits."""
 
     name: str
     scope: str
@@ -34,7 +34,7 @@ class ContainerSpec:
     limits: SandboxLimits
 
     def arguments(self) -> list[str]:
-        """Of `create`. Process 1 only waits: whoever starts a command reaps what that leaves."""
+        """Arguments of `create`. Process 1 only waits: whoever starts a command reaps what it leaves."""
         limits = self.limits
         return [
             *("--pull", "never", "--name", self.name, "--hostname", "sandbox"),
@@ -51,12 +51,12 @@ class ContainerSpec:
         ]
 
     def difference(self, told: Mapping[str, Any]) -> str:
-        """What the engine says of it that was not asked for: its own settings may add to what it is told."""
+        """Properties of the container that were not requested; the engine's own settings may add some."""
         host = told["HostConfig"]
         labels = told["Config"].get("Labels") or {}
         added = {str(name).upper().removeprefix("CAP_") for name in host.get("CapAdd") or ()}
         effective = told.get("EffectiveCaps")
-        if effective is not None:  # Podman says what it came to
+        if effective is not None:  # Podman reports the result here
             added = {str(name).upper().removeprefix("CAP_") for name in effective}
         mounts = [str(mount.get("Source")) for mount in told.get("Mounts") or () if mount.get("Type") != "volume"]
         wrong = {
@@ -75,5 +75,5 @@ class ContainerSpec:
 
 
 def _no_proxies() -> list[str]:
-    """Both engines hand this machine's proxies on, passwords and all, unless they are told otherwise."""
+    """Both engines pass this machine's proxies on, including passwords, unless they are told not to."""
     return [word for name in _PROXIES for form in (name, name.lower()) for word in ("--env", f"{form}=")]

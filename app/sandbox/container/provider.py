@@ -1,4 +1,4 @@
-"""Sandboxes in containers: found again by their name, or made, filled, prepared and only then opened."""
+"""Opens sandboxes in containers: finds them by name, or creates, fills and prepares them."""
 
 import hashlib
 import logging
@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 
 
 class ContainerProvider:
-    """`name` is `docker` or `podman`. `scope` tells this installation from others with the same engine; `caches`
-    keeps the names of set-ups. `environment` is this machine's, for the engine's own command line."""
+    """`name` is `docker` or `podman`. `scope` separates this installation from others on the same engine; `caches`
+    holds the names of set-ups. `environment` is this machine's, for the engine's own command line."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ContainerProvider:
         return await checks(self._engine, self._image, self.launch)
 
     async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
-        """Refuses with SandboxError where an essential property does not hold: never a silent fall-back."""
+        """Raises SandboxError if an essential property does not hold; there is no silent fallback."""
         sandbox = await self.launch(spec, on_output=on_output)
         finished = False
         try:
@@ -66,9 +66,9 @@ class ContainerProvider:
         return sandbox
 
     async def launch(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
-        """Open without the proof, which is the doctor's to give."""
+        """Open without the check of its properties; for the doctor."""
         if not KEY_FORM.fullmatch(spec.key):
-            raise SandboxError(f"A sandbox key may have letters, digits and ._:@=+- only, not {spec.key!r}.")
+            raise SandboxError(f"A sandbox key may only contain letters, digits and ._:@=+-, not {spec.key!r}.")
         workshop = await self._workshop()
         machine = ContainerMachine(self._engine, self._wanted(spec).name)
         left_out = await self._again(machine, spec)
@@ -86,7 +86,7 @@ class ContainerProvider:
         return await ask_image(self._engine, (await self._workshop()).image.name)
 
     async def sweep(self, ended: Callable[[str], bool]) -> int:
-        """Remove the containers whose key is of a job that has ended, and set-ups that nobody uses; how many."""
+        """Remove the containers of ended jobs, and unused set-ups; returns how many."""
         self._marks.mkdir(mode=0o700, parents=True, exist_ok=True)
         removed = 0
         for name in await self._engine.containers(f"{SCOPE}={self._scope}"):
@@ -99,7 +99,7 @@ class ContainerProvider:
     async def _workshop(self) -> ImageBuilder:
         if self._found is None:
             self._found = await find_image(self._engine, self._image)
-            self._marks.mkdir(mode=0o700, parents=True, exist_ok=True)  # also says that there is something to sweep
+            self._marks.mkdir(mode=0o700, parents=True, exist_ok=True)  # also shows that there is something to sweep
         return ImageBuilder(self._engine, self._found, self._scope, self._marks, self._upstream)
 
     def _wanted(self, spec: SandboxSpec, image: str = "") -> ContainerSpec:
@@ -107,27 +107,27 @@ class ContainerProvider:
         return ContainerSpec(f"agent-fix-{digest}", self._scope, spec.key, image, spec.limits)
 
     async def _again(self, machine: ContainerMachine, spec: SandboxSpec) -> str | None:
-        """What was left out of the set-up of the container of that key, as JSON, if that came to be ready; what did
-        not is removed."""
+        """What failed in the set-up of this key's container, as JSON, if it was completed; an incomplete one is
+        removed."""
         wanted = self._wanted(spec)
         told = await self._engine.container(wanted.name)
         if told is None:
             return None
         if told["State"].get("Running"):
-            await self._engine.stop(wanted.name)  # a process of ours died, and something of it may go on
+            await self._engine.stop(wanted.name)  # a process of ours died, and something of it may still run
         if wanted.difference(told):
-            logger.warning("the container of %s is not as it was made; it is made again", spec.key)
+            logger.warning("the container of %s has changed; it is created again", spec.key)
         else:
             await self._engine.start(wanted.name)
             said = (await step(machine, REOPEN)).strip()
             if said != UNREADY:
                 return said
-            logger.warning("the sandbox %s was never finished; it is made again", spec.key)
+            logger.warning("the sandbox %s was never finished; it is created again", spec.key)
         await self._engine.remove(wanted.name)
         return None
 
     async def _new(self, workshop: ImageBuilder, spec: SandboxSpec, on_output: OnOutput | None) -> str:
-        """What was left out of its set-up, as JSON."""
+        """What failed in its set-up, as JSON."""
         image = workshop.image.name
         apart = replace(spec, fill=_nothing)
         image = await workshop.prepared(image, apart, spec.tools, target=TOOLS, on_output=on_output)

@@ -1,4 +1,4 @@
-"""A job's sandbox in a container, as the port has it: commands over its files, which stay when it is stopped."""
+"""A job's sandbox in a container: runs commands over its files, which stay when it is stopped."""
 
 import logging
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class ContainerSandbox(Executor):
-    """Its state is in the engine; whoever opens the same key has it again, until it is destroyed."""
+    """Its state is in the engine; opening the same key returns it, until it is destroyed."""
 
     isolated = True
 
@@ -41,11 +41,11 @@ class ContainerSandbox(Executor):
         return await self.prepare(command.beneath(dict(WORK_ENVIRONMENT)))
 
     async def prepare(self, command: SandboxCommand) -> CompletedCommand:
-        """As `execute`, without the variables that keep package clients offline, and without a way out."""
+        """As `execute`, without the variables that keep package clients offline, and without a socket."""
         return await self._commands.execute(command)
 
     async def close(self) -> None:
-        """Stopped, it waits for the next `open` and costs disk only."""
+        """A stopped container waits for the next `open` and costs only disk space."""
         if self._commands.closed:
             return
         await self._end_all()
@@ -54,7 +54,7 @@ class ContainerSandbox(Executor):
         except MissingContainerError:
             return
         except SandboxError as error:
-            logger.warning("the sandbox %s may go on: %s", self.key, error.message)
+            logger.warning("the sandbox %s may still run: %s", self.key, error.message)
 
     async def destroy(self) -> None:
         if not self._commands.closed:

@@ -1,4 +1,4 @@
-"""What we do inside a new container as root, in one go: each start of a program there costs a tenth of a second."""
+"""Scripts that we run as root in a new container, in one go, since each start takes a tenth of a second."""
 
 import base64
 
@@ -28,25 +28,25 @@ cat > {ARCHIVE}
 set -- "$files"
 {UNPACK}
 """
-"""Furnished, and filled from stdin. A set-up goes on from here."""
+"""Prepared, and filled from stdin. A set-up continues from here."""
 
 OPEN = f"""{FILL}
 set -- "${{directories[@]}}"
 {FINISH}
 {LEFT_OUT}
 """
-"""Filled and ready; says what was left out of the set-up."""
+"""Filled and ready; prints what failed in the set-up."""
 
 REOPEN = f"""
 ({AGAIN}) || {{ echo unready; exit 0; }}
 {_QUIET}
 {LEFT_OUT}
 """
-"""Says that it never became ready, or what was left out of the set-up."""
+"""Prints that it never became ready, or what failed in the set-up."""
 
 UNREADY = "unready"
 
 
 def arguments(number: int, files: int, *directories: str) -> list[str]:
-    """Of FILL and OPEN: the uid of commands, how many files come, what a set-up made of the tree."""
+    """Arguments of FILL and OPEN: the uid of commands, the number of files, the set-up's paths in the tree."""
     return [str(number), base64.b64encode(SUPERVISOR.read_bytes()).decode(), str(files), *directories]

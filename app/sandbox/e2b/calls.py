@@ -1,4 +1,4 @@
-"""Every call to the cloud: with a time limit of our own, and with one kind of error at its end."""
+"""Calls E2B's cloud with our own time limits and one kind of error."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -16,18 +16,18 @@ from app.sandbox.machine.execution import AGAIN
 T = TypeVar("T")
 SECONDS = 60.0
 AFTERWARDS = 5.0
-"""How long a call that was cancelled may take to notice it."""
-LOST = "The cloud sandbox is gone: it was killed, or its time was up."
+"""How long a cancelled call may take to notice it."""
+LOST = "The cloud sandbox is gone: it was killed, or its time ran out."
 
 
 class LostMachineError(LostSandboxError):
-    """What was asked for is not there any more."""
+    """The requested machine no longer exists."""
 
 
 async def bounded(call: Coroutine[Any, Any, T], doing: str, *, seconds: float = SECONDS) -> T:
-    """The call's result. The SDK does not hold its own time limits on every Python, and raises bare exceptions.
+    """The call's result. The SDK does not keep its own time limits on every Python, and raises bare exceptions.
 
-    Raises SandboxError, or LostError where the sandbox does not exist any more.
+    Raises SandboxError, or LostMachineError if the sandbox no longer exists.
     """
     task = asyncio.ensure_future(call)
     try:
@@ -38,7 +38,7 @@ async def bounded(call: Coroutine[Any, Any, T], doing: str, *, seconds: float = 
             await asyncio.wait({task}, timeout=AFTERWARDS)
     if not done:
         if task.done() and not task.cancelled():
-            task.exception()  # it is told as a time-out
+            task.exception()  # reported as a time-out
         raise LostSandboxError(f"E2B did not answer within {seconds:.0f} s ({doing}).", hint=AGAIN)
     error = task.exception()
     if error is None:
@@ -47,14 +47,14 @@ async def bounded(call: Coroutine[Any, Any, T], doing: str, *, seconds: float = 
 
 
 def translated(error: BaseException, doing: str) -> BaseException:
-    """As our own error; what is ours already, or no error at all, stays what it is."""
+    """As our own error; our errors and cancellations stay as they are."""
     match error:
         case AgentFixError():
             return error
         case SandboxNotRunningException() | NotFoundException():
             return LostMachineError(f"{LOST} ({doing})", hint=AGAIN)
         case AuthenticationException():
-            return SandboxError(f"E2B refused the key ({doing}).", hint="Set E2B_API_KEY to a key that is valid.")
+            return SandboxError(f"E2B rejected the key ({doing}).", hint="Set E2B_API_KEY to a valid key.")
         case Exception():
             return SandboxError(f"E2B failed ({doing}): {str(error)[:300] or type(error).__name__}", hint=AGAIN)
         case _:

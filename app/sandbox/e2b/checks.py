@@ -1,4 +1,4 @@
-"""What `agent-fix doctor --sandbox e2b` proves: the key, a machine closed to the network, no rights inside."""
+"""Checks for `agent-fix doctor --sandbox e2b`: the key, a machine without network, no rights inside."""
 
 from app.core.errors import SandboxError
 from app.sandbox.base import DoctorCheck, SandboxLimits
@@ -34,15 +34,15 @@ for place in {" ".join(SYSTEM_PATH)} "$(realpath "$(command -v python3)")" "$lib
   [ ! -w "$place" ] || echo "$place"
 done
 """
-"""The number of the account, and whatever it may do that it should not."""
+"""The account's number, and anything it may do that it should not."""
 TAKEN = 512 * 1024**2
 TAKE = f"print(len(b'x' * {TAKEN}))"
-"""Written to, because a control group counts only what is."""
+"""Written to, because a control group counts only used memory."""
 BY_GROUP = "[ ! -e /sys/fs/cgroup/cgroup.controllers ] || grep -cw memory /sys/fs/cgroup/cgroup.controllers"
 
 
 async def checks(cloud: E2BCloud) -> tuple[DoctorCheck, ...]:
-    """A machine is made for it, and killed."""
+    """Creates a machine and kills it."""
     if not cloud.account.key:
         return (DoctorCheck("key", ok=False, detail="E2B_API_KEY is not set", repair=KEY_REPAIR),)
     try:
@@ -53,9 +53,9 @@ async def checks(cloud: E2BCloud) -> tuple[DoctorCheck, ...]:
     try:
         machine = await cloud.create(DOCTOR)
     except SandboxError as error:
-        repair = error.hint or "Look at the limits of your E2B account."
+        repair = error.hint or "Check the limits of your E2B account."
         return (account, DoctorCheck("start", ok=False, detail=error.message, repair=repair))
-    closed = DoctorCheck("network policy", ok=True, detail="read back as it was sent: nothing is reachable")
+    closed = DoctorCheck("network policy", ok=True, detail="as requested: nothing is reachable")
     sandbox = E2BSandbox(cloud, machine, DOCTOR, SandboxLimits(memory=TAKEN // 4))
     try:
         await step(E2BMachine(cloud, machine), FURNISH, *arguments(0))
@@ -70,26 +70,26 @@ async def checks(cloud: E2BCloud) -> tuple[DoctorCheck, ...]:
 
 
 async def _memory(sandbox: E2BSandbox, grouped: bool) -> DoctorCheck:
-    """The machine has a limit of its own above it, which is E2B's to hold."""
+    """The machine itself has a limit above this one, which E2B enforces."""
     taken = await sandbox.exec(["python3", "-I", "-c", TAKE], timeout=60)
-    how = "its processes together, by a control group" if grouped else "each of its processes by itself"
+    how = "for its processes together, by a control group" if grouped else "for each of its processes"
     return DoctorCheck(
         "memory",
         ok=not taken.ok,
-        detail=f"a command is held to its limit: {how}" if not taken.ok else "a command took four times its limit",
-        repair="Take a template whose memory is no more than a job may use.",
+        detail=f"a command is limited: {how}" if not taken.ok else "a command got four times its limit",
+        repair="Use a template whose memory is no more than a job may use.",
     )
 
 
 async def _network(sandbox: E2BSandbox) -> DoctorCheck:
-    """Of the machine itself; a job's commands have none of their own, whatever it reaches."""
+    """The machine's own network; a job's commands have none, whatever this reaches."""
     reached = await sandbox.exec(["python3", "-I", "-c", REACH], timeout=30)
     answering = ", ".join(reached.output.decode(errors="replace").split())
     return DoctorCheck(
         "network",
         ok=reached.ok and not answering,
         detail=f"reached {answering}" if answering else "no address answers",
-        repair="Do not use this account: its sandboxes are not closed. Use --sandbox bubblewrap.",
+        repair="Do not use this account: its sandboxes have network access. Use --sandbox bubblewrap.",
     )
 
 
@@ -99,7 +99,7 @@ async def _account(sandbox: E2BSandbox) -> DoctorCheck:
     return DoctorCheck(
         "account inside",
         ok=len(said) == 1 and said != ["0"],
-        detail=f"commands are executed as user {said[0] if said else '?'}, "
+        detail=f"commands run as user {said[0] if said else '?'}, "
         + (f"which may use or write {', '.join(said[1:])[:200]}" if said[1:] else "without more rights"),
-        repair="Use the base template of E2B, or --sandbox bubblewrap.",
+        repair="Use E2B's base template, or --sandbox bubblewrap.",
     )

@@ -1,4 +1,4 @@
-"""The account at E2B: machines found by our tag, made, connected to and ended; every call bounded in time."""
+"""The account at E2B: finds machines by our tag, creates, connects and ends them; every call has a time limit."""
 
 import io
 import logging
@@ -20,15 +20,15 @@ logger = logging.getLogger(__name__)
 TAG = "agent-fix"
 KEY = "agent-fix-key"
 ALIVE = 3600
-"""Seconds that a machine lives after the last time we said so: E2B ends those that a dead process left."""
+"""Seconds that a machine lives after its last renewal; E2B then ends those that a dead process left."""
 RENEWAL = 600.0
-"""How many seconds a machine's time to live is taken as it is before it is asked for again."""
+"""Seconds between two renewals of a machine's time to live."""
 MAX_PAGES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class E2BAccount:
-    """How E2B is reached; the addresses are empty for E2B's own."""
+    """How to reach E2B; empty addresses mean E2B's own."""
 
     key: str
     api: str = ""
@@ -61,7 +61,7 @@ class E2BPages(Protocol[T]):
 
 
 class E2BCloud:
-    """`scope` keeps the machines of one installation apart from another's with the same account."""
+    """`scope` separates the machines of this installation from others with the same account."""
 
     def __init__(
         self,
@@ -79,15 +79,15 @@ class E2BCloud:
         self.upload_seconds = upload_seconds
 
     async def find(self, key: str = "") -> list[SandboxInfo]:
-        """Ours of that key, or all of ours: running or paused."""
+        """Our machines with that key, or all of ours: running or paused."""
         metadata = {TAG: self.scope, **({KEY: key} if key else {})}
         pages = AsyncSandbox.list(query=SandboxQuery(metadata=metadata), limit=100, **self.account.parameters)
         found = await self._all(pages, "asking for sandboxes")
-        # Whatever a server makes of a query, a machine that is not ours is not touched.
+        # Whatever a server does with a query, machines that are not ours are not touched.
         return [info for info in found if metadata.items() <= info.metadata.items()]
 
     async def create(self, key: str, template: str = "") -> AsyncSandbox:
-        """A new machine, closed to the network; proved to be, or killed."""
+        """A new machine without network, checked; killed if the check fails."""
         making = AsyncSandbox.create(
             template or None,
             timeout=ALIVE,
@@ -102,18 +102,18 @@ class E2BCloud:
         return machine
 
     async def connect(self, sandbox_id: str) -> AsyncSandbox:
-        """To one that lives, or lives again by this: a paused one is resumed. Its policy is still to be proved."""
+        """Connect to a running or paused machine, which is resumed. Its policy must still be checked."""
         connecting = AsyncSandbox.connect(sandbox_id, timeout=ALIVE, **self.account.parameters)
         return await bounded(connecting, "connecting to a sandbox", seconds=self.seconds)
 
     async def apply(self, machine: AsyncSandbox, policy: NetworkPolicy) -> None:
-        """Send the policy, and go on only where it is in force; the machine is killed otherwise."""
+        """Send the policy and check that it is in force; otherwise kill the machine."""
         async with self.discarding(machine.sandbox_id):
             await bounded(machine.update_network(policy.as_update()), "setting its network", seconds=self.seconds)
         await self.prove(machine, policy)
 
     async def prove(self, machine: AsyncSandbox, policy: NetworkPolicy) -> None:
-        """Read the policy back. SandboxError, and no machine any more, where it is another."""
+        """Read the policy back. Kills the machine and raises SandboxError if it differs."""
         async with self.discarding(machine.sandbox_id):
             info = await bounded(machine.get_info(), "reading its network back", seconds=self.seconds)
             refuse(policy.difference(info.allow_internet_access, dict(info.network or {})))
@@ -122,11 +122,11 @@ class E2BCloud:
         await bounded(machine.set_timeout(ALIVE), "prolonging its time", seconds=self.seconds)
 
     async def pause(self, machine: AsyncSandbox) -> None:
-        """It costs nothing then, and keeps its files."""
+        """A paused machine costs nothing and keeps its files."""
         await bounded(machine.pause(), "pausing the sandbox", seconds=self.seconds)
 
     async def kill(self, sandbox_id: str) -> None:
-        """Safe to say twice."""
+        """Idempotent."""
         try:
             await bounded(
                 AsyncSandbox.kill(sandbox_id, **self.account.parameters), "ending the sandbox", seconds=self.seconds
@@ -136,27 +136,27 @@ class E2BCloud:
 
     @asynccontextmanager
     async def discarding(self, sandbox_id: str) -> AsyncIterator[None]:
-        """That machine is killed where what is done with it meanwhile does not come to its end."""
+        """Kill that machine if the block fails."""
         async with AsyncExitStack() as unfinished:
             unfinished.push_async_callback(self.discard, sandbox_id)
             yield
             unfinished.pop_all()
 
     async def discard(self, sandbox_id: str) -> None:
-        """Kill it because of an error that is to be told; where that fails too, its time to live ends it."""
+        """Kill it after an error; if that fails too, its time to live ends it."""
         try:
             await self.kill(sandbox_id)
         except SandboxError as error:
             logger.warning("the sandbox %s could not be killed: %s", sandbox_id, error.message)
 
     async def upload(self, machine: AsyncSandbox, path: str, content: bytes | BinaryIO) -> None:
-        """A file of root's, as it is: no form around it."""
+        """Write a file as root."""
         data = io.BytesIO(content) if isinstance(content, bytes) else content
         writing = machine.files.write(path, data, user="root", request_timeout=self.upload_seconds)
         await bounded(writing, "sending files", seconds=self.upload_seconds)
 
     async def snapshot(self, machine: AsyncSandbox, name: str) -> str:
-        """The id by which a machine that begins as this one is made."""
+        """The id for creating machines that start from this one."""
         taken = await bounded(machine.create_snapshot(name=name), "keeping the set-up", seconds=self.upload_seconds)
         return taken.snapshot_id
 
@@ -166,7 +166,7 @@ class E2BCloud:
         return await self._all(pages, "asking for kept set-ups")
 
     async def remove_snapshot(self, snapshot_id: str) -> None:
-        """Safe to say twice."""
+        """Idempotent."""
         removing = AsyncSandbox.delete_snapshot(snapshot_id, **self.account.parameters)
         await bounded(removing, "removing a kept set-up", seconds=self.seconds)
 
@@ -182,6 +182,6 @@ class E2BCloud:
 def refuse(difference: str) -> None:
     if difference:
         raise SandboxError(
-            f"The network of the cloud sandbox is not what was asked for: {difference}.",
+            f"The network of the cloud sandbox is not as requested: {difference}.",
             hint="It was killed before anything entered it. Use --sandbox bubblewrap, or ask E2B.",
         )

@@ -1,4 +1,4 @@
-"""The making of a machine at E2B: begun where an earlier one was kept, prepared, filled, and only then ready.
+"""Creates a machine at E2B: starts from a stored one, prepares and fills it, and only then marks it ready.
 
 base ─► another agent's programs (TOOLS), kept ─► the project's set-up (ENV), kept ─► the tree ─► ready
 """
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MachineCreation:
-    """Of one machine for `spec`."""
+    """Creates one machine for `spec`."""
 
     cloud: E2BCloud
     kept: SetupSnapshots
@@ -37,7 +37,7 @@ class MachineCreation:
     on_output: OnOutput | None = None
 
     async def machine(self) -> tuple[AsyncSandbox, tuple[str, ...]]:
-        """Ready, with what was left out of its set-up; or not there any more."""
+        """A ready machine, with what failed in its set-up; it is killed after an error."""
         setups = [setup for setup in (self.spec.tools, self.spec.setup) if setup is not None and setup.commands]
         machine, done = await self._begin(setups)
         async with self.cloud.discarding(machine.sandbox_id):
@@ -50,7 +50,7 @@ class MachineCreation:
                 return machine, notes(await self._fill(machine, READY, tree, *directories))
 
     async def _begin(self, setups: Sequence[SetupPlan]) -> tuple[AsyncSandbox, int]:
-        """A machine, and how many of the set-ups are in it already."""
+        """A machine, and how many of the set-ups it already contains."""
         gone = []
         for done in range(len(setups), 0, -1):
             snapshot = await self.kept.find(setups[:done])
@@ -59,7 +59,7 @@ class MachineCreation:
             try:
                 machine = await self.cloud.create(self.spec.key, snapshot)
             except SandboxError as error:
-                logger.info("the kept set-up cannot be used: %s", error.message)
+                logger.info("the stored set-up cannot be used: %s", error.message)
                 gone.append(setups[:done])
             else:
                 return machine, done
@@ -74,7 +74,7 @@ class MachineCreation:
         return await step(self._inside(machine), script, *arguments(tree.files, *directories))
 
     async def _install(self, machine: AsyncSandbox, tools: SetupPlan) -> bool:
-        """Another agent's programs: nothing of the project is there. Whether something was left out."""
+        """Install another agent's programs before the project; returns whether something failed."""
         inside = self._inside(machine)
         await step(inside, FURNISH_TOOLS, *arguments(0, TOOLS))
         failed = await self._carry_out(machine, tools)
@@ -82,7 +82,7 @@ class MachineCreation:
         return bool(failed)
 
     async def _set_up(self, machine: AsyncSandbox, setup: SetupPlan) -> bool:
-        """Over a tree that is thrown away afterwards. Whether something was left out."""
+        """Run the set-up over a tree that is deleted afterwards; returns whether something failed."""
         inside = self._inside(machine)
         async with packing_tree(self.spec.fill) as tree:
             await self._fill(machine, f"{FILL}\n{OPEN_ENV}", tree)
@@ -92,7 +92,7 @@ class MachineCreation:
         return bool(failed)
 
     async def _carry_out(self, machine: AsyncSandbox, setup: SetupPlan) -> tuple[str, ...]:
-        """What failed where another part did not."""
+        """What failed while another part succeeded."""
         sandbox = E2BSandbox(self.cloud, machine, self.spec.key, self.spec.limits, setup, network=True)
         async with self._open(machine, setup):
             return await carry_out(
@@ -108,7 +108,7 @@ class MachineCreation:
 
     @asynccontextmanager
     async def _open(self, machine: AsyncSandbox, setup: SetupPlan) -> AsyncIterator[None]:
-        """The only time at which anything is reachable: the named hosts. A machine that fails meanwhile is ended."""
+        """The only time when anything is reachable: the named hosts. A machine that fails meanwhile is ended."""
         policy = while_set_up(setup.hosts)
         if policy != CLOSED:
             await self.cloud.apply(machine, policy)

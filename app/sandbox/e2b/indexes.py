@@ -1,4 +1,4 @@
-"""Which package indexes a cloud machine uses: this machine's own where it can reach them, else the clients' own."""
+"""Finds the package indexes for a cloud machine: this machine's if it can reach them, otherwise the defaults."""
 
 import os
 from collections.abc import Mapping
@@ -20,7 +20,8 @@ def find_in_template(name: str) -> str | None:
 
 
 async def ask_reachable(environment: Mapping[str, str], python: Path) -> PackageClients:
-    """A mirror on loopback or in an office is nothing to a cloud machine: then clients are asked without settings."""
+    """A cloud machine cannot reach a mirror on loopback or in a private network; clients are then asked without
+    settings."""
     asked = await ask_clients(environment, python)
     if not asked.directories and not asked.problems and all(map(_public, asked.hosts)):
         return asked
@@ -28,7 +29,7 @@ async def ask_reachable(environment: Mapping[str, str], python: Path) -> Package
 
 
 def unsettled(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment in which package clients find no settings of anybody."""
+    """An environment in which package clients find no settings."""
     kept = {name: environment[name] for name in _KEPT if name in environment}
     nowhere = {"PIP_CONFIG_FILE": os.devnull, "GOENV": "off", "HOME": NOWHERE}
     npm = {f"npm_config_{kind}config": f"{NOWHERE}/{kind}" for kind in ("user", "global")}

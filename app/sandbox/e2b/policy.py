@@ -1,7 +1,7 @@
-"""What a cloud sandbox may reach: built here and nowhere else, sent, read back, and compared.
+"""Builds a cloud sandbox's network policy, and compares it with what the cloud reports.
 
-Nothing is reachable but the hosts of a set-up, and those while it is carried out only. E2B's own defaults are open and
-an update clears what it leaves out, so each policy names everything.
+Nothing is reachable except a set-up's hosts while it runs. E2B's own defaults are open and an update clears what it
+leaves out, so each policy names everything.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,12 +14,12 @@ from app.sandbox.egress.allow_list import address_of, is_internal_name, parse_ru
 
 EVERYTHING = "0.0.0.0/0"
 _DEFAULT_DNS = ["8.8.8.8"]
-"""What names are looked up with while hosts are allowed; E2B may or may not say it."""
+"""The name server while hosts are allowed; E2B may or may not report it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkPolicy:
-    """`hosts` and nothing else; nobody from outside reaches the sandbox without its token."""
+    """Only `hosts` are reachable; nobody from outside reaches the sandbox without its token."""
 
     hosts: tuple[str, ...] = ()
 
@@ -30,7 +30,7 @@ class NetworkPolicy:
         return {"allow_out": list(self.hosts), "deny_out": [EVERYTHING], "rules": {}}
 
     def difference(self, internet: bool | None, network: Mapping[str, object]) -> str:
-        """What the cloud says that was not asked for; empty where all is as it was sent."""
+        """How the cloud's report differs from the policy; empty if it does not."""
         told = {name: value for name, value in network.items() if value not in (None, [], {}, "")}
         told.setdefault("allow_out", [])
         wanted: dict[str, object] = {
@@ -54,13 +54,13 @@ CLOSED = NetworkPolicy()
 
 
 def while_set_up(entries: Iterable[str]) -> NetworkPolicy:
-    """The policy for these hosts, as `Setup.hosts` has them. SetupError for one that only this machine reaches."""
+    """The policy for these hosts, from SetupPlan.hosts. Raises SetupError for one that only this machine reaches."""
     hosts = []
     for entry in entries:
         host = parse_rule(entry).host
         if address_of(host) is not None or is_internal_name(host):
             raise SetupError(
-                f"The set-up wants {entry}, which is on this machine or its network: a cloud sandbox cannot reach it.",
+                f"The set-up needs {entry}, which is on this machine or its network; a cloud sandbox cannot reach it.",
                 hint="Configure a public package index, or use --sandbox bubblewrap.",
             )
         hosts.append(host)

@@ -1,4 +1,4 @@
-"""E2B's library as the port to a machine: a program's words come by its callback, and wait until they are read."""
+"""Implements the machine port with E2B's library: its output callbacks are buffered until they are read."""
 
 import asyncio
 import shlex
@@ -15,18 +15,18 @@ from app.sandbox.e2b.calls import SECONDS, bounded
 from app.sandbox.e2b.cloud import E2BCloud
 
 WAITING = 16
-"""Words of the library, of up to 4 MB each, that may wait to be read."""
+"""Chunks of the library, of up to 4 MB each, that may wait to be read."""
 
 
 @dataclass(slots=True)
 class BufferedOutput:
-    """What was said and not yet read; an empty word is the end."""
+    """Output that was not read yet; an empty chunk marks the end."""
 
     words: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     space: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WAITING))
 
     async def add(self, text: str) -> None:
-        """Called by the library; who waits here makes the sandbox wait."""
+        """Called by the library; waiting here makes the sandbox wait."""
         await self.space.acquire()
         self.words.put_nowait(text)
 
@@ -40,7 +40,7 @@ class BufferedOutput:
 
 
 class E2BProgram:
-    """As `app.sandbox.machine.base.MachineProgram` has it."""
+    """An `app.sandbox.machine.base.MachineProgram`."""
 
     def __init__(self, handle: "AsyncCommandHandle[None]", heard: BufferedOutput, seconds: float) -> None:
         self._handle = handle
@@ -68,12 +68,12 @@ class E2BProgram:
                 await bounded(self._handle.disconnect(), "leaving a command", seconds=self._seconds)
         self._end.cancel()
         await asyncio.wait({self._end})
-        _ = self._end.cancelled() or self._end.exception()  # who wanted to know has asked
+        _ = self._end.cancelled() or self._end.exception()  # marks the exception as retrieved
 
 
 @dataclass(frozen=True, slots=True)
 class E2BMachine:
-    """As `app.sandbox.machine.base.Machine` has it."""
+    """An `app.sandbox.machine.base.Machine`."""
 
     cloud: E2BCloud
     sandbox: AsyncSandbox

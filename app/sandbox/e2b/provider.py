@@ -1,4 +1,4 @@
-"""Sandboxes at E2B: found again by their tag, or made, filled, prepared and only then opened."""
+"""Opens sandboxes at E2B: finds them by tag, or creates, fills and prepares them."""
 
 import hashlib
 import logging
@@ -24,12 +24,12 @@ from app.sandbox.machine.steps import notes, step
 from app.sandbox.setup.layer_build import FORWARDER_PROGRAM
 
 Found = tuple[AsyncSandbox, tuple[str, ...]]
-"""A machine, and what was left out of its set-up."""
+"""A machine, and what failed in its set-up."""
 logger = logging.getLogger(__name__)
 
 
 class E2BProvider:
-    """`scope` tells this installation from others with the same account; `caches` keeps the names of set-ups."""
+    """`scope` separates this installation from others with the same account; `caches` holds the names of set-ups."""
 
     name = "e2b"
 
@@ -53,7 +53,7 @@ class E2BProvider:
 
     async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
         if not KEY_FORM.fullmatch(spec.key):
-            raise SandboxError(f"A sandbox key may have letters, digits and ._:@=+- only, not {spec.key!r}.")
+            raise SandboxError(f"A sandbox key may only contain letters, digits and ._:@=+-, not {spec.key!r}.")
         if not self._cloud.account.key:
             raise SandboxError("E2B_API_KEY is not set.", hint=KEY_REPAIR)
         self._kept.note_use()
@@ -66,14 +66,14 @@ class E2BProvider:
         return sandbox
 
     async def sweep(self, ended: Callable[[str], bool]) -> int:
-        """Kill the machines whose key is of a job that has ended, and remove old set-ups; returns how many."""
+        """Kill the machines of ended jobs, and remove old set-ups; returns how many."""
         gone = [info for info in await self._cloud.find() if ended(info.metadata.get(KEY, ""))]
         for info in gone:
             await self._cloud.kill(info.sandbox_id)
         return len(gone) + await self._kept.sweep()
 
     async def _again(self, key: str) -> Found | None:
-        """The machine of that key, if it came to be ready; what did not is killed."""
+        """The machine of that key, if it was completed; an incomplete one is killed."""
         found = None
         for info in await self._cloud.find(key):
             reached = await self._reach(info.sandbox_id, key) if found is None else None
@@ -89,7 +89,7 @@ class E2BProvider:
         except LostMachineError:
             return None
         if said.strip() == UNREADY:
-            logger.warning("the sandbox %s was never finished; it is made again", key)
-            return None  # perhaps open still, because its set-up was cut short
+            logger.warning("the sandbox %s was never finished; it is created again", key)
+            return None  # its network may still be open, because its set-up was interrupted
         await self._cloud.prove(machine, CLOSED)
         return machine, notes(said)

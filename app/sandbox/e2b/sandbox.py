@@ -1,4 +1,4 @@
-"""A job's sandbox in the cloud, as the port has it: commands over one machine's files, parked or ended with it."""
+"""A job's sandbox in the cloud: runs commands over one machine's files; paused or ended with it."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class E2BSandbox(Executor):
-    """Its state is in the cloud; whoever opens the same key has it again, until it is destroyed or its time is up."""
+    """Its state is in the cloud; opening the same key returns it, until it is destroyed or its time runs out."""
 
     isolated = True
 
@@ -38,7 +38,7 @@ class E2BSandbox(Executor):
         model_socket: Path | None = None,
         network: bool = False,
     ) -> None:
-        """`network` is the machine's own, for set-up commands; others have a loopback of their own and nothing else."""
+        """`network` is the machine's, for set-up commands; all others have only a loopback interface."""
         self.key = key
         self.left_out: tuple[str, ...] = ()
         self._cloud = cloud
@@ -73,7 +73,7 @@ class E2BSandbox(Executor):
             await asyncio.wait({staying})
 
     async def close(self) -> None:
-        """Paused, it waits for the next `open` and costs no machine time."""
+        """A paused machine waits for the next `open` and costs no machine time."""
         if self._commands.closed:
             return
         await self._end_all()
@@ -82,7 +82,7 @@ class E2BSandbox(Executor):
         except LostMachineError:
             return
         except SandboxError as error:
-            logger.warning("the sandbox %s runs on until its time is up: %s", self.key, error.message)
+            logger.warning("the sandbox %s runs until its time ends: %s", self.key, error.message)
 
     async def destroy(self) -> None:
         if not self._commands.closed:
@@ -95,16 +95,16 @@ class E2BSandbox(Executor):
             await self._raw_call.close()
 
     async def _stay(self, timeout: float) -> None:
-        """E2B ends a machine by a clock of its own, which is set again before a command could reach it."""
+        """Renew the machine's time to live, so that it outlasts the command."""
         age = time.monotonic() - self._renewed
         if age > self._cloud.renewal or age + timeout > ALIVE:
             await self._cloud.extend_lifetime(self._machine)
             self._renewed = time.monotonic()
 
     async def _keep_staying(self) -> None:
-        """Other agents work for longer than a machine may be told to live."""
+        """Renew repeatedly, because other agents work for longer than the maximum time to live."""
         while True:
             await asyncio.sleep(self._cloud.renewal)
-            with suppress(SandboxError):  # a command in a machine that is lost says so itself
+            with suppress(SandboxError):  # a command in a lost machine reports that itself
                 await self._cloud.extend_lifetime(self._machine)
                 self._renewed = time.monotonic()

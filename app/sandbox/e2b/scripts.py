@@ -1,4 +1,4 @@
-"""What we do inside a cloud machine as root, in one go where that can be: each call to the cloud takes its time."""
+"""Scripts that we run as root in a cloud machine, in one go if possible, since each call takes time."""
 
 import base64
 
@@ -27,35 +27,35 @@ set -- {NUMBER}
 {PREPARE}
 find /usr/local /opt -xdev -perm /022 ! -type l -exec chmod go-w -- '{{}}' + 2> /dev/null || true
 """
-"""What root executes is written by root only: a template may be generous with /usr/local, where its Python is."""
+"""What root executes must be writable by root only; a template may be lax about /usr/local, where its Python is."""
 
 FILL = f"""{FURNISH}
 set -- "$files"
 {UNPACK}
 """
-"""Furnished, and filled with what was sent before."""
+"""Prepared, and filled with what was sent before."""
 
 READY = f"""{FILL}
 set -- "${{directories[@]}}"
 {FINISH}
 {LEFT_OUT}
 """
-"""Filled and ready; says what was left out of the set-up."""
+"""Filled and ready; prints what failed in the set-up."""
 
 REOPEN = f"""
 ({AGAIN}) || {{ echo unready; exit 0; }}
 {LEFT_OUT}
 """
-"""Says that it never became ready, or what was left out of the set-up."""
+"""Prints that it never became ready, or what failed in the set-up."""
 
 UNREADY = "unready"
 
 FURNISH_TOOLS = f'{FURNISH}\nset -- "${{directories[0]}}"\n{OPEN}'
 KEEP_TOOLS = f"{SEAL}\n{CLEAR}\n{NOTHING_ELSE}"
 KEEP_ENV = f"{COLLECT}\n{CLEAR}\n{NOTHING_ELSE}"
-"""Nothing that the set-up's code may write is left in what is kept."""
+"""Nothing that the set-up's code may write stays in the stored machine."""
 
 
 def arguments(files: int, *directories: str) -> list[str]:
-    """Of FURNISH and all that begins with it: how many files come, and what directories it is about."""
+    """Arguments of FURNISH and everything that starts with it: the number of files, and the directories."""
     return [base64.b64encode(SUPERVISOR.read_bytes()).decode(), str(files), *directories]

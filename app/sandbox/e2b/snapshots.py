@@ -1,7 +1,7 @@
-"""Set-ups kept at E2B as snapshots: found by what they are made of, and removed when they are old.
+"""Stores set-ups at E2B as snapshots: finds them by their inputs, and removes old ones.
 
-A snapshot and not a template of E2B's builder: that executes its steps in a machine of its own with the internet open,
-and a repository's set-up is foreign code which may reach package hosts only.
+A snapshot instead of a template of E2B's builder, because the builder runs its steps with open internet access, and a
+repository's set-up is foreign code that may reach package hosts only.
 """
 
 import hashlib
@@ -21,13 +21,13 @@ from app.sandbox.e2b.cloud import TAG, E2BCloud
 
 logger = logging.getLogger(__name__)
 DAYS = 30
-"""After so many a set-up is made anew: what no lock file pins is looked for again, and nothing stays for ever."""
+"""A set-up is made again after so many days, to get new versions of unpinned packages and to limit storage."""
 
 
 class SetupSnapshots:
-    """A snapshot's name at E2B has our scope, its day and its digest; `directory` remembers the ids made here.
+    """A snapshot's name at E2B contains our scope, its day and its digest; `directory` holds the ids made here.
 
-    So workers that share a scope share set-ups, and a snapshot is found again, and ends, whoever made it is gone.
+    So workers with the same scope share set-ups, and a snapshot is found and removed even if its maker is gone.
     """
 
     def __init__(self, cloud: E2BCloud, directory: Path, now: Callable[[], float] = time.time) -> None:
@@ -37,30 +37,30 @@ class SetupSnapshots:
         self._prefix = f"{TAG}-{cloud.scope[:12]}-"
 
     def note_use(self) -> None:
-        """Says too that there is something to sweep."""
+        """Also shows that there is something to sweep."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def find(self, setups: Sequence[SetupPlan]) -> str:
-        """The id of what they made, one after the other; empty where it is not there, or too old."""
+        """The id of their result; empty if there is none or it is too old."""
         record = self._record(setups)
         with suppress(FileNotFoundError):
             return "" if self._old(self._made(record)) else record.read_text("utf-8")
         try:
             listed = await self._listed()
-        except SandboxError as error:  # a set-up that is not found is made
-            logger.warning("kept set-ups cannot be looked for: %s", error.message)
+        except SandboxError as error:  # a set-up that is not found is made again
+            logger.warning("stored set-ups cannot be listed: %s", error.message)
             return ""
         digest = _digest(setups)
         found = [(day, name) for name, day, made_of in listed if made_of == digest and not self._old(day)]
         return max(found)[1] if found else ""
 
     async def keep(self, machine: AsyncSandbox, setups: Sequence[SetupPlan]) -> None:
-        """So that the next job begins where this machine is; without it the next one prepares anew."""
+        """Let the next job start from this machine; on failure the next one prepares again."""
         name = f"{self._prefix}{self._today():%Y%m%d}-{_digest(setups)}"
         try:
             snapshot = await self._cloud.snapshot(machine, name)
         except SandboxError as error:
-            logger.warning("the set-up is not kept for the next job: %s", error.message)
+            logger.warning("the set-up is not stored for the next job: %s", error.message)
             return
         record = self._record(setups)
         partial = record.with_suffix(".partial")
@@ -83,7 +83,7 @@ class SetupSnapshots:
         return len(old)
 
     async def _listed(self) -> list[tuple[str, date, str]]:
-        """Id, day and digest of all that bear our name."""
+        """Id, day and digest of all snapshots with our name."""
         found = []
         for snapshot in await self._cloud.snapshots():
             for name in snapshot.names:

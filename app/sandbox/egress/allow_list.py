@@ -1,9 +1,9 @@
-"""Which hosts a set-up may reach: rules from package clients and `network:`, and which addresses are out of bounds.
+"""Decides which hosts a set-up may reach: rules from package clients and `network:`, and forbidden addresses.
 
-Two kinds of entry, told apart by a scheme:
+Entries with a scheme are indexes, others are hosts:
 
-    https://index.corp:8443     an index that a client on this machine is configured with: this port, any address
-    example.com   *.example.com `network:` of the repository: ports 443 and 80 (or `example.com:8080`), public addresses
+https://index.corp:8443     an index that a client on this machine is configured with: this port, any address
+example.com   *.example.com `network:` of the repository: ports 443 and 80 (or `example.com:8080`), public addresses
 """
 
 import ipaddress
@@ -32,7 +32,7 @@ def address_of(host: str) -> Address | None:
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is on the public internet, also looking through IPv6 spellings of IPv4 addresses."""
+    """True for an address on the public internet; IPv6 spellings of IPv4 addresses are decoded."""
     if isinstance(address, ipaddress.IPv6Address):
         embedded = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
         if address in _NAT64:
@@ -43,15 +43,15 @@ def is_public(address: Address) -> bool:
 
 
 def is_internal_name(host: str) -> bool:
-    """Names that mean something on this machine or its local network only."""
+    """True for a name that means something only on this machine or its local network."""
     return "." not in host or host.endswith(_INTERNAL_SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True)
 class HostRule:
-    """One allowed destination. `configured` marks a client's own index, which may live on a private address.
+    """One allowed destination. `configured` marks a client's own index, which may have a private address.
 
-    On `tls_ports` a tunnel must begin with a TLS handshake.
+    On `tls_ports` a tunnel must start with a TLS handshake.
     """
 
     host: str
@@ -66,7 +66,7 @@ class HostRule:
 
 
 def parse_rule(entry: str) -> HostRule:
-    """Read one entry; ValueError with a sentence where it names no host that could be allowed."""
+    """Parse one entry. Raises ValueError with a sentence if it names no host that can be allowed."""
     if "://" in entry:
         return _parse_origin(entry)
     name, _, port = entry.strip().lower().rstrip(".").partition(":")
@@ -94,7 +94,7 @@ def _is_port(text: str) -> bool:
 
 
 class AllowList:
-    """The rules of one set-up; everything that no rule names is refused."""
+    """The rules of one set-up; everything else is refused."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         self._rules = tuple(dict.fromkeys(parse_rule(entry) for entry in entries))

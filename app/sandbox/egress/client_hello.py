@@ -1,7 +1,7 @@
-"""The name a TLS client asks for in its first message: a tunnel to one host must not speak to another behind it.
+"""Reads the server name from a TLS client's first message, so that a tunnel reaches only the allowed host.
 
-Many package hosts share a delivery network; without this look a tunnel to an allowed name could reach any other name
-there. RFC 8446 section 4.1.2, RFC 6066 section 3.
+Many package hosts share a delivery network; otherwise a tunnel to an allowed name could reach any other name there. RFC
+8446 section 4.1.2, RFC 6066 section 3.
 """
 
 import struct
@@ -15,7 +15,7 @@ _SERVER_NAME = 0
 
 
 def record_length(header: bytes) -> int:
-    """The length of the record that these five bytes begin; ValueError where they begin none."""
+    """The length of the record that these five bytes start. Raises ValueError if they do not."""
     kind, major, _, length = struct.unpack("!BBBH", header)
     if kind != HANDSHAKE or major != 3 or not 4 <= length <= MAX_RECORD_SIZE:
         raise ValueError("not the start of a TLS handshake")
@@ -23,9 +23,9 @@ def record_length(header: bytes) -> int:
 
 
 def server_name(record: bytes) -> str:
-    """The server name in a ClientHello (without the record's header), empty where it names none.
+    """The server name in a ClientHello (without the record's header), empty if there is none.
 
-    ValueError where this is no ClientHello, or one that is spread over several records, which no package client sends.
+    Raises ValueError if this is not a ClientHello, or one in several records, which no package client sends.
     """
     try:
         message = _Bytes(record)
@@ -54,7 +54,7 @@ def _host_name(names: "_Bytes") -> str:
 
 
 class _Bytes:
-    """A cursor over bytes; IndexError where they end too early."""
+    """A cursor over bytes. Raises IndexError past their end."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content

@@ -1,9 +1,9 @@
-"""Inside the sandbox during set-up: carry 127.0.0.1:PORT to the egress proxy's unix socket while a command is running.
+"""Runs inside the sandbox during set-up: forwards 127.0.0.1:PORT to the egress proxy's unix socket.
 
-    python3 -I forwarder.py SOCKET PORT -- COMMAND [ARGUMENT ...]
+python3 -I forwarder.py SOCKET PORT -- COMMAND [ARGUMENT ...]
 
-Stand-alone: standard library only, Python 3.8 or newer, so that any interpreter found inside can be used. Ends with
-the command's exit code, or 128 plus the number of the signal that ended it; 125 where it could not listen.
+Standard library only, Python 3.8 or newer, so that any interpreter inside can run it. Ends with the command's exit
+code, or 128 plus its signal's number; 125 if it could not listen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHUNK = 64 * 1024
 
 
 def bring_up_loopback() -> None:
-    """A fresh network namespace has its loopback interface down; most sandboxes, but not all, bring it up."""
+    """A new network namespace has its loopback interface down; most sandboxes, but not all, bring it up."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         request = struct.pack("16sh22x", b"lo", 0)
         flags = struct.unpack("16sh22x", fcntl.ioctl(control, _SIOCGIFFLAGS, request))[1]
@@ -51,7 +51,7 @@ async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None
 
 
 async def both(up: Awaitable[None], down: Awaitable[None]) -> None:
-    """Carry on until the far side ends; what the client still says then has nobody to hear it."""
+    """Continue until the far side ends; what the client still sends then is dropped."""
     sending = asyncio.ensure_future(up)
     try:
         await down
@@ -72,16 +72,14 @@ class Forwarder:
             finally:
                 far_writer.close()
         except (OSError, asyncio.CancelledError):
-            pass  # one side hung up, or the command is over; both are closed, and the client sees that
+            pass  # one side hung up, or the command ended; both are closed, and the client sees that
         finally:
             writer.close()
 
 
 async def execute(command: list[str]) -> int:
     """Run the command with our own stdin, stdout and stderr, passing signals on."""
-    received: asyncio.Queue[int] = (
-        asyncio.Queue()
-    )  # from the start, or a signal that comes before the command does would end us alone
+    received: asyncio.Queue[int] = asyncio.Queue()  # from the start; an early signal would otherwise end only us
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, received.put_nowait, number)
     try:

@@ -1,4 +1,4 @@
-"""The only way out of a sandbox during set-up: an HTTP proxy on a unix socket that reaches allow-listed hosts.
+"""An HTTP proxy on a unix socket to allowed hosts; the only way out of a sandbox during set-up.
 
 client in the sandbox ─► forwarder (127.0.0.1) ─► unix socket ─► EgressProxy ─► package host
 """
@@ -19,7 +19,7 @@ from app.sandbox.egress.upstream import AddressForbidden, HostUnreachable, Resol
 
 _HEAD_BYTES = 16 * 1024
 _HEAD_SECONDS = 20.0
-_BACKLOG = 1024  # a unix socket turns connections away, and does not let them wait, where its backlog is full
+_BACKLOG = 1024  # a unix socket rejects connections if its backlog is full, instead of letting them wait
 
 
 class _ConnectionRefused(Exception):  # noqa: N818 - an answer, not an error
@@ -29,14 +29,14 @@ class _ConnectionRefused(Exception):  # noqa: N818 - an answer, not an error
 
 
 class _ConnectionLost(Exception):  # noqa: N818 - an end, not an error
-    """A tunnel that is closed without a word, because the client no longer listens to HTTP."""
+    """A tunnel that is closed without an answer, because the client no longer expects HTTP."""
 
 
 class EgressProxy:
-    """An allow-list proxy, listening while its context is entered.
+    """A proxy with an allow list, listening while its context is entered.
 
-    `hosts` are entries as `app.sandbox.egress.allow_list` reads them. `owner` is the uid that may connect besides the
-    proxy's own (root's sandbox runs as another user); without it only this process's user may.
+    `hosts` are entries for `app.sandbox.egress.allow_list`. `owner` is another uid that may connect (root's sandbox
+    runs as another user); without it only this process's user may.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class EgressProxy:
         resolve: Resolve = look_up,
     ) -> None:
         self.refused: list[str] = []
-        """Hosts that were asked for and not allowed, in order of appearance, each once."""
+        """Refused hosts, in order of appearance, each once."""
         self._path = socket_path
         self._allowed = AllowList(hosts)
         self._upstream = Upstream(upstream, no_proxy, resolve)
@@ -64,7 +64,7 @@ class EgressProxy:
 
     @property
     def explanation(self) -> str:
-        """Why a set-up may have failed on the network, for the end of its error; empty where nothing was refused."""
+        """A network reason for a failed set-up, to add to its error; empty if nothing was refused."""
         parts = [self._relay.exhausted] if self._relay.exhausted else []
         if self.refused:
             parts.append(f"refused: {', '.join(self.refused)} (allow with `network:` in .github/agent-fix.yml)")
@@ -101,7 +101,7 @@ class EgressProxy:
             with contextlib.suppress(OSError, TimeoutError):
                 await _say(writer, refusal.status, str(refusal))
         except (_ConnectionLost, OSError):
-            pass  # either side hung up: the other is closed below, and the client inside says what it missed
+            pass  # either side hung up: the other is closed below, and the client reports what it missed
         finally:
             writer.close()
 
@@ -142,14 +142,14 @@ class EgressProxy:
             self._note(head)
             raise _ConnectionRefused(
                 HTTPStatus.FORBIDDEN,
-                f"{head.host} leads to a private address, and is not the index that a client on this machine is "
-                "configured with; `network:` in .github/agent-fix.yml opens public hosts only",
+                f"{head.host} resolves to a private address, and is not the index of a client on this machine; "
+                "`network:` in .github/agent-fix.yml allows public hosts only",
             ) from None
         except HostUnreachable as error:
             raise _ConnectionRefused(HTTPStatus.BAD_GATEWAY, str(error)) from error
 
     async def _first_words(self, reader: asyncio.StreamReader, head: RequestHead, rule: HostRule) -> bytes:
-        """What the client says first in a tunnel, once it is seen to be meant for the host that was allowed."""
+        """The client's first bytes in a tunnel, after a check that they are meant for the allowed host."""
         async with asyncio.timeout(self._caps.idle):
             said = await reader.read(1)
             if not said or (said[0] != HANDSHAKE and head.port not in rule.tls_ports):
@@ -182,13 +182,13 @@ async def _read_head(reader: asyncio.StreamReader) -> RequestHead:
             HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's head is too large"
         ) from None
     except asyncio.IncompleteReadError:
-        raise _ConnectionRefused(HTTPStatus.BAD_REQUEST, "the request ended before its head did") from None
+        raise _ConnectionRefused(HTTPStatus.BAD_REQUEST, "the request ended within its head") from None
     except TimeoutError:
         raise _ConnectionRefused(HTTPStatus.REQUEST_TIMEOUT, "the request's head did not arrive in time") from None
 
 
 async def _say(writer: asyncio.StreamWriter, status: HTTPStatus, sentence: str) -> None:
-    """Refuse with one plain sentence; the reason phrase carries it too, as clients often show only that."""
+    """Refuse with one plain sentence, also as the reason phrase, since clients often show only that."""
     body = f"agent-fix: {sentence}\n".encode()
     reason = sentence.encode("ascii", "replace").decode("ascii")
     head = (

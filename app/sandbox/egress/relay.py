@@ -1,4 +1,4 @@
-"""Bytes between the two sides of proxied connections, within the caps of one set-up; and the socket they come by."""
+"""Copies bytes between the two sides of proxied connections, within one set-up's limits; and the listening socket."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ _CHUNK = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RelayLimits:
-    """What one set-up may use: connections at once (and waiting), bytes each way in all, seconds without a byte."""
+    """Limits of one set-up: connections at once (and waiting), total bytes each way, seconds without a byte."""
 
     connections: int = 64
     waiting: int = 448
@@ -24,16 +24,16 @@ class RelayLimits:
 
 
 class ConnectionRelay:
-    """Carries connections and counts them all together."""
+    """Copies connections and counts them all together."""
 
     def __init__(self, caps: RelayLimits) -> None:
         self.exhausted = ""
-        """Not empty: the cap that was reached, in a sentence; nothing is carried any more."""
+        """If not empty: the limit that was reached, in a sentence; nothing is copied any more."""
         self._caps = caps
         self._received = self._sent = 0
 
     async def relay(self, near: Streams, far: Streams, *, both: bool) -> None:
-        """Until the far side ends, nothing has moved for too long, or a cap is reached. `both` is a tunnel."""
+        """Until the far side ends, nothing moves for too long, or a limit is reached. `both` is a tunnel."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._caps.idle) as clock:
                 up = asyncio.create_task(self._pump(near[0], far[1], clock, sending=True)) if both else None
@@ -63,20 +63,22 @@ class ConnectionRelay:
         else:
             self._received += size
         if self._sent > self._caps.sent:
-            self.exhausted = f"the set-up sent more than {self._caps.sent} bytes, which is its limit"
+            self.exhausted = f"the set-up sent more than {self._caps.sent} bytes, the limit"
         elif self._received > self._caps.received:
-            self.exhausted = f"the set-up received more than {self._caps.received} bytes, which is its limit"
+            self.exhausted = f"the set-up received more than {self._caps.received} bytes, the limit"
         return not self.exhausted
 
 
 def listen_privately(path: Path, owner: int | None) -> socket.socket:
-    """A listening unix socket that only its owner may use, also where the path is longer than such paths may be."""
+    """A listening unix socket for its owner only, even if the path is longer than such paths may be."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fchmod(listener.fileno(), 0o600)  # the mode that bind() gives the file, so that it is never open to others
+        os.fchmod(
+            listener.fileno(), 0o600
+        )  # the mode for the file that bind() creates, so that it is never open to others
         listener.bind(f"/proc/self/fd/{directory}/{path.name}")
         if owner is not None:
             os.chown(path, owner, -1)

@@ -1,4 +1,4 @@
-"""What a client asks of the egress proxy: one request head, read strictly, so that nothing can hide in it."""
+"""Parses a client's request to the egress proxy: one request head, strictly, so that nothing can hide in it."""
 
 import re
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Method = Literal["CONNECT", "GET", "HEAD"]
 
 
 class BadRequest(ValueError):  # noqa: N818 - the name of the status it becomes
-    """The head is not one that this proxy carries; the message is a sentence for the client."""
+    """The proxy does not carry this head; the message is a sentence for the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class RequestHead:
         return f"{host}:{self.port}"
 
     def to_bytes(self, *, absolute: bool = False, extra: tuple[tuple[str, str], ...] = ()) -> bytes:
-        """The request as it is sent on: rebuilt from what was understood, never the client's own bytes."""
+        """The request as it is sent on: rebuilt from its parsed parts, never the client's own bytes."""
         host = self.authority.removesuffix(":80")
         target = f"http://{host}{self.target}" if absolute else self.target
         headers = (("Host", host), *self.headers, *extra, ("Connection", "close"))
@@ -44,7 +44,7 @@ class RequestHead:
 
 
 def parse_head(raw: bytes) -> RequestHead:
-    """Read a head that ends in an empty line; BadRequest for whatever is not plainly one CONNECT, GET or HEAD."""
+    """Parse a head that ends in an empty line. Raises BadRequest unless it is plainly one CONNECT, GET or HEAD."""
     request, *lines = raw.removesuffix(b"\r\n\r\n").split(b"\r\n")
     found = _REQUEST_LINE.fullmatch(request)
     if not found:
@@ -83,7 +83,7 @@ def _absolute(method: Literal["GET", "HEAD"], target: str, headers: list[tuple[s
         url = urlsplit(target)
         port = url.port or 80
     except ValueError:
-        raise BadRequest("the address asked for cannot be read") from None
+        raise BadRequest("the requested address cannot be parsed") from None
     if url.scheme != "http" or not url.hostname or "@" in url.netloc:
         raise BadRequest("only absolute http:// addresses are fetched, and https:// by CONNECT")
     _authority(f"[{url.hostname}]:{port}" if ":" in url.hostname else f"{url.hostname}:{port}")

@@ -1,4 +1,4 @@
-"""How the egress proxy reaches an allowed host: straight, or through the proxy that this machine itself needs."""
+"""Connects the egress proxy to an allowed host, directly or through this machine's own proxy."""
 
 import asyncio
 import base64
@@ -21,11 +21,11 @@ ADDRESS_SECONDS = 6.0
 
 
 class HostUnreachable(Exception):  # noqa: N818 - reads as what it says
-    """An allowed host that could not be connected to; the message is a sentence."""
+    """An allowed host could not be reached; the message is a sentence."""
 
 
 class AddressForbidden(Exception):  # noqa: N818 - reads as what it says
-    """A name that leads to this machine or its local network without being a client's own index."""
+    """A name resolves to this machine or its local network, and is not a client's own index."""
 
 
 async def look_up(host: str, port: int) -> list[str]:
@@ -36,7 +36,7 @@ async def look_up(host: str, port: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """This machine's own HTTP proxy; `url` empty where it needs none, `no_proxy` as in the variable of that name."""
+    """This machine's own HTTP proxy; `url` is empty if it needs none, `no_proxy` is the variable of that name."""
 
     url: str = ""
     no_proxy: str = ""
@@ -57,7 +57,7 @@ class Upstream:
         return (("Proxy-Authorization", "Basic " + base64.b64encode(pair.encode()).decode("ascii")),)
 
     async def open(self, head: RequestHead, rule: HostRule) -> Streams:
-        """Streams on which `head` can be carried out: a tunnel for CONNECT, else where its request is to be sent."""
+        """Streams that can carry out `head`: a tunnel for CONNECT, otherwise the server for its request."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 if not self.used_for(head.host):
@@ -88,7 +88,7 @@ class Upstream:
 
 
 async def _direct(host: str, port: int, rule: HostRule, resolve: Resolve) -> Streams:
-    """Resolve once, judge, and connect to just the addresses that were judged: no second look-up can differ."""
+    """Resolve once, check, and connect to exactly the checked addresses, so that no second look-up can differ."""
     addresses = await resolve(host, port)
     if not rule.configured and not all(is_public(ipaddress.ip_address(address)) for address in addresses):
         raise AddressForbidden(host)
@@ -97,6 +97,6 @@ async def _direct(host: str, port: int, rule: HostRule, resolve: Resolve) -> Str
         try:
             async with asyncio.timeout(ADDRESS_SECONDS):
                 return await asyncio.open_connection(address, port)
-        except OSError as error:  # TimeoutError is one
+        except OSError as error:  # includes TimeoutError
             failure = error
     raise failure or OSError("it has no address")

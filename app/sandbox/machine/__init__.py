@@ -1,1 +1,1 @@
-"""Machines whose commands are started from outside: what containers and cloud machines share."""
+"""What containers and cloud machines share: their commands are started from outside."""

@@ -1,8 +1,8 @@
-"""The port to a machine that commands are started in from outside: programs in it, files into it.
+"""The port to a machine whose programs are started from outside, and that receives files.
 
-    machine.start(argv) ─► Program: read() … write() … ended() | kill() ─► release()
+machine.start(argv) ─► Program: read() … write() … ended() | kill() ─► release()
 
-E2B's library is one implementation of it, a container engine's command line the other.
+Implemented with E2B's library and with a container engine's command line.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -11,31 +11,31 @@ from typing import BinaryIO, Protocol
 
 
 class MachineProgram(Protocol):
-    """A program under way in the machine. Who does not read makes it wait, so no flood of it fills our memory."""
+    """A running program in the machine. Without a reader it waits, so its output cannot fill our memory."""
 
     async def read(self) -> bytes:
-        """What it says next on stdout; empty at its end, and where the machine is lost."""
+        """The next stdout output; empty at its end, or if the machine is lost."""
         ...
 
     async def write(self, content: bytes) -> None:
-        """To its stdin. SandboxError where it is not there any more."""
+        """Write to its stdin. Raises SandboxError if it no longer runs."""
         ...
 
     async def ended(self) -> None:
-        """Until it ends, or never where nobody reads. SandboxError where that is not well: lost, or no exit code 0."""
+        """Returns when it ends, or never if nobody reads. Raises SandboxError if it was lost or failed."""
         ...
 
     async def kill(self) -> None:
-        """It alone, not what it started. SandboxError where the machine is lost."""
+        """Kill only it, not what it started. Raises SandboxError if the machine is lost."""
         ...
 
     async def release(self) -> None:
-        """Nobody reads any more, ended or not; what belongs to it on this machine goes. Safe to say twice."""
+        """Stop reading, ended or not, and free its resources on this machine. Idempotent."""
         ...
 
 
 class Machine(Protocol):
-    """Everything here is done as the machine's root."""
+    """Everything here runs as the machine's root."""
 
     @property
     def patience(self) -> float:
@@ -44,36 +44,36 @@ class Machine(Protocol):
 
     @property
     def namespaces(self) -> bool:
-        """Whether its root may give each command a process namespace of its own."""
+        """True if its root may give each command a process namespace."""
         ...
 
     @property
     def filters(self) -> Mapping[str, bytes]:
-        """Programs that refuse system calls to its commands, by processor; empty where its kernel is its own."""
+        """System call filters for its commands, by processor; empty if its kernel is its own."""
         ...
 
     @property
     def text(self) -> bool:
-        """Whether its programs can say text only: other bytes are to be said in lines of base64."""
+        """True if its programs can only print text: other bytes are sent as lines of base64."""
         ...
 
     @property
     def limits_commands(self) -> bool:
-        """Whether memory is to be limited for each command: not where the whole machine has that limit already."""
+        """True if memory must be limited for each command: not if the whole machine has that limit."""
         ...
 
     async def start(self, argv: Sequence[str]) -> MachineProgram:
-        """SandboxError where the machine is lost or does not answer in time."""
+        """Raises SandboxError if the machine is lost or does not answer in time."""
         ...
 
     async def upload(self, path: str, content: bytes | BinaryIO) -> None:
-        """A file of root's, as it is."""
+        """Write a file as root."""
         ...
 
 
 @asynccontextmanager
 async def started(machine: Machine, argv: Sequence[str]) -> AsyncIterator[MachineProgram]:
-    """Released at the end, whatever comes."""
+    """Start a program, and release it at the end."""
     program = await machine.start(argv)
     try:
         yield program

@@ -1,4 +1,4 @@
-"""The commands of one sandbox in a machine: carried out side by side, and ended together."""
+"""Runs the commands of one sandbox in a machine, in parallel, and ends them together."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from app.sandbox.machine.execution import ExecutionOrder, MachineExecution
 
 @dataclass(slots=True, eq=False)
 class MachineCommands:
-    """`environment` is that of every command; `closed` once they were ended for good. `network` as an order has it."""
+    """`environment` is for every command; `closed` is true after `end_all`. `network` as in an order."""
 
     machine: Machine
     limits: SandboxLimits
@@ -47,7 +47,7 @@ class MachineCommands:
             self._running.discard(execution)
 
     async def end_all(self) -> None:
-        """Afterwards nothing is under way, and nothing more is begun."""
+        """End all commands; no new ones can start."""
         self.closed = True
         running = list(self._running)
         for execution in running:

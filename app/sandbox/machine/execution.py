@@ -1,4 +1,4 @@
-"""One command in a machine: the order that is sent, and the lines that come back, as what a sandbox promises."""
+"""Runs one command in a machine: sends an order, and turns the lines that come back into a result."""
 
 import asyncio
 import base64
@@ -22,19 +22,19 @@ ACCOUNT = "agent"
 PLACE = "/var/lib/agent-fix"
 PROGRAM = f"{PLACE}/supervisor.py"
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
-"""What is uploaded as PROGRAM."""
-AGAIN = "The same command goes on from the last checkpoint, in a new sandbox."
+"""The program that is uploaded as PROGRAM."""
+AGAIN = "Run the same command again to continue from the last checkpoint in a new sandbox."
 INLINE = 64 * 1024
-"""Bytes of an order that travel on a command line; larger ones are sent as a file."""
+"""Bytes of an order that fit on a command line; larger ones are sent as a file."""
 GRACE = 30.0
-"""What a command's own time limit, which is held inside, may be late for before the machine is given up."""
+"""Seconds beyond a command's own time limit, which is enforced inside, before the machine is given up."""
 MAX_LINE_LENGTH = 128 * 1024
 KILL = b"k"
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionOrder:
-    """What to execute, as whom it may concern inside."""
+    """What to execute, and with which settings inside."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -45,7 +45,7 @@ class ExecutionOrder:
     separate_stderr: bool = False
     on_output: OnOutput | None = None
     network: bool = True
-    """The machine's own, whatever that may reach; or one of the command's own, which has a loopback only."""
+    """True for the machine's own network, whatever it reaches; False for a separate one with a loopback only."""
 
     def as_json(self, stdin_file: str, machine: Machine) -> bytes:
         inline = b"" if stdin_file else self.stdin
@@ -73,7 +73,7 @@ class ExecutionOrder:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionEnd:
-    """How a command ended, as the machine says."""
+    """How a command ended, as reported by the machine."""
 
     code: int
     seconds: float
@@ -83,7 +83,7 @@ class ExecutionEnd:
 
     @classmethod
     def parsed(cls, content: bytes) -> "ExecutionEnd":
-        """ValueError where it is anything else."""
+        """Raises ValueError if it is anything else."""
         try:
             told = json.loads(content)
         except RecursionError as error:
@@ -101,11 +101,11 @@ class ExecutionEnd:
 
 
 def parse_messages(lines: LineBuffer, piece: bytes) -> list[ExecutionEnd | tuple[bytes, bytes]]:
-    """What the supervisor said: output by its kind, or the end. SandboxError where it is neither."""
+    """The supervisor's messages: output by its kind, or the end. Raises SandboxError for anything else."""
     try:
         return [_understood(line) for line in lines.feed(piece)]
     except ValueError as error:
-        raise LostSandboxError(f"The sandbox says what it should not: {error}.", hint=AGAIN) from error
+        raise LostSandboxError(f"The sandbox sent an invalid message: {error}.", hint=AGAIN) from error
 
 
 def _understood(line: bytes) -> ExecutionEnd | tuple[bytes, bytes]:
@@ -113,13 +113,13 @@ def _understood(line: bytes) -> ExecutionEnd | tuple[bytes, bytes]:
     if kind == b"x":
         return ExecutionEnd.parsed(content)
     if kind not in {b"o", b"e"}:
-        raise ValueError("a line of no kind")
+        raise ValueError("a line of unknown kind")
     return kind, base64.b64decode(content, validate=True)
 
 
 @dataclass(slots=True, eq=False)
 class MachineExecution:
-    """An order under way. `kill` may be said at any time; `carry_out` then returns soon."""
+    """A running order. `kill` may be called at any time; `carry_out` then returns soon."""
 
     machine: Machine
     order: ExecutionOrder
@@ -129,7 +129,7 @@ class MachineExecution:
     _over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def carry_out(self) -> CompletedCommand:
-        """SandboxError where the machine is lost or answers nothing any more."""
+        """Raises SandboxError if the machine is lost or no longer answers."""
         order = self.order
         out = OutputCapture(order.limits.output)
         err = OutputCapture(order.limits.output) if order.separate_stderr else out
@@ -150,7 +150,7 @@ class MachineExecution:
 
     @asynccontextmanager
     async def _under_way(self) -> AsyncIterator[MachineProgram]:
-        """However it is left, nothing that the command started is there any more, as far as the machine is."""
+        """However it is left, nothing that the command started still runs, as far as the machine can be reached."""
         program = await self._start(await self._send())
         self._program = program
         try:
@@ -163,7 +163,7 @@ class MachineExecution:
             await program.release()
 
     async def _start(self, word: str) -> MachineProgram:
-        """A start that nobody waits for any more is waited for all the same: only what is known can be ended."""
+        """Wait for a start even after a cancellation, because only a known program can be ended."""
         starting = asyncio.ensure_future(self.machine.start(["python3", "-I", PROGRAM, word]))
         try:
             return await asyncio.shield(starting)
@@ -175,7 +175,7 @@ class MachineExecution:
             raise
 
     async def _send(self) -> str:
-        """The word on the command line that the order is found by."""
+        """The word on the command line that refers to the order."""
         stdin_file = ""
         if len(self.order.stdin) > INLINE // 2:
             stdin_file = f"{PLACE}/orders/{secrets.token_hex(8)}"
@@ -199,7 +199,7 @@ class MachineExecution:
             raise LostSandboxError(f"The sandbox did not end a command within {limit:.0f} s.", hint=AGAIN) from error
         if self._end is None:
             try:
-                await program.ended()  # which says why, where it can
+                await program.ended()  # raises the reason if it is known
             except SandboxError as error:
                 raise LostSandboxError(error.message, hint=error.hint or AGAIN) from error
 
@@ -217,9 +217,7 @@ class MachineExecution:
 
     async def _put_down(self, program: MachineProgram) -> None:
         """End the command and wait until everything that it started is gone."""
-        with suppress(
-            SandboxError, TimeoutError
-        ):  # a lost machine executes nothing, and is told by who brought us here
+        with suppress(SandboxError, TimeoutError):  # a lost machine executes nothing, and our caller reports that
             async with asyncio.timeout(self.machine.patience):
                 await self._say_kill(program)
                 while await program.read():
@@ -235,7 +233,7 @@ class MachineExecution:
     def _completed(self, out: OutputCapture, err: OutputCapture) -> CompletedCommand:
         end = self._end
         if end is None:
-            raise LostSandboxError("The sandbox ended a command without saying how.", hint=AGAIN)
+            raise LostSandboxError("The sandbox ended a command without a result.", hint=AGAIN)
         apart = self.order.separate_stderr
         note = f"\n[ended: the command wrote more than {OUTPUT_CEILING // 1024**3} GiB of output]\n".encode()
         return CompletedCommand(

@@ -1,4 +1,4 @@
-"""The base tree as one archive: made on this machine in a directory of its own, which is gone afterwards."""
+"""Packs the base tree into one archive, from a temporary directory on this machine."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from app.core.scratch import scratch
 
 @dataclass(frozen=True, slots=True)
 class PackedTree:
-    """`files` counts whatever is no directory."""
+    """`files` counts everything that is not a directory."""
 
     archive: BinaryIO
     files: int
@@ -23,7 +23,7 @@ class PackedTree:
 
 @contextmanager
 def pack_tree(fill: Callable[[Path], None]) -> Iterator[PackedTree]:
-    """Blocking. Of the host's files nothing else can come along: links are packed as links."""
+    """Blocking. No other host files can be included: links are packed as links."""
     with scratch("packing") as private:
         tree = private / "tree"
         tree.mkdir()
@@ -45,7 +45,7 @@ NamedFiles = tuple[os.DirEntry[str], str]
 
 
 def _below(tree: Path) -> Iterator[NamedFiles]:
-    """Directories before what they hold, however deep they are."""
+    """Directories before their contents, at any depth."""
     waiting = _held(str(tree), "")
     while waiting:
         entry, name = waiting.pop()
@@ -61,7 +61,7 @@ def _held(directory: str, before: str) -> list[NamedFiles]:
 
 
 def _add(tar: tarfile.TarFile, entry: os.DirEntry[str], name: str) -> bool:
-    """Whether it is no directory. By hand, since `tar.add` looks its owner up for each, and remembers all of them."""
+    """Returns False for a directory. Written by hand, since `tar.add` looks up each owner and remembers all members."""
     facts = entry.stat(follow_symlinks=False)
     member = tarfile.TarInfo(name)
     member.mode, member.mtime = stat.S_IMODE(facts.st_mode), int(facts.st_mtime)
@@ -81,7 +81,7 @@ def _add(tar: tarfile.TarFile, entry: os.DirEntry[str], name: str) -> bool:
 
 @asynccontextmanager
 async def packing_tree(fill: Callable[[Path], None]) -> AsyncIterator[PackedTree]:
-    """The same for who must not be blocked."""
+    """The same without blocking."""
     making = pack_tree(fill)
     tree = await asyncio.to_thread(making.__enter__)
     try:

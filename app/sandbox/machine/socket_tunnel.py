@@ -1,4 +1,4 @@
-"""A machine's way to one unix socket of the host: a tunnel, opened when it is first needed and again where it ended."""
+"""Gives a machine access to one unix socket of the host by a tunnel, which is opened again after it ends."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ class SocketTunnel:
         self._alone = asyncio.Lock()
 
     async def ensure(self) -> None:
-        """SandboxError where it cannot be opened."""
+        """Raises SandboxError if it cannot be opened."""
         async with self._alone:
             if self._carrying is not None and not self._carrying.done():
                 return
@@ -40,7 +40,7 @@ class SocketTunnel:
                 self._opened = opening.pop_all()
 
     async def follow(self) -> None:
-        """Open where the host's socket is there, and shut where it is not: what it leads to is not open either."""
+        """Keep the tunnel open while the host's socket exists."""
         if self._socket.exists():
             await self.ensure()
         else:
@@ -64,7 +64,7 @@ async def socket_tunnel(machine: Machine, place: str, socket: Path) -> AsyncIter
 
 
 async def stop_program(program: MachineProgram) -> None:
-    with suppress(SandboxError):  # of a lost machine nothing is left
+    with suppress(SandboxError):  # nothing of a lost machine is left
         await program.kill()
 
 

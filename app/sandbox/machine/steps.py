@@ -1,4 +1,4 @@
-"""What we ourselves do inside a machine as root, before and between commands of the project: small scripts."""
+"""Small scripts that we run as root inside a machine, before and between the project's commands."""
 
 import asyncio
 import json
@@ -16,11 +16,11 @@ SECONDS = 300.0
 MAX_SAID = 1024**2
 ARCHIVE = f"{PLACE}/tree.tar.gz"
 NUMBER = 1500
-"""Of the agent's account, where a machine has a kernel of its own."""
+"""The uid of the agent's account in a machine with its own kernel."""
 _LAYER = f"{PLACE}/layer"
 _LEFT_OUT = f"{PLACE}/left-out.json"
 LEFT_OUT = f"cat {_LEFT_OUT} 2> /dev/null || echo '[]'"
-"""Says as JSON what was left out of the set-up."""
+"""Prints as JSON what failed in the set-up."""
 
 PREPARE = f"""
 umask 022
@@ -47,7 +47,7 @@ found=$(find . -mindepth 1 ! -type d -printf x | wc -c)
 [ "$found" = "$1" ] || {{ echo "$found of $1 files arrived" >&2; exit 3; }}
 {shlex.join(LISTING)} > {PLACE}/filled
 """
-"""Whole, or not at all: a tree of which something is missing would look like a change that somebody made."""
+"""Complete or not at all: a missing file would look like a deletion."""
 
 OPEN_ENV = f"rm -rf {ENV}; mkdir {ENV}; chown {ACCOUNT}: {ENV}"
 
@@ -59,16 +59,16 @@ chown -hR root:root "$1"
 chmod -R a+rX,go-w "$1"
 find /tmp /var/tmp /dev/shm -xdev -mindepth 1 -user {ACCOUNT} -prune -exec rm -rf -- '{{}}' + 2> /dev/null || true
 """
-"""What a set-up filled belongs to root from now on, and nothing else of it stays."""
+"""What a set-up filled belongs to root from now on, and everything else of it is removed."""
 
 CLEAR = f"rm -rf {WORKSPACE} {HOME} {ARCHIVE} {PLACE}/orders {PLACE}/filled /run/agent-fix-files"
-"""The throw-away tree goes; a machine that begins with what is left is furnished and filled anew."""
+"""Removes the temporary tree; a machine that starts from what is left is prepared and filled again."""
 
 _SYSTEM = " -o ".join(f"-path /usr/{name}" for name in ("bin", "include", "lib", "lib64", "sbin", "share", "src"))
 NOTHING_ELSE = (
     f"find / -xdev \\( {_SYSTEM} \\) -prune -o -user {ACCOUNT} -prune -exec rm -rf -- '{{}}' + 2> /dev/null || true"
 )
-"""A machine may have more places than /tmp in which anybody can leave something; what root executes is none of them."""
+"""Deletes the account's files in other writable places, so that root never executes any of them."""
 
 COLLECT = f"""
 mkdir -p {_LAYER}
@@ -81,7 +81,7 @@ chown -hR root:root {ENV} {_LAYER}
 chmod -R a+rX,go-w {ENV} {_LAYER}
 find /tmp /var/tmp /dev/shm -xdev -mindepth 1 -user {ACCOUNT} -prune -exec rm -rf -- '{{}}' + 2> /dev/null || true
 """
-"""Set-up has ended: what it made belongs to root from now on, and nothing else of it stays."""
+"""After the set-up: its result belongs to root from now on, and everything else of it is removed."""
 
 FINISH = f"""
 for path in "$@"; do
@@ -98,13 +98,13 @@ rm -f {ARCHIVE} {PLACE}/stamp
 install -m 644 {PLACE}/filled {FILLED}
 echo done > {PLACE}/ready
 """
-"""The last step: only a machine that came so far is ever opened again."""
+"""The last step: only a machine that reached it is ever opened again."""
 
 AGAIN = f"[ -s {PLACE}/ready ] && [ -d {WORKSPACE} ] && install -m 644 {PLACE}/filled {FILLED}"
 
 
 async def step(machine: Machine, script: str, *arguments: str, seconds: float = SECONDS) -> str:
-    """What it says; SandboxError where it fails, or does not end in time."""
+    """A script's output. Raises SandboxError if it fails or does not end in time."""
     said = bytearray()
     clock = asyncio.timeout(seconds)
     try:
@@ -112,7 +112,7 @@ async def step(machine: Machine, script: str, *arguments: str, seconds: float = 
             while chunk := await program.read():
                 said += chunk
                 if len(said) > MAX_SAID:
-                    raise LostSandboxError("The sandbox says what it should not: too much.", hint=GOES_ON)
+                    raise LostSandboxError("The sandbox sent an invalid message: too much output.", hint=GOES_ON)
             await program.ended()
     except TimeoutError as error:
         if not clock.expired():
@@ -126,9 +126,11 @@ async def note_left_out(machine: Machine, sentences: Sequence[str]) -> None:
 
 
 def notes(said: str) -> tuple[str, ...]:
-    """What LEFT_OUT says. SandboxError where that is anything else."""
+    """The contents of LEFT_OUT. Raises SandboxError if it is anything else."""
     with suppress(ValueError, RecursionError):
         sentences = json.loads(said)
         if isinstance(sentences, list) and all(isinstance(sentence, str) for sentence in sentences):
             return tuple(sentences)
-    raise LostSandboxError("The sandbox says what it should not: its notes of the set-up are none.", hint=GOES_ON)
+    raise LostSandboxError(
+        "The sandbox sent an invalid message: its notes on the set-up cannot be parsed.", hint=GOES_ON
+    )

@@ -1,9 +1,9 @@
-"""Inside a machine, as its root: executes one order as the agent's account, and tells its output in lines.
+"""Runs as root inside a machine: executes one order as the agent's account, and reports its output in lines.
 
 An order is JSON on the command line (base64) or in a file. Lines on stdout are `o` or `e` and base64 of output, and at
-last `x` with JSON: exit code, seconds, what was dropped. Anything on stdin kills the command, and so does its end.
-Nothing that a command starts outlives it: it is process 2 of a process namespace of its own, or where the machine
-allows none, all its descendants are ours, and are ended one by one.
+last `x` with JSON: exit code, seconds, dropped bytes. Anything on stdin, or its end, kills the command. Nothing that a
+command starts outlives it: it is process 2 of its own process namespace, or, if the machine allows none, all its
+descendants become our children and are ended one by one.
 """
 
 import base64
@@ -34,10 +34,10 @@ CLONE_NEWNET, SIOCSIFFLAGS, IFF_UP = 0x40000000, 0x8914, 0x1
 PATIENT_PASSES, PASSES, PASS_SECONDS = 20, 4000, 0.005
 """How often descendants are ended one by one, and how often at all, before this program gives up."""
 SETTLE_SECONDS = 2.0
-"""How long a dead command's output is listened to: another command may have been given the other end of it."""
+"""How long to wait for a dead command's output, since another command may have inherited the pipe's other end."""
 GROUPS = Path("/sys/fs/cgroup")
 INIT = 'exec 3>&2 2> /dev/null; (exec 2>&3 3>&-; exec "$@"); exit $?'
-"""Process 1: waits for the command, and says nothing itself. Its end is the end of everything in the namespace."""
+"""Process 1: waits for the command without any output. Its end ends everything in the namespace."""
 
 
 class HeadTailBuffer:
@@ -82,7 +82,7 @@ def command(order: dict[str, Any]) -> list[str]:
 
 
 class ProcessGroup:
-    """A control group (version 2) for one command's memory, where the machine lets us make one; 0 is no limit."""
+    """A control group (version 2) for one command's memory, if the machine allows one; 0 is no limit."""
 
     def __init__(self, memory: int, mount: Path = GROUPS) -> None:
         self.memory, self.place = memory, mount / f"agent-fix-{os.getpid()}"
@@ -92,7 +92,7 @@ class ProcessGroup:
                 self.place.mkdir()
 
     def join(self) -> None:
-        """Or else a limit of this process, and of each that it starts."""
+        """Join it, or else set a limit for this process and each one that it starts."""
         if not self.memory:
             return
         try:
@@ -100,7 +100,7 @@ class ProcessGroup:
             with suppress(OSError):  # a kernel without swap has no such file
                 put(self.place / "memory.swap.max", "0")
             put(self.place / "cgroup.procs", str(os.getpid()))
-        except OSError:  # data and not address space: V8 and Go reserve far more of that than they use
+        except OSError:  # data, not address space: V8 and Go reserve far more of that than they use
             resource.setrlimit(resource.RLIMIT_DATA, (self.memory, self.memory))
 
     def end(self) -> None:
@@ -118,7 +118,7 @@ def put(file: Path, text: str) -> None:
 
 
 def start(order: dict[str, Any], group: ProcessGroup) -> Callable[[], None]:
-    """What the new process does first: take on its limits, for good, and where it fails do nothing else."""
+    """The first actions of the new process: set its limits for good, or fail."""
     filters, machine = order["filters"], os.uname().machine
     if filters and machine not in filters:
         raise SystemExit(f"there is no filter of system calls for the processor {machine}")
@@ -128,7 +128,7 @@ def start(order: dict[str, Any], group: ProcessGroup) -> Callable[[], None]:
     libc = ctypes.CDLL(None, use_errno=True)
 
     def begin() -> None:
-        with suppress(OSError):  # it is ended before us where memory runs short
+        with suppress(OSError):  # it is ended before us if memory runs short
             Path("/proc/self/oom_score_adj").write_text("500")
         group.join()
         if not order["network"]:
@@ -146,14 +146,14 @@ def start(order: dict[str, Any], group: ProcessGroup) -> Callable[[], None]:
 
 
 def become_subreaper() -> None:
-    """From now on whatever loses its parent becomes our child, so that having no child is having no descendant."""
+    """From now on orphaned descendants become our children, so that having no child means having no descendant."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "no subreaper")
 
 
 def end_descendants(account: str) -> None:
-    """Until there is none. Where they multiply faster than they are found, everything of the account is ended."""
+    """Until there are none. If they multiply faster than they are found, everything of the account is ended."""
     for attempt in range(PASSES):
         if not reap():
             return
@@ -167,7 +167,7 @@ def end_descendants(account: str) -> None:
 
 
 def reap() -> bool:
-    """Whether there are children still."""
+    """True while there are children."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -193,7 +193,7 @@ def descendants() -> list[int]:
 
 
 def end_account(number: int) -> None:
-    """At one stroke, which no fork escapes: the kernel signals whatever the account may signal, and spares us."""
+    """In one step, which no fork escapes: the kernel signals all processes that the account may signal, except us."""
     os.setresuid(number, number, 0)
     try:
         with suppress(ProcessLookupError):
@@ -213,7 +213,7 @@ def write(line: bytes) -> None:
 
 
 class ControlChannel:
-    """The command under way: its output drained, its input fed, its time and its output limited."""
+    """The running command: drains its output, feeds its input, limits its time and output."""
 
     def __init__(self, order: dict[str, Any], process: "subprocess.Popen[bytes]") -> None:
         self.order, self.process = order, process
@@ -229,7 +229,7 @@ class ControlChannel:
             self.over = True
 
     def code(self) -> int:
-        """The command's own exit code, which is to be asked for before anything else is reaped."""
+        """The command's own exit code, which must be read before anything else is reaped."""
         code = self.process.wait()
         return code if code >= 0 else 128 - code
 
@@ -259,7 +259,7 @@ class ControlChannel:
                         selector.unregister(key.fileobj)
 
     def patience(self, deadline: float) -> float | None:
-        """How long to wait for the next word; the command is killed where its time is up."""
+        """How long to wait for the next output; kills the command if its time is up."""
         left = deadline - time.monotonic()
         if left <= 0 and not self.timed_out:
             self.timed_out = True
@@ -269,7 +269,7 @@ class ControlChannel:
         return None if self.timed_out else left
 
     def on_readable(self, name: str, descriptor: int) -> bool:
-        """Whether there may be more to come from it."""
+        """True if more may come from it."""
         chunk = b"" if name == "p" else os.read(descriptor, 256 * 1024)
         if chunk and name:
             self.on_output(name, chunk)
@@ -279,7 +279,7 @@ class ControlChannel:
 
 
 def standard_input(order: dict[str, Any]) -> int:
-    """A descriptor with what the command is to read: from the order itself, or from a file beside it."""
+    """A descriptor with the command's input: from the order itself, or from a separate file."""
     if order["stdin_file"]:
         descriptor = os.open(order["stdin_file"], os.O_RDONLY)
         Path(order["stdin_file"]).unlink()

@@ -1,4 +1,4 @@
-"""The building of one set-up result: the commands run in a box of their own, over a throw-away copy of the tree."""
+"""Builds one set-up result: runs the commands in a separate sandbox over a temporary copy of the tree."""
 
 import asyncio
 import json
@@ -25,9 +25,9 @@ LEFT_OUT = "left-out.json"
 DISK = 2
 """How many times as much disk as a sandbox's files the result and what is made on the way may take."""
 TAIL = 2_000
-"""Characters of a failed command's output that its error shows."""
+"""Characters of a failed command's output in its error."""
 HIDDEN = ("/usr", "/etc", "/run", ENV, TOOLS)
-"""Parts of a box that no other path of the machine is shown over."""
+"""Parts of a sandbox that no other path of the machine may cover."""
 
 
 @dataclass(slots=True)
@@ -41,16 +41,16 @@ class LayerBuild:
     upstream: Upstream
     on_output: OnOutput | None = None
     target: str = ENV
-    """Where the result will be seen: programs remember the place that they were installed at."""
+    """Where the result will be mounted: programs remember the path that they were installed at."""
     left_out: list[str] = field(default_factory=list)
-    """What failed where something else did not: sentences for people."""
+    """Sentences about parts that failed while others succeeded."""
     _site: HostDirectory = field(init=False)
 
     def __post_init__(self) -> None:
         self._site = HostDirectory(self.place.parent, f"{self.place.name}.building", self.machine.owner)
 
     async def run(self) -> Path:
-        """Where the result is: at `place`, or beside it for this job alone where not all of it came to be."""
+        """Where the result is: at `place`, or next to it for this job alone if a part failed."""
         await asyncio.to_thread(self._site.remove)  # a builder that died left it
         try:
             await asyncio.to_thread(self._prepare)
@@ -69,7 +69,7 @@ class LayerBuild:
 
     @property
     def _writable(self) -> tuple[tuple[str, Path], ...]:
-        """Where each writable directory inside lies on the host."""
+        """The host directory of each writable directory inside."""
         directory = self._site.directory
         return tuple(zip(WRITABLE, (self._site.tree, directory / "tmp", directory / "home"), strict=True))
 
@@ -123,7 +123,7 @@ class LayerBuild:
         return [self.machine.python, "-I", FORWARDER, SOCKET_INSIDE, str(PORT), "--", *as_step(command)]
 
     def _collect(self) -> None:
-        """Move what the result includes out of the throw-away tree, where nothing runs any more."""
+        """Move the result out of the temporary tree, in which nothing runs any more."""
         for path in self.setup.directories:
             made = plain_path(self._site.tree, path)
             if made is not None and (made.is_dir() or made.is_file()):
@@ -131,7 +131,7 @@ class LayerBuild:
                 made.rename(self._result / "tree" / path)
 
     def _below_writable(self, path: Path) -> tuple[Path, str] | None:
-        """A path inside as host directory and rest, when commands may write above it."""
+        """A path inside as host directory and rest, if commands may write above it."""
         for inside, base in self._writable:
             if path.is_relative_to(inside):
                 return base, str(path.relative_to(inside))
@@ -148,14 +148,14 @@ class LayerBuild:
         make_mount_point(base, relative, path, self.machine.owner)
 
     def _showable(self, path: Path) -> bool:
-        """Not where a command has put a link in the way of a mount point, and not over what a box is made of."""
+        """False if a command has put a link at a mount point, or if it would cover a part of the sandbox."""
         below = self._below_writable(path)
         direct = below is None or plain_path(*below) is not None
         return direct and path.exists() and not any(path.is_relative_to(top) for top in HIDDEN)
 
 
 def as_step(command: str) -> list[str]:
-    """As continuous integration executes a step: the first failing line ends it."""
+    """As a step of continuous integration: the first failing line ends it."""
     bash = shutil.which("bash", path="/usr/bin:/bin")
     shell = [bash, "-e", "-o", "pipefail"] if bash else ["/bin/sh", "-e"]
     return [*shell, "-c", command]
@@ -164,7 +164,7 @@ def as_step(command: str) -> list[str]:
 async def carry_out(
     setup: SetupPlan, execute: Callable[[str], Awaitable[CompletedCommand]], explain: Callable[[], str] = str
 ) -> tuple[str, ...]:
-    """Execute the commands; returns what failed of one group where another did not. Raises SetupError otherwise."""
+    """Run the commands; returns what failed in one group if another succeeded. Raises SetupError otherwise."""
     groups = setup.groups or (setup.commands,)
     failures = []
     for group in groups:
@@ -179,7 +179,7 @@ async def carry_out(
 
 
 def incomplete(place: Path, key: str) -> Path:
-    """Where a job's own result lies of which something was left out: the next job tries again."""
+    """The path of a job's own, partly failed result: the next job tries again."""
     return place.with_name(f"{place.name}.{key.partition('.')[0]}")
 
 
@@ -188,7 +188,7 @@ def write_left_out(path: Path, sentences: Sequence[str]) -> None:
 
 
 def read_left_out(path: Path) -> tuple[str, ...]:
-    """What was written there; nothing where nothing was (a result of an older version)."""
+    """The stored sentences; empty for a result of an older version."""
     return tuple(json.loads(path.read_text("utf-8") or "[]")) if path.exists() else ()
 
 
@@ -198,5 +198,5 @@ def setup_failure(command: str, done: CompletedCommand, explanation: str = "") -
     tail = plain(done.output[-4 * TAIL :].decode(errors="replace"))[-TAIL:].strip()
     return SetupError(
         f"The set-up command `{command}` {ended}{f'; {explanation}' if explanation else ''}.\n{tail}",
-        hint="Change `setup:` in .github/agent-fix.yml, or mend what the output complains of.",
+        hint="Change `setup:` in .github/agent-fix.yml, or fix what the output reports.",
     )

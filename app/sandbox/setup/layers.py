@@ -1,6 +1,6 @@
-"""Set-up's result, built once per key and shared: /env, and directories such as `node_modules`, read-only afterwards.
+"""Builds a set-up's result once per key and shares it: /env and directories such as `node_modules`, read-only.
 
-caches/setup/<key>/env          /env               built in a box of its own, over a throw-away copy of the tree,
+caches/setup/<key>/env          /env               built in a separate sandbox over a temporary copy of the tree,
 caches/setup/<key>/tree/<path>  /workspace/<path>  whose only way out is the egress proxy's unix socket
 """
 
@@ -23,7 +23,7 @@ LOCK_SECONDS = 0.1
 
 
 def machine_proxy(environment: Mapping[str, str]) -> Upstream:
-    """The proxy that this machine itself needs to reach the world, as its environment says."""
+    """The proxy that this machine itself uses, according to its environment."""
 
     def first(*names: str) -> str:
         return next((environment[name] for name in names if environment.get(name)), "")
@@ -34,7 +34,7 @@ def machine_proxy(environment: Mapping[str, str]) -> Upstream:
 
 @dataclass(frozen=True, slots=True)
 class SetupLayer:
-    """A finished result; `paths` are those of Setup.directories that came to be."""
+    """A finished result; `paths` are those of SetupPlan.directories that were created."""
 
     directory: Path
     paths: tuple[str, ...]
@@ -42,16 +42,16 @@ class SetupLayer:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """What of the set-up failed where another part did not."""
+        """Parts of the set-up that failed while another part succeeded."""
         return read_left_out(self.directory / LEFT_OUT)
 
     def place(self, tree: Path, owner: int | None) -> None:
-        """Make the mount points in a job's tree, before anything runs in it."""
+        """Create the mount points in a job's tree, before anything runs in it."""
         for path in self.paths:
             make_mount_point(tree, path, self.directory / "tree" / path, owner)
 
     def mounts(self, tree: Path) -> list[Mount]:
-        """Over the tree as it is now: where the agent put a link in the way, that directory stays unmounted."""
+        """Mounts for the current tree: a directory is skipped if the agent put a link in its place."""
         shown = [Mount(self.directory / "env", self.target)]
         for path in self.paths:
             source, point = self.directory / "tree" / path, plain_path(tree, path)
@@ -69,7 +69,7 @@ async def ensure_layer(
     on_output: OnOutput | None = None,
     target: str = ENV,
 ) -> SetupLayer | None:
-    """The layer for `spec.setup`, built where there is none yet; None where nothing is to be prepared.
+    """The layer for `spec.setup`, built if there is none yet; None if there is nothing to prepare.
 
     Raises SetupError with the command, its exit code and the end of its output.
     """
@@ -88,13 +88,13 @@ async def ensure_layer(
 
 
 def _finished(place: Path, key: str) -> Path | None:
-    """The whole result, or what this job has instead."""
+    """The complete result, or this job's partly failed one."""
     return next((found for found in (place, incomplete(place, key)) if found.exists()), None)
 
 
 @asynccontextmanager
 async def exclusive_lock(lock: Path) -> AsyncIterator[None]:
-    """One builder of a key at a time on this machine. A waiting flock could not be cancelled, so it is asked again."""
+    """One builder per key at a time on this machine. Polls, because a waiting flock could not be cancelled."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while True:

@@ -1,4 +1,4 @@
-"""Which package hosts this machine's own clients use: asked of them, so that a company's mirror works by itself."""
+"""Asks this machine's own clients which package hosts they use, so that a private mirror works by itself."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -27,7 +27,7 @@ _ALWAYS_VISIBLE = (Path("/etc/ssl"), Path("/usr"))
 
 
 async def ask_clients(environment: Mapping[str, str], python: Path) -> PackageClients:
-    """Ask every client at once; `environment` is this machine's, `python` the interpreter whose pip counts first."""
+    """Ask every client at once; `environment` is this machine's, and the pip of `python` counts first."""
     parts = await asyncio.gather(
         ask_pip(environment, [python, "python3"]),
         ask_node(environment),
@@ -40,7 +40,7 @@ async def ask_clients(environment: Mapping[str, str], python: Path) -> PackageCl
 
 
 def certificates(environment: Mapping[str, str]) -> PackageClients:
-    """The certificate settings of this machine, where what they name exists."""
+    """The certificate settings of this machine, if the named files exist."""
     named = {name: Path(environment[name]) for name in _CERTIFICATES if environment.get(name)}
     present = {name: path for name, path in named.items() if path.is_absolute() and path.exists()}
     return PackageClients(
@@ -54,7 +54,7 @@ def asked_once(
     python: Path,
     ask: Callable[[Mapping[str, str], Path], Awaitable[PackageClients]] = ask_clients,
 ) -> Callable[[], Awaitable[PackageClients]]:
-    """A callable that asks at its first call, and remembers."""
+    """A callable that asks on its first call, and remembers the answer."""
     lock = asyncio.Lock()
     answers: list[PackageClients] = []
 

@@ -1,4 +1,4 @@
-"""How a repository's dependencies come to be: its own `setup` commands, or those its manifests ask for."""
+"""Plans the installation of a repository's dependencies: its own `setup` commands, or those for its manifests."""
 
 import asyncio
 import hashlib
@@ -30,7 +30,7 @@ from app.sandbox.setup.ecosystems.rust import RUST_ENVIRONMENT, RUST_MANIFESTS, 
 from app.sandbox.setup.ecosystems.submodules import submodule_needs
 
 FORMAT = "1"
-"""Raised when the same commands come to mean another result, so that older cached results are not used."""
+"""Increase this when the same commands give another result, so that older cached results are not used."""
 
 WORK_ENVIRONMENT: tuple[tuple[str, str], ...] = (
     ("CARGO_NET_OFFLINE", "true"),
@@ -41,7 +41,7 @@ WORK_ENVIRONMENT: tuple[tuple[str, str], ...] = (
     ("npm_config_offline", "true"),
     ("npm_config_update_notifier", "false"),
 )
-"""For every command after set-up, over `SetupPlan.environment`: with no network, clients say so at once."""
+"""For every command after set-up, over `SetupPlan.environment`: clients then fail at once without network."""
 
 DETECTED = SetupChoice()
 """The choice of a set-up of which nothing is known but the manifests."""
@@ -67,7 +67,7 @@ def is_manifest(path: str) -> bool:
 
 
 def find_visible(name: str) -> str | None:
-    """A tool of this machine that a sandbox shows too: below /usr, or beside a toolchain's own programs."""
+    """A tool of this machine that a sandbox shows too: below /usr, or next to a toolchain's own programs."""
     found = shutil.which(name)
     if found is None or name not in {"yarn", "pnpm"}:
         return found
@@ -87,15 +87,15 @@ async def plan_setup(
     find_tool: FindTool = find_visible,
     choice: SetupChoice = DETECTED,
 ) -> SetupPlan:
-    """Configured `commands`, or (None) what is detected. The clients are asked only where something is installed.
+    """Configured `commands`, or (None) what is detected. The clients are asked only if something is installed.
 
     `python` is an interpreter that the sandbox shows at the same path. `choice` is what a candidate decides beside
     the manifests. `scope` names whose code may prepare a result
     for whom (a repository, and how far its commit is trusted): set-up executes project code, and without a scope one
     repository could copy another's manifests and prepare that one's environment.
 
-    Raises ConfigError for a host in `extra_hosts` that cannot be allowed, SetupError where the index that is needed
-    cannot be used from a sandbox.
+    Raises ConfigError for a host in `extra_hosts` that cannot be allowed, SetupError if a needed index cannot be used
+    from a sandbox.
     """
     hosts = _public_hosts(extra_hosts)
     files = ManifestFiles(tree)
@@ -135,10 +135,10 @@ async def plan_tools(
     programs: Mapping[str, str],
     clients: Callable[[], Awaitable[PackageClients]],
 ) -> SetupPlan:
-    """What prepares another agent's programs: exact versions, the same for every repository on this machine.
+    """Plan the installation of another agent's programs: exact versions, the same for every repository on this machine.
 
     `client` (`npm`, `pip`) downloads; `programs` are the tools whose version the result depends on, by name. Raises
-    SetupError where no index can be used.
+    SetupError if no index can be used.
     """
     needs = [EcosystemNeeds(client, commands=tuple(commands), tools=tuple(programs), neutral=True)]
     asked, versions = await asyncio.gather(clients(), _versions(needs, programs))
@@ -169,7 +169,7 @@ def detect(
 def _configured(
     files: ManifestFiles, commands: Sequence[str], detected: Sequence[EcosystemNeeds], python: Path
 ) -> EcosystemNeeds:
-    """The repository's own commands, with the environments in place that their clients will look for."""
+    """The repository's own commands, with the environments that their clients expect."""
     written = tuple(command for command in commands if command.strip())
     with_python = has_python(files)
     return EcosystemNeeds(
@@ -189,7 +189,7 @@ def _configured(
 
 
 def _public_hosts(names: Iterable[str]) -> tuple[str, ...]:
-    """`network:` opens public hosts by name; an index by its address is for the clients on this machine to say."""
+    """`network:` allows public hosts by name; only this machine's clients may name an index by its address."""
     found = tuple(dict.fromkeys(name.strip() for name in names))
     for name in found:
         try:
@@ -197,26 +197,26 @@ def _public_hosts(names: Iterable[str]) -> tuple[str, ...]:
         except ValueError as error:
             raise ConfigError(f"network: {error}") from error
         if rule.configured:
-            raise ConfigError(f"network: {name!r} is an address; write only the host's name")
+            raise ConfigError(f"network: {name!r} is a URL; write only the host's name")
     return found
 
 
 def _concerning(asked: PackageClients, needs: Sequence[EcosystemNeeds]) -> list[str]:
-    """Sentences on indexes that are left out; SetupError where nothing could be installed without one."""
+    """Sentences about indexes that are left out. Raises SetupError if nothing can be installed without one."""
     used = {need.client for need in needs if need.commands}
     problems = [problem for problem in asked.problems if problem.client in used]
     for problem in problems:
         if problem.fatal:
             raise SetupError(
                 f"The set-up cannot use this machine's package index: {problem.sentence}.",
-                hint="Configure an index that needs none (a local mirror, say), or write `setup:` commands "
-                "in .github/agent-fix.yml that do without it.",
+                hint="Configure an index that needs none (such as a local mirror), or write `setup:` commands "
+                "in .github/agent-fix.yml that do not use it.",
             )
     return [problem.sentence for problem in problems]
 
 
 async def _versions(needs: Sequence[EcosystemNeeds], programs: Mapping[str, str]) -> tuple[str, ...]:
-    """What the tools that matter say of their version."""
+    """The version output of the relevant tools."""
     used = [tool for tool in sorted(_flat(need.tools for need in needs)) if tool in programs]
     questions = ([programs[tool], "version" if tool == "go" else "--version"] for tool in used)
     answers = await asyncio.gather(*(ask(question) for question in questions))

@@ -1,4 +1,4 @@
-"""Toolchains that live outside /usr (pyenv, nvm, rustup, a Go download): which directories to show, and their PATH."""
+"""Finds toolchains outside /usr (pyenv, nvm, rustup, a Go download): the directories to show, and their PATH."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ ASK_SECONDS = 30.0
 _PROGRAM = re.compile(r"python(3\.\d+)")
 _PREFIX = ("-I", "-c", "import sys; print(sys.base_prefix)")
 NEWEST_PYTHON = 15
-"""Minor versions of Python 3 below this are looked for, beside our own: some agents need a newer one than we do."""
+"""Minor versions of Python 3 below this are searched for, because some agents need a newer one than we do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Toolchains:
     mounts: tuple[Mount, ...]
     path: tuple[str, ...]
     left_out: tuple[str, ...] = ()
-    """Sentences: what was found and is not shown."""
+    """Sentences about toolchains that were found and are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class _FoundToolchain:
 
 
 def find_toolchains(environment: Mapping[str, str], private: Sequence[Path]) -> Toolchains:
-    """Look along the host's PATH. `private` are directories that must never come into view, such as our own state."""
+    """Search the host's PATH. `private` are directories that must never be shown, such as our own state."""
     mounts: dict[Path, Mount] = {}
     path = []
     left_out = []
@@ -66,7 +66,7 @@ def _search(environment: Mapping[str, str]) -> Iterator[_FoundToolchain]:
         ("Rust", "rustc", ("--print", "sysroot")),
         ("Go", "go", ("env", "GOROOT")),
     ]
-    # All at once: a version manager's shim takes half a second to say that it has no such version.
+    # All at once: a version manager's shim takes half a second to report a missing version.
     with ThreadPoolExecutor(len(asked)) as pool:
         prefixes = list(pool.map(lambda one: _prefix(one[1], one[2], environment), asked))
     for (name, _, _), prefix in zip(asked, prefixes, strict=True):
@@ -117,7 +117,7 @@ def _prefix(program: str, question: Sequence[str], environment: Mapping[str, str
 
 
 def _ask(program: str, question: Sequence[str], environment: Mapping[str, str]) -> Path | None:
-    """A path that a program says of itself: shims of version managers stand for another file."""
+    """A path that a program reports about itself, because version managers use shims."""
     path = environment.get("PATH") or ":".join(SYSTEM_PATH)
     at = shutil.which(program, path=path)
     if at is None:
@@ -138,7 +138,7 @@ def _ask(program: str, question: Sequence[str], environment: Mapping[str, str]) 
 
 
 def _too_broad(prefix: Path, guarded: Sequence[Path]) -> str:
-    """Only a directory of its own is shown: one that holds a home or our state would show far more than a toolchain."""
+    """Why a directory may not be shown: one with a home or our state would show far more than a toolchain."""
     for directory in guarded:
         for place in (directory.resolve(), directory.resolve() / ".local"):
             if place.is_relative_to(prefix):

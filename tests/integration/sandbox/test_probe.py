@@ -76,7 +76,7 @@ class TestOnThisMachine:
                 return await UnsandboxedProvider(tmp_path / "none").open(spec, on_output=on_output)
 
         provider = Weakened(tmp_path / "jobs", caches=tmp_path / "caches")
-        with pytest.raises(SandboxError, match="does not hold what it promises"):
+        with pytest.raises(SandboxError, match="does not hold these properties"):
             await provider.open(SandboxSpec("job", lambda _: None))
 
 

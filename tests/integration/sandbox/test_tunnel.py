@@ -1,4 +1,4 @@
-"""The way out over a command's streams: a real program at the other end, and one that says what it must not."""
+"""The way out over a command's streams: a real program at the other end, and one that sent something invalid."""
 
 import ast
 import asyncio
@@ -395,7 +395,7 @@ class TestHostility:
             await asyncio.Event().wait()
 
         async with listening(tmp_path / "host", deaf) as host:
-            assert "says what it must not" in await run_tunnel_host(hostile(), _nowhere, host)
+            assert "sent something invalid" in await run_tunnel_host(hostile(), _nowhere, host)
 
     async def test_before_it_is_ready_nothing_is_opened(self, tmp_path: Path) -> None:
         async def early() -> AsyncIterator[bytes]:
@@ -443,7 +443,7 @@ class TestHostility:
             yield piece
             await asyncio.Event().wait()
 
-        assert "says what it must not" in await run_tunnel_host(from_lines(pieces()), _nowhere, tmp_path / "none")
+        assert "sent something invalid" in await run_tunnel_host(from_lines(pieces()), _nowhere, tmp_path / "none")
 
 
 NUMBERS = st.integers(0, 3) | st.integers(0, 2**32 - 1)

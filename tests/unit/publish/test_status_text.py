@@ -342,4 +342,4 @@ def test_a_workflow_promises_nothing_that_it_cannot_keep() -> None:
         seen = view(state, result=result(state))
         assert promise in render_status(seen)
         assert promise not in render_status(replace(seen, workflow=True))
-    assert "`/agent stop` ends it" in render_status(replace(view("working"), workflow=True))
+    assert "`/agent stop` stops it" in render_status(replace(view("working"), workflow=True))

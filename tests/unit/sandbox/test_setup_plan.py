@@ -400,7 +400,11 @@ async def test_a_tool_that_is_not_here_is_said_and_nothing_is_tried() -> None:
     setup = await plan(files, tools={})
     assert setup.commands == ()
     assert [note.rpartition("there is no ")[2] for note in setup.notes] == [
-        *("npm on this machine", "cargo on this machine", "go on this machine"),
+        *(
+            "npm is not installed on this machine",
+            "cargo is not installed on this machine",
+            "go is not installed on this machine",
+        ),
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a package client on this machine was found to use, and how it is asked."""
+"""The settings that a package client on this machine uses, and how to ask for them."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ _REMOTE = {"http", "https"}
 
 @dataclass(frozen=True, slots=True)
 class ClientProblem:
-    """Why an index cannot be used from a sandbox; `fatal` where it is the one that everything comes from."""
+    """Why an index cannot be used from a sandbox; `fatal` for a client's main index."""
 
     client: str
     sentence: str
@@ -24,11 +24,11 @@ class ClientProblem:
 
 @dataclass(frozen=True, slots=True)
 class PackageClients:
-    """What a set-up needs to use the indexes that this machine uses.
+    """What a set-up needs to use this machine's package indexes.
 
     `hosts` are origins for `app.sandbox.egress.allow_list`; `environment` holds client settings, never a credential;
-    `directories` are host paths to be readable inside at the same place (local indexes, a CA file);
-    `cargo_config` is text for cargo's configuration file, as source replacement has no variable.
+    `directories` are host paths to mount at the same path (local indexes, a CA file); `cargo_config` is text for
+    cargo's configuration file, because source replacement has no variable.
     """
 
     hosts: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class IndexLocation:
 
 
 def locate(url: str) -> IndexLocation:
-    """Tell a remote index from a local one, and whether its address carries a user name or password."""
+    """Tell a remote index from a local one, and whether its address contains a user name or password."""
     plain = url.removeprefix("sparse+")
     try:
         parts = urlsplit(plain)
@@ -83,15 +83,15 @@ def locate(url: str) -> IndexLocation:
 
 def credentials_problem(client: str, location: IndexLocation, *, fatal: bool) -> ClientProblem:
     sentence = f"{client} on this machine uses an index at {location.origin} with credentials in its address"
-    return ClientProblem(client, f"{sentence}, and none may enter the sandbox", fatal)
+    return ClientProblem(client, f"{sentence}, which must not enter the sandbox", fatal)
 
 
 async def ask(
     argv: Sequence[str], environment: Mapping[str, str] | None = None, *, seconds: float = SECONDS
 ) -> str | None:
-    """What a client prints, or None where it is missing, fails or takes too long.
+    """A client's output, or None if it is missing, fails or takes too long.
 
-    Asked from the root directory: the settings of whatever project the caller stands in are not this machine's.
+    Runs in the root directory, because the settings of the caller's project are not this machine's.
     """
     try:
         process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""Learn which index cargo uses: from its configuration, else from where it knocks when the door is closed."""
+"""Finds cargo's index: from its configuration, else from the host that it tries to reach."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ _FETCH_SECONDS = 1.0
 
 
 async def ask_cargo(environment: Mapping[str, str]) -> PackageClients:
-    """Index and download hosts of a cargo that is here."""
+    """Index and download hosts of an installed cargo."""
     if await ask(["cargo", "--version"], environment, seconds=_KNOCK_SECONDS) is None:
         return PackageClients()
     configuration = await asyncio.to_thread(_configuration, environment)
@@ -47,7 +47,8 @@ async def ask_cargo(environment: Mapping[str, str]) -> PackageClients:
 
 
 def read_cargo(configuration: Mapping[str, Any]) -> PackageClients:
-    """What a sandbox needs of cargo's configuration: source replacement, further registries, local directories."""
+    """The parts of cargo's configuration that a sandbox needs: source replacement, further registries, local
+    directories."""
     source = replacement(configuration)
     mirror = str((source or {}).get("registry", ""))
     problems = [
@@ -75,7 +76,7 @@ def read_cargo(configuration: Mapping[str, Any]) -> PackageClients:
 
 
 def replacement(configuration: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The source that stands in for the public index, or None where nothing does."""
+    """The source that replaces the public index, or None."""
     sources = configuration.get("source", {})
     name, seen = _PUBLIC, {_PUBLIC}
     while (following := str(sources.get(name, {}).get("replace-with", ""))) and following not in seen:
@@ -92,7 +93,7 @@ def _index_urls(configuration: Mapping[str, Any]) -> list[str]:
 
 def _configuration(environment: Mapping[str, str]) -> dict[str, Any]:
     home = Path(environment.get("CARGO_HOME") or Path(environment.get("HOME", "/")) / ".cargo")
-    for name in ("config", "config.toml"):  # cargo prefers the older name where both are there
+    for name in ("config", "config.toml"):  # cargo prefers the older name if both exist
         try:
             return tomllib.loads((home / name).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -101,7 +102,7 @@ def _configuration(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 async def _knock(environment: Mapping[str, str]) -> IndexLocation:
-    """Let cargo fetch a crate through a proxy that refuses, and note the host it asked for. Needs no network."""
+    """Let cargo fetch a crate through a proxy that refuses, and note the requested host. Needs no network."""
     asked: list[IndexLocation] = []
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -124,7 +125,7 @@ async def _knock(environment: Mapping[str, str]) -> IndexLocation:
 
 
 def _downloads(index: str, proxy: str) -> IndexLocation:
-    """An index says in its `config.json` where its crates are downloaded from."""
+    """The download address for crates in an index's `config.json`."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({"https": proxy} if proxy else {}))
     address = index.removeprefix("sparse+").rstrip("/") + "/config.json"
     try:

@@ -1,4 +1,4 @@
-"""Ask go for its module proxies and checksum database."""
+"""Asks go for its module proxies and checksum database."""
 
 import json
 import re

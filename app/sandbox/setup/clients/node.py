@@ -1,4 +1,4 @@
-"""Ask npm, yarn and pnpm for their registries."""
+"""Asks npm, yarn and pnpm for their registries."""
 
 import asyncio
 import json
@@ -10,12 +10,12 @@ from app.sandbox.setup.clients.base import ClientProblem, PackageClients, ask, c
 
 _PASSED_ON = {
     "strict-ssl": "npm_config_strict_ssl",
-    "nodedir": "npm_package_config_node_gyp_nodedir",  # npm no longer knows the setting, node-gyp does
+    "nodedir": "npm_package_config_node_gyp_nodedir",  # npm no longer knows the setting, but node-gyp does
 }
 
 
 async def ask_node(environment: Mapping[str, str]) -> PackageClients:
-    """npm says all in one answer; the others are asked for their own default, which may be another host."""
+    """npm gives all settings in one answer; the others are asked for their own default, which may be another host."""
     npm, *others = await asyncio.gather(
         ask(["npm", "config", "list", "--json"], environment),
         ask(["yarn", "config", "get", "registry"], environment),

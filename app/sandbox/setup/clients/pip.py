@@ -1,4 +1,4 @@
-"""Ask pip for its index: its own index object where nothing is configured, else what its configuration says."""
+"""Asks pip for its index: the default one, or the one in its configuration."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from app.sandbox.setup.clients.base import (
     locate,
 )
 
-# Executed by the interpreter that is asked; its pip may be of any age: newer ones nest their settings by file.
+# Runs in the interpreter that is asked; its pip may be of any age: newer ones nest their settings by file.
 _SCRIPT = """
 import json
 from pip._internal.configuration import Configuration
@@ -36,7 +36,7 @@ _PAGES_READ = 3
 
 
 async def ask_pip(environment: Mapping[str, str], interpreters: Sequence[Path | str]) -> PackageClients:
-    """The first interpreter that has pip answers."""
+    """The first interpreter with pip answers."""
     for interpreter in interpreters:
         answer = await ask([str(interpreter), "-c", _SCRIPT], environment)
         if answer is not None:
@@ -89,7 +89,7 @@ def _setting(settings: dict[str, str], name: str) -> str:
 
 
 def _local_directories(location: IndexLocation, *, index: bool) -> list[Path]:
-    """The directory of a local index and those that its pages link to: files often lie beside the pages."""
+    """The directory of a local index and those that its pages link to: files are often next to the pages."""
     if location.path is None or not location.path.exists():
         return []
     found = [location.path]
@@ -107,7 +107,7 @@ def _links(page: Path) -> list[Path]:
 
 
 def _branch(index: Path, target: Path) -> Path:
-    """The highest directory that leads to `target` and not to `index`; `index` itself where it holds the target."""
+    """The highest directory that contains `target` but not `index`; `index` itself if it contains the target."""
     if target.is_relative_to(index):
         return index
     shared = Path(os.path.commonpath([index, target]))

@@ -1,1 +1,1 @@
-"""One file per ecosystem: what a repository's manifests say must be installed."""
+"""One file per ecosystem: what a repository's manifests require to be installed."""

@@ -1,4 +1,4 @@
-"""What a rule sees (the manifests of a commit, the tools of this machine) and what it answers."""
+"""The input of a rule (a commit's manifests, this machine's tools) and its output."""
 
 import hashlib
 import json
@@ -21,10 +21,10 @@ _NOT_THE_PROJECT = frozenset(
 class EcosystemNeeds:
     """What one ecosystem needs in one directory.
 
-    `client` names who downloads (`pip`, `npm`, `cargo`, `go`), `tools` the programs whose versions the result depends
-    on, `manifests` the files it was decided from (all files where code of the project may be executed), `facts`
-    whatever else the result depends on. `neutral` says that no code at all is executed that the project chooses, so
-    that the result holds for every project with the same needs.
+    `client` is the downloader (`pip`, `npm`, `cargo`, `go`), `tools` the programs whose versions the result depends
+    on, `manifests` the files that decided it (all files if code of the project may be executed), `facts` anything else
+    the result depends on. `neutral` means that no code that the project chooses is executed, so that the result is
+    valid for every project with the same needs.
     """
 
     client: str
@@ -52,7 +52,7 @@ class SetupChoice:
 
 
 class ManifestFiles:
-    """The files of a commit, read as manifests are: absent, oversized and broken ones read as empty."""
+    """The manifests of a commit; absent, oversized and broken files count as empty."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -97,7 +97,7 @@ class ManifestFiles:
 
 
 def project_roots(files: ManifestFiles, manifests: Iterable[str]) -> tuple[str, ...]:
-    """Where a project's manifest lies: `""` for the top, else each first-level directory (`"server/"`) that has one."""
+    """Where a project's manifest is: `""` for the top, else each first-level directory (`"server/"`) that has one."""
     names = frozenset(manifests)
     if any(name in files for name in names):
         return ("",)
@@ -107,12 +107,12 @@ def project_roots(files: ManifestFiles, manifests: Iterable[str]) -> tuple[str, 
 
 
 def table(data: Any, *keys: str) -> dict[str, Any]:
-    """A nested table of a manifest, empty where it is missing or something else."""
+    """A nested table of a manifest; empty if it is missing or something else."""
     for key in keys:
         data = data.get(key) if isinstance(data, dict) else None
     return data if isinstance(data, dict) else {}
 
 
 def texts(value: Any) -> list[str]:
-    """The strings of a list in a manifest, whatever else it holds."""
+    """The strings of a list in a manifest, ignoring everything else."""
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

@@ -1,4 +1,4 @@
-"""Go: modules are downloaded into `/env/go`, the standard library is compiled, and all after that is offline."""
+"""Go: modules are downloaded into `/env/go`, and the standard library is compiled; later commands are offline."""
 
 import re
 import shlex
@@ -29,7 +29,7 @@ def go_needs(files: ManifestFiles, tools: Collection[str]) -> list[EcosystemNeed
             continue
         if "go" not in tools:
             found.append(
-                EcosystemNeeds("go", notes=("the project needs Go modules, and there is no go on this machine",))
+                EcosystemNeeds("go", notes=("the project needs Go modules, but go is not installed on this machine",))
             )
             continue
         command = "go mod download"

@@ -1,4 +1,4 @@
-"""Node: `node_modules`, by the package manager whose lock file is there."""
+"""Node: installs `node_modules` with the package manager whose lock file exists."""
 
 import re
 import shlex
@@ -24,7 +24,7 @@ _YARN_CLASSIC = (
     r"""sed -i -E "s|^(  resolved \")https?://[^/]+/|\1${npm_config_registry%/}/|" yarn.lock; } && """
     "yarn install --frozen-lockfile --non-interactive"
 )
-# The modern one reads no proxy from the usual variables, and may rewrite an older lock file (in a throw-away tree).
+# The modern yarn reads no proxy from the usual variables, and may rewrite an older lock file (in a temporary tree).
 _YARN_MODERN = 'YARN_HTTP_PROXY="$HTTP_PROXY" YARN_HTTPS_PROXY="$HTTPS_PROXY" yarn install --no-immutable'
 _PNPM_BY_FORMAT = {"5": "7", "6": "8", "9": "10"}
 _AT_INSTALL = frozenset(
@@ -79,7 +79,9 @@ def node_needs(files: ManifestFiles, tools: Collection[str], choice: SetupChoice
             continue
         if "npm" not in tools:
             found.append(
-                EcosystemNeeds("npm", notes=("the project needs npm packages, and there is no npm on this machine",))
+                EcosystemNeeds(
+                    "npm", notes=("the project needs npm packages, but npm is not installed on this machine",)
+                )
             )
             continue
         inside = f"cd {shlex.quote(root)} && " if root else ""
@@ -119,7 +121,7 @@ def _executes(files: ManifestFiles, root: str, members: Collection[str]) -> bool
 
 
 def workspace_members(files: ManifestFiles, root: str) -> tuple[str, ...]:
-    """Directories (with a slash at the end) of a workspace's packages, each of which may get its own `node_modules`."""
+    """Directories (with a trailing slash) of a workspace's packages, each of which may get its own `node_modules`."""
     declared = files.json(f"{root}package.json").get("workspaces", [])
     patterns = texts(declared.get("packages") if isinstance(declared, dict) else declared)
     patterns += _pnpm_patterns(files.text(f"{root}pnpm-workspace.yaml"))
@@ -189,19 +191,19 @@ def _bring(package: str, tool: str, tools: Collection[str]) -> tuple[str, ...]:
 
 
 def _pnpm(files: ManifestFiles, root: str) -> str:
-    """The version that the project names, else the one that wrote its lock file's format."""
+    """The version that the project names, or the one that wrote its lock file's format."""
     written = _LOCK_VERSION.search(files.text(f"{root}pnpm-lock.yaml"))
     return _named_version(files, root, "pnpm") or f"pnpm@{_PNPM_BY_FORMAT.get(written[1] if written else '', '10')}"
 
 
 def _yarn(files: ManifestFiles, root: str, *, modern: bool) -> str:
-    """Classic yarn also starts the release that a modern project carries with it; without one, its npm package."""
+    """Classic yarn also starts the release that a modern project contains; without one, its npm package."""
     if not modern or "yarnPath:" in files.text(f"{root}.yarnrc.yml"):
         return "yarn@1"
     return "@yarnpkg/cli-dist@" + (_named_version(files, root, "yarn").removeprefix("yarn@") or "4")
 
 
 def _named_version(files: ManifestFiles, root: str, tool: str) -> str:
-    """`pnpm@9.1.0` where package.json's `packageManager` says so, else empty."""
+    """`pnpm@9.1.0` if package.json's `packageManager` says so, else empty."""
     found = _PACKAGE_MANAGER.match(str(files.json(f"{root}package.json").get("packageManager", "")))
     return found[0] if found and found[1] == tool else ""

@@ -1,4 +1,4 @@
-"""Python: a virtual environment at `/env` with the project, what its tests need, and pytest where they use it."""
+"""Python: a virtual environment at `/env` with the project, its test requirements, and pytest if its tests use it."""
 
 import re
 import shlex
@@ -127,12 +127,12 @@ def is_environment_creation(command: str) -> bool:
 
 
 def has_python(files: ManifestFiles) -> bool:
-    """Whether a configured set-up should find a virtual environment ready."""
+    """True if a configured set-up needs a virtual environment."""
     return any(path.endswith(".py") for path in files)
 
 
 def uses_pytest(files: ManifestFiles) -> bool:
-    """Whether the tests are written for pytest, by configuration or by how they look."""
+    """True if the tests are written for pytest, by configuration or by their content."""
     if "pytest.ini" in files or any(path.rpartition("/")[2] == "conftest.py" for path in files):
         return True
     if table(files.toml("pyproject.toml"), "tool", "pytest"):
@@ -169,7 +169,8 @@ def conventional(files: ManifestFiles, root: str) -> list[str]:
 
 
 def _itself(metadata: PythonMetadata, requirement: str) -> list[str] | None:
-    """The extras that a project asks of itself (`name[extra]` in its own groups), None for any other requirement."""
+    """The extras that a project requires of itself (`name[extra]` in its own groups), None for any other
+    requirement."""
     found = _NAME_AND_EXTRAS.match(requirement)
     if not found or not metadata.name or normalised(found["name"]) != metadata.name:
         return None
@@ -185,7 +186,7 @@ def _project(metadata: PythonMetadata, root: str, extras: list[str]) -> list[str
 
 
 def _quoted(requirements: Iterable[str]) -> list[str]:
-    """Requirements as words of a command line; what looks like an option is no requirement."""
+    """Requirements as quoted words; whatever looks like an option is dropped."""
     return [shlex.quote(item.strip()) for item in requirements if item.strip()[:1].isalnum()]
 
 
@@ -201,7 +202,7 @@ def _requirement_name(path: str) -> str:
 
 
 def _tox_requirements(files: ManifestFiles, root: str) -> list[str]:
-    """The plain requirements of tox's main environment, where nothing else says what the tests need."""
+    """The plain requirements of tox's main environment, if nothing else names the test requirements."""
     lines = read_ini(files.text(f"{root}tox.ini")).get("testenv", {}).get("deps", "").splitlines()
     return _quoted(line for line in lines if _PLAIN_REQUIREMENT.fullmatch(line))
 

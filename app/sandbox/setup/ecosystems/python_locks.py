@@ -1,4 +1,4 @@
-"""The versions that a Python lock file pins, as constraints that any pip understands."""
+"""Reads the versions that a Python lock file pins, as constraints that any pip understands."""
 
 import re
 from typing import Any
@@ -25,7 +25,7 @@ def constraints(files: ManifestFiles, root: str) -> tuple[str, ...]:
 
 
 def _locked(packages: Any) -> list[tuple[str, str]]:
-    """Pairs of name and version of what comes from an index (not from a path, an address or a repository)."""
+    """Name and version of packages from an index (not from a path, an address or a repository)."""
     found = []
     for package in packages if isinstance(packages, list) else []:
         source = table(package, "source")

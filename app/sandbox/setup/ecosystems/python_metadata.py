@@ -1,4 +1,4 @@
-"""What a Python project's manifests declare, whichever of the many places they declare it in."""
+"""Reads what a Python project's manifests declare, from any of the many places they may use."""
 
 import ast
 import configparser
@@ -29,10 +29,10 @@ def normalised(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PythonMetadata:
-    """A project as declared; `name` is normalised, and empty where only code knows it.
+    """A declared project; `name` is normalised, and empty if only code defines it.
 
-    `installable` says that a build back-end is there; a project without one is used from its directory, and
-    `requirements` are then what it needs. `extras` are names only, `groups` lists of requirements by name.
+    `installable` means that there is a build back-end; a project without one is used from its directory, with
+    `requirements` installed. `extras` are names only, `groups` lists of requirements by name.
     """
 
     name: str = ""
@@ -52,7 +52,7 @@ def read_metadata(files: ManifestFiles, root: str) -> PythonMetadata:
     name = table(pyproject, "project").get("name") or poetry.get("name") or table(cfg, "metadata").get("name")
     groups = _groups(pyproject, files.toml(f"{root}Pipfile"), setup)
     installable = _installable(files, root, pyproject, cfg)
-    if not installable:  # then nothing but the lists themselves can be asked for
+    if not installable:  # then only the lists themselves can be installed
         optional = table(pyproject, "project", "optional-dependencies")
         groups |= {key: (*groups.get(key, ()), *texts(items)) for key, items in optional.items()}
     return PythonMetadata(
@@ -65,7 +65,7 @@ def read_metadata(files: ManifestFiles, root: str) -> PythonMetadata:
 
 
 def read_ini(text: str) -> dict[str, dict[str, str]]:
-    """Sections of an INI file; empty where it is not one."""
+    """Sections of an INI file; empty if it is not one."""
     parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
     try:
         parser.read_string(text)
@@ -85,7 +85,7 @@ def _installable(
         "build-backend" in table(pyproject, "build-system")
         or "setup(" in files.text(f"{root}setup.py")
         or ("metadata" in cfg and "build-system" in pyproject)
-        # Without a back-end named, the default one knows the src layout, and nothing else makes it importable.
+        # Without a named back-end, the default one knows the src layout, and nothing else makes it importable.
         or ("project" in pyproject and any(path.startswith(f"{root}src/") and path.endswith(".py") for path in files))
     )
 
@@ -93,7 +93,7 @@ def _installable(
 def _groups(
     pyproject: Mapping[str, Any], pipfile: Mapping[str, Any], setup: Mapping[str, Any]
 ) -> dict[str, tuple[str, ...]]:
-    """Lists of development requirements by name, from every tool that keeps such lists."""
+    """Lists of development requirements by name, from every tool that has such lists."""
     tool = table(pyproject, "tool")
     found: dict[str, list[str]] = {name: _group(pyproject, name, ()) for name in table(pyproject, "dependency-groups")}
     for name, group in table(tool, "poetry", "group").items():
@@ -112,7 +112,7 @@ def _groups(
 
 
 def _group(pyproject: Mapping[str, Any], name: str, within: tuple[str, ...]) -> list[str]:
-    """One dependency group with the groups it includes; a circle is cut, as installers would refuse it anyway."""
+    """One dependency group with the groups it includes; a cycle is cut, as installers would refuse it anyway."""
     items = table(pyproject, "dependency-groups").get(name, [])
     found = texts(items)
     for item in items if isinstance(items, list) else []:
@@ -136,7 +136,7 @@ def _poetry(dependencies: Mapping[str, Any]) -> list[str]:
 
 
 def _specifier(version: str) -> str:
-    """Poetry's caret and tilde in the words of PEP 440."""
+    """Poetry's caret and tilde as PEP 440 specifiers."""
     if caret := _CARET.fullmatch(version.strip()):
         parts = [int(part) for part in caret[1].split(".")]
         at = next((index for index, part in enumerate(parts) if part), len(parts) - 1)

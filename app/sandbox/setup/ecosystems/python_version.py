@@ -1,4 +1,4 @@
-"""Projects that take their version from git, which a sandbox does not have: what to tell their build instead."""
+"""Finds a version for projects that take theirs from git, which a sandbox does not have."""
 
 import re
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ _FROM_GIT = re.compile(
 )
 _CHANGELOG = re.compile(r"(?:CHANGELOG|CHANGES|HISTORY|NEWS|RELEASES?)(?:\.(?:md|rst|txt))?", re.IGNORECASE)
 _HEADING = re.compile(r"^[#=\[\s*v]*(?:[\w.-]+\s+|[Vv]ersion\s+)?\[?v?(\d+\.\d+(?:\.\d+)?)\b", re.MULTILINE)
-# Lower bounds on a project, by the plugins that its own tests install, are more common than upper ones.
+# Plugins that a project's own tests install more often set lower bounds on it than upper ones.
 _UNKNOWN = "999.0.0"
 _CHANGELOGS_READ = 5
 _WRITTEN = re.compile(r"""(?:write_to|version_file)['"]?\s*[:=]\s*['"]?([\w./-]+\.\w+)""")
 
 
 def version_environment(files: ManifestFiles, root: str) -> tuple[tuple[str, str], ...]:
-    """Variables that stand in for git tags; the changelog's newest version is close enough for dependants' bounds."""
+    """Variables that replace git tags; the changelog's newest version is close enough for dependants' bounds."""
     declared = "".join(files.text(f"{root}{name}") for name in ("pyproject.toml", "setup.py", "setup.cfg"))
     if not _FROM_GIT.search(declared):
         return ()
@@ -54,7 +54,7 @@ def _declared(files: ManifestFiles, root: str) -> Iterator[str]:
 
 
 def _newest(files: ManifestFiles, root: str) -> str:
-    """The first version that a heading of a changelog names, looking near the top of the tree first."""
+    """The first version in a changelog's heading, searched near the top of the tree first."""
     named = [path for path in files if path.startswith(root) and _CHANGELOG.fullmatch(path.rpartition("/")[2])]
     nearest = sorted(named, key=lambda path: (path.count("/"), path))[:_CHANGELOGS_READ]
     return next((found[1] for text in map(files.text, nearest) if (found := _HEADING.search(text))), _UNKNOWN)

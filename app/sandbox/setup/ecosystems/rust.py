@@ -1,4 +1,4 @@
-"""Rust: crates are fetched into `/env/cargo`, and everything after that is offline."""
+"""Rust: crates are fetched into `/env/cargo`; later commands are offline."""
 
 import shlex
 from collections.abc import Collection
@@ -21,7 +21,7 @@ def rust_needs(files: ManifestFiles, tools: Collection[str]) -> list[EcosystemNe
             continue
         if "cargo" not in tools:
             found.append(
-                EcosystemNeeds("cargo", notes=("the project needs crates, and there is no cargo on this machine",))
+                EcosystemNeeds("cargo", notes=("the project needs crates, but cargo is not installed on this machine",))
             )
             continue
         locked = " --locked" if f"{root}Cargo.lock" in files else ""
@@ -39,7 +39,7 @@ def rust_needs(files: ManifestFiles, tools: Collection[str]) -> list[EcosystemNe
 
 
 def configure_cargo(text: str) -> str:
-    """The command that gives cargo its configuration file inside, for a machine that uses a mirror."""
+    """The command that writes cargo's configuration file inside, for a machine with a mirror."""
     return f"mkdir -p {CARGO_HOME} && printf %s {shlex.quote(text)} > {CARGO_HOME}/config.toml"
 
 

@@ -1,4 +1,4 @@
-"""Submodules: public ones are fetched where `network:` allows their host, the others stay empty directories."""
+"""Submodules: public ones are fetched if `network:` allows their host; the others stay empty directories."""
 
 import shlex
 from collections.abc import Collection
@@ -11,14 +11,14 @@ SHOWN = 5
 
 
 def submodule_needs(files: ManifestFiles, hosts: Collection[str]) -> list[EcosystemNeeds]:
-    """`hosts` are those that the configuration opens for the set-up."""
+    """`hosts` are those that the configuration allows for the set-up."""
     addresses = _addresses(files)
     allowed = {path: addresses[path] for path in files.gitlinks if _host(addresses.get(path, "")) in hosts}
     empty = [path for path in files.gitlinks if path not in allowed]
     found = []
     if empty:
         names = ", ".join(empty[:SHOWN])
-        note = f"{names}: submodules stay empty, as `network:` opens no https host for them"
+        note = f"{names}: submodules stay empty, because `network:` allows no https host for them"
         found.append(EcosystemNeeds("git", notes=(note,)))
     for path, address in allowed.items():
         found.append(
@@ -49,7 +49,7 @@ def _host(address: str) -> str:
 
 
 def fetch_command(path: str, address: str, commit: str) -> str:
-    """Only the pinned commit, and no `.git`; a submodule that cannot be had is no reason to stop."""
+    """Fetch only the pinned commit, without `.git`; a failure is no reason to stop."""
     place, url = shlex.quote(f"./{path}"), shlex.quote(address)
     git = f"git -C {place}"
     return (

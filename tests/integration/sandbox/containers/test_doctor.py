@@ -101,8 +101,8 @@ def test_what_an_image_lacks() -> None:
     assert missing_tools(whole) == []
     assert missing_tools(whole - {"git", "/usr/bin/tar"}) == ["git", "/usr/bin/tar"]
     assert missing_tools(whole - {"gnu-find"}) == ["GNU find (findutils)"]
-    assert missing_tools((whole - {"python-3.9"}) | {"python-3.8"}) == ["a whole Python 3.9 or newer"]
-    assert missing_tools(whole - {"python-3.9"}) == ["a whole Python 3.9 or newer"]
+    assert missing_tools((whole - {"python-3.9"}) | {"python-3.8"}) == ["a complete Python 3.9 or newer"]
+    assert missing_tools(whole - {"python-3.9"}) == ["a complete Python 3.9 or newer"]
 
 
 def test_an_images_own_variables_are_kept_and_its_path_comes_after_the_set_ups() -> None:
@@ -135,7 +135,7 @@ class TestDocker:
             await poor.open(SandboxSpec("job-1", filler({})))
         docker.report("rmi", "agent-fix-tests:poor")
         assert check.detail == "agent-fix-tests:poor lacks git, /usr/bin/tar"
-        assert "an image of your own" in check.repair
+        assert "your own image" in check.repair
 
 
 POOR = "rm /usr/bin/git /usr/bin/tar"

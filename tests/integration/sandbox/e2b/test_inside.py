@@ -117,7 +117,7 @@ async def test_the_doctor_says_why_not(e2b: LocalE2B, provider: E2BProvider, tmp
     account, start = await provider.check()
     assert account.ok
     assert not start.ok
-    assert "not what was asked for" in start.detail
+    assert "not as requested" in start.detail
 
 
 class TestIndexes:

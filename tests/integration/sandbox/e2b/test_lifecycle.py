@@ -99,7 +99,7 @@ class TestLosing:
     async def test_a_ready_one_that_is_open_is_refused(self, e2b: LocalE2B, provider: E2BProvider) -> None:
         await provider.open(SPEC)
         next(iter(e2b.machines.values())).network["allowOut"] = ["index.example.com"]
-        with pytest.raises(SandboxError, match="not what was asked for"):
+        with pytest.raises(SandboxError, match="not as requested"):
             await provider.open(SPEC)
         assert e2b.machines == {}
 
@@ -129,7 +129,7 @@ class TestFaults:
 
     async def test_a_key_that_is_refused(self, e2b: LocalE2B, tmp_path: Path) -> None:
         e2b.faults.status["GET /v2/sandboxes"] = 401
-        with pytest.raises(SandboxError, match="refused the key"):
+        with pytest.raises(SandboxError, match="rejected the key"):
             await E2BProvider(e2b.account, scope="tests", caches=tmp_path).open(SPEC)
 
 
@@ -142,7 +142,7 @@ class TestPolicy:
         self, e2b: LocalE2B, provider: E2BProvider, lie: dict[str, Any]
     ) -> None:
         e2b.faults.network = lambda told: {**told, **lie}
-        with pytest.raises(SandboxError, match="not what was asked for"):
+        with pytest.raises(SandboxError, match="not as requested"):
             await provider.open(SPEC)
         assert e2b.machines == {}
         assert e2b.said("POST /files") == e2b.said("POST /process.Process") == []
