@@ -74,7 +74,7 @@ def test_a_link_that_stays_inside_is_followed(issue: Path) -> None:
         ("missing.png", "there is no such file"),
         ("loop.png", "there is no such file"),
         ("shots", "it "),
-        ("pipe.png", "it is no file"),
+        ("pipe.png", "it is not a file"),
         ("drawing.svg", "only PNG"),
         ("large.png", "at most 3,750,000 bytes"),
         ("bomb.png", "at most 8,000 pixels"),
@@ -101,7 +101,7 @@ def test_of_three_hundred_five_are_looked_at(issue: Path) -> None:
     assert [image.number for image in image_collection.images] == [2, 3, 4, 5, 6]
     assert (
         image_collection.notes[1]
-        == "Images 7, 8, 9, 10, 11 and 290 more of the issue are shown to no model: at most 5 are."
+        == "Images 7, 8, 9, 10, 11 and 290 more of the issue are shown to no model: the limit is 5."
     )
 
 

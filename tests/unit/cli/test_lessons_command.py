@@ -32,7 +32,7 @@ def test_told_listed_forgotten(place: Path, capsys: pytest.CaptureFixture[str]) 
     (listed,) = json.loads(capsys.readouterr().out)
     assert (listed["number"], listed["text"], listed["kind"]) == (1, "Amounts are integer cents.", "told")
     assert lessons(place, "forget", "1") == 0
-    assert capsys.readouterr().out == "Lesson 1 is forgotten.\n"
+    assert capsys.readouterr().out == "Lesson 1 was deleted.\n"
     assert lessons(place, "list", "--json") == 0
     assert json.loads(capsys.readouterr().out) == []
 
@@ -49,7 +49,7 @@ def test_another_repository_has_its_own(place: Path, capsys: pytest.CaptureFixtu
 
 def test_what_cannot_be_done_is_said_with_what_can(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lessons(place, "forget", "4") == 2
-    assert "Lesson 4 here." in capsys.readouterr().err
+    assert "Lesson 4 does not exist here." in capsys.readouterr().err
     assert lessons(place, "remember", "x" * 301) == 2
     assert "301 characters; the limit is 300" in capsys.readouterr().err
     for number in range(MAX_REMEMBERED):

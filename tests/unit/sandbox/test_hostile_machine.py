@@ -127,7 +127,7 @@ async def test_what_must_not_be_said_is_an_error(said: bytes) -> None:
 
 @pytest.mark.parametrize("said", [(), (line(b"o", b"half"),), (b"x" + json.dumps(END).encode(),)])
 async def test_silence_is_no_end(said: Sequence[bytes]) -> None:
-    with pytest.raises(SandboxError, match="without saying how"):
+    with pytest.raises(SandboxError, match="without a result"):
         await execution(*said).carry_out()
 
 

@@ -40,7 +40,7 @@ async def test_what_is_told_is_remembered_with_its_number(harness: EventHarness)
 async def test_a_lesson_is_taken_back_by_its_number(harness: EventHarness) -> None:
     await harness.says("/agent remember amounts are integer cents")
     await harness.says("/agent forget #1")
-    assert harness.answers()[1] == "Lesson 1 is forgotten.\n"
+    assert harness.answers()[1] == "Lesson 1 was deleted.\n"
     assert texts(harness) == []
     await harness.says("/agent remember amounts are decimals")
     assert "lesson 2" in harness.answers()[2], "a number is never given twice"
@@ -110,7 +110,7 @@ async def test_it_is_the_same_however_often_it_is_delivered(harness: EventHarnes
     await harness.settle()
     assert [answer.split(".")[0] for answer in harness.answers()] == [
         "Added as lesson 1, for 365 days",
-        "Lesson 1 is forgotten",
+        "Lesson 1 was deleted",
     ]
 
 
