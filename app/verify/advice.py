@@ -1,4 +1,4 @@
-"""What is to be done about each gate that blocks: a fact alone does not say which of the ways out is the right one."""
+"""Advice for each gate that blocks, because the finding alone does not say which repair is right."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -16,4 +16,4 @@ ADVICE: Final[Mapping[str, str]] = {
     "shadowing": "Remove this: imports must load what the language and the installed packages provide.",
     "lint": "Execute the command, mend what it names in your lines, and silence nothing.",
 }
-"""By the name of the gate. Gates that only warn are for people and have no advice."""
+"""By the gate's name. Gates that only warn are for people and have no advice."""

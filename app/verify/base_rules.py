@@ -1,4 +1,4 @@
-"""A patch with the base's own tests and settings of tests in place of those that it brings."""
+"""Replaces a patch's changes of tests and test settings by the base's own."""
 
 import difflib
 import json
@@ -27,10 +27,10 @@ _SECTIONS = re.compile(
 
 
 def under_base_rules(base: Tree, patch: Patch) -> Patch:
-    """The patch without what it changes of existing tests, fixtures and settings of tests, and without new ones.
+    """The patch without its changes of existing tests, fixtures and test settings, and without new settings.
 
-    Of `package.json`, `pyproject.toml` and `setup.cfg` only what decides about tests is the base's; of Rust sources,
-    their modules of tests.
+    In `package.json`, `pyproject.toml` and `setup.cfg` only the test settings come from the base; in Rust sources, the
+    test modules.
     """
     entries = base.entries()
     changes = []
@@ -51,7 +51,7 @@ def under_base_rules(base: Tree, patch: Patch) -> Patch:
 
 @dataclass(frozen=True)
 class JudgedPatch:
-    """A patch as it is, and as it is under the base's rules."""
+    """A patch as it is, and under the base's rules."""
 
     base: Tree
     patch: Patch
@@ -69,7 +69,7 @@ class JudgedPatch:
 
     @cached_property
     def nothing_else(self) -> bool:
-        """Whether the patch changes only tests and their settings."""
+        """True if the patch changes only tests and their settings."""
         entries = self.base.entries()
         return all(
             change.path in entries
@@ -79,7 +79,7 @@ class JudgedPatch:
 
     @cached_property
     def changes_settings(self) -> bool:
-        """Whether tests that the patch leaves alone may end in another way by it."""
+        """True if the patch may change how untouched tests end."""
         entries = self.base.entries()
         return any(
             not is_test_file(change.path) and (change.path in entries or configures_tests(change.path))
@@ -91,7 +91,7 @@ class JudgedPatch:
         return tuple(change.path for change in self.kept_back if is_test_file(change.path) and not change.deleted)
 
     def removed(self) -> tuple[ExistingTestChange, ...]:
-        """Files of which tests are gone. Blocking."""
+        """Files from which tests were removed. Blocking."""
         entries = self.base.entries()
         found = []
         for change in self.kept_back:
@@ -105,7 +105,7 @@ class JudgedPatch:
     def changed(
         self, tests: Sequence[str], removed: Sequence[ExistingTestChange] = ()
     ) -> tuple[ExistingTestChange, ...]:
-        """The files without whose changes these tests fail, or the suite where no test is named. Blocking.
+        """The files without whose changes these tests fail, or the suite if no test is named. Blocking.
 
         `removed` are files that are listed anyway.
         """
@@ -139,7 +139,7 @@ class JudgedPatch:
 
 
 def _stands_in(name: str, path: str) -> bool:
-    """Whether a test's id names this file: by its path, or as a dotted module."""
+    """True if a test's id names this file, by its path or as a dotted module."""
     return (
         name.startswith(f"{path}::") or name == path or f"{path.removesuffix('.py').replace('/', '.')}." in f".{name}"
     )
@@ -157,7 +157,7 @@ def _ruled(path: str, old: bytes, new: bytes) -> bytes:
 
 
 def _package(before: str, after: str) -> str:
-    """The new package.json with the old scripts and settings of tests; the old one where either cannot be read."""
+    """The new package.json with the old scripts and test settings; the old one if either cannot be parsed."""
     try:
         old, new = json.loads(before), json.loads(after)
     except (ValueError, RecursionError):
@@ -180,7 +180,7 @@ def _with_sections(before: str, after: str) -> str:
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
-    """The name of each table or section with all of its text; what comes before the first one has no name."""
+    """The name and text of each table or section; the part before the first one has no name."""
     starts = [(0, ""), *((found.start(), found[1].strip()) for found in _HEADER.finditer(text))]
     for (start, name), (end, _) in zip(starts, [*starts[1:], (len(text), "")], strict=True):
         yield name, text[start:end]

@@ -1,4 +1,4 @@
-"""Executions side by side, of which none is left running when one has failed."""
+"""Runs tasks in parallel, and leaves none running when one fails."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -9,7 +9,7 @@ U = TypeVar("U")
 
 
 async def side_by_side(*works: Coroutine[Any, Any, T]) -> list[T]:
-    """The results in order. Where one fails the others are cancelled and over before its error is raised."""
+    """The results in order. If one fails, the others are cancelled and awaited before its error is raised."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         return await asyncio.gather(*tasks)
@@ -20,7 +20,7 @@ async def side_by_side(*works: Coroutine[Any, Any, T]) -> list[T]:
 
 
 async def both(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, U]) -> tuple[T, U]:
-    """The results of two of different types."""
+    """The results of two tasks of different types."""
     first, second = asyncio.ensure_future(one), asyncio.ensure_future(other)
     try:
         return await asyncio.gather(first, second)

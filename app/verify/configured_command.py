@@ -1,4 +1,4 @@
-"""A test command that people wrote, recognised far enough to get per-test results out of it."""
+"""Parses a configured test command far enough to get per-test results from it."""
 
 import re
 import shlex
@@ -26,7 +26,7 @@ _PYTEST_VALUES = frozenset(
 
 
 class _ConfiguredCommand(NamedTuple):
-    """A simple command: what launches the framework (`uv run python -m `), and the framework with its arguments."""
+    """A simple command: the launcher (`uv run python -m `), and the framework with its arguments."""
 
     tree: Tree
     suite: SuiteCommand
@@ -36,7 +36,7 @@ class _ConfiguredCommand(NamedTuple):
 
 
 def recognise(tree: Tree, command: str, detected: SuiteCommand | None) -> SuiteCommand:
-    """What a configured command runs. `detected` tells the framework behind `make test` and the like."""
+    """The framework behind a configured command; `detected` names it for `make test` and the like."""
     suite = SuiteCommand(command=command, origin="configuration")
     if _OPERATORS.search(command):
         return replace(suite, framework=_through(command, detected))
@@ -52,7 +52,7 @@ def recognise(tree: Tree, command: str, detected: SuiteCommand | None) -> SuiteC
 
 
 def _through(command: str, detected: SuiteCommand | None) -> FrameworkName:
-    """The framework behind a command that starts it indirectly: only those that listen to the environment help."""
+    """The framework behind a command that starts it indirectly, if it can be configured by the environment."""
     if re.search(r"\bpy\.?test\b", command):
         return "pytest"
     if detected is not None and detected.framework in ("pytest", "node"):
@@ -63,7 +63,7 @@ def _through(command: str, detected: SuiteCommand | None) -> FrameworkName:
 
 
 def _pytest(command: _ConfiguredCommand) -> SuiteCommand:
-    """pytest adds up the paths it is given, so the configured ones have to make room for the chosen tests."""
+    """pytest adds up the paths it is given, so the configured ones must be replaced by the chosen tests."""
     try:
         first, *words = shlex.split(command.rest)
     except ValueError:
@@ -108,7 +108,7 @@ def _tap(command: _ConfiguredCommand) -> SuiteCommand:
 
 
 def _node(command: _ConfiguredCommand) -> SuiteCommand:
-    if "--test-reporter" in command.rest:  # asking for a second reporter would be refused by node
+    if "--test-reporter" in command.rest:  # node would refuse a second reporter
         return command.suite
     flags = detect_node.node_flags(command.rest)
     return replace(command.suite, framework="node", narrowed=command.launcher + flags if flags else "")

@@ -1,4 +1,4 @@
-"""The controls around tests that turn from red to green: whether what was seen may be believed."""
+"""The controls around tests that turn from red to green: checks that make the results trustworthy."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -21,7 +21,7 @@ MAX_NAMED = 3
 
 
 class Twins(Protocol):
-    """Variants of base and head, made from the source alone (`app.verify.sources.analysis`)."""
+    """Variants of base and head, made from the sources alone (`app.verify.sources.analysis`)."""
 
     def sources_changed(self, base: Tree, patch: Patch) -> str: ...
 
@@ -40,10 +40,10 @@ class Twins(Protocol):
 
 @dataclass(frozen=True)
 class Sides:
-    """What is compared: `reference` is called the base, and `patch` makes it the head.
+    """The two sides of a comparison: the base is called `reference`, and `patch` makes it the head.
 
-    Sandboxes start from another tree where the reference is not a commit's: `beneath` makes that into the reference,
-    and `head` makes it the head.
+    If the reference is not a commit, sandboxes start from another tree: `beneath` makes that into the reference, and
+    `head` makes it the head.
     """
 
     reference: Tree
@@ -54,7 +54,7 @@ class Sides:
 
     @cached_property
     def unchanged(self) -> str:
-        """Why the patch changes nothing that is executed; empty where it does, or where data may decide what is."""
+        """Why the patch changes nothing that is executed; empty if it does, or if data may decide that."""
         if any(map(_is_data, self.patch.paths())):
             return ""
         return self.twins.sources_changed(self.reference, self.patch)
@@ -71,7 +71,7 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What became of a selection on the head, and the controls of base and head together."""
+    """The results of a selection on the head, and the controls of base and head together."""
 
     results: Mapping[str, Outcome]
     texts: Mapping[str, str]
@@ -81,9 +81,9 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """One selection of tests: `red` have to fail on the base and pass on the head, all others pass on both.
+    """One selection of tests: `red` must fail on the base and pass on the head, all others pass on both.
 
-    `new` are those of the red ones that ask for an interface that the issue names and the base does not have.
+    `new` are those of `red` that need an interface that the issue names and the base lacks.
     """
 
     runs: Runs
@@ -95,10 +95,10 @@ class Examination:
     name: str
     isolated: Callable[[], bool]
     base: Repeats | None = None
-    """The executions on the base, where these are not part of what was known before."""
+    """The runs on the base, if they are not known yet."""
 
     async def examine(self) -> Examined:
-        """Execute them on the head and, where they pass, on the twins."""
+        """Run them on the head and, if they pass, on the variants."""
         lines = await asyncio.to_thread(lambda: self.sides.lines)
         first = await self.runs.once(f"{self.name}-head", self.selection, self.sides.head, watch=lines)
         green = not first.untrusted and all(result == "passed" for _, result in first.results)
@@ -140,7 +140,7 @@ class Examination:
         red: bool,
         but: frozenset[str] = frozenset(),
     ) -> Control:
-        """Execute the tests on a variant; `red` ones have to fail there, or all have to pass."""
+        """Run the tests on a variant; `red` ones must fail there, or all must pass."""
         patch = await asyncio.to_thread(self.sides.twin, make)
         if patch is None:
             return Control(name=name, outcome="not_applicable", detail="there is no such variant of these sources.")

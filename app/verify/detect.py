@@ -1,4 +1,4 @@
-"""Which command runs a repository's tests: the configured one, else the one its own files speak for."""
+"""Finds the command that runs a repository's tests: the configured one, or one that its files suggest."""
 
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -10,7 +10,7 @@ from app.verify.frameworks import SuiteCommand
 from app.verify.project_directories import ProjectDirectory, prefix, project_directories
 from app.verify.test_paths import is_test_file, is_test_path
 
-# Ecosystems whose results are told by the exit code alone: a file that marks them, and their test command.
+# Ecosystems whose results are only known by the exit code: a file that identifies them, and their test command.
 _BY_EXIT_CODE = (
     ("pom.xml", "mvn --batch-mode test"),
     ("gradlew", "./gradlew test"),
@@ -28,8 +28,8 @@ _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 
 
 def find_suite(tree: Tree, configured: str | None = None) -> SuiteCommand | None:
-    """The configured `test:` command wins. Otherwise the ecosystem with most tests, nearest to the top; the
-    others are named in its `note`. None where nothing speaks for any."""
+    """The configured `test:` command wins. Otherwise the ecosystem with most tests, nearest to the top; its `note`
+    names the others. None if there is none."""
     detected = _detected(tree)
     if configured and configured.strip():
         return recognise(tree, configured.strip(), detected)
@@ -63,7 +63,7 @@ def _suites(place: ProjectDirectory) -> list[SuiteCommand]:
 
 
 def _tests(place: ProjectDirectory, suite: SuiteCommand) -> int:
-    """How many test files speak for a suite."""
+    """The number of test files that belong to a suite."""
     suffixes = {
         "pytest": {".py"},
         "unittest": {".py"},

@@ -1,4 +1,4 @@
-"""The suite of a Node project: its own `test` script, else `node --test` where test files are."""
+"""The suite of a Node project: its own `test` script, or `node --test` if there are test files."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def suite(place: ProjectDirectory) -> SuiteCommand | None:
     if "package.json" not in place.files and not any(
         b"node:test" in place.read(path) for path in place.files if _NODE_TEST.search(path)
     ):
-        return None  # test files that nobody said are for Node
+        return None  # test files that are not known to be for Node
     command = f"{prefix(place.directory)}node --test"
     return SuiteCommand(command=command, framework="node", narrowed=command, directory=place.directory)
 
@@ -47,7 +47,7 @@ def _from_script(place: ProjectDirectory, script: str) -> SuiteCommand:
     if framework == "node":
         flags = node_flags(script)
         narrowed = f"{prefix(place.directory)}{flags}" if flags else ""
-        if "--test-reporter" in script:  # asking for a second reporter would be refused by node
+        if "--test-reporter" in script:  # node would refuse a second reporter
             framework = "other"
     elif framework != "other" and not _OPERATORS.search(script):
         narrowed = f"{command} --"
@@ -55,7 +55,7 @@ def _from_script(place: ProjectDirectory, script: str) -> SuiteCommand:
 
 
 def _client(place: ProjectDirectory) -> str:
-    """npm runs the script of any project, except where packages are not on disk at all (Yarn's Plug'n'Play)."""
+    """npm runs the script of any project, except if packages are not on disk at all (Yarn's Plug'n'Play)."""
     return "yarn" if ".pnp.cjs" in place.files else "npm"
 
 
@@ -70,7 +70,7 @@ def framework_of(script: str) -> FrameworkName:
 
 
 def node_flags(script: str) -> str:
-    """`node --test` with the script's own flags and without its paths; empty where the script does more."""
+    """`node --test` with the script's own flags and without its paths; empty if the script does more."""
     if _OPERATORS.search(script):
         return ""
     try:

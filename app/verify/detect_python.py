@@ -1,4 +1,4 @@
-"""The suite of a Python project: pytest where anything speaks for it, else unittest."""
+"""The suite of a Python project: pytest if anything indicates it, otherwise unittest."""
 
 import re
 import shlex
@@ -62,7 +62,7 @@ def _django(place: ProjectDirectory) -> SuiteCommand:
 
 
 def _unittest(place: ProjectDirectory, tests: list[str]) -> SuiteCommand:
-    """`discover` enters packages only, so a `tests` directory that is none has to be its start."""
+    """`discover` enters packages only, so a `tests` directory that is not one must be its start."""
     start = _start(place, tests)
     pattern = "" if any(PurePosixPath(path).name.startswith("test") for path in tests) else ' -p "*_test.py"'
     base = prefix(place.directory)
@@ -79,12 +79,12 @@ def _unittest(place: ProjectDirectory, tests: list[str]) -> SuiteCommand:
 
 
 def _start(place: ProjectDirectory, tests: list[str]) -> str:
-    """The directory most tests can be discovered from: the top, unless a parent of them is not a package."""
+    """The directory from which most tests can be discovered: the top, unless a parent of them is not a package."""
     votes: dict[str, int] = {}
     for path in tests:
         start = ""
         parents = [str(parent) for parent in PurePosixPath(path).parents][:-1]
-        for parent in parents:  # from the test upwards, the first that is no package is where discovery starts
+        for parent in parents:  # from the test upwards, discovery starts at the first one that is not a package
             if f"{parent}/__init__.py" not in place.files:
                 start = parent
                 break

@@ -1,4 +1,4 @@
-"""How large a change is, in lines: between two that are verified alike the smaller one is the better one."""
+"""The size of a change in lines, to prefer the smaller of two with equal verification."""
 
 from collections import Counter
 
@@ -8,7 +8,7 @@ from app.verify.gates.candidate import CandidatePatch, as_text
 
 
 def changed_lines(base: Tree, patch: Patch) -> int:
-    """Lines that are added or gone; of what is not text, one for each file."""
+    """Added and removed lines; one for each file that is not text."""
     return sum(_lines(delta.old, delta.new) for delta in CandidatePatch(base, patch).deltas)
 
 

@@ -1,4 +1,4 @@
-"""One command of the proof: run in a sandbox by bash, ended kindly at its time limit, told as an Execution."""
+"""Runs one command in a sandbox with bash, interrupts it at its time limit, and returns an Execution."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from app.sandbox.base import FILLED, HOME, WORKSPACE, CompletedCommand, Sandbox
 
 EXCERPT = 4_000
 GRACE = 10.0
-"""Seconds between the interrupt, at which frameworks still write their report, and the kill."""
+"""Seconds between the interrupt, after which frameworks still write their report, and the kill."""
 
 _INTERRUPTED = frozenset({124, 137})
 _KINDLY = 'command -v timeout >/dev/null && exec timeout -s INT -k "$1" "$2" bash -c "$3"; exec bash -c "$3"'
@@ -23,7 +23,7 @@ _DISPLAY_FILTER = re.compile(r"\|&?\s*(?:tail|head|cat|tee)\b[^|&;]*$")
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """A command that ended: the facts of it, and its output as bytes (`dropped` of them were not kept)."""
+    """The facts of a command, and its output as bytes (`dropped` of them were not kept)."""
 
     execution: Execution
     output: bytes
@@ -31,7 +31,7 @@ class CommandResult:
 
 
 async def run(sandbox: Sandbox, command: str, *, timeout: float, env: Mapping[str, str] | None = None) -> CommandResult:
-    """Run a shell command to its end; at `timeout` seconds it is interrupted, and killed soon after."""
+    """Run a shell command; at `timeout` seconds it is interrupted, and killed soon after."""
     argv = ["bash", "-c", _KINDLY, "bash", f"{GRACE:g}", f"{timeout:g}", failing_pipe(command)]
     completed = await sandbox.exec(argv, timeout=timeout + 2 * GRACE, env=env)
     completed = replace(completed, output=await as_inside(sandbox, completed.output))
@@ -40,10 +40,10 @@ async def run(sandbox: Sandbox, command: str, *, timeout: float, env: Mapping[st
 
 
 async def as_inside(sandbox: Sandbox, text: bytes) -> bytes:
-    """Text as it would be if nothing of this machine could be seen from inside: for people, and equal in every run.
+    """Output without this machine's paths, so that it is the same in every run.
 
-    Without isolation, the work tree really is elsewhere, below the sandbox's key. The kernel tells where mounts come
-    from.
+    Without isolation, the work tree really is elsewhere, below the sandbox's key; and the kernel reports where mounts
+    come from.
     """
     text = _MOUNTED.sub(rb"\1/\2", text)
     if sandbox.isolated and sandbox.key.encode() not in text:
@@ -57,7 +57,7 @@ async def as_inside(sandbox: Sandbox, text: bytes) -> bytes:
 
 
 def failing_pipe(command: str) -> str:
-    """A command whose output is only cut for display (`… | tail -5`) must not lose its exit code by that."""
+    """A command whose output is only cut for display (`… | tail -5`) must keep its exit code."""
     return f"set -o pipefail; {command}" if _DISPLAY_FILTER.search(command.strip()) else command
 
 
@@ -72,7 +72,7 @@ def execution_of(command: str, completed: CompletedCommand, *, timed_out: bool |
 
 
 def excerpt(output: bytes, limit: int = EXCERPT) -> str:
-    """The end of an output as people can read it: no escape sequences, whole lines, at most `limit` characters."""
+    """The end of an output for people: no escape sequences, whole lines, at most `limit` characters."""
     text = _OUR_REPORT.sub("", plain(output[-8 * limit :].decode(errors="replace"))).strip()
     if len(text) <= limit:
         return text

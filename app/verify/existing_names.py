@@ -1,4 +1,4 @@
-"""What the base already has: the difference between a thing that is broken and a thing that is not there."""
+"""Tells what the base already has, to distinguish something broken from something missing."""
 
 import re
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class ExistingNames:
 
     @cached_property
     def _stems(self) -> frozenset[str]:
-        """Every file without its suffix, and every directory, by each of its ends: `src/a/b.py` is also `a/b`."""
+        """Every file without its suffix, and every directory, by each end of its path: `src/a/b.py` is also `a/b`."""
         stems: set[str] = set()
         for path in self._paths:
             whole = PurePosixPath(path)
@@ -38,7 +38,7 @@ class ExistingNames:
         return frozenset(stems)
 
     def source(self, path: str) -> bool:
-        """A file of the base that is no test."""
+        """True for a file of the base that is not a test."""
         path = _relative(path)
         return path in self._paths and not is_test_path(path)
 
@@ -46,11 +46,11 @@ class ExistingNames:
         return _relative(path) in self._paths
 
     def module(self, dotted: str) -> bool:
-        """A Python module or package of the base, wherever its sources start."""
+        """True for a Python module or package of the base, wherever its sources start."""
         return dotted.replace(".", "/") in self._stems
 
     def script(self, specifier: str) -> bool:
-        """What a JavaScript import names, with or without its suffix; packages are no files of the base."""
+        """True for a JavaScript import of a file in the base, with or without its suffix; False for packages."""
         name = _relative(specifier)
         if not specifier.startswith((".", "/", WORKSPACE)):
             return False
@@ -58,7 +58,7 @@ class ExistingNames:
         return "/".join(parts) in self._stems or str(PurePosixPath(*parts).with_suffix("")) in self._stems
 
     def defines(self, name: str) -> bool:
-        """Some source file of the base defines this name."""
+        """True if some source file of the base defines this name."""
         if not name.isidentifier():
             return False
         pattern = re.compile(f"{_DEFINING}|{_ASSIGNING}".format(name=re.escape(name)).encode(), re.MULTILINE)

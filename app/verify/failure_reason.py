@@ -1,10 +1,10 @@
-"""Why a reproduction is red: the bug, or only that what it needs is not there on the base.
+"""Decides why a reproduction is red: because of the bug, or only because something does not exist on the base.
 
-A red counts when something that exists misbehaves: an assertion, an exception from code that was reached, a
-crash, a hang. It does not count (`was_not_there`) when the reproduction never got that far: a command that is
-not found, a test that was not collected, a syntax error in the test itself, an import or a build that asks for
-what only the patch brings. An import error of a module or name that the base *does* have is a red: then the
-import is the bug. The same rule tells a syntax error in a source file of the base from one in a new test.
+A red counts if something that exists misbehaves: an assertion, an exception from code that was reached, a crash, a
+hang. It does not count (`was_not_there`) if the reproduction never got that far: an unknown command, an uncollected
+test, a syntax error in the test itself, an import or a build that needs what only the patch adds. An import error of a
+module or name that the base *does* have is a red, because then the import is the bug. The same rule distinguishes a
+syntax error in a source file of the base from one in a new test.
 """
 
 import re
@@ -21,7 +21,7 @@ LOOKED_AT = 100_000
 
 
 class FailedRun(NamedTuple):
-    """One execution of a reproduction, its output as text, and per-test results where there are any."""
+    """One execution of a reproduction, its output as text, and per-test results if there are any."""
 
     execution: Execution
     output: str
@@ -29,7 +29,7 @@ class FailedRun(NamedTuple):
 
 
 def failure_reason(attempt: FailedRun, existing: ExistingNames) -> tuple[FailureReason, str]:
-    """How a reproduction ended, and the reason in a few words where there is something to say."""
+    """How a reproduction ended, and the reason in a few words if there is one."""
     execution = attempt.execution
     if execution.timed_out:
         return "red", f"did not end within its limit ({execution.seconds:.0f} s)"
@@ -58,7 +58,7 @@ def rightly_failing(attempt: FailedRun, existing: ExistingNames) -> frozenset[st
 def _absent_in_case(name: str, case: CaseResult, attempt: FailedRun, existing: ExistingNames) -> str:
     if name.startswith("unittest.loader._FailedTest") and "has no attribute" in case.text:
         return "the test was not there"
-    # Of a file that could not be loaded, node's report says only that it failed; the output says why.
+    # For a file that could not be loaded, node's report only says that it failed; the output has the reason.
     silent = "ERR_TEST_FAILURE" in case.text and "cause: 'test failed'" in case.text
     return missing_name(attempt.output[-LOOKED_AT:] if silent else case.text, attempt.execution.command, existing)
 
@@ -76,7 +76,7 @@ _SOME_TESTS = re.compile(
 
 
 def _nothing_ran(attempt: FailedRun) -> str:
-    """Why an exit code of 0 shows nothing: a test framework that had no test to run, or skipped them all."""
+    """Why an exit code of 0 shows nothing: a test framework had no test to run, or skipped them all."""
     if attempt.cases is not None:
         passed = any(case.status == "passed" for case in attempt.cases.values())
         return "" if passed else "every test was skipped" if attempt.cases else "no test was run"
@@ -86,7 +86,7 @@ def _nothing_ran(attempt: FailedRun) -> str:
 
 
 def missing_name(text: str, command: str, existing: ExistingNames) -> str:
-    """What was not there, in a few words; empty where the failure is of something that was."""
+    """What was missing, in a few words; empty if something existing failed."""
     for rule in _RULES:
         reason = rule(text, existing)
         if reason is not None:
@@ -94,7 +94,7 @@ def missing_name(text: str, command: str, existing: ExistingNames) -> str:
     return _missing_argument(text, command, existing)
 
 
-# A rule answers None where it does not apply, an empty text where the failure counts, else what was not there.
+# A rule returns None if it does not apply, an empty text if the failure counts, otherwise what was missing.
 _Rule = Callable[[str, ExistingNames], str | None]
 
 _PYTHON_ERROR = re.compile(
@@ -224,7 +224,7 @@ def _missing_argument(text: str, command: str, existing: ExistingNames) -> str:
 
 
 def words_of(command: str) -> Iterator[str]:
-    """What a command's words name, without looking into its syntax."""
+    """The words of a command, without parsing its syntax."""
     for word in re.split(r"[\s;|&<>()'\"=]+", command):
         if word:
             yield word.removeprefix("./")
@@ -247,9 +247,9 @@ _INTERFACES = (
 
 
 def missing_interface(text: str, existing: ExistingNames) -> str:
-    """The name that a failing test asks for and that the base does not define; empty where it fails for another reason.
+    """The name that a failing test needs and that the base does not define; empty if it fails for another reason.
 
-    That may well be a red: whether a missing name is the point is for the issue to say.
+    It may still count as red: the issue decides whether the missing name is its subject.
     """
     for pattern in _INTERFACES:
         if found := pattern.search(text):

@@ -1,4 +1,4 @@
-"""What the agent is told: the base's suite before it starts, and after a submission only the facts against it."""
+"""The text for the agent: the base's suite before it starts, and after a submission only the facts against it."""
 
 from collections.abc import Iterable
 
@@ -16,11 +16,11 @@ _DETAILS = 8
 
 
 BRIEF_LINES = 15
-"""Of the output of a suite that fails before any change, where its tests are not known by name."""
+"""Lines of output of a suite that fails before any change, if its tests are not known by name."""
 
 
 def baseline_brief(command: str, result: SuiteResult | None) -> str:
-    """One or two sentences for the first message: what is red before anything was changed."""
+    """One or two sentences for the first message: what is red before any change."""
     if result is None:
         return "No test command was found in this repository: nothing but your reproduction will be run."
     execution = result.execution
@@ -40,9 +40,9 @@ def baseline_brief(command: str, result: SuiteResult | None) -> str:
 
 
 def feedback(verification: Verification) -> str:
-    """The facts of a verification that speak against the patch, at most 4,000 characters, no praise.
+    """The facts that contradict the patch, at most 4,000 characters, without praise.
 
-    Of the independent author's tests only the sentences of those that fail: neither code, nor names, nor output.
+    Of the independent author's tests only the sentences of failing ones: no code, names or output.
     """
     if verification.verdict == "proved":
         return "Verified: the independent tests fail on the base and pass now; nothing newly fails."
@@ -82,7 +82,7 @@ _OBJECTED = "Your objection was heard, and these tests were upheld."
 
 
 def _reasons(verification: Verification) -> tuple[str, ...]:
-    """The verdict's reasons, without what only the details of the independent tests' controls say, and these tests."""
+    """The verdict's reasons, without the independent tests and the details of their controls."""
     found = verification.specification
     if found is None:
         return verification.reasons

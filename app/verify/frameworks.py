@@ -1,4 +1,4 @@
-"""What each test framework needs to tell per-test results without changing what the project does."""
+"""What each test framework needs to report per-test results without changing what the project does."""
 
 import re
 import shlex
@@ -17,10 +17,10 @@ FrameworkName = Literal["pytest", "unittest", "node", "jest", "vitest", "mocha",
 
 @dataclass(frozen=True, slots=True)
 class SuiteCommand:
-    """How a repository's tests are run, as one would type it at its top.
+    """How a repository's tests are run, as typed at its top.
 
-    `narrowed` is the same command ready for chosen tests to be appended; empty where it cannot be narrowed.
-    `directory` is where the tests' own paths start, `modules` where dotted module names start.
+    `narrowed` is the same command, ready for chosen tests to be appended; empty if it cannot be narrowed. `directory`
+    is the root of the tests' own paths, `modules` that of dotted module names.
     """
 
     command: str
@@ -33,12 +33,12 @@ class SuiteCommand:
 
 
 GO_COMPILED = f"[ -d {GO_CACHE} ] && export GOCACHE={GO_CACHE} GODEBUG=goindex=0"
-"""Go takes what a set-up has compiled, which saves a fresh sandbox up to a minute. It cannot write an index there."""
+"""Go uses what a set-up has compiled, which saves a fresh sandbox up to a minute. It must not write an index there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """`arguments` and `environment` ask for a report at a path; `targets` turns ids and files into arguments."""
+    """`arguments` and `environment` request a report at a path; `targets` turns ids and files into arguments."""
 
     read: Callable[[bytes], Report | None] | None = None
     in_output: bool = False
@@ -48,9 +48,9 @@ class Framework:
 
 
 def report_command(suite: SuiteCommand, report: str, only: tuple[str, ...] | None) -> str:
-    """The shell command that runs the suite, or only the given tests, and leaves a report where one is possible.
+    """The shell command that runs the suite, or only the given tests, and writes a report if possible.
 
-    ValueError where the suite cannot be narrowed to these.
+    Raises ValueError if the suite cannot be narrowed to these.
     """
     framework = FRAMEWORKS[suite.framework]
     command = suite.command if only is None else narrow(suite, only)
@@ -70,7 +70,7 @@ def report_environment(suite: SuiteCommand, report: str) -> dict[str, str]:
 
 
 def narrow(suite: SuiteCommand, only: Iterable[str]) -> str:
-    """The command for chosen tests only: ids as the reports have them, or paths of test files."""
+    """The command for chosen tests only: ids from reports, or paths of test files."""
     targets = FRAMEWORKS[suite.framework].targets
     chosen = list(dict.fromkeys(targets(suite, list(only)))) if targets and suite.narrowed else []
     if not chosen:
@@ -121,7 +121,7 @@ def _cargo_targets(suite: SuiteCommand, only: Iterable[str]) -> list[str]:
             if file.parent.name != "tests":
                 return []
             binaries += ["--test", file.stem]
-        elif " - " in name:  # a documentation test has no name that can be chosen exactly
+        elif " - " in name:  # a documentation test has no name that selects it exactly
             return []
         else:
             tests.append(name.partition("::")[2])

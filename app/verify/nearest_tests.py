@@ -1,4 +1,4 @@
-"""The tests nearest to a change, for suites that are too long to be run whole."""
+"""Chooses the tests nearest to a change, for suites that are too long to run whole."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -16,9 +16,9 @@ _AFFIXES = re.compile(r"^(?:test_|test-)|(?:[._-](?:test|spec|tests))$|^Test(?=[
 
 
 def nearest(tree: Tree, patch: Patch, guards: Sequence[str] = ()) -> tuple[str, ...]:
-    """Test files in order: changed themselves, named after a changed module, guarding one, mentioning one, beside one.
+    """Test files in order: changed, named after a changed module, guarding one, mentioning one, near one.
 
-    `guards` are those that are known to exercise the changed files (`app.repo.index.related_tests`), the nearest first.
+    `guards` are those known to exercise the changed files (`app.repo.index.related_tests`), nearest first.
     """
     changed = [change.path for change in patch.changes]
     gone = {change.path for change in patch.changes if change.deleted}
@@ -41,7 +41,7 @@ def nearest(tree: Tree, patch: Patch, guards: Sequence[str] = ()) -> tuple[str, 
 
 
 def _stem(path: str) -> str:
-    """`tests/test_money.py`, `money.test.js` and `money_test.go` are all about `money`."""
+    """`tests/test_money.py`, `money.test.js` and `money_test.go` all give `money`."""
     return _AFFIXES.sub("", PurePosixPath(path).stem)
 
 

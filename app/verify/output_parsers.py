@@ -1,4 +1,4 @@
-"""Test results read from what frameworks print while they go: `go test -json`, cargo, unittest -v."""
+"""Reads test results from frameworks' output: `go test -json`, cargo, unittest -v."""
 
 import json
 import re
@@ -109,7 +109,7 @@ def _cargo_id(section: str, name: str) -> str:
 
 
 def read_unittest(data: bytes) -> Report | None:
-    """`python -m unittest -v`; the blocks of failures at the end are believed before the progress lines.
+    """`python -m unittest -v`; the blocks of failures at the end win over the progress lines.
 
     A suite that was interrupted has the progress lines only.
     """
@@ -124,7 +124,7 @@ def _unittest_progress(lines: list[str]) -> Iterator[tuple[str, CaseResult]]:
     for line in lines:
         if line.startswith(("=====", "-----")):
             return
-        start = _UNITTEST_START.match(line)  # a subtest's line is indented: its block at the end tells
+        start = _UNITTEST_START.match(line)  # a subtest's line is indented; its block at the end has the result
         if start:
             current = _unittest_id(start["method"], start["owner"])
         ended = _UNITTEST_END.search(line)

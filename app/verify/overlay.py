@@ -1,4 +1,4 @@
-"""The tree as it will be, a commit with a patch on top; and the patch that makes one tree another. All in memory."""
+"""Commits with a patch on top, in memory; and the patch that makes one tree another."""
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -24,7 +24,7 @@ def difference(base: Tree, other: Tree) -> Patch:
 
 
 def apply_patch(before: Patch | None, patch: Patch | None) -> Patch | None:
-    """Two patches of one base as one; where both change a path, the second has it."""
+    """Two patches of one base as one; if both change a path, the second wins."""
     if before is None or patch is None:
         return patch or before
     changes = {change.path: change for change in (*before.changes, *patch.changes)}
@@ -38,7 +38,7 @@ def _differs(before: TreeEntry, after: TreeEntry) -> bool:
 
 
 class Overlay:
-    """Base plus patch behind the `Tree` port; changed entries have no blob id yet."""
+    """Base plus patch as a `Tree`; changed entries have no blob id yet."""
 
     def __init__(self, base: Tree, patch: Patch) -> None:
         self._base = base

@@ -1,4 +1,4 @@
-"""The directories of a repository in which a project may begin, each seen as if it were the top."""
+"""Finds the directories of a repository in which a project may start, each seen as if it were the top."""
 
 import shlex
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class ProjectDirectory:
         return self.directory.count("/") + 1 if self.directory else 0
 
     def read(self, path: str) -> bytes:
-        """A file's bytes; empty where it is missing, or far too long to be looked into."""
+        """A file's bytes; empty if it is missing or far too long."""
         if self.files.get(path, MAX_READ + 1) > MAX_READ:
             return b""
         return self.tree.read(f"{self.directory}/{path}" if self.directory else path)
@@ -44,7 +44,7 @@ class ProjectDirectory:
 
 
 def project_directories(tree: Tree) -> list[ProjectDirectory]:
-    """The top of the tree, and the directories near it that have a manifest of their own."""
+    """The top of the tree, and the directories near it with a manifest of their own."""
     sizes = {
         path: entry.size
         for path, entry in tree.entries().items()
@@ -56,7 +56,7 @@ def project_directories(tree: Tree) -> list[ProjectDirectory]:
         if name in _MARKERS and directory.count("/") < MAX_DEPTH:
             directories.add(directory)
     top = sizes
-    if _MARKERS.isdisjoint(sizes):  # nothing begins at the top, so what begins below belongs to its own place
+    if _MARKERS.isdisjoint(sizes):  # nothing starts at the top, so each directory below stands alone
         inner = tuple(f"{directory}/" for directory in directories if directory)
         top = {path: size for path, size in sizes.items() if not path.startswith(inner)}
     below = (
@@ -71,5 +71,5 @@ def _below(sizes: Mapping[str, int], directory: str) -> dict[str, int]:
 
 
 def prefix(directory: str) -> str:
-    """What goes before a command so that it runs in a directory."""
+    """The prefix that runs a command in a directory."""
     return f"cd {shlex.quote(directory)} && " if directory else ""

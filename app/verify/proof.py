@@ -1,4 +1,4 @@
-"""What proves a change: frozen tests of an independent author, else the fixer's own, both under the same controls."""
+"""Proves a change: by an independent author's frozen tests, or by the fixer's own, both under the same controls."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -41,26 +41,26 @@ class Prover:
     protected: tuple[str, ...] = ()
 
     def narrowable(self, patch: Patch) -> SuiteCommand | None:
-        """A command that can run chosen tests: the suite's, else what base or head speak for by themselves."""
+        """A command that can run chosen tests: the suite's, or one that base or head suggest."""
         suite = self.suite()
         if suite is not None and suite.narrowed:
             return suite
         return find_suite(self.tree) or find_suite(Overlay(self.tree, patch))
 
     def same_sources(self, patch: Patch, other: Patch) -> bool:
-        """Whether two patches of the base have the same sources, apart from comments and the like. Blocking."""
+        """True if two patches of the base have the same sources, ignoring comments and the like. Blocking."""
         after = Overlay(self.tree, patch)
         return bool(self.twins.sources_changed(after, difference(after, Overlay(self.tree, other))))
 
     async def specifiable(self) -> SuiteCommand | None:
-        """The command in whose framework specification tests can be written; None where there is none."""
+        """The command in whose framework specification tests can be written; None if there is none."""
         runs = await self._runs(Patch(base=self.tree.commit))
         return runs.suite if runs is not None else None
 
     async def specify(
         self, files: Sequence[SourceText], ids: Sequence[str], outdated: Sequence[str] = ()
     ) -> tuple[Specification, str]:
-        """Freeze what an independent author wrote; the second part is what the author is told."""
+        """Freeze an independent author's tests; the second part is the message for the author."""
         runs = await self._runs(Patch(base=self.tree.commit))
         if runs is None:
             return Specification(absent=NO_RUNNER), NO_RUNNER
@@ -71,7 +71,7 @@ class Prover:
             return Specification(absent=f"chosen tests cannot be executed here: {error}."), str(error)
 
     async def specification(self, patch: Patch, frozen: Specification) -> SpecificationResult:
-        """The frozen tests on the head, with their controls."""
+        """The results of the frozen tests on the head, with their controls."""
         result = SpecificationResult(**dict(frozen))
         runs, sides = await self._runs(patch), await self._sides(patch)
         if not frozen.tests or runs is None or sides is None:
@@ -97,7 +97,7 @@ class Prover:
         return result.model_copy(update={"tests": tests, "head_run": done.head, "controls": done.controls})
 
     async def own(self, patch: Patch, shown: Reproduction) -> Reproduction:
-        """The fixer's own tests, executed by ids under the same controls; without these they count for nothing."""
+        """The fixer's own tests, run by ids under the same controls; without these they count for nothing."""
         runs, sides = await self._runs(patch), await self._sides(patch)
         if not shown.ids or shown.on_head != "green" or runs is None or sides is None:
             return unexamined(shown)
@@ -128,7 +128,7 @@ class Prover:
         return shown.model_copy(update={"ids": green, "controls": done.controls, "on_base": "red"})
 
     async def caps(self, patch: Patch, frozen: Specification | None) -> tuple[Cap, ...]:
-        """What the patch's own text says against it."""
+        """Limits that the patch's own text puts on the verdict."""
         sides = await self._sides(patch)
         return await asyncio.to_thread(self._caps, patch, frozen, sides)
 
@@ -143,14 +143,14 @@ class Prover:
         return tuple(Cap(rule=rule, findings=findings) for rule, findings in found if findings)
 
     async def _runs(self, patch: Patch) -> Runs | None:
-        """How chosen tests are executed; None where the harness cannot."""
+        """How chosen tests are executed; None if the harness cannot do that."""
         suite = await asyncio.to_thread(self.narrowable, patch)
         if suite is None or not suite.narrowed or not can_run(suite):
             return None
         return Runs(suite, self.borrow, self.timeout, self.run)
 
     async def _sides(self, patch: Patch) -> Sides | None:
-        """What is compared; None where tests are wanted for a fix that cannot be taken back."""
+        """The two sides; None if tests are wanted for a fix that cannot be reverted."""
         beneath = await asyncio.to_thread(self.before)
         if self.guarded is not None:
             guarded = self.guarded
@@ -166,7 +166,7 @@ class Prover:
 
 
 def can_run(suite: SuiteCommand) -> bool:
-    """Whether the suite's framework is one whose chosen tests the harness's launcher executes."""
+    """True if the harness's launcher can run chosen tests of the suite's framework."""
     try:
         launcher_of(suite)
     except ValueError:
@@ -180,5 +180,5 @@ def _hint(shown: Reproduction, why: str) -> Reproduction:
 
 
 def unexamined(shown: Reproduction) -> Reproduction:
-    """The same where its tests were not executed by ids."""
+    """The reproduction without a run of its tests by ids."""
     return shown.model_copy(update={"ids": ()})

@@ -1,4 +1,4 @@
-"""Newly failing tests get a second chance before they count: alone on the head and on the base, then all together."""
+"""Runs newly failing tests again before they count: alone on the head and on the base, then all together."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from app.verify.reproduction import BorrowSandbox
 from app.verify.suite import measure
 
 MAX_ALONE = 200
-"""With more newly failing tests than this, nobody doubts that the patch is the reason."""
+"""With more newly failing tests than this, the patch is clearly the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class Recheck:
     only: tuple[str, ...] | None = None
 
     async def of(self, suite: SuiteComparison) -> SuiteComparison:
-        """What stays newly failing. A test counts when it fails
+        """What stays newly failing. A test counts if it fails
 
-        - alone on the head, and not alone on the base; or
-        - on the head only together with others, in two runs of the suite.
+        - alone on the head, and not alone on the base; or - on the head only together with others, in two runs of the
+        suite.
         """
         names = suite.newly_failing
         if not 0 < len(names) <= MAX_ALONE:
@@ -46,7 +46,7 @@ class Recheck:
         return suite.model_copy(update=update)
 
     async def _alone(self, sandbox: str, patch: Patch | None, names: tuple[str, ...]) -> SuiteResult | None:
-        """Only these tests; None where the suite cannot be narrowed to them."""
+        """Only these tests; None if the suite cannot be narrowed to them."""
         try:
             narrow(self.command, names)
         except ValueError:
@@ -68,6 +68,6 @@ class Recheck:
 
 
 def _not_passed(alone: SuiteResult, names: tuple[str, ...]) -> tuple[str, ...]:
-    """A test of which the second run says nothing has not passed."""
+    """A test without a result in the second run counts as failed."""
     passed = set(alone.passing or ())
     return tuple(name for name in names if name not in passed)

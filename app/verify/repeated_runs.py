@@ -1,4 +1,4 @@
-"""Chosen tests, executed as often as it takes to believe their results."""
+"""Repeats chosen tests until their results can be trusted."""
 
 import secrets
 from collections.abc import Mapping, Set
@@ -12,7 +12,7 @@ from app.verify.frameworks import SuiteCommand
 from app.verify.reproduction import BorrowSandbox
 
 TIMES = ((1.0, 5), (5.0, 3), (30.0, 2))
-"""Up to so many seconds of one execution it is repeated so often in all; a longer one is not repeated."""
+"""A run of up to so many seconds is repeated so often in all; a longer one is not repeated."""
 
 
 class RunsSelected(Protocol):
@@ -35,7 +35,7 @@ class RunsSelected(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """Several executions of one selection on one tree."""
+    """Several runs of one selection on one tree."""
 
     runs: tuple[TestRun, ...]
 
@@ -45,22 +45,22 @@ class Repeats:
 
     @property
     def untrusted(self) -> str:
-        """Why one of them must not be believed; empty where all may."""
+        """Why one of them must not be trusted; empty if all may."""
         return next((run.untrusted for run in self.runs if run.untrusted), "")
 
     @property
     def disagreeing(self) -> tuple[str, ...]:
-        """The ids of tests that passed in some executions and not in others."""
+        """The ids of tests that passed in some runs and not in others."""
         return tuple(name for name, _ in self.first.results if len({passed(run, name) for run in self.runs}) > 1)
 
     def outcome(self, name: str) -> Outcome:
-        """How a test ended; the first execution in which it did not pass counts."""
+        """How a test ended; the first run in which it did not pass counts."""
         ended = (dict(run.results).get(name, "not_run") for run in self.runs)
         return next((result for result in ended if result != "passed"), "passed")
 
     @property
     def codes_agree(self) -> str:
-        """Empty where each exit code fits the results, else what does not."""
+        """Empty if each exit code fits the results, otherwise what does not."""
         for run in self.runs:
             failed = [name for name, result in run.results if result in ("failed", "error")]
             code = run.execution.exit_code
@@ -74,13 +74,13 @@ def passed(run: TestRun, name: str) -> bool:
 
 
 def times(seconds: float) -> int:
-    """How often a selection is executed in all, by how long one execution takes."""
+    """How often a selection is run in all, by the duration of one run."""
     return next((count for limit, count in TIMES if seconds < limit), 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Executes selections of one suite's tests, each time in a fresh sandbox and in another order."""
+    """Runs selections of one suite's tests, each time in a fresh sandbox and in another order."""
 
     suite: SuiteCommand
     borrow: BorrowSandbox
@@ -96,7 +96,7 @@ class Runs:
         watch: Mapping[str, Set[int]] | None = None,
         repeated: bool = False,
     ) -> TestRun:
-        """ValueError where the suite's framework cannot run chosen tests. What is only `repeated` has no copies."""
+        """Raises ValueError if the suite's framework cannot run chosen tests. `repeated` runs have no copies."""
         return await self.run(
             self.suite,
             selection,
@@ -114,7 +114,7 @@ class Runs:
         return await self.again(name, selection, patch, await self.once(name, selection, patch))
 
     async def again(self, name: str, selection: TestSelection, patch: Patch | None, first: TestRun) -> Repeats:
-        """The executions that follow a first one."""
+        """The runs that follow a first one."""
         more = times(first.execution.seconds) - 1 if not first.untrusted else 0
         others = [self.once(name, selection, patch, repeated=True) for _ in range(more)]
         return Repeats((first, *await side_by_side(*others)))

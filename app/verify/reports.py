@@ -1,4 +1,4 @@
-"""Test reports as the frameworks write them, read into one shape: test id → how it ended, and why."""
+"""Reads frameworks' test reports into one form: test id → how it ended, and why."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +16,7 @@ MAX_TEXT = 4_000
 
 
 class CaseResult(NamedTuple):
-    """How one test ended. `text` is what the framework said of a failure, otherwise empty."""
+    """How one test ended. `text` is the framework's message for a failure, otherwise empty."""
 
     status: Status
     text: str = ""
@@ -40,7 +40,7 @@ def collect(cases: Iterable[tuple[str, CaseResult]]) -> dict[str, CaseResult]:
 
 
 def test_id(name: str) -> str:
-    """An id without control characters, of bounded length, with paths as seen from the top of the repository."""
+    """An id without control characters, of bounded length, with paths relative to the repository's top."""
     return one_line(name.replace(f"{WORKSPACE}/", ""))[:MAX_ID]
 
 
@@ -57,7 +57,7 @@ class _JUnitCase:
 
 
 class _ReportRefusedError(ValueError):
-    """A report with something no honest framework writes."""
+    """The report contains something that no honest framework writes."""
 
 
 class _JUnitReader:
@@ -132,7 +132,7 @@ def _junit_id(case: _JUnitCase, modules: Mapping[str, str]) -> str:
             return case.file
         path = " > ".join([*case.suites, case.name]) if case.suites != ("pytest",) else case.name
         return f"{case.file}::{path}" if case.file else path
-    # An inherited test names the file of its definition, so the module is looked for among all of the report's.
+    # An inherited test names the file of its definition, so the module is looked up among all of the report's.
     parts = case.owner.split(".")
     for end in range(len(parts), 0, -1):
         file = modules.get(".".join(parts[:end]))

@@ -1,4 +1,4 @@
-"""The fixer's reproduction on base plus the changed tests, and on the head: which tests it turns from red to green."""
+"""Runs the fixer's reproduction on base plus the changed tests, and on the head, to see which tests turn green."""
 
 import re
 import secrets
@@ -29,16 +29,16 @@ from app.verify.suite import measure_cases, read_file
 from app.verify.test_paths import is_test_file, is_test_path
 
 MAX_IDS = 20
-"""Of the tests that turned, how many are executed again under controls."""
+"""Of the tests that turned, how many are run again under controls."""
 
 BorrowSandbox = Callable[[str, Patch | None], AbstractAsyncContextManager[Sandbox]]
-"""A fresh sandbox of that name with base plus patch, gone afterwards."""
+"""A fresh sandbox of that name with base plus patch, deleted afterwards."""
 ReproductionOrigin = Literal["agent", "asked", "changed tests", "issue"]
 
 
 @dataclass(frozen=True)
 class ReproductionSubject:
-    """What is to be shown on base and head: a shell command, or chosen tests of the suite."""
+    """What to run on base and head: a shell command, or chosen tests of the suite."""
 
     command: str
     origin: ReproductionOrigin = "agent"
@@ -47,7 +47,7 @@ class ReproductionSubject:
 
 
 def changed_tests(patch: Patch, suite: SuiteCommand | None) -> ReproductionSubject | None:
-    """The changed and added test files as a reproduction, where the suite's framework can run just these."""
+    """The changed and added test files as a reproduction, if the suite's framework can run just these."""
     files = tuple(change.path for change in patch.changes if is_test_file(change.path) and not change.deleted)
     if suite is None or not files:
         return None
@@ -59,7 +59,7 @@ def changed_tests(patch: Patch, suite: SuiteCommand | None) -> ReproductionSubje
 
 
 def named_tests(command: str, head: Tree, suite: SuiteCommand | None) -> tuple[str, ...]:
-    """The ids or files that a command names, where it starts the suite's framework on chosen tests and does no more."""
+    """The ids or files that a command names, if it only starts the suite's framework on chosen tests."""
     if suite is None or not suite.narrowed or suite.directory:
         return ()
     found = recognise(head, command, suite)
@@ -78,7 +78,7 @@ _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 
 
 def with_tests_only(patch: Patch, command: str, base: Tree) -> Patch | None:
-    """The part of a patch that goes onto the base: its tests, what the command names, and all else new but sources."""
+    """The part of a patch for the base: its tests, files that the command names, and everything new except sources."""
     there, words = base.entries().keys(), set(words_of(command))
 
     def goes_along(path: str) -> bool:
@@ -89,7 +89,7 @@ def with_tests_only(patch: Patch, command: str, base: Tree) -> Patch | None:
 
 
 def with_tests_of(patch: Patch, other: Patch) -> Patch:
-    """The changes of `patch`, and all tests of the other one in their place, should these be gone."""
+    """The changes of `patch`, plus tests of the other one that it lacks."""
     changes = {change.path: change for change in patch.changes}
     changes |= {change.path: change for change in other.changes if is_test_path(change.path)}
     return patch.model_copy(update={"changes": tuple(changes[path] for path in sorted(changes))})
@@ -108,7 +108,7 @@ async def reproduce(
     """Run on head and on base plus the changed tests, each in a fresh sandbox.
 
     `failing_before` are tests of the suite known to fail on base: among changed tests they do not make the head red.
-    `beneath` makes the base that sandboxes are filled with into `base`, where that is another.
+    `beneath` turns the tree that sandboxes start from into `base`, if it differs.
     """
     tests = apply_patch(beneath, with_tests_only(patch, subject.command, base))
     head, before = await both(
@@ -121,7 +121,7 @@ async def reproduce(
 async def reproduce_on_head(
     subject: ReproductionSubject, patch: Patch, base: Tree, borrow: BorrowSandbox, *, timeout: float
 ) -> Reproduction:
-    """Where there is nothing to compare with."""
+    """For a head without anything to compare with."""
     head = await _attempt(subject, borrow, "reproduction-head", patch, timeout)
     on_head, why = failure_reason(head, ExistingNames(base))
     note = f"On the head: {why}." if why else ""
@@ -163,7 +163,7 @@ def _judge(
 
 
 def _candidates(before: FailedRun, head: FailedRun, existing: ExistingNames) -> tuple[str, ...]:
-    """Tests that pass on the head and not on the base, those that fail there for a reason that counts first."""
+    """Tests that pass on the head and not on the base, those with a reason that counts first."""
     passing = {name for name, case in (head.cases or {}).items() if case.status == "passed"}
     before_already = {name for name, case in (before.cases or {}).items() if case.status in ("passed", "skipped")}
     failing = rightly_failing(before, existing)
@@ -171,7 +171,7 @@ def _candidates(before: FailedRun, head: FailedRun, existing: ExistingNames) -> 
 
 
 def _passed(cases: Report, name: str) -> bool:
-    """Passed by its own name; a file that could not be collected has its tests' names on the head only."""
+    """Passed under its own name; a file that could not be collected has its tests' names on the head only."""
     if name in cases:
         return cases[name].status == "passed"
     file = name.removeprefix("unittest.loader._FailedTest.")
@@ -191,7 +191,7 @@ async def _attempt(
 
 
 async def _command(sandbox: Sandbox, command: str, timeout: float) -> FailedRun:
-    """A command of the agent's, run as it is; only a report is asked for where it starts pytest."""
+    """Run the agent's command unchanged, except that pytest is asked for a report."""
     report = f"/tmp/report-{secrets.token_hex(8)}"  # noqa: S108 - inside the sandbox
     environment = {"PYTEST_ADDOPTS": f"--junitxml={report} -o junit_family=xunit1"}
     ran = await run(sandbox, command, timeout=timeout, env=environment)

@@ -1,4 +1,4 @@
-"""The base as it would be without a fix that it has: what new tests for that fix have to be red on."""
+"""Reverts a fix on its base, so that new tests for that fix have something to fail on."""
 
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
@@ -15,21 +15,21 @@ from app.verify.test_paths import is_test_path
 NOBODY = Person(name="agent-fix", email="agent-fix@users.noreply.invalid")
 _NEVER = datetime(2000, 1, 1, tzinfo=UTC)
 _PROSE = frozenset({".md", ".rst", ".txt", ".adoc", ""})
-"""Where a conflict is about words: such a file stays as the base has it. Changelogs always conflict."""
+"""Files whose conflicts are only about words: they stay as in the base. Changelogs always conflict."""
 MAX_NAMED_CONFLICTS = 3
 
 
 class RevertedFix(NamedTuple):
-    """What makes the base into itself without the fix; or why that cannot be had, as the end of a sentence."""
+    """The patch that removes the fix from the base; or why there is none, as the end of a sentence."""
 
     patch: Patch | None
     reason: str = ""
 
 
 def revert_fix(store: GitStore, base: str, fix: str) -> RevertedFix:
-    """Undo a commit on a base, but for its tests. Both, and the fix's first parent, are in the store. Blocking.
+    """Revert a commit on a base, except for its tests. Both, and the fix's first parent, are in the store. Blocking.
 
-    What was changed since is kept, as long as it was elsewhere: this is a merge of the fix's parent, by the fix.
+    Later changes elsewhere are kept: this is a merge of the fix's parent, with the fix as the merge base.
     """
     before = store.parents(fix)
     if not before:

@@ -1,4 +1,4 @@
-"""Runs chosen tests so that the tested code cannot forge the result: a launcher of ours, and copies that must fail."""
+"""Runs chosen tests so that the tested code cannot forge the result: with our launcher, and copies that must fail."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -38,9 +38,9 @@ async def run_selected(
 ) -> TestRun:
     """Run only these tests on base (patch None) or base plus patch, in a fresh sandbox, the selection's files on top.
 
-    `watch` asks for the executed lines of these files. `seed` decides the tests' order, and the copies' names. With
-    `negative_controls`, copies of the tests that passed are run too; a run in which one does not end as it has to is
-    `untrusted`. ValueError where the suite's framework cannot run chosen tests.
+    `watch` requests the executed lines of these files. `seed` decides the tests' order, and the copies' names. With
+    `negative_controls`, copies of the tests that passed are run too; a run in which one ends wrongly is `untrusted`.
+    Raises ValueError if the suite's framework cannot run chosen tests.
     """
     launcher = launcher_of(suite)
     shown = narrow(suite, selection.ids)
@@ -52,7 +52,7 @@ async def run_selected(
 
 
 def launcher_of(suite: SuiteCommand) -> Launcher:
-    """ValueError where the suite's framework cannot run chosen tests."""
+    """Raises ValueError if the suite's framework cannot run chosen tests."""
     if suite.framework in ("pytest", "unittest"):
         return PythonLauncher.of(suite)
     if suite.framework in ("node", "vitest", "jest", "mocha"):
@@ -66,7 +66,7 @@ def launcher_of(suite: SuiteCommand) -> Launcher:
 
 @dataclass
 class _Trial:
-    """The runs of one selection on one tree, each in a sandbox of its own."""
+    """The runs of one selection on one tree, each in its own sandbox."""
 
     launcher: Launcher
     selection: TestSelection
@@ -78,7 +78,7 @@ class _Trial:
     _plainly_failed: bool = False
 
     async def run(self, shown: str, watch: Sequence[str]) -> tuple[TestRun, tuple[str, ...], Mapping[str, bytes]]:
-        """The tests themselves; with those that passed plainly, and the contents of their files."""
+        """Run the tests themselves; returns also those that passed plainly, and the contents of their files."""
         ids = self._shuffled(self.selection.ids)
         answer, told, output = await self._execute(ids, watch=watch, read=self.launcher.sources(ids))
         results, texts = [], []
@@ -103,7 +103,7 @@ class _Trial:
         return run, passed, answer.files
 
     async def contradiction(self, passed: Sequence[str], contents: Mapping[str, bytes]) -> str:
-        """Why copies of these tests show that their results are not true; empty where all end as they have to."""
+        """Why copies of these tests show that their results are not true; empty if all end as they must."""
         copies = self.launcher.copies(passed, contents, self.random, in_place=False)
         problem, odd = await self._wrong(copies, lost="odd")
         if problem or not odd.ids:
@@ -125,7 +125,7 @@ class _Trial:
         return await self._alone(copies)
 
     async def _alone(self, copies: CopiedTests) -> str:
-        """The same of the test that fails whatever happens, where its failure was only seen as that of the others.
+        """The same for the test that always fails, if its failure was only seen as that of the others.
 
         Copies that cannot be compiled make all tests of their package fail.
         """
@@ -135,13 +135,13 @@ class _Trial:
         return problem if problem or self._plainly_failed else FAILURE_UNSEEN
 
     async def _wrong(self, copies: CopiedTests, *, lost: Literal["odd", "failed"]) -> tuple[str, CopiedTests]:
-        """Those copies that did not end as they have to, and why nothing may be believed at all.
+        """The copies that ended wrongly, and a reason to trust nothing at all.
 
         `lost` is what it means for an altered copy that its file could not be loaded.
         """
         _, told, _ = await self._execute(self._shuffled(copies.ids), copies.files)
         if told.hanging:
-            self._plainly_failed = True  # nothing more is asked of what takes so long
+            self._plainly_failed = True  # nothing more is asked of a run that takes so long
             return "", CopiedTests()
         if told.problem:
             return f"With copies of the tests beside them: {told.problem}", CopiedTests()
@@ -185,7 +185,7 @@ class _Trial:
         return answer, told, output
 
     def _shuffled(self, ids: Sequence[str]) -> list[str]:
-        """In random order, but for tests of one class: these may build on each other."""
+        """In random order, except for tests of one class, which may build on each other."""
         groups: dict[str, list[str]] = {}
         for one in ids:
             groups.setdefault(self.launcher.group(one), []).append(one)
@@ -193,7 +193,7 @@ class _Trial:
 
 
 async def _mapped(sandbox: Sandbox, step: StepEnd) -> StepEnd:
-    """The same with the work tree at its usual place in what was reported."""
+    """The report with the work tree at its usual path."""
     reported = "\0".join(step.messages).encode("utf-8", "surrogatepass")
     mapped = (await as_inside(sandbox, reported)).decode("utf-8", "surrogatepass")
     messages = tuple(mapped.split("\0")) if step.messages else ()
@@ -209,7 +209,7 @@ def _passed(found: tuple[str, CaseOutcome]) -> bool:
 
 
 def _failed(found: Sequence[tuple[str, CaseOutcome]]) -> bool:
-    """All of it: one test of several that a copy stands for must not pass either."""
+    """All of it: none of several tests that a copy represents may pass."""
     return bool(found) and all(outcome.status in ("failed", "error") for _, outcome in found)
 
 

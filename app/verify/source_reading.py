@@ -1,4 +1,4 @@
-"""Whether a reproduction only looks at source text: red and green then say what was written, not what it does."""
+"""Detects a reproduction that only reads source text, so that its result says nothing about behaviour."""
 
 import re
 import shlex
@@ -25,9 +25,9 @@ _SUBSTITUTED = re.compile(r"\$\(([^()]*)\)|`([^`]*)`")
 
 
 def only_reads_source(command: str, tree: Tree) -> bool:
-    """True where no program but grep, test and the like is started, and what they look at is source code.
+    """True if only grep, test and the like are started, and they read source code.
 
-    False where that cannot be told. Looking at prose or data is another matter: there the text is the thing itself.
+    False if that cannot be determined. Prose or data is different: there the text itself is the result.
     """
     plain, parts = _SUBSTITUTED.sub(" ", command), [a or b for a, b in _SUBSTITUTED.findall(command)]
     if "$(" in plain or "`" in plain:
@@ -40,8 +40,7 @@ def only_reads_source(command: str, tree: Tree) -> bool:
 
 
 def _simple_commands(command: str) -> list[list[str]]:
-    """The words of each simple command, without what only leads to it; one word that nobody knows where none can be
-    told."""
+    """The words of each simple command, without prefixes; one unknown word if they cannot be determined."""
     lexer = shlex.shlex(command.replace("\n", ";"), posix=True, punctuation_chars=";&|()")
     lexer.commenters = ""
     found: list[list[str]] = [[]]

@@ -1,4 +1,4 @@
-"""An independent author's tests become the specification: checked, executed on the base, and frozen by digest."""
+"""Turns an independent author's tests into the specification: checks them, runs them on the base, freezes them."""
 
 import ast
 import asyncio
@@ -26,12 +26,12 @@ MAX_SENTENCE = 300
 MAX_TEXT = 1_500
 """Characters of a failure that are kept: its end says most."""
 _HARNESS = re.compile(r"^(?:conftest\.py|__init__\.py|\w*(?:setup|config|rc)\b.*\.\w+|testmain.*)$", re.IGNORECASE)
-"""Files that steer other tests than their own."""
+"""Files that affect other tests than their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Freezer:
-    """Takes what an author wrote for one base. `text` is the issue's, in which the names of new interfaces stand."""
+    """Takes an author's tests for one base. `text` is the issue's, with the names of new interfaces."""
 
     tree: Tree
     runs: Runs
@@ -42,9 +42,10 @@ class Freezer:
     async def freeze(
         self, files: Sequence[SourceText], ids: Sequence[str], outdated: Sequence[str] = ()
     ) -> tuple[Specification, str]:
-        """The specification, without tests where none fails on the base for the right reason, and its author's news.
+        """The specification, without tests if none fails on the base for the right reason, and a message for its
+        author.
 
-        Nothing is executed (`runs` is 0) where the files or the ids cannot be taken.
+        Nothing is executed (`runs` is 0) if the files or the ids are invalid.
         """
         files, ids = tuple(sorted(files, key=lambda file: file.path)), tuple(dict.fromkeys(ids))
         if problems := await asyncio.to_thread(self._problems, files, ids):
@@ -100,7 +101,7 @@ class Freezer:
         return found
 
     def _sorted_out(self, draft: Specification, repeats: Repeats) -> tuple[list[SpecifiedTest], list[str]]:
-        """The tests by what they do on the base, and why others are dropped."""
+        """The tests by their results on the base, and why others are dropped."""
         reasons, texts = reasons_on_base(repeats, ExistingNames(self.tree), self.text), dict(repeats.first.texts)
         kept, dropped = list[SpecifiedTest](), list[str]()
         for test in draft.tests:
@@ -117,9 +118,9 @@ class Freezer:
 
 
 class OnBase(NamedTuple):
-    """How one test ended on the base: `counts` as a red, or `reason` says why it is neither that nor green.
+    """How one test ended on the base: `counts` as red, or `reason` says why it is neither red nor green.
 
-    `missing` is the interface that the issue names and that is not there, where that is why it fails.
+    `missing` is an interface that the issue names and the base lacks, if that is why it fails.
     """
 
     counts: bool = False
@@ -151,7 +152,7 @@ def reasons_on_base(repeats: Repeats, existing: ExistingNames, text: str) -> dic
 
 
 def told(found: Specification) -> str:
-    """What the author hears of an attempt: each test on the base, and how it failed."""
+    """The author's feedback on an attempt: each test on the base, and how it failed."""
     lines = [f"{test.id}: {_ON_BASE[test.role]} {one_line(test.base_text)[-300:]}".strip() for test in found.tests]
     lines += [f"Dropped: {reason}" for reason in found.dropped]
     if sum(test.role == "shows" for test in found.tests) < 2:
@@ -175,7 +176,7 @@ _LIKE_CODE = re.compile(r"_|\d|[a-z][A-Z]")
 
 
 def is_named(name: str, text: str) -> bool:
-    """The issue itself names this interface, as code: a word that it merely uses names nothing."""
+    """True if the issue names this interface as code, not just as a word."""
     word = rf"(?<!\w){re.escape(name)}(?!\w)"
     if _LIKE_CODE.search(name):
         return re.search(word, text) is not None
@@ -185,7 +186,7 @@ def is_named(name: str, text: str) -> bool:
 
 
 def home_of(test_id: str, files: Sequence[SourceText]) -> SourceText | None:
-    """The file that a test's id belongs to, by any framework's way to write ids."""
+    """The file of a test's id, in any framework's form of ids."""
     start = test_id.split("::", maxsplit=1)[0]
     for file in files:
         stem = str(PurePosixPath(file.path).with_suffix("")).replace("/", ".")
@@ -199,7 +200,7 @@ def home_of(test_id: str, files: Sequence[SourceText]) -> SourceText | None:
 
 
 def sentence(test_id: str, files: Sequence[SourceText]) -> str:
-    """What the author wrote beside the test: its docstring or the comment above it; else its name in words."""
+    """The author's text about the test: its docstring or the comment above it; else its name in words."""
     file, name = home_of(test_id, files), _name(test_id)
     found = ""
     if file is not None and file.path.endswith(".py"):
@@ -233,7 +234,7 @@ _BETWEEN = re.compile(r"^\s*(?:@|#\[)")
 
 
 def _comment(text: str, name: str) -> str:
-    """The lines of comment right above the one that begins the test."""
+    """The comment lines right above the one that starts the test."""
     begins = re.compile(rf"(?:\b(?:def|func|fn)\s+{re.escape(name)}\b)|['\"`]{re.escape(name)}['\"`]")
     lines = text.split("\n")
     at = next((number for number, line in enumerate(lines) if begins.search(line)), 0)
@@ -254,7 +255,7 @@ def _in_words(name: str) -> str:
 
 
 def _alone(tests: Sequence[SpecifiedTest], files: Sequence[SourceText]) -> str:
-    """The example's file, where no other test stands in it."""
+    """The example's file, if it contains no other test."""
     home = home_of(tests[0].id, files)
     others = [home_of(test.id, files) for test in tests[1:]]
     return home.path if home is not None and home not in others else ""

@@ -1,4 +1,4 @@
-"""The suite, run once in a sandbox, with per-test results wherever its framework gives them."""
+"""Runs the suite once in a sandbox, with per-test results if its framework gives them."""
 
 import re
 import secrets
@@ -16,7 +16,7 @@ from app.verify.shared_cause import shared_cause
 REPORT_CHUNK = 4 * 1024**2
 MAX_REPORT = 64 * 1024**2
 
-# Some old versions and settings do not take the request for a report; then the suite is run as it is.
+# Some old versions and settings reject the request for a report; then the suite is run as it is.
 _REPORT_REFUSED = re.compile(
     r"unrecognized arguments:.*--junitxml|not allowed in NODE_OPTIONS|must match the number of specified"
     r"|unknown (?:option|argument).*(?:outputFile|reporter)",
@@ -33,14 +33,14 @@ async def measure(
 ) -> SuiteResult:
     """Run the suite, or only some of its tests (ids or test files), for at most `timeout` seconds.
 
-    ValueError where `only` asks for tests that the suite's command cannot be narrowed to.
+    Raises ValueError if the suite's command cannot be narrowed to `only`.
     """
     measured = await measure_cases(sandbox, suite, timeout=timeout, only=only)
     return measured.result
 
 
 class SuiteMeasurement(NamedTuple):
-    """A suite's result, what its framework said of each test, and the output."""
+    """A suite's result, the framework's message for each test, and the output."""
 
     result: SuiteResult
     cases: Report | None
@@ -50,7 +50,7 @@ class SuiteMeasurement(NamedTuple):
 async def measure_cases(
     sandbox: Sandbox, suite: SuiteCommand, *, timeout: float, only: tuple[str, ...] | None = None
 ) -> SuiteMeasurement:
-    """The same, with the reasons of failures."""
+    """As `measure`, with the reasons of failures."""
     shown = suite.command if only is None else narrow(suite, only)
     report = f"/tmp/report-{secrets.token_hex(8)}"  # noqa: S108 - inside the sandbox
     environment = report_environment(suite, report)
@@ -72,7 +72,7 @@ def _cases(suite: SuiteCommand, ran: CommandResult, content: bytes) -> Report | 
         return None
     if not framework.in_output:
         return framework.read(content) if content else None
-    # Lines are gone from the middle of an output that was too long: better no results than half of them.
+    # Lines are missing from the middle of an output that was too long: no results are better than half of them.
     return None if ran.dropped else framework.read(ran.output)
 
 
@@ -103,7 +103,7 @@ def count_of(cases: Report) -> TestCount:
 
 
 def could_not_start(execution: Execution) -> str:
-    """Why a suite command never got as far as a test, in a sentence; empty where it did."""
+    """Why a suite command never reached a test, in a sentence; empty if it did."""
     if execution.timed_out or execution.exit_code == 0:
         return ""
     found = _NOT_INSTALLED.search(execution.excerpt[-EXCERPT_LOOKED_AT:])
@@ -136,7 +136,7 @@ def _failures(cases: Report) -> str:
 
 
 async def read_file(sandbox: Sandbox, path: str) -> bytes:
-    """A report's bytes, read in pieces that no output limit cuts; empty where there is none or it is too long."""
+    """A report's bytes, read in chunks below the output limit; empty if there is none or it is too long."""
     content = bytearray()
     while len(content) < MAX_REPORT:
         script = 'test -f "$1" && tail -c "+$2" "$1" | head -c "$3"'

@@ -1,4 +1,4 @@
-"""The suite on base beside the suite on head: what fails anew, what was mended, what is gone."""
+"""Compares the suite on base and head: what newly fails, what was fixed, what is missing."""
 
 import re
 from collections import Counter
@@ -10,13 +10,13 @@ MAX_LISTED = 5
 
 
 def compare(command: str, base: SuiteResult, head: SuiteResult) -> SuiteComparison:
-    """Only tests with names can be told apart; `verdict` looks at the exit codes as well."""
+    """Compares tests by name; `verdict` looks at the exit codes as well."""
     failed_before, failed_now = set(base.failing or ()), set(head.failing or ())
     passed_before, passed_now = set(base.passing or ()), set(head.passing or ())
     newly = failed_now - failed_before
     if (
         base.failing is None or base.execution.timed_out
-    ):  # a test that base did not tell of may have failed there as well
+    ):  # a test without a result on the base may have failed there as well
         newly &= passed_before
     if base.shared_cause and base.shared_cause == head.shared_cause:
         # A new test that fails as all others do says nothing of the change: nothing can pass in this set-up.
@@ -35,9 +35,9 @@ def compare(command: str, base: SuiteResult, head: SuiteResult) -> SuiteComparis
 
 
 def changes_beyond(suite: SuiteComparison, outdated: Collection[str]) -> tuple[str, ...]:
-    """What the patch had to change of existing tests, or took away, without being asked to.
+    """Changes and removals of existing tests that the patch needed without being asked for.
 
-    `outdated` are the ids of tests that an independent author says the issue calls wrong.
+    `outdated` are the ids of tests that an independent author says the issue contradicts.
     """
     found = []
     for one in suite.changed_tests:
@@ -57,7 +57,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _missing(gone: set[str], before: set[str], now: set[str]) -> set[str]:
-    """Tests that vanished. A parameterised test whose values were changed has other ids and is still there."""
+    """Tests that vanished. A parameterised test with changed values has other ids and still exists."""
     if not gone:
         return gone
     cases_before, cases_now = Counter(map(_function, before)), Counter(map(_function, now))

@@ -1,4 +1,4 @@
-"""The suite on base and on head, whole or nearest first, with a second chance for what newly fails."""
+"""Runs the suite on base and head, whole or nearest tests first, and runs newly failing tests again."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -18,10 +18,10 @@ from app.verify.suite_comparison import compare
 from app.verify.test_paths import is_test_file
 
 Guards = Callable[[Iterable[str]], tuple[str, ...]]
-"""Existing tests that guard some files, the nearest first."""
+"""Existing tests that guard some files, nearest first."""
 
 SLACK = 30.0
-"""Seconds that a head may take longer than a base, beyond half as long again, where the limit would cut it."""
+"""Seconds that a head may take longer than 1.5 times a base that is near the limit."""
 
 
 def no_guards(_paths: Iterable[str]) -> tuple[str, ...]:
@@ -49,13 +49,13 @@ class SuiteRunner:
             return await measure(sandbox, self.command, timeout=limit, only=only)
 
     async def both(self, patch: Patch, tree: Tree, base: SuiteResult | None) -> SuiteComparison:
-        """The suite's facts; a result on the base that is already known is not asked for again."""
+        """The suite's facts; a known result on the base is used again."""
         base = base or await self.base()
         if base.count is None and (reason := could_not_start(base.execution)):
             return SuiteComparison(command=self.command.command, base=base, not_run=reason)
         if base.execution.timed_out:
             return await self._nearest(patch, tree, base)
-        # A head that is a little slower than a base near the limit is not a head that hangs.
+        # A head that is a little slower than a base near the limit does not hang.
         limit = max(self.limit, 1.5 * base.execution.seconds + min(self.limit, SLACK))
         judged = await asyncio.to_thread(JudgedPatch.of, tree, patch)
         head = base if judged.nothing_else else await self.head(judged.ruled, limit)
@@ -88,7 +88,7 @@ class SuiteRunner:
     async def _with_own_tests(
         self, found: SuiteComparison, judged: JudgedPatch, limit: float, *, all_of_it: tuple[str, ...] | None = None
     ) -> SuiteComparison:
-        """The same with what the patch itself changes of the tests, run with all that it changes."""
+        """The comparison plus the tests that the patch itself changes, run with all its changes."""
         if not judged.kept_back:
             return found
         own = await self._own_tests(found, judged, limit, all_of_it)
@@ -117,7 +117,7 @@ class SuiteRunner:
     async def _own_tests(
         self, found: SuiteComparison, judged: JudgedPatch, limit: float, all_of_it: tuple[str, ...] | None
     ) -> SuiteResult | None:
-        """The patch's tests where they stand alone; the whole suite where settings or shared files of tests change."""
+        """The patch's tests if they are independent; the whole suite if settings or shared test files change."""
         self.progress.report("verification", "the patch's own tests on the head")
         only = all_of_it if judged.changes_settings or found.newly_failing else judged.test_files or None
         if only is not None:

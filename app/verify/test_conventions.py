@@ -1,4 +1,4 @@
-"""How tests are written in a repository, for who writes more of them: the runner, its ids, and where tests stand."""
+"""Describes how tests are written in a repository, for their author: the runner, its ids, and their place."""
 
 from collections import Counter
 from pathlib import PurePosixPath

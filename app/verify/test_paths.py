@@ -1,4 +1,4 @@
-"""Which paths are tests: by the habits of each language, without looking inside."""
+"""Decides which paths are tests, by the conventions of each language, without reading them."""
 
 import re
 from pathlib import PurePosixPath
@@ -23,7 +23,7 @@ _SCRIPT_FILE = re.compile(_SCRIPT)
 
 
 def is_test_path(path: str) -> bool:
-    """True for test modules and what only serves them (conftest, fixtures, snapshots, data below `tests/`)."""
+    """True for test modules and their supporting files (conftest, fixtures, snapshots, data below `tests/`)."""
     return is_test_file(path) or PurePosixPath(path).name in _SUPPORT_FILES or _in_test_directory(path)
 
 

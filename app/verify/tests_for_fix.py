@@ -1,4 +1,4 @@
-"""Tests for a fix that is there already: their proof is that they fail where the fix is taken back."""
+"""Checks tests for an existing fix: they must fail where the fix is reverted."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ UNKNOWN = (
 
 @dataclass(frozen=True)
 class FixUnderTest:
-    """What the tests of this task are to guard; without a commit, just the code as it is."""
+    """What the tests of this task must guard; without a commit, just the code as it is."""
 
     commit: str = ""
     find: Callable[[], RevertedFix] | None = None
@@ -28,7 +28,7 @@ class FixUnderTest:
 
     @cached_property
     def taken(self) -> RevertedFix | None:
-        """What makes the base into itself without the fix; None where no fix is known."""
+        """The patch that removes the fix from the base; None if no fix is known."""
         return self.find() if self.find else None
 
 
@@ -42,7 +42,7 @@ async def check_tests_for_fix(
     timeout: float,
     failing_before: frozenset[str] = frozenset(),
 ) -> Reproduction:
-    """Run on the base without the fix, and on the head; on the head alone where there is no fix to take back."""
+    """Run on the base without the fix, and on the head; on the head alone if there is no fix to revert."""
     taken = await asyncio.to_thread(lambda: guarded.taken)
     if taken is None or taken.patch is None:
         found = await reproduce_on_head(subject, patch, tree, borrow, timeout=timeout)

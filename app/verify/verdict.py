@@ -1,14 +1,13 @@
-"""The verdict: a pure function of what was run and seen, by named rules.
+"""The verdict: a pure function of the executed runs, by named rules.
 
-    proved     an independent author's frozen tests are red on the base for the right reason and green on the head,
-               the suite was run on both and is clean, and every control of these runs held
-    tested     the fixer's own tests went from red to green under the same controls;
-               or the task expects no red, and a suite that can be compared is clean
-    unproved   less than that, and nothing speaks against the patch
-    broken     a check failed: a gate, the reproduction on the head, the suite, the runner, a frozen test
+proved     an independent author's frozen tests are red on the base for the right reason and green on the head,
+the suite was run on both and is clean, and every control of these runs held     tested     the fixer's own tests went
+from red to green under the same controls;                or the task expects no red, and a suite that can be compared
+is clean     unproved   less than that, and nothing contradicts the patch     broken     a check failed: a gate, the
+reproduction on the head, the suite, the runner, a frozen test
 
-Each rule that objects names the best verdict that it leaves; the lowest of these is the verdict. So one more failure
-never makes a verdict better. No model is asked, and no sentence of a model is an argument.
+Each rule that objects names the best verdict that it still allows; the lowest of these is the verdict. So one more
+failure never makes a verdict better. No model is asked, and no sentence of a model is an argument.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,16 +27,16 @@ from app.core.verification import (
 MAX_NAMED = 5
 _RANK: dict[Verdict, int] = {"broken": 0, "unproved": 1, "tested": 2, "proved": 3}
 _TRUSTED: tuple[ControlName, ...] = ("failing_copies_fail",)
-"""Controls that have to be run: where they are not, nobody knows whether the results can be believed."""
+"""Controls that must be run: without them the results cannot be trusted."""
 _PROVING: tuple[ControlName, ...] = ("same_conditions", *_TRUSTED)
-"""The same for `proved`: without a sandbox nothing is."""
+"""The controls that `proved` requires in addition: without a sandbox nothing is proved."""
 
 BEYOND_THE_FIXER = frozenset({"no_specification", "suite_not_compared", "no_red_expected", "same_conditions"})
 """Rules whose objection no other change could have avoided."""
 
 
 class Refusal(NamedTuple):
-    """A rule's objection: the best verdict that it leaves, and why."""
+    """A rule's objection: the best verdict that it allows, and why."""
 
     rule: str
     at_most: Verdict
@@ -45,7 +44,7 @@ class Refusal(NamedTuple):
 
 
 def judged(facts: Facts) -> Verification:
-    """The facts with their verdict, the sentences it follows from, and the rules that kept it from being better."""
+    """The facts with their verdict, its reasons, and the rules that kept it from being better."""
     found = sorted((refusal for rule in _RULES for refusal in rule(facts)), key=lambda each: _RANK[each.at_most])
     outcome: Verdict = found[0].at_most if found else "proved"
     reasons = [refusal.reason for refusal in found if outcome != "broken" or refusal.at_most == "broken"]
@@ -65,7 +64,7 @@ def judged(facts: Facts) -> Verification:
 
 
 def facts_of(facts: Facts) -> dict[str, Any]:
-    """Only the facts, also of what has a verdict already."""
+    """Only the facts, also of a verification with a verdict."""
     return {name: getattr(facts, name) for name in Facts.model_fields}
 
 
@@ -222,39 +221,39 @@ def _controls(found: SpecificationResult | Reproduction | None) -> tuple[Control
 
 
 def _sound(controls: Sequence[Control]) -> bool:
-    """No control failed, and those that have to be run were."""
+    """True if no control failed, and all required ones were run."""
     failed = any(control.outcome == "failed" for control in controls)
     return not failed and not any(_unless_run(_TRUSTED, controls, "tested"))
 
 
 def holds(found: SpecificationResult | None) -> bool:
-    """Frozen tests show the change, and nothing speaks against how that was found out."""
+    """True if frozen tests show the change, and nothing contradicts how that was established."""
     if found is None or found.failing or not _sound(found.controls):
         return False
     return any(test.role == "shows" and not test.withdrawn for test in found.tests)
 
 
 def _held_back(found: SpecificationResult) -> bool:
-    """Some test that shows the issue was not the example that the fixer saw."""
+    """True if a test that shows the issue is not the example that the fixer saw."""
     prompts = [test for test in found.tests[1 if found.example else 0 :] if test.role == "shows"]
     return any(not test.withdrawn for test in prompts)
 
 
 def _turns(found: Reproduction | None) -> bool:
-    """The fixer's own tests go from red to green, executed by the harness's runner."""
+    """True if the fixer's own tests go from red to green in the harness's runner."""
     if found is None or found.unanswered or not found.ids:
         return False
     return (found.on_base, found.on_head) == ("red", "green") and _sound(found.controls)
 
 
 def _turned(suite: SuiteComparison) -> str:
-    """How the suite as a whole became worse where no single test is named."""
+    """How the suite as a whole became worse if no single test is named."""
     base, head = suite.base, suite.head
     if base is None or head is None:
         return ""
     before, now = base.execution, head.execution
     if base.count is None and (before.exit_code != 0 or before.timed_out):
-        return ""  # a base that told nothing: the head cannot be worse
+        return ""  # without a result on the base, the head cannot be worse
     if now.timed_out and not before.timed_out:
         return "The suite ends on the base and does not end on the head."
     if base.count is not None and head.count is None:
@@ -265,17 +264,17 @@ def _turned(suite: SuiteComparison) -> str:
 
 
 def _compared(suite: SuiteComparison | None) -> bool:
-    """True where the suite ran on both and would have shown a test that newly fails."""
+    """True if the suite ran on both and would have shown a newly failing test."""
     if suite is None or suite.not_run or suite.base is None or suite.head is None:
         return False
     base, head = suite.base, suite.head
-    if base.count is None or head.count is None:  # exit codes alone say something only when they are both 0
+    if base.count is None or head.count is None:  # exit codes alone only count if they are both 0
         return all(side.execution.exit_code == 0 and not side.execution.timed_out for side in (base, head))
     return base.count.passed > 0 and head.count.passed > 0
 
 
 def _shown(facts: Facts) -> Iterator[str]:
-    """What speaks for the patch: who wrote which test, and what was run."""
+    """Evidence for the patch: who wrote which test, and what was run."""
     found, own = facts.specification, facts.reproduction
     if found is not None and holds(found):
         prompts = tuple(test for test in found.tests if test.role == "shows" and not test.withdrawn)

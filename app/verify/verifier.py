@@ -1,4 +1,4 @@
-"""The proof engine: base and patch go in, what was really run comes out, each run in a fresh sandbox."""
+"""The proof engine: takes base and patch, and returns what was really run, each time in a fresh sandbox."""
 
 import asyncio
 import os
@@ -52,7 +52,7 @@ class FreshSandboxes(Protocol):
     def provider(self) -> str: ...
 
     async def fresh(self, name: str, patch: Patch | None = None) -> Sandbox:
-        """Base plus patch in a sandbox nobody has touched; an earlier one of that name is gone."""
+        """Base plus patch in an unused sandbox; an earlier one of that name is deleted."""
         ...
 
 
@@ -68,12 +68,12 @@ class ChosenSuite(NamedTuple):
 
 
 MAX_GUARDS = 5
-"""Tests that are named where no suite could be run."""
+"""Tests that are named if no suite could be run."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
-    """Seconds that each kind of run may take; what is stopped at its limit is said to have been."""
+    """Seconds that each kind of run may take; a run that was stopped at its limit is reported as such."""
 
     suite: float = 900.0
     reproduction: float = 300.0
@@ -81,13 +81,13 @@ class TimeLimits:
 
     @classmethod
     def within(cls, minutes: float) -> "TimeLimits":
-        """For a job that may work so many minutes: its suite takes a quarter of them at most."""
+        """For a job of so many minutes: its suite may take a quarter of them."""
         quarter = minutes * 60 / 4
         return cls(suite=quarter, reproduction=min(cls().reproduction, quarter), lint=min(cls().lint, quarter))
 
 
 class Verifier:
-    """Verifies patches of one base. Every method can be executed again after a crash, with the same result.
+    """Verifies patches of one base. Every method can be repeated after a crash, with the same result.
 
     `conflicts` are the paths in which conflicts of a merge are to be resolved. `before` then gives the changes that
     make the base, on which nothing can be run, into the branch as it was: that is what the head is compared with.
@@ -115,7 +115,7 @@ class Verifier:
         twins: Twins = analysis,
         chosen: Callable[[], Awaitable[ChosenSuite]] | None = None,
     ) -> None:
-        """`text` is what the issue says: the names in it are those of interfaces that may be new."""
+        """`text` is the issue's: the names in it are those of interfaces that may be new."""
         self._workspaces = workspaces
         self._tree = tree
         self._progress = progress
@@ -153,14 +153,14 @@ class Verifier:
 
     @cached_property
     def _expects_red(self) -> bool:
-        """Whether something is to fail on the base. Tests for a fix can only where that can be taken back. Blocking."""
+        """True if something must fail on the base; for tests of a fix only if that can be reverted. Blocking."""
         if self._guarded is not None:
             return self._guarded.taken is not None and self._guarded.taken.patch is not None
         return self._wants_red
 
     @cached_property
     def _reference(self) -> Tree:
-        """What is called the base: the head is compared with it."""
+        """The base of the comparison."""
         return Overlay(self._tree, self._before) if self._before else self._tree
 
     @cached_property
@@ -186,7 +186,7 @@ class Verifier:
     async def verify(
         self, patch: Patch, submission: Submission, known: BaselineResult, earlier: Sequence[UnchangedSubmission] = ()
     ) -> VerifiedPatch:
-        """All facts of a patch and the verdict. The gates come first; where one blocks, nothing is executed.
+        """All facts about a patch and the verdict. The gates come first; if one blocks, nothing is executed.
 
         `earlier` are the agent's own reproductions that failed on base and head before.
         """
@@ -207,7 +207,7 @@ class Verifier:
         )
 
     def same_sources(self, patch: Patch, other: Patch) -> bool:
-        """Whether two patches have the same sources, comments apart. Blocking."""
+        """True if two patches have the same sources, ignoring comments. Blocking."""
         return self.prover.same_sources(patch, other)
 
     def _not_executed(self, gates: tuple[GateResult, ...], submission: Submission, known: BaselineResult) -> Facts:
@@ -220,7 +220,7 @@ class Verifier:
     async def _executed(
         self, patch: Patch, submission: Submission, known: BaselineResult, earlier: Sequence[UnchangedSubmission]
     ) -> Facts:
-        """The specification, the fixer's own tests and the suite, side by side as far as there are cores."""
+        """The specification, the fixer's own tests and the suite, in parallel as far as there are cores."""
         (specification, reproduction), suite = await both(
             both(self._specified(patch, known), self._reproduction(patch, submission, known, earlier)),
             self._suite(patch, known.suite),
@@ -252,7 +252,7 @@ class Verifier:
     async def _reproduction(
         self, patch: Patch, submission: Submission, known: BaselineResult, earlier: Sequence[UnchangedSubmission]
     ) -> Reproduction | None:
-        """The agent's reproduction; where it shows nothing, its earlier ones or the changed tests may show more."""
+        """The agent's reproduction; if it shows nothing, its earlier ones or the changed tests may show more."""
         own = None
         if submission.reproduction.strip():
             command = submission.reproduction.strip()
@@ -306,7 +306,7 @@ class Verifier:
         return await asyncio.to_thread(self._with_guards, found, patch) if found.not_run else found
 
     def _with_guards(self, found: SuiteComparison, patch: Patch) -> SuiteComparison:
-        """What the agent can still run by itself where the harness could not run the suite."""
+        """Adds the tests that the agent can still run, if the harness could not run the suite."""
         guards = self._guards(change.path for change in patch.changes)[:MAX_GUARDS]
         told = f"Existing tests that guard the changed files, which were not run: {', '.join(guards)}."
         return found.model_copy(update={"notes": (*found.notes, told)}) if guards else found
@@ -316,7 +316,7 @@ class Verifier:
 
     @asynccontextmanager
     async def borrow(self, name: str, patch: Patch | None) -> AsyncIterator[Sandbox]:
-        """A fresh sandbox, destroyed afterwards, also when the job is stopped in the middle. No patch: the base."""
+        """A fresh sandbox, destroyed afterwards, also if the job is stopped. No patch: the base."""
         async with self._slots:
             sandbox = await self._workspaces.fresh(name, self._before if patch is None else patch)
             self._isolated = self._isolated and sandbox.isolated
@@ -327,7 +327,7 @@ class Verifier:
 
 
 def _instead(shown: Reproduction, own: Reproduction | None) -> Reproduction:
-    """A reproduction in place of the agent's last one, which shows nothing."""
+    """A reproduction that replaces the agent's last one, which shows nothing."""
     if own is None:
         return shown
     why = "it passes on the base." if own.on_base == "green" else "it names no test that can be run by itself."
@@ -336,7 +336,7 @@ def _instead(shown: Reproduction, own: Reproduction | None) -> Reproduction:
 
 
 def _held(shown: Reproduction, own: Reproduction | None) -> Reproduction:
-    """The same with one that the agent gave before, with the tests that belonged to it."""
+    """The result of an earlier reproduction of the agent, with its tests."""
     found = _instead(shown, own)
     if found.on_head == "green":
         return found

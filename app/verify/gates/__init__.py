@@ -1,4 +1,4 @@
-"""The gates: what a patch must not be, checked without executing any of it."""
+"""The gates: properties that a patch must not have, checked without executing any of it."""
 
 from collections.abc import Collection, Iterable
 
@@ -28,10 +28,10 @@ def static_gates(
     only_tests: bool = False,
     installed: Collection[str] = (),
 ) -> tuple[GateResult, ...]:
-    """Every gate that needs nothing but the bytes; those that read contents only where the size allows it.
+    """All gates that need nothing but the bytes; those that read contents run only if the size allows it.
 
-    `conflicting` are the paths of the base in which conflicts are to be resolved. `only_tests` may a patch touch
-    that is to add tests. `installed` are the top-level Python modules of the sandbox's environment.
+    `conflicting` are the base's paths with conflicts to resolve. `only_tests`: the patch may only touch tests.
+    `installed` are the top-level Python modules of the sandbox's environment.
     """
     first = (size(candidate), refused_files(candidate), protected_paths(candidate, protected), file_kinds(candidate))
     alone = (tests_alone(candidate),) if only_tests else ()

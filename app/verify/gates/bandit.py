@@ -1,6 +1,6 @@
-"""bandit's findings in changed lines of Python: parsed, never executed, by an own process with limits.
+"""Reports bandit's findings in changed lines of Python, from a separate process with limits that parses only.
 
-Findings only warn: they are a reader's hints, and a static rule must not stop a draft that people review anyway.
+Findings only warn: they are hints for a reader, and a static rule must not stop a draft that people review anyway.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ runpy.run_module("bandit", run_name="__main__", alter_sys=True)
 
 
 class BanditFinding(NamedTuple):
-    """One of bandit's; `code` is the offending line without its indentation."""
+    """A finding of bandit; `code` is the line without its indentation."""
 
     line: int
     test: str
@@ -39,7 +39,7 @@ class BanditFinding(NamedTuple):
 
 
 async def security_scan(candidate: CandidatePatch) -> GateResult:
-    """Warns of findings that the base does not have, in added lines of Python that is no test."""
+    """Warns of findings that the base does not have, in added lines of Python outside tests."""
     deltas = [delta for delta in candidate.deltas if _scanned(delta)]
     if not deltas:
         return gate("security scan")
@@ -77,7 +77,7 @@ def _new(delta: ChangedPath, base: Iterable[BanditFinding], head: Iterable[Bandi
 
 
 async def _scan(deltas: list[ChangedPath]) -> Mapping[str, list[BanditFinding]] | None:
-    """Findings by `base/N.py` and `head/N.py`: names of ours, so that no name of theirs is ever a path here."""
+    """Findings by `base/N.py` and `head/N.py`: our own names, so that no name in the patch becomes a path here."""
     with scratch("scan") as directory:
         await asyncio.to_thread(_write, directory, deltas)
         output = await _bandit(directory)

@@ -1,4 +1,4 @@
-"""The patch beside the base it changes: what every gate looks at, without executing anything."""
+"""The patch next to the base it changes: what every gate examines, without executing anything."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ LINK = "120000"
 
 @dataclass(frozen=True)
 class ChangedPath:
-    """One path before and after; None where there is no such file on that side."""
+    """One path before and after; None if there is no such file on that side."""
 
     path: str
     old_mode: str | None
@@ -34,7 +34,7 @@ class ChangedPath:
 
     @cached_property
     def text(self) -> str | None:
-        """The new content as text; None where it is deleted, a link, or not text."""
+        """The new content as text; None if it is deleted, a link, or not text."""
         return None if self.link or self.new is None else as_text(self.new)
 
     @cached_property
@@ -67,7 +67,7 @@ def as_text(content: bytes) -> str | None:
 
 @dataclass(frozen=True)
 class CandidatePatch:
-    """A patch and its base; `deltas` leave out changes that change nothing."""
+    """A patch and its base; `deltas` leave out entries that change nothing."""
 
     base: Tree
     patch: Patch
@@ -86,7 +86,7 @@ class CandidatePatch:
 
     @cached_property
     def modes(self) -> Mapping[str, str]:
-        """Mode by path of the tree as it will be."""
+        """Mode by path of the resulting tree."""
         modes = {path: entry.mode for path, entry in self.base.entries().items()}
         for change in self.patch.changes:
             if change.content is None:
@@ -101,7 +101,7 @@ def _same(change: FileChange, delta: ChangedPath) -> bool:
 
 
 def gate(name: str, *, blocked: list[str] | None = None, warned: list[str] | None = None) -> GateResult:
-    """A gate from its findings: anything that blocks decides, then anything that warns."""
+    """A gate's result: blocked if there are blocking findings, otherwise warned if there are others."""
     details = [*(blocked or ()), *(warned or ())]
     if len(details) > MAX_DETAILS:
         details = [*details[:MAX_DETAILS], f"and {len(details) - MAX_DETAILS} more"]
@@ -110,5 +110,5 @@ def gate(name: str, *, blocked: list[str] | None = None, warned: list[str] | Non
 
 
 def displayed_path(path: str) -> str:
-    """A path as it can be printed: what is invisible or not text is spelled out."""
+    """A printable path: invisible characters and invalid text are escaped."""
     return path if path.isprintable() else ascii(path)[1:-1]

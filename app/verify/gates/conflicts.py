@@ -1,4 +1,4 @@
-"""Conflicts that are not resolved yet."""
+"""Finds unresolved conflicts."""
 
 from collections.abc import Iterable
 
@@ -9,6 +9,6 @@ from app.verify.overlay import Overlay
 
 
 def conflicts(candidate: CandidatePatch, paths: Iterable[str]) -> GateResult:
-    """Blocks while a conflict's marker is left in one of these files, whether the patch touches it or not."""
+    """Blocks while a conflict marker is left in one of these files, even if the patch does not touch it."""
     contents = Overlay(candidate.base, candidate.patch).read_many(paths)
     return gate("conflicts", blocked=[f"{place}: a conflict marker is left" for place in markers_left(contents)])

@@ -1,4 +1,4 @@
-"""Characters in added lines that a reviewer cannot see, or takes for others (Trojan Source and its kin)."""
+"""Finds characters in added lines that are invisible to a reviewer or look like others (Trojan Source and similar)."""
 
 import re
 import unicodedata
@@ -17,7 +17,7 @@ _LOOKALIKES = frozenset(
     "\u0578\u057d\u0585\u0570\u13aa\u13a0\u13bb\u13d4"  # Armenian, Cherokee
 )
 _WORD = re.compile(r"[^\W\d]\w*")
-# Strings and comments may be in any language; what is left of a line is code.
+# Strings and comments may be in any language; the rest of a line is code.
 _NOT_CODE = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`|(?:#|//|--\s|/\*|^\s*\*).*$")
 _JOINERS = "\u200c\u200d"
 _JOINING_SCRIPTS = frozenset(
@@ -46,7 +46,7 @@ def _findings(delta: ChangedPath) -> Iterator[str]:
 
 
 def _invisible(line: str, at: int, *, first: bool) -> bool:
-    """True for a character that draws nothing, where writing systems and emoji do not need it."""
+    """True for an invisible character that no writing system or emoji needs there."""
     character = line[at]
     if not is_hidden(character) or (character in "\r\f\x1b" and _ordinary_control(line, at)):
         return False
@@ -61,7 +61,7 @@ def _invisible(line: str, at: int, *, first: bool) -> bool:
 
 
 def _ordinary_control(line: str, at: int) -> bool:
-    """A carriage return that ends a line, and the form feed that old sources separate sections with."""
+    """A carriage return that ends a line, or the form feed that separates sections in old sources."""
     return (line[at] == "\r" and at == len(line) - 1) or (line[at] == "\f" and not line.strip("\f\r"))
 
 
@@ -78,7 +78,7 @@ def _pictograph(character: str) -> bool:
 
 
 def _confusable(line: str) -> Iterator[str]:
-    """Names in code that are not what they look like, and names that a compiler would read as others."""
+    """Names in code that look like others, or that a compiler reads as others."""
     for word in _WORD.findall(_NOT_CODE.sub(" ", line)):
         if word.isascii():
             continue

@@ -1,4 +1,4 @@
-"""What kind of thing each changed path is: links, executables, binaries and bundles that no reviewer can read."""
+"""Checks the kind of each changed path: links, executables, binaries and bundles that cannot be reviewed."""
 
 import posixpath
 import re
@@ -84,7 +84,7 @@ def _collisions(candidate: CandidatePatch) -> list[str]:
 
 
 def _link(candidate: CandidatePatch, delta: ChangedPath) -> str:
-    """Only a relative link to something inside, whatever other links of the resulting tree it goes through."""
+    """Allows only a relative link to a target inside, through any links of the resulting tree."""
     target = (delta.new or b"").decode(errors="surrogateescape")
     if not target or target.startswith("/") or "\\" in target or not target.isprintable() or ":" in target:
         return "a symlink whose target is not a plain relative path"
@@ -98,14 +98,14 @@ def _link(candidate: CandidatePatch, delta: ChangedPath) -> str:
 
 
 class _LinkResolver:
-    """Follows symlinks in the tree as it will be, the way a kernel would."""
+    """Follows symlinks in the resulting tree as a kernel would."""
 
     def __init__(self, candidate: CandidatePatch) -> None:
         self._candidate = candidate
         self._new = {delta.path: delta.new for delta in candidate.deltas if delta.link and delta.new is not None}
 
     def resolve(self, directory: str, target: str) -> str | None:
-        """Where a target leads from a directory; None for outside, circles, and more than 40 links."""
+        """Where a target leads from a directory; None for outside, cycles, and more than 40 links."""
         at = [part for part in directory.split("/") if part]
         left = target.split("/")[::-1]
         followed = 0

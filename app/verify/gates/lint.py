@@ -1,4 +1,4 @@
-"""The configured lint command on the head, and on the base where that fails."""
+"""Runs the configured lint command on the head, and on the base if it fails there."""
 
 from app.core.evidence import Execution
 from app.core.patch import Patch

@@ -1,4 +1,4 @@
-"""Changes of dependencies, which can bring code that no diff shows."""
+"""Reports changes of dependencies, which can add code that no diff shows."""
 
 import re
 from pathlib import PurePosixPath
@@ -16,6 +16,6 @@ _NAMES = re.compile(
 
 
 def manifests(candidate: CandidatePatch) -> GateResult:
-    """Warns: allowed, and never silent."""
+    """Only warns: such changes are allowed, but always reported."""
     named = (delta for delta in candidate.deltas if _NAMES.match(PurePosixPath(delta.path).name.casefold()))
     return gate("dependencies", warned=[f"{displayed_path(delta.path)}: needs review" for delta in named])

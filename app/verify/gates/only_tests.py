@@ -1,4 +1,4 @@
-"""For tasks that are to add tests: the code under test stays as it is."""
+"""Protects the code under test in tasks that only add tests."""
 
 from app.core.verification import GateResult
 from app.verify.gates.candidate import CandidatePatch, displayed_path, gate
@@ -6,7 +6,7 @@ from app.verify.test_paths import is_test_path
 
 
 def tests_alone(candidate: CandidatePatch) -> GateResult:
-    """Blocks every change outside of tests and what only serves them."""
+    """Blocks every change outside of tests and their supporting files."""
     others = [delta.path for delta in candidate.deltas if not is_test_path(delta.path)]
     return gate(
         "tests alone", blocked=[f"{displayed_path(path)}: is no test; only tests are to be written" for path in others]

@@ -1,4 +1,4 @@
-"""A path as the most forgiving file system would read it, so that no spelling slips past a rule."""
+"""Normalizes a path as the most tolerant file system would, so that no spelling evades a rule."""
 
 import re
 import unicodedata
@@ -17,14 +17,14 @@ _SHORT_NAMES = {"git": ".git", ".git": ".git", "gitmod": ".gitmodules", "gitatt"
 def components(path: str) -> tuple[str, ...]:
     """The parts of a path, folded as NTFS, HFS+ and APFS fold them.
 
-    Case and width, composition and diacritics, characters that draw nothing, trailing dots and spaces,
-    backslashes, alternate streams (`.git::$INDEX`), DOS short names (`GIT~1`), empty and `.` parts.
+    Handles case and width, composition and diacritics, invisible characters, trailing dots and spaces, backslashes,
+    alternate streams (`.git::$INDEX`), DOS short names (`GIT~1`), empty and `.` parts.
     """
     return tuple(part for part in _folded(path) if part not in ("", "."))
 
 
 def has_empty_part(path: str) -> bool:
-    """True where some part reads as nothing, as `.` or as `..`, so that the path may mean another one."""
+    """True if some part reads as nothing, `.` or `..`, so that the path may mean another one."""
     return not {"", ".", ".."}.isdisjoint(_folded(path))
 
 
@@ -44,12 +44,12 @@ def _fold(part: str) -> str:
 
 
 def _ignored(character: str) -> bool:
-    """Drawn as nothing, or a mark that some file system drops: format, control, unassigned, private, combining."""
+    """Invisible, or dropped by some file system: format, control, unassigned, private, combining."""
     if unicodedata.category(character) in ("Cc", "Cf", "Cn", "Co", "Cs", "Mn", "Me"):
         return True
     return character in "\u115f\u1160\u3164\uffa0\u2800"
 
 
 def collision_key(path: str) -> str:
-    """Equal for two paths that one directory of a case-insensitive file system cannot hold both."""
+    """Equal for two paths that cannot be in one directory of a case-insensitive file system."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())

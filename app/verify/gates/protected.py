@@ -1,7 +1,7 @@
-"""Paths that a patch never touches, whatever the configuration says; and the ones a configuration adds.
+"""Protects paths that no patch may touch: a fixed list, and those that the configuration adds.
 
-Matched on every path of the patch (a rename is two of them), folded by `names`, so that neither case nor
-Unicode nor a symlink in place of a directory goes around a rule.
+Checked for every path of the patch (both of a rename), after normalization by `path_names`, so that neither case nor
+Unicode nor a symlink in place of a directory evades a rule.
 """
 
 import posixpath
@@ -32,7 +32,7 @@ _REVIEWED = frozenset(
 
 
 def protected_paths(candidate: CandidatePatch, configured: Iterable[str] = ()) -> GateResult:
-    """Blocks what nobody lets an agent touch; warns of what people should read first."""
+    """Blocks what no agent may touch; warns of what people should read first."""
     local_actions = _local_actions(candidate.base)
     patterns = _patterns(configured)
     blocked, warned = [], []
@@ -49,7 +49,7 @@ def protected_paths(candidate: CandidatePatch, configured: Iterable[str] = ()) -
 
 
 def is_unusual_path(path: str) -> str:
-    """Why a path is none that a repository should have; empty where it is ordinary."""
+    """Why a repository should not have such a path; empty if it is ordinary."""
     if has_empty_part(path):
         return "not a path inside the repository"
     if len(path.encode(errors="surrogateescape")) > MAX_PATH:
@@ -60,7 +60,7 @@ def is_unusual_path(path: str) -> str:
 
 
 def always_protected(parts: tuple[str, ...]) -> str:
-    """The server's minimum, on folded components; empty where it does not apply."""
+    """The fixed list, on folded components; empty if it does not apply."""
     rules = (_git, _github, _ci, _owners)
     return next((reason for rule in rules if (reason := rule(parts))), "")
 
@@ -96,7 +96,7 @@ def _owners(parts: tuple[str, ...]) -> str:
 
 
 def _patterns(configured: Iterable[str]) -> tuple[pathspec.GitIgnoreSpec, pathspec.GitIgnoreSpec]:
-    """The configured patterns as written, and folded: `Deploy/` also protects from a look-alike `deploy/`."""
+    """The configured patterns as written, and folded: `Deploy/` also protects a look-alike `deploy/`."""
     lines = list(configured)
     return pathspec.GitIgnoreSpec.from_lines(lines), pathspec.GitIgnoreSpec.from_lines(map(str.casefold, lines))
 

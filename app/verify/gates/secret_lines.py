@@ -1,4 +1,4 @@
-"""Secrets in added lines, and files that are secrets by their name; a value found is never repeated."""
+"""Finds secrets in added lines, and files that hold secrets by their name; never repeats a value."""
 
 import re
 from pathlib import PurePosixPath

@@ -1,4 +1,4 @@
-"""New files that would be loaded in place of the language's, the framework's or a dependency's own."""
+"""Finds new files that would be loaded instead of modules of the language, the framework or a dependency."""
 
 import re
 import sys
@@ -53,10 +53,10 @@ _IMPORTED_AS = {
 
 
 def shadowing(candidate: CandidatePatch, installed: Collection[str] = ()) -> GateResult:
-    """Blocks what changes which code a program's own imports mean.
+    """Blocks changes of what existing imports refer to.
 
-    `installed` are the top-level modules of the sandbox's environment; those that requirements and lock files name
-    are added to them.
+    `installed` are the top-level modules of the sandbox's environment; those in requirements and lock files are added
+    to them.
     """
     blocked: list[str] = []
     names: frozenset[str] | None = None
@@ -75,7 +75,7 @@ def shadowing(candidate: CandidatePatch, installed: Collection[str] = ()) -> Gat
 
 
 async def installed_modules(sandbox: Sandbox, python: str = "python3", *, timeout: float = 60.0) -> frozenset[str]:
-    """The top-level modules that are installed for a Python of the sandbox; empty where it does not answer."""
+    """The top-level modules that are installed for a Python of the sandbox; empty if it does not answer."""
     found = await sandbox.exec([python, "-I", "-c", _LIST], timeout=timeout, cwd="/", separate_stderr=True)
     return frozenset(found.output.decode("utf-8", "replace").split()) if found.ok else frozenset()
 
@@ -119,12 +119,12 @@ def _go(candidate: CandidatePatch, delta: ChangedPath) -> str:
     above = path.parts[: path.parts.index("vendor")]
     listed = "/".join((*above, "vendor", "modules.txt"))
     if "/".join((*above, "go.mod")) not in candidate.base.entries() or listed in candidate.patch.paths():
-        return ""  # no module, or a dependency that is brought up to date with its list
+        return ""  # not a module, or a dependency that is updated together with its list
     return "would be built in place of a dependency"
 
 
 def _replaced(base: Tree, delta: ChangedPath) -> str:
-    """A dependency that now comes from a directory, where it is not one of this repository's own modules."""
+    """A dependency that now comes from a directory, unless it is one of this repository's own modules."""
     own: set[str] | None = None
     for _, line in delta.added:
         if found := _REPLACES.match(line):
@@ -141,7 +141,7 @@ def _own_modules(base: Tree) -> set[str]:
 
 
 def _new_module(candidate: CandidatePatch, delta: ChangedPath) -> str:
-    """The top-level Python module or package that a file makes, where an import path begins; empty for none."""
+    """The top-level Python module or package of a file at the start of an import path; empty otherwise."""
     path = PurePosixPath(delta.path)
     if not delta.created or path.suffix not in _MODULES:
         return ""
@@ -158,7 +158,7 @@ def _new_module(candidate: CandidatePatch, delta: ChangedPath) -> str:
 
 
 def _is_import_root(candidate: CandidatePatch, directory: str) -> bool:
-    """The usual directories, and those of tests: a runner puts them in front of everything else."""
+    """The usual directories, and those of tests, which a runner puts first."""
     if directory in _IMPORT_ROOTS:
         return True
     if f"{directory}/__init__.py" in candidate.modes:

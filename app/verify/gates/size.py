@@ -1,4 +1,4 @@
-"""A patch that people can read: not empty, not hundreds of files, not megabytes; and nothing refused on the way out."""
+"""Limits a patch to what people can review: not empty, not too large, with nothing refused on export."""
 
 from app.core.verification import GateResult
 from app.verify.gates.candidate import CandidatePatch, displayed_path, gate
@@ -22,6 +22,6 @@ def size(candidate: CandidatePatch) -> GateResult:
 
 
 def refused_files(candidate: CandidatePatch) -> GateResult:
-    """Things in the work tree that can be no part of a patch: the work is not finished while they are there."""
+    """Files in the work tree that cannot be part of a patch block the submission while they exist."""
     refusals = candidate.patch.refusals
     return gate("refused files", blocked=[f"{displayed_path(refusal.path)}: {refusal.reason}" for refusal in refusals])

@@ -1,4 +1,4 @@
-"""Changed files that no longer parse."""
+"""Finds changed files that no longer parse."""
 
 from app.core.verification import GateResult
 from app.repo.syntax import first_error
@@ -7,7 +7,7 @@ from app.verify.test_paths import is_test_file, is_test_path
 
 
 def syntax(candidate: CandidatePatch) -> GateResult:
-    """Blocks a file that parsed on the base, or is new; data of tests may be broken on purpose, so it only warns."""
+    """Blocks a file that parsed on the base, or is new; test data may be broken on purpose, so it only warns."""
     blocked: list[str] = []
     warned: list[str] = []
     for delta in candidate.deltas:

@@ -1,4 +1,4 @@
-"""Changes of how tests are found and executed, besides the tests themselves."""
+"""Reports changes of how tests are found and executed."""
 
 import configparser
 import json
@@ -37,18 +37,18 @@ _MAX_NAMED = 5
 
 
 def running_tests(candidate: CandidatePatch) -> GateResult:
-    """Warns of each file, with what of it changes where that can be told."""
+    """Warns of each file, with the changed settings if they can be determined."""
     warned = [f"{displayed_path(delta.path)}: {told}" for delta in candidate.deltas if (told := _change(delta))]
     return gate("how tests are run", warned=warned)
 
 
 def configures_tests(path: str) -> bool:
-    """Whether a file of this name says how tests are found and executed."""
+    """True if a file of this name configures how tests are found and executed."""
     return _FILES.match(PurePosixPath(path).name) is not None or ".cargo" in PurePosixPath(path).parts[:-1]
 
 
 def test_settings(path: str, text: str) -> Any:
-    """What a file with other things in it says about tests; None for every other file."""
+    """The test settings in a file with other contents; None for every other file."""
     part = _PARTS.get(PurePosixPath(path).name)
     return None if part is None else part(text)
 
@@ -78,7 +78,7 @@ def _conftest(delta: ChangedPath) -> str:
 
 
 def _package(text: str) -> Any:
-    """What decides about tests; the text itself where it cannot be read."""
+    """The test settings; the text itself if it cannot be parsed."""
     try:
         document = json.loads(text or "{}")
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Tests that were deleted or made weaker: ways to a green that means less."""
+"""Reports tests that were deleted or weakened."""
 
 import re
 from collections import Counter
@@ -55,12 +55,12 @@ def _weaker(delta: ChangedPath) -> list[str]:
 
 
 def removed_tests(before: str, after: str) -> tuple[str, ...]:
-    """The names of tests that a file had and has no more."""
+    """The names of tests that a file no longer has."""
     return tuple(sorted(_names(before) - _names(after)))
 
 
 def _assertions(text: str) -> Counter[str]:
-    """A new assertion elsewhere does not make up for one that is gone."""
+    """A new assertion elsewhere does not make up for a removed one."""
     return Counter(" ".join(line.split()) for line in text.splitlines() if _ASSERTION.search(line))
 
 

@@ -1,1 +1,1 @@
-"""Programs that execute chosen tests inside a sandbox and report where the tested code cannot write."""
+"""Programs that run chosen tests inside a sandbox and report where the tested code cannot write."""

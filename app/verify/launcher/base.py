@@ -1,4 +1,4 @@
-"""What a launcher answers: how each chosen test ended, and whatever speaks against believing it."""
+"""The port to a launcher: it reports how each chosen test ended, and reasons not to trust that."""
 
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -11,9 +11,9 @@ from app.verify.launcher.supervisor_client import SupervisorAnswer, SupervisorSt
 
 
 class CaseOutcome(NamedTuple):
-    """How one test ended. `plain` is False where that was not by the test's own statements alone.
+    """How one test ended. `plain` is False if other things than the test's own statements decided that.
 
-    An exception was expected, a plugin had its say, or the file could not be loaded at all.
+    Examples: an expected exception, a plugin, a file that could not be loaded.
     """
 
     status: Status
@@ -22,22 +22,22 @@ class CaseOutcome(NamedTuple):
 
 
 class LauncherReport(Record):
-    """What was reported. A parametrized or grouped id has one outcome for each of its tests."""
+    """The reports. A parametrized or grouped id has one outcome for each of its tests."""
 
     outcomes: Mapping[str, tuple[tuple[str, CaseOutcome], ...]] = {}
     problem: str = ""
-    """Not empty: why this must not be believed."""
+    """If not empty: why this must not be trusted."""
     hanging: str = ""
-    """The id that was being executed when the time was over."""
+    """The id of the test that was running when the time was over."""
     executed: tuple[tuple[str, tuple[int, ...]], ...] = ()
     measured: bool = False
 
 
 class CopiedTests(Record):
-    """Files with copies of tests, laid over the others: what each copy has to end as tells whether results are true.
+    """Files with copies of tests, whose known outcomes show whether the results are true.
 
-    `same` and `altered` name the original of each copy: the first must end as that does, the second must fail where
-    that passes. `failing` fail whatever happens.
+    `same` and `altered` name the original of each copy: the first must end like it, the second must fail if it passes.
+    `failing` always fail.
     """
 
     files: tuple[FileChange, ...] = ()
@@ -51,7 +51,7 @@ class CopiedTests(Record):
 
 
 class Launcher(Protocol):
-    """How chosen tests of one framework are executed."""
+    """Executes chosen tests of one framework."""
 
     def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:
         """The programs that execute these tests, in this order."""
@@ -63,23 +63,23 @@ class Launcher(Protocol):
         ...
 
     def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
-        """What the programs reported of these ids. ValueError where the framework cannot do it at all."""
+        """The reports about these ids. Raises ValueError if the framework cannot run them."""
         ...
 
     def readable(self, output: bytes) -> bytes:
-        """What people are shown of the output."""
+        """The output in a readable form for people."""
         ...
 
     def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
-        """Files that copies are made of, as far as they exist."""
+        """Existing files that copies are made of."""
         ...
 
     def group(self, name: str) -> str:
-        """The same for tests that keep their order."""
+        """The group of tests that keep their order."""
         ...
 
     def copies(
         self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool
     ) -> CopiedTests:
-        """Copies of these tests; under other names where they cannot notice, or all `in_place` for another run."""
+        """Copies of these tests: renamed if they cannot notice that, or all `in_place` for a separate run."""
         ...

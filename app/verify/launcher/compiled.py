@@ -1,4 +1,4 @@
-"""Chosen tests of Go and Rust, whose programs are compiled and told apart by their own tools."""
+"""Runs chosen tests of Go and Rust with their own tools."""
 
 import json
 import re
@@ -25,7 +25,7 @@ _RUST_TEST = re.compile(r"^test (?P<name>\S+)(?: - should panic)? \.\.\. ", re.M
 
 @dataclass(frozen=True)
 class GoLauncher:
-    """By `go test -json`: results come from the go tool, which reads what the test's program prints."""
+    """Runs `go test -json`; the go tool reads what the test's program prints."""
 
     suite: SuiteCommand
 
@@ -134,7 +134,7 @@ def _events(output: bytes) -> Iterator[Mapping[str, Any]]:
 
 
 def _covered(profile: str, watch: Sequence[str], directory: str) -> dict[str, tuple[int, ...]]:
-    """Executed lines by path: the profile names a file by the module's path and its own below the module."""
+    """Executed lines by path: the profile names a file by the module's path and its own path below that."""
     lines: dict[str, set[int]] = {path: set() for path in watch}
     ends = {path: "/" + path.removeprefix(f"{directory}/" if directory else "") for path in watch}
     for found in _BLOCK.finditer(profile):
@@ -146,7 +146,7 @@ def _covered(profile: str, watch: Sequence[str], directory: str) -> dict[str, tu
 
 @dataclass(frozen=True)
 class CargoLauncher:
-    """By `cargo test`, from the lines that each test's program prints."""
+    """Runs `cargo test`, and reads the lines that each test's program prints."""
 
     suite: SuiteCommand
 

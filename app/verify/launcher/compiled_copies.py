@@ -1,4 +1,4 @@
-"""Copies of Go and Rust tests that must pass, or must fail, whenever the original passes."""
+"""Makes copies of Go and Rust tests that must pass, or must fail, whenever the original passes."""
 
 import re
 from abc import ABC, abstractmethod
@@ -16,13 +16,13 @@ from app.verify.launcher.copy_names import CopyNames
 from app.verify.launcher.edits import Alteration, ByteEdit, chosen, edited, joined, other_number, other_text, written
 
 TWINS = 2
-"""Altered copies of one test at most."""
+"""Maximum number of altered copies of one test."""
 _ENDING = frozenset({"return_statement", "return_expression", "goto_statement", "break_statement", "break_expression"})
 _NUMBER = re.compile(rb"\d+")
 
 
 class Place(NamedTuple):
-    """Where the test of an id is written, as far as its name tells: `within` are the modules around it in the file."""
+    """Where a test is written, according to its id: `within` are the modules around it in the file."""
 
     path: str
     name: str
@@ -41,7 +41,7 @@ class Function(NamedTuple):
 
 @dataclass
 class CompiledCopies(ABC):
-    """Makes copies of chosen tests. `contents` has the files that they may be in."""
+    """Makes copies of chosen tests. `contents` has the files that may contain them."""
 
     contents: Mapping[str, bytes]
     directory: str
@@ -49,7 +49,7 @@ class CompiledCopies(ABC):
 
     language = ""
     notices = re.compile(rb"$^")
-    """What a test that may notice its own name, its file's, or its text consists of: it is not renamed."""
+    """Parts of a test that may notice its own name, its file's, or its text: it is not renamed."""
 
     def __post_init__(self) -> None:
         self.names = CopyNames(self.random)
@@ -66,7 +66,7 @@ class CompiledCopies(ABC):
 
     @abstractmethod
     def fresh_path(self, path: str) -> str:
-        """Another name for a file of tests alone; the same where there is more in it."""
+        """Another name for a file that has only tests; the same name if it has more."""
 
     @abstractmethod
     def find(self, content: bytes, root: Node, place: Place) -> Function | None: ...
@@ -81,7 +81,7 @@ class CompiledCopies(ABC):
     def plain_failure(self, ids: Sequence[str]) -> CopiedTests: ...
 
     def renamed(self, ids: Sequence[str]) -> CopiedTests:
-        """Under other names, as they are and altered; in place where that may be noticed."""
+        """Renamed copies, unchanged and altered; in place if the test may notice its name."""
         files = self._by_file(ids)
         copies = [
             self._made(path, tests, in_place=bool(self.notices.search(self.contents[path])))
@@ -90,7 +90,7 @@ class CompiledCopies(ABC):
         return joined([self.plain_failure(ids), *copies])
 
     def in_place(self, ids: Sequence[str]) -> CopiedTests:
-        """Altered under their own names only, in a run of their own."""
+        """Altered copies under their own names, in a separate run."""
         copies = [self._made(path, tests, in_place=True) for path, tests in self._by_file(ids).items()]
         return joined([self.plain_failure(ids), *copies])
 
@@ -148,7 +148,7 @@ class CompiledCopies(ABC):
         return found or [[self.failing_end(content, function)]]
 
     def other(self, text: bytes) -> bytes:
-        """Another value than a number's or a text's, written in the same way."""
+        """Another value for a number or a text, written in the same way."""
         if _NUMBER.fullmatch(text):
             number = int(text)
             return str(
@@ -224,7 +224,7 @@ class GoCopies(CompiledCopies):
         return None
 
     def _testing(self, content: bytes, node: Node) -> str:
-        """The name of the parameter that failures are told to."""
+        """The name of the parameter that failures are reported to."""
         parameters = node.child_by_field_name("parameters")
         found = re.fullmatch(
             rb"\(\s*(\w+) \*testing\.T\s*\)",
@@ -410,7 +410,7 @@ class RustCopies(CompiledCopies):
 
 
 def rust_parts(name: str) -> tuple[str, list[str]]:
-    """The section of an id (`src/lib.rs`), empty where it has none, and the parts of the test's name."""
+    """The section of an id (`src/lib.rs`), empty if it has none, and the parts of the test's name."""
     parts = name.split("::")
     return (parts[0], parts[1:]) if parts[0].endswith(".rs") and len(parts) > 1 else ("", parts)
 

@@ -1,4 +1,4 @@
-"""Names that say nothing, for copies of tests: which they are is known by the seed alone."""
+"""Neutral names for copies of tests: only the seed tells which test is a copy."""
 
 import re
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ _WORDS = re.findall(
 
 
 class CopyNames:
-    """Fresh names from a seeded source; none is given twice, nor one of `taken`."""
+    """Fresh names from a seeded source; never repeated, and none of `taken`."""
 
     def __init__(self, random: Random, taken: Iterable[str] = ()) -> None:
         self._random = random

@@ -1,4 +1,4 @@
-"""Changes of a test's text, and other values in the place of written-out ones."""
+"""Edits of a test's text, and replacements for literal values."""
 
 from collections.abc import Sequence
 from random import Random
@@ -17,14 +17,14 @@ class ByteEdit(NamedTuple):
 
 
 class Alteration(NamedTuple):
-    """`value`: what is compared with is another; `inverse`: what was asserted is asserted not to be."""
+    """`value`: the compared value is replaced; `inverse`: the assertion is negated."""
 
     kind: Literal["value", "inverse"]
     edits: list[ByteEdit]
 
 
 def edited(content: bytes, edits: Sequence[ByteEdit], start: int = 0, end: int | None = None) -> bytes:
-    """The bytes of a range with the edits in it."""
+    """The bytes of a range with the edits applied."""
     text, at = b"", start
     for edit in sorted(edits):
         text += content[at : edit.start] + edit.text
@@ -33,7 +33,7 @@ def edited(content: bytes, edits: Sequence[ByteEdit], start: int = 0, end: int |
 
 
 def other_number(value: float, random: Random) -> float:
-    """Another number of the same kind, no less likely than the first."""
+    """Another number of the same kind, as plausible as the first."""
     if isinstance(value, int):
         return value + random.choice((-2, -1, 1, 2, 3, 10))
     other = value + random.choice((-1.0, -0.5, 0.5, 1.0))
@@ -57,7 +57,7 @@ def other_text(text: str, random: Random) -> str:
 
 
 def chosen(found: Sequence[Alteration], random: Random) -> list[list[ByteEdit]]:
-    """In random order, values first: an object that is equal to everything passes an inverted comparison too."""
+    """In random order, values first, because an object that equals everything passes a negated comparison too."""
     mixed = random.sample(list(found), len(found))
     return [one.edits for one in sorted(mixed, key=lambda one: one.kind != "value")]
 

@@ -1,4 +1,4 @@
-"""Chosen tests of pytest, unittest and Django, by our own program inside a Python that loads the framework first."""
+"""Runs chosen tests of pytest, unittest and Django with our own program, which loads the framework first."""
 
 import ast
 import json
@@ -23,7 +23,7 @@ _FRAMEWORKS = frozenset({"pytest", "py.test", "unittest", "manage.py"})
 
 @dataclass(frozen=True)
 class PythonLauncher:
-    """Made of a suite's narrowed command: its variables, its interpreter, the framework's own options."""
+    """Built from a suite's narrowed command: its variables, its interpreter, the framework's own options."""
 
     framework: str
     directory: str
@@ -35,7 +35,7 @@ class PythonLauncher:
 
     @classmethod
     def of(cls, suite: SuiteCommand) -> "PythonLauncher":
-        """ValueError for a command that starts something else."""
+        """Raises ValueError for a command that starts something else."""
         words = shlex.split(suite.narrowed or ("python3 -m pytest" if suite.framework == "pytest" else ""))
         if words[:1] == ["cd"] and "&&" in words:
             words = words[words.index("&&") + 1 :]
@@ -134,7 +134,7 @@ def _message(text: str) -> tuple[Any, ...]:
 
 
 class _ReportReader:
-    """The messages of one execution, gathered by the ids that were asked for."""
+    """The messages of one execution, grouped by the requested ids."""
 
     def __init__(self, framework: str, ids: Sequence[str]) -> None:
         self._pytest = framework == "pytest"
@@ -182,7 +182,7 @@ class _ReportReader:
             problem=ended.not_started or ended.broken or self._problem or self._disagreement(ended, outcomes),
             hanging=self._begun if ended.timed_out else "",
             executed=tuple((path, self._lines.get(path, ())) for path in watch),
-            # Lines of programs that the tests start are not seen.
+            # Lines of programs that the tests start are not measured.
             measured=bool(self._lines) and (hit or not self._programs),
         )
 
@@ -195,7 +195,7 @@ class _ReportReader:
         if self._pytest:
             text = self._files.get(name.partition("::")[0])
             return ((name, CaseOutcome("error", text, plain=False)),) if text is not None else ()
-        # What `setUpClass` and `setUpModule` raise is told of the class or module.
+        # Exceptions of `setUpClass` and `setUpModule` are reported for the class or module.
         around = [
             one for one in self._tests if one.startswith("setUp") and name.startswith(f"{one[:-1].partition('(')[2]}.")
         ]

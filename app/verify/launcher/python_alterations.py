@@ -1,4 +1,4 @@
-"""Changes of a Python test with which it certainly fails, where it passes as it is."""
+"""Alters a Python test so that it certainly fails if the original passes."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ from random import Random
 from app.verify.launcher.edits import Alteration, ByteEdit, other_number, other_text
 
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|$)")
-# Inside these, an assertion that fails is not swallowed, and the block is executed once.
+# Inside these, a failing assertion is not swallowed, and the block is executed once.
 _TRANSPARENT = frozenset(
     {
         "open",
@@ -65,12 +65,12 @@ _EXPECTING = {"raises": "Exception", "assertRaises": "Exception", "assertRaisesR
 _EXPECTING |= {"warns": "Warning", "assertWarns": "Warning", "assertWarnsRegex": "Warning"}
 _ENDING = frozenset({"KeyboardInterrupt", "Exit", "exit", "skip", "BaseException"})
 _MATCHER = re.compile(rb"ANY\b|[Aa]pprox|\bIs[A-Z]|[Aa]nything|[Mm]atch|[Mm]ock|\bcall\b|Contains|Partial")
-"""What may be equal to other things than itself by intention."""
+"""May be equal to other things than itself on purpose."""
 
 
 @dataclass(frozen=True)
 class PythonSource:
-    """A module's bytes, its tree, and where its lines start."""
+    """A module's bytes, its tree, and the starts of its lines."""
 
     content: bytes
     tree: ast.Module
@@ -129,7 +129,7 @@ def alterations(
 def failing_end(
     source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef, random: Random, *, method: bool
 ) -> ByteEdit:
-    """A statement that fails, behind the last one; before the first where the test may end early."""
+    """A failing statement after the last one, or before the first if the test may end early."""
     one, other = random.sample(range(2, 99), 2)
     text = f"self.assertEqual({one}, {other})" if method else f"assert {one} == {other}"
     reached = list(_reached(function.body))
@@ -212,7 +212,7 @@ def _of_expecting(source: PythonSource, call: ast.Call) -> Iterator[Alteration]:
 
 
 def _other_value(source: PythonSource, sides: tuple[ast.expr, ast.expr], random: Random) -> Iterator[Alteration]:
-    """A side that is written out gets another constant; where none is, the other side is compared with an object."""
+    """Replace a literal side by another constant; without one, compare the other side with an object."""
     for side in sides:
         constants = list(_constants(side))
         if constants:
@@ -225,7 +225,7 @@ def _other_value(source: PythonSource, sides: tuple[ast.expr, ast.expr], random:
 
 
 def _constants(node: ast.expr) -> Iterator[ast.expr]:
-    """Numbers and texts that are part of a written-out value."""
+    """Numbers and texts that are part of a literal value."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         if isinstance(node.operand.value, int | float):
             yield node

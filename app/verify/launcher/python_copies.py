@@ -1,7 +1,7 @@
-"""Copies of Python tests that must pass, or must fail, whenever the original passes: a judge of the judge.
+"""Makes copies of Python tests that must pass, or must fail, whenever the original passes, to check the runner.
 
-Only changes whose effect is certain are made: an assertion that is always reached is inverted, or the value it
-compares with is changed. Where there is none, the copy fails after the test's last statement.
+Only changes with a certain effect are made: an assertion that is always reached is negated, or the value it compares
+with is changed. Without one, the copy fails after the test's last statement.
 """
 
 import ast
@@ -18,10 +18,10 @@ from app.verify.launcher.edits import ByteEdit, chosen, edited, joined, written
 from app.verify.launcher.python_alterations import PythonSource, alterations, failing_end
 
 TWINS = 2
-"""Altered copies of one test at most."""
+"""Maximum number of altered copies of one test."""
 
 _MAIN = re.compile(rb"if __name__ == ['\"]__main__['\"]")
-# A test that may notice its own name, its file's, or the text that it is written in: it is not renamed.
+# A test that may notice its own name, its file's, or its text: it is not renamed.
 _NOTICES = re.compile(
     rb"__file__|__name__|__module__|__qualname__|\b(?:inspect|pickle|logging|logger|traceback|subprocess|doctest)\b"
     rb"|\b(?:multiprocessing|request|caplog|capfd|assertLogs|dependency|vcr|cassette|warns|stacklevel)\b|snapshot"
@@ -33,7 +33,7 @@ _CONFTEST_NOTICES = re.compile(
 
 
 class FunctionLocation(NamedTuple):
-    """Where the test of an id is written: file, classes around it, name, and the parameters (`[1-a]`) of this one."""
+    """Where a test is written: file, classes around it, name, and parameters (`[1-a]`)."""
 
     path: str
     classes: tuple[str, ...]
@@ -66,13 +66,13 @@ class PythonCopies:
         self._names = CopyNames(self.random, words)
 
     def renamed(self, ids: Sequence[str]) -> CopiedTests:
-        """Under other names, as they are and altered, in files of their own; in place where that may be noticed."""
+        """Renamed copies, unchanged and altered, in new files; in place if the test may notice its name."""
         files = self._files(ids)
         copies = [self._in_place(file) if self._notices(file) else self._elsewhere(file) for file in files]
         return joined([self._plain_failure(ids), *copies])
 
     def in_place(self, ids: Sequence[str]) -> CopiedTests:
-        """Altered under their own names only, in a run of their own."""
+        """Altered copies under their own names, in a separate run."""
         return joined([self._plain_failure(ids), *(self._in_place(file) for file in self._files(ids))])
 
     def _files(self, ids: Sequence[str]) -> list[_CopiedFile]:
@@ -142,7 +142,7 @@ class PythonCopies:
     def _twins(
         self, source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef, edits: list[ByteEdit]
     ) -> tuple[str, list[str]]:
-        """Rename a test, and put altered ones before or behind it; returns all their names."""
+        """Rename a test, and put altered ones before or after it; returns all their names."""
         renaming = source.name_of(function)
         start, end = source.whole(function)
         copy, twins = self._fresh_name(function.name), list[str]()
@@ -221,7 +221,7 @@ def _generates(function: ast.AST) -> bool:
 
 
 def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """What is below, without functions and classes inside."""
+    """The nodes below, without functions and classes inside."""
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             yield child

@@ -1,12 +1,12 @@
-"""Run inside the sandbox: executes chosen tests of pytest, unittest or Django and reports each by a channel.
+"""Runs inside the sandbox: executes chosen tests of pytest, unittest or Django and reports each over a channel.
 
-Stand-alone and standard library only. It loads the framework and its plugins before the project's directories come
-onto the path. Its input is a line with the channel (`supervise`), then one JSON document: `framework`, `ids`,
-`arguments`, `directory`, `environment`, `as_module` (the directory goes onto the path, as `python -m` does), `watch`
-(files whose executed lines are asked for).
+Standard library only. It loads the framework and its plugins before the project's directories come onto the path. Its
+input is a line with the channel (`supervise`), then one JSON document: `framework`, `ids`, `arguments`, `directory`,
+`environment`, `as_module` (the directory goes onto the path, as `python -m` does), `watch` (files whose executed lines
+are requested).
 
-Messages are Python literals: ("begin", id), ("test", id, status, plain, text), ("file", path, text), ("own",) where
-the framework is the project's, ("missing", module), ("lines", path, numbers), ("programs", count), ("end", exit code).
+Messages are Python literals: ("begin", id), ("test", id, status, plain, text), ("file", path, text), ("own",) if the
+framework is the project's, ("missing", module), ("lines", path, numbers), ("programs", count), ("end", exit code).
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ NEEDED_LATER = (
     *("unittest.async_case", "unittest.case", "unittest.loader", "unittest.main", "unittest.mock", "unittest.result"),
     *("unittest.runner", "unittest.signals", "unittest.suite", "unittest.util", "urllib.parse", "encodings.idna"),
 )
-"""Modules that the frameworks import when they need them: a file of that name beside the tests must not be taken."""
+"""Modules that frameworks import late: a file of that name next to the tests must not be imported instead."""
 
 
 class ReportChannel:
-    """Sends messages to the supervisor. All that it calls is part of the interpreter, and held from the start."""
+    """Sends messages to the supervisor. Everything it calls is part of the interpreter, and bound at the start."""
 
     def __init__(self, descriptor: int, key: str) -> None:
         os.set_inheritable(descriptor, False)
@@ -80,7 +80,7 @@ class ReportChannel:
             _lock: Any = lock,
         ) -> None:
             nonlocal count
-            if _pid() != _own:  # a test forked, and its child goes on as if it were us
+            if _pid() != _own:  # a test forked, and its child runs this code too
                 return
             with _lock:
                 text = _text(parts).encode()
@@ -96,7 +96,7 @@ class ReportChannel:
 
 
 class LineTracer:
-    """Which lines of the watched files are executed, from the first import on."""
+    """Records which lines of the watched files are executed, from the first import on."""
 
     def __init__(self, watched: list[str]) -> None:
         self._names = {os.path.realpath(path): path for path in watched}
@@ -156,7 +156,7 @@ class LineTracer:
 
 
 class ReportedCase:
-    """How one test is going: what its phases said."""
+    """A test in progress: the results of its phases."""
 
     def __init__(self) -> None:
         self.status = ""
@@ -166,7 +166,7 @@ class ReportedCase:
         """The kind of failure and the exception, until a report says what became of it."""
 
     def report(self, status: str, text: str = "", *, plain: bool = True) -> None:
-        """The worst of what is said counts, and the first text of it."""
+        """The worst result counts, with the text of its first report."""
         rank = {"": 0, "passed": 1, "skipped": 2, "error": 3, "failed": 4}
         self.plain = self.plain and plain
         if rank[status] > rank[self.status]:
@@ -208,7 +208,7 @@ def load_pytest() -> ModuleType:
 
 
 class SelectionPlugin:
-    """A plugin that chooses tests, puts them in order, and watches each phase. `HOOKS` has what it needs of pluggy."""
+    """A plugin that chooses tests, orders them, and watches each phase. `HOOKS` has what it needs of pluggy."""
 
     def __init__(self, job: dict[str, Any], reports: ReportChannel) -> None:
         self._job = job
@@ -224,7 +224,7 @@ class SelectionPlugin:
         return "::".join([path, *item.nodeid.split("::")[1:]])
 
     def _place(self, item: Any) -> int:
-        """Where in our order a test stands; behind all of them where nobody asked for it."""
+        """A test's position in our order; unrequested tests come last."""
         name = self._name(item)
         for number, one in enumerate(self._wanted):
             if name == one or name.startswith((f"{one}[", f"{one}::")):
@@ -235,7 +235,7 @@ class SelectionPlugin:
         if early_config.pluginmanager.hasplugin("xdist"):
             args.append("-n0")
         if early_config.pluginmanager.hasplugin("pytest_cov"):
-            args.append("--no-cov")  # a few tests do not reach what the whole suite has to cover
+            args.append("--no-cov")  # a few tests do not reach the suite's coverage limit
             early_config.known_args_namespace.no_cov = True
         self._top = str(early_config.rootpath if hasattr(early_config, "rootpath") else early_config.rootdir)
         enter_project(self._job)
@@ -284,7 +284,7 @@ class SelectionPlugin:
             case.report("skipped" if report.outcome == "skipped" else "passed", plain=False)
         elif report.outcome == "failed":
             case.report("failed" if report.when == "call" else "error", report.longreprtext)
-        elif raised is not None and report.outcome == "passed":  # somebody calls a failure something else
+        elif raised is not None and report.outcome == "passed":  # something reports a failure as another result
             case.report(raised[0], "".join(traceback.format_exception(*raised[1])), plain=False)
         elif report.outcome == "skipped" and not type(report).__name__.lower().startswith("subtest"):
             case.report("skipped", plain=False)
@@ -316,7 +316,7 @@ def run_pytest(job: dict[str, Any], reports: ReportChannel) -> int:
         setattr(SelectionPlugin, name, pytest.hookimpl(**options)(getattr(SelectionPlugin, name)))
     if Path(job["root"]) in Path(str(pytest.__file__)).parents:
         reports.send("own")
-    sys.path.extend(job["paths"])  # for plugins of the project named by its options: behind everything installed
+    sys.path.extend(job["paths"])  # for plugins of the project named by its options, after everything installed
     arguments = [*job["arguments"], "--maxfail=0", "--continue-on-collection-errors", "-k", "", "-m", ""]
     files = dict.fromkeys(one.split("::")[0] for one in job["ids"])
     arguments += [os.path.relpath(Path(job["root"], file)) for file in files if Path(job["root"], file).exists()]
@@ -327,14 +327,14 @@ def run_pytest(job: dict[str, Any], reports: ReportChannel) -> int:
 
 
 class UnittestRecorder(unittest.TestResult):
-    """Results of unittest; a test is told when it is over."""
+    """Results of unittest; a test is reported when it is over."""
 
     def __init__(self, send: Callable[..., None]) -> None:
         super().__init__()
         self._send = send
         self._cases: dict[int, ReportedCase] = {}
         self.unloaded: dict[int, str] = {}
-        """What was asked for, by what stands for it where it could not be loaded."""
+        """Requested ids by the placeholder for tests that could not be loaded."""
         self.failed = False
 
     def _name(self, test: Any) -> str:

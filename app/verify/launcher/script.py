@@ -1,4 +1,4 @@
-"""Chosen tests of node --test, vitest, jest and mocha, by a reporter of ours in the framework's main process."""
+"""Runs chosen tests of node --test, vitest, jest and mocha, with our own reporter in the framework's main process."""
 
 import json
 import re
@@ -33,7 +33,7 @@ _TAIL = 4_000
 
 @dataclass(frozen=True)
 class ScriptLauncher:
-    """Runs whole test files; of what is reported, the chosen tests count."""
+    """Runs whole test files; only the results of the chosen tests count."""
 
     suite: SuiteCommand
 
@@ -126,7 +126,7 @@ class ScriptReports:
         ]
         if below or file not in self._files:
             return tuple(below)
-        # The report says only that the file failed; the output says why.
+        # The report only says that the file failed; the output has the reason.
         said = f"{self._files[file]}\n{plain(output[-4 * _TAIL :].decode(errors='replace'))[-_TAIL:]}"
         return ((name, CaseOutcome("error", said, plain=False)),)
 
@@ -134,7 +134,7 @@ class ScriptReports:
         if ended.timed_out:
             return ""
         if not self._ended:
-            # Where nothing at all was said, the framework itself may not have started.
+            # If nothing at all was reported, the framework itself may not have started.
             return f"The tests did not come to their end (exit code {ended.exit_code})." if self._tests else ""
         failed = bool(self._files) or any(one.status == "failed" for found in self._tests.values() for one in found)
         if failed and ended.exit_code == 0:

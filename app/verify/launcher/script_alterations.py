@@ -1,4 +1,4 @@
-"""Changes of a JavaScript or TypeScript test with which it certainly fails, where it passes as it is."""
+"""Alters a JavaScript or TypeScript test so that it certainly fails if the original passes."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ OTHER = b"Symbol()"
 
 
 def body_of(call: Node) -> Node | None:
-    """The block of the function that a call of `test` or `describe` is given last."""
+    """The block of the function that a call of `test` or `describe` gets last."""
     arguments = call.child_by_field_name("arguments")
     functions = [node for node in arguments.named_children if node.type in _FUNCTIONS] if arguments else []
     body = functions[-1].child_by_field_name("body") if functions else None
@@ -30,7 +30,7 @@ def body_of(call: Node) -> Node | None:
 
 
 def alterations(source: bytes, body: Node, random: Random, *, node: bool) -> Iterator[Alteration]:
-    """`node` says that `assert` is Node's own, of which more is known."""
+    """`node`: `assert` is Node's own, of which more is known."""
     for statement in reached(body):
         expression = statement.named_children[0] if statement.type == "expression_statement" else None
         if expression is None:
@@ -52,7 +52,7 @@ def reached(body: Node) -> Iterator[Node]:
 
 
 def failing_end(body: Node, random: Random) -> ByteEdit:
-    """A statement that fails, behind the last one; before the first where the test may end early."""
+    """A failing statement after the last one, or before the first if the test may end early."""
     one, other = random.sample(range(2, 99), 2)
     text = f"if ({one} !== {other}) throw new Error('expected {one} to be {other}');".encode()
     statements = body.named_children
@@ -121,7 +121,7 @@ def _arguments(call: Node) -> list[Node]:
 
 
 def _other_value(source: bytes, sides: Sequence[Node], random: Random) -> Iterator[Alteration]:
-    """A side that is written out gets another constant; where none is, the other side is compared with a symbol."""
+    """Replace a literal side by another constant; without one, compare the other side with a symbol."""
     for side in sides:
         constants = list(_constants(source, side))
         if constants:
@@ -158,5 +158,5 @@ def _changed(text: bytes, random: Random) -> bytes:
 
 
 def text_of(source: bytes, node: Node) -> bytes:
-    """The node itself does not know its text: the parser has read it in pieces."""
+    """The node itself does not have its text, because the parser read it in chunks."""
     return source[node.start_byte : node.end_byte]

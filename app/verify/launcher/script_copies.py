@@ -1,4 +1,4 @@
-"""Copies of tests in JavaScript and TypeScript that must pass, or must fail, whenever the original passes."""
+"""Makes copies of JavaScript and TypeScript tests that must pass, or must fail, whenever the original passes."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,11 +17,11 @@ from app.verify.launcher.edits import ByteEdit, chosen, edited, joined, written
 from app.verify.launcher.script_alterations import alterations, body_of, failing_end, text_of
 
 TWINS = 2
-"""Altered copies of one test at most."""
+"""Maximum number of altered copies of one test."""
 
 _TESTS = frozenset({b"test", b"it", b"specify"})
 _SUITES = frozenset({b"describe", b"suite", b"context"})
-# A test that may notice its own name, its file's, or the text that it is written in: it is not renamed.
+# A test that may notice its own name, its file's, or its text: it is not renamed.
 _NOTICES = re.compile(
     rb"__filename|import\.meta|[sS]napshot|currentTestName|getState|fullTitle|this\.test\b|\.stack\b|process\.argv"
     rb"|\b(?:t|context|task|ctx)\.name\b|golden|cassette|nock\.back|child_process|\.only\b"
@@ -30,7 +30,7 @@ _STEM = re.compile(r"^(?P<start>test-|test_)?(?P<name>.*?)(?P<end>(?:[._-](?:tes
 
 
 class _Found(NamedTuple):
-    """A call of `test`: its statement, the string that is its title, the block of its function."""
+    """A call of `test`: its statement, its title's string, its function's block."""
 
     titles: tuple[str, ...]
     statement: Node
@@ -50,14 +50,14 @@ class ScriptCopies:
         self._names = CopyNames(self.random)
 
     def renamed(self, ids: Sequence[str]) -> CopiedTests:
-        """Under other names, as they are and altered, in files of their own; in place where that may be noticed."""
+        """Renamed copies, unchanged and altered, in new files; in place if the test may notice its name."""
         copies = [
             self._of_file(path, names, in_place=self._notices(path)) for path, names in self._by_file(ids).items()
         ]
         return joined([self._plain_failure(ids), *copies])
 
     def in_place(self, ids: Sequence[str]) -> CopiedTests:
-        """Altered under their own names only, in a run of their own."""
+        """Altered copies under their own names, in a separate run."""
         copies = [self._of_file(path, names, in_place=True) for path, names in self._by_file(ids).items()]
         return joined([self._plain_failure(ids), *copies])
 
@@ -71,7 +71,7 @@ class ScriptCopies:
 
     def _of_file(self, path: str, ids: Sequence[str], *, in_place: bool) -> CopiedTests:
         def make(tree: Tree) -> CopiedTests:
-            # Of a title that stands there twice it is not known which of the two was meant.
+            # If a title occurs twice, it is unknown which of the two was meant.
             found: dict[str, list[_Found]] = {}
             for one in _tests(self.contents[path], tree.root_node, ()):
                 found.setdefault(f"{path}::{self._separator.join(one.titles)}", []).append(one)

@@ -1,11 +1,11 @@
-"""Run inside the sandbox: starts test programs one after the other and passes on what they report.
+"""Runs inside the sandbox: starts test programs one after the other and passes on what they report.
 
-Stand-alone and standard library only. It reads one JSON job from its input and writes one JSON answer, between two
-copies of the job's nonce. Other processes of the same user can neither read its memory nor reach its descriptors,
-so the code under test cannot write the answer.
+Standard library only. It reads one JSON job from its input and writes one JSON answer, between two copies of the job's
+nonce. Other processes of the same user can neither read its memory nor reach its descriptors, so the code under test
+cannot write the answer.
 
-A program with a channel finds a JSON line at the start of its input, with the socket's `fd`, a `key`, the `root` of
-the work tree and the `environment` that was kept from it (`drop`). It reports through that socket, a line for each
+A program with a channel finds a JSON line at the start of its input, with the socket's `fd`, a `key`, the `root` of the
+work tree and the `environment` that was withheld from it (`drop`). It reports through that socket, a line for each
 message: `number mac text`, the keyed digest over `number:text`.
 """
 
@@ -35,7 +35,7 @@ TICK = 0.05
 
 
 class OutputBuffer:
-    """The first and last bytes of an output; the middle is counted only."""
+    """The first and last bytes of an output; the middle is only counted."""
 
     def __init__(self, keep: int) -> None:
         self.head = bytearray()
@@ -57,11 +57,11 @@ class OutputBuffer:
 
 
 class ReportPipe:
-    """Messages of one program. `broken` says what arrived that the program did not send."""
+    """Messages of one program. `broken` describes data that the program did not send."""
 
     def __init__(self) -> None:
         self.ours, theirs = socket.socketpair()
-        # A number that cannot be guessed, and that programs which close the usual ones leave alone.
+        # A number that cannot be guessed, and that programs which close the usual ones do not touch.
         self.fd = self._moved(theirs.detach())
         self.key = os.urandom(32).hex()
         self.ours.setblocking(False)
@@ -78,7 +78,7 @@ class ReportPipe:
         return number
 
     def read(self) -> bool:
-        """Take what has arrived; False where nothing more will come."""
+        """Read what has arrived; False if nothing more will come."""
         try:
             data = self.ours.recv(65536)
         except BlockingIOError:
@@ -106,7 +106,7 @@ class ReportPipe:
 
 
 class SupervisedProgram:
-    """One program under way, until it has ended or its time is over."""
+    """One running program, until it has ended or its time is over."""
 
     def __init__(self, step: dict[str, Any], root: Path, place: str) -> None:
         self.step = step
@@ -177,7 +177,7 @@ class SupervisedProgram:
         }
 
     def _listen(self, seconds: float) -> bool:
-        """Take output and messages; False where there is nothing now."""
+        """Read output and messages; False if there is nothing now."""
         sources = [self.reading, *([self.channel.ours.fileno()] if self.channel else [])]
         ready = select.select(sources, [], [], seconds)[0]
         more = False
@@ -199,7 +199,7 @@ class SupervisedProgram:
 
 
 def executed(reports: Path, paths: list[str], root: Path) -> list[tuple[str, list[int]]]:
-    """The executed lines of scripts, by V8's reports: innermost ranges decide, and one process is enough."""
+    """The executed lines of scripts, from V8's reports: innermost ranges decide, and one process is enough."""
     wanted = {(root / path).as_uri(): path for path in paths}
     lines: dict[str, set[int]] = {path: set() for path in paths}
     for report in reports.glob("*.json") if paths else ():
@@ -234,7 +234,7 @@ def lines_of(text: str, functions: list[dict[str, Any]]) -> set[int]:
 
 
 def hidden() -> bool:
-    """Whether the kernel now keeps our memory and descriptors from other processes of this user."""
+    """True if the kernel now hides our memory and descriptors from other processes of this user."""
     try:
         return bool(ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
     except (OSError, AttributeError):
@@ -252,7 +252,7 @@ def read_files(paths: list[str], root: Path) -> dict[str, str]:
 
 
 def write_files(files: dict[str, str]) -> str:
-    """In a new directory, which programs may also leave something in."""
+    """In a new directory, which programs may also write to."""
     place = tempfile.mkdtemp(prefix="")
     for name, content in files.items():
         Path(place, name).write_text(content, "utf-8")

@@ -1,4 +1,4 @@
-"""Has the supervisor execute programs inside a sandbox, and reads its answer."""
+"""Runs programs inside a sandbox through the supervisor, and reads its answer."""
 
 import base64
 import binascii
@@ -16,9 +16,10 @@ START = (
     "import sys;sys.path[:]=filter(None,sys.path);"
     "exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())),{'__name__':'__main__'})"
 )
-"""Python that executes a program which its input begins with: its length in bytes, a line end, the program.
+"""Python that executes a program from its input: the length in bytes, a line end, the program.
 
-Nothing is imported from the directory that it starts in."""
+Nothing is imported from the directory that it starts in.
+"""
 PYTHON = ("python3", "-I", "-S", "-c", START)
 GRACE = 30.0
 MAX_INPUT = 60_000
@@ -26,7 +27,7 @@ MAX_INPUT = 60_000
 
 
 class SupervisorStep(Record):
-    """One program. `drop` are beginnings of variables' names that it does not get."""
+    """One program. `drop` are prefixes of variables that it does not get."""
 
     argv: tuple[str, ...]
     timeout: float
@@ -34,11 +35,11 @@ class SupervisorStep(Record):
     env: Mapping[str, str] = {}
     drop: tuple[str, ...] = ()
     prelude: str = ""
-    """What its input begins with, before the line that tells it its channel."""
+    """The start of its input, before the line with its channel."""
     input: str = ""
     channel: bool = False
     coverage: tuple[str, ...] = ()
-    """Scripts of the work tree whose executed lines are read from what V8 leaves in `{place}/coverage`."""
+    """Scripts of the work tree whose executed lines are read from V8's reports in `{place}/coverage`."""
     collect: tuple[str, ...] = ()
     """Files that the program leaves in `{place}`."""
     keep: int = 1024**2
@@ -46,7 +47,7 @@ class SupervisorStep(Record):
 
 
 class StepEnd(Record):
-    """How one program ended. `broken` says that its channel was written to by something else."""
+    """How one program ended. `broken` says that something else wrote to its channel."""
 
     exit_code: int = 127
     seconds: float = 0.0
@@ -61,7 +62,7 @@ class StepEnd(Record):
 
 
 class SupervisorAnswer(Record):
-    """What the supervisor said; `problem` is not empty where it could not, or where it may not have been itself."""
+    """The supervisor's answer; `problem` says why there is none, or why it may not be the supervisor's."""
 
     steps: tuple[StepEnd, ...] = ()
     files: Mapping[str, bytes] = {}
@@ -77,7 +78,7 @@ async def supervise(
 ) -> SupervisorAnswer:
     """Execute the programs in order. `read` are files whose content is wanted as it is before.
 
-    `files` are written to a directory that stands for `{place}` in arguments and variables.
+    `files` are written to a directory that replaces `{place}` in arguments and variables.
     """
     nonce = secrets.token_hex(16)
     job: dict[str, Any] = {"nonce": nonce, "read": list(read), "files": dict(files or {})}

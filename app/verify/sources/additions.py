@@ -1,6 +1,6 @@
-"""A source with only what a patch adds to it: new definitions and members, and every body as it was.
+"""A source with only what a patch adds to it: new definitions and members, and every existing body unchanged.
 
-The new definitions are cut out of the new version and put behind those that they stand behind there.
+The new definitions are cut out of the new version and put after the same neighbours as there.
 """
 
 import re
@@ -40,7 +40,7 @@ _TEST = re.compile(rb"#\[(?:\w+::)*test\b|#\[cfg\(test\)\]")
 _DERIVED = re.compile(r"heritage|superclass|super_interfaces|extends")
 _ASSIGNED = re.compile(rb"(?:module\.)?exports\.[\w$]+|[\w$]+(?:\.prototype)?\.[\w$]+")
 
-# What a language or its library calls by itself: a new one of these changes what exists.
+# Definitions that a language or its library calls by itself: a new one changes existing behaviour.
 _CALLED = {
     "javascript": {"constructor", "toString", "toJSON", "valueOf", "then", "next", "return", "throw", "inspect"},
     "go": {
@@ -71,7 +71,7 @@ _CALLED = {
 
 
 class _Member(NamedTuple):
-    """A definition in a file or a class. `names` are what it occupies there, `plain` is the last part of its name."""
+    """A definition in a file or a class. `names` are the names it takes there, `plain` is the last part of its name."""
 
     names: tuple[bytes, ...]
     plain: str
@@ -81,8 +81,8 @@ class _Member(NamedTuple):
 
 
 def with_additions(language: str, old: bytes, new: bytes, known: Collection[str]) -> tuple[bytes | None, set[str]]:
-    """(the old source with what is new, new members that something may already use by name); None where nothing is new
-    or can be told."""
+    """(the old source with what is new, new members that something may already use by name); None if nothing is new
+    or it cannot be determined."""
     inherited: set[str] = set()
     before, after = Side(language, old), Side(language, new)
 
@@ -132,7 +132,7 @@ def _errors(language: str, content: bytes) -> int:
 def _merged(
     before: Side, after: Side, nodes: tuple[Node, Node], known: Collection[str], *, inherited: set[str], derived: bool
 ) -> Iterator[Edit]:
-    """What the new container has and the old one has not, and the same of the containers that both have."""
+    """What the new container has and the old one lacks, and the same for containers in both."""
     old, new = nodes
     there = {member.names: member for member in _members(before, old)}
     taken = {name for names in there for name in names}
@@ -154,13 +154,13 @@ def _merged(
 
 
 def _head(member: _Member) -> bytes:
-    """All that stands in front of its body."""
+    """Everything before its body."""
     body = _definition(member.node).child_by_field_name("body")
     return member.text[: len(member.text) - (member.node.end_byte - body.start_byte)] if body else member.text
 
 
 def _is_called(side: Side, member: _Member) -> bool:
-    """Whether something that exists calls it, or it only exists in a build of tests."""
+    """True if something existing calls it, or if it only exists in a build of tests."""
     if member.plain in _CALLED.get(
         "javascript" if side.language in ECMASCRIPT else side.language, ()
     ) or member.plain.startswith("["):
@@ -194,7 +194,7 @@ def _indentation(content: bytes, offset: int) -> bytes:
 
 
 def _variables(side: Side, outer: Node, node: Node, text: bytes) -> Iterator[_Member]:
-    """One for each of a group in Go, unless they count themselves; one for all names of another declaration."""
+    """One for each of a group in Go, unless they number themselves; one for all names of another declaration."""
     specs = [each for each in deep(node, 2) if each.type in ("const_spec", "var_spec", "type_spec", "type_alias")]
     if specs and b"iota" not in side.text(node):
         keyword = side.text(node).split(None, 1)[0]
@@ -210,7 +210,7 @@ def _variables(side: Side, outer: Node, node: Node, text: bytes) -> Iterator[_Me
 
 
 def _named(side: Side, node: Node) -> tuple[bytes, str] | None:
-    """(what it occupies, its plain name) of a definition, or of an assignment that makes one."""
+    """(the names it takes, its plain name) of a definition, or of an assignment that makes one."""
     if node.type == "expression_statement" and node.named_child_count == 1:
         return _assigned(side, node.named_children[0])
     if node.type == "assignment" and side.language == "ruby":
@@ -259,14 +259,14 @@ def _definition(node: Node) -> Node:
 
 
 def _body(node: Node) -> Node | None:
-    """Where a container holds its members; none of the implementation of a trait, whose names are all known."""
+    """Where a container holds its members; none for a trait's implementation, whose names are all known."""
     if node.type not in _CONTAINERS or node.child_by_field_name("trait") is not None:
         return None
     return node.child_by_field_name("body") or next((each for each in node.children if each.type in _BODIES), None)
 
 
 def _beginning(container: Node) -> int:
-    """Where a first member can stand."""
+    """Where a first member can be inserted."""
     if container.children and container.children[0].type == "{":
         return container.children[0].end_byte
     if container.parent is not None:
@@ -281,13 +281,13 @@ def _beginning(container: Node) -> int:
 
 
 def _line_end(content: bytes, offset: int) -> int:
-    """The end of the line, where nothing but a mark and a comment follows."""
+    """The end of the line, if only punctuation and a comment follow."""
     rest = re.compile(rb"[ \t]*[;,]?[ \t]*(?://[^\n]*)?(?=\n|$)").match(content, offset)
     return rest.end() if rest else offset
 
 
 def _parameters(before: Side, after: Side, old: Node, new: Node) -> Iterator[Edit]:
-    """Optional parameters behind the ones that were there, where a call with too many arguments is an error."""
+    """Optional parameters after the existing ones, where a call with too many arguments is an error."""
     if before.language not in ("typescript", "tsx", "ruby"):
         return
     lists = [_definition(each).child_by_field_name("parameters") for each in (old, new)]

@@ -1,6 +1,6 @@
-"""What a patch does to the sources, told without executing anything; and variants of base and head that show a lie.
+"""Analyses what a patch does to the sources without executing anything, and makes variants that expose cheating.
 
-Everything is parsed in a process of its own, so these functions block: call them through `asyncio.to_thread`.
+Everything is parsed in a separate process, so these functions block: call them through `asyncio.to_thread`.
 """
 
 import atexit
@@ -34,7 +34,7 @@ _REFUSED = "the changed sources could not be examined: parsing them failed or to
 
 
 def sources_changed(base: Tree, patch: Patch) -> str:
-    """Empty where the program itself changed; otherwise what the patch changes instead, as a sentence."""
+    """Empty if the program itself changed; otherwise what the patch changes instead, as a sentence."""
     deltas = CandidatePatch(base, patch).deltas
     if not deltas:
         return "The patch changes nothing."
@@ -60,8 +60,8 @@ def noise_on_base(base: Tree, patch: Patch, seed: int) -> Patch | None:
     """The base with the same behaviour and other texts.
 
     In the files that the patch touches, and in some others: more comments (among them what the patch adds), shifted
-    lines, docstrings as on the head, unused locals. Documentation is the head's, and the version counts one more.
-    None where no source could be varied with certainty.
+    lines, docstrings as on the head, unused locals. Documentation is the head's, and the version is increased. None if
+    no source could be varied with certainty.
     """
     deltas = CandidatePatch(base, patch).deltas
     touched = _sources(deltas)
@@ -79,10 +79,10 @@ def noise_on_base(base: Tree, patch: Patch, seed: int) -> Patch | None:
 
 
 def reprint_head(base: Tree, patch: Patch, seed: int) -> Patch | None:
-    """The patch with its sources printed again: the same programs without comments and in another layout.
+    """The patch with its sources reprinted: the same programs without comments and in another layout.
 
-    Docstrings and comments that a tool obeys are kept, and so is a source that cannot be printed with certainty;
-    None where that is all of them.
+    Docstrings and comments that a tool obeys are kept, and so is a source that cannot be printed with certainty; None
+    if that is all of them.
     """
     sources = [source for source in _sources(CandidatePatch(base, patch).deltas) if source.new is not None]
     made = _ask("reprint", sources, seed=seed) or {}
@@ -98,9 +98,9 @@ def reprint_head(base: Tree, patch: Patch, seed: int) -> Patch | None:
 
 def additions_only(base: Tree, patch: Patch) -> Patch | None:
     """The base plus only what the patch adds: new files, new definitions, members and optional parameters, with every
-    body that exists as it was. None where the patch adds nothing of the kind, or nobody here can tell.
+    existing body unchanged. None if the patch adds nothing of the kind, or that cannot be determined.
 
-    What something that exists may use by itself is no addition but a change: special methods, overriding ones.
+    Anything that existing code may use by itself is a change, not an addition: special methods, overriding ones.
     """
     deltas = [
         delta for delta in CandidatePatch(base, patch).deltas if not is_test_path(delta.path) and not _is_link(delta)
@@ -119,7 +119,7 @@ def additions_only(base: Tree, patch: Patch) -> Patch | None:
 
 
 def _found(base: Tree, pattern: str, words: Collection[str], sources: Sequence[ChangedSource]) -> set[str]:
-    """Those of the words that stand in the base's sources, of the same languages, the way the pattern says."""
+    """The words that occur in the base's sources, of the same languages, in the way of the pattern."""
     if not words:
         return set()
     languages = {source.language for source in sources}
@@ -139,15 +139,15 @@ def _found(base: Tree, pattern: str, words: Collection[str], sources: Sequence[C
 def changed_lines(base: Tree, patch: Patch) -> dict[str, set[int]]:
     """By source file of the head: the executable lines that the patch changed or added.
 
-    Lines that every import executes count only where the patch changes no others.
+    Lines that every import executes count only if the patch changes no others.
     """
     found = _ask("changed", _sources(CandidatePatch(base, patch).deltas)) or {}
     return {path: set(rows) for path, rows in found.items()}
 
 
 def watches_tests(base: Tree, patch: Patch) -> tuple[str, ...]:
-    """`path:line: what` of each added source line that looks at the test framework, its variables, the frames that
-    called it, the command line, or the clock as a switch."""
+    """`path:line: what` of each added source line that examines the test framework, its variables, the calling
+    frames, the command line, or the clock as a switch."""
     found = _ask("watches", _sources(CandidatePatch(base, patch).deltas))
     return (_REFUSED,) if found is None else tuple(found)
 
@@ -155,7 +155,7 @@ def watches_tests(base: Tree, patch: Patch) -> tuple[str, ...]:
 def literal_branches(base: Tree, patch: Patch, texts: Sequence[str]) -> tuple[str, ...]:
     """`path:line: entered only for …` of each added branch that is entered only for literals of these texts.
 
-    Literals that the sources of the base have too are the program's own vocabulary.
+    Literals that the base's sources contain too are the program's own vocabulary.
     """
     sources = _sources(CandidatePatch(base, patch).deltas)
     found = _ask("special_cases", sources, texts=list(texts))

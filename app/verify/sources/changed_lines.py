@@ -1,4 +1,4 @@
-"""Which executable lines a patch changes or adds."""
+"""Finds the executable lines that a patch changes or adds."""
 
 import ast
 import re
@@ -17,18 +17,18 @@ _DECLARING = re.compile(r"import|use_declaration|package|interface|type_alias|ty
 
 
 class ExecutableRows(NamedTuple):
-    """Rows from 0: those inside functions, and those that a mere import executes."""
+    """Rows from 0: those inside functions, and those that an import executes."""
 
     inner: set[int]
     outer: set[int]
 
 
 Executable = dict[int, tuple[set[int], bool]]
-"""By row: the rows on which an execution of it can be seen, and whether it lies inside of a function."""
+"""By row: the rows on which its execution is visible, and whether it is inside a function."""
 
 
 def changed_rows(language: str, old: bytes | None, new: bytes) -> ExecutableRows:
-    """The executable rows of the new version that differ; where lines only went away, their neighbours."""
+    """The executable rows of the new version that differ; where lines were only removed, their neighbours."""
     found = (_python_rows(new) if language == "python" else None) or _tree_rows(language, new)
     before, after = (_code(language, side) for side in (old or b"", new))
     wanted: set[int] = set()
@@ -43,7 +43,7 @@ def changed_rows(language: str, old: bytes | None, new: bytes) -> ExecutableRows
 
 
 def _code(language: str, content: bytes) -> bytes:
-    """The same rows without comments, docstrings, and space at their ends."""
+    """The same rows without comments, docstrings, and trailing space."""
     return b"\n".join(line.rstrip() for line in (code_only(language, content) or content).split(b"\n"))
 
 
@@ -88,7 +88,7 @@ def _rows(statement: ast.stmt) -> set[int]:
 
 
 def _tree_rows(language: str, content: bytes) -> Executable:
-    """Rows with more on them than comments, brackets and declarations of types."""
+    """Rows with more than comments, brackets and type declarations."""
 
     def examine(tree: Tree) -> Executable:
         found: Executable = {}

@@ -1,4 +1,4 @@
-"""What a file without a grammar is: code, documentation, or configuration and data."""
+"""The kind of a file without a grammar: code, documentation, or configuration and data."""
 
 from pathlib import PurePosixPath
 
@@ -28,7 +28,7 @@ def kind_of(path: str) -> str:
 
 
 def same_lines(path: str, old: bytes | None, new: bytes | None) -> bool:
-    """Whether nothing differs but empty lines, lines that are a comment, and space at the end of lines."""
+    """True if only empty lines, comment lines and trailing space differ."""
     suffix = PurePosixPath(path).suffix.lower()
     mark = next((mark.encode() for suffixes, mark in _COMMENT if suffix in suffixes), b"\0")
     sides = [[line.rstrip() for line in (side or b"").split(b"\n")] for side in (old, new)]

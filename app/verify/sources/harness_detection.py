@@ -1,4 +1,4 @@
-"""Added lines of source that look at the test framework, the harness, or the process they are executed in."""
+"""Finds added source lines that examine the test framework, the harness, or their own process."""
 
 import re
 import tomllib
@@ -58,7 +58,7 @@ def watching_lines(language: str, path: str, old: bytes | None, new: bytes) -> I
 
 
 def _is_command(path: str, content: bytes) -> bool:
-    """Whether a file is one that people start, which may read its command line and end its process."""
+    """True for a file that people start, which may read its command line and end its process."""
     parts = PurePosixPath(path)
     if parts.name in _COMMANDS or not _COMMAND_DIRECTORIES.isdisjoint(parts.parts[:-1]):
         return True

@@ -5,7 +5,7 @@ from difflib import SequenceMatcher
 from typing import NamedTuple
 
 _MAX_PAIRS = 2_000_000
-"""Of equal lines on both sides; the matcher's time grows with them, and files can be made of one line only."""
+"""Equal lines on both sides; the matcher's time grows with them, and a file may repeat a single line."""
 
 
 class Hunk(NamedTuple):
@@ -18,7 +18,7 @@ class Hunk(NamedTuple):
 
 
 def hunks(old: bytes, new: bytes) -> list[Hunk]:
-    """The differences in order. Where they would take too long to find, one hunk covers them all."""
+    """The differences in order. If they would take too long to find, one hunk covers them all."""
     before, after = old.split(b"\n"), new.split(b"\n")
     start = 0
     while start < min(len(before), len(after)) and before[start] == after[start]:

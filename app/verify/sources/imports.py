@@ -95,7 +95,7 @@ def _used_paths(side: Side, node: Node, depth: int = 20) -> Iterator[bytes]:
 
 
 def exported(before: Side, after: Side, old: Node, new: Node) -> Iterator[Edit]:
-    """What a script newly exports of what it has by a list of names."""
+    """Existing definitions that a script newly exports by a list of names."""
     if before.language not in ECMASCRIPT:
         return
     end = len(before.content)

@@ -1,4 +1,4 @@
-"""Branches that a patch adds only for the literals that an issue or a test names: special cases instead of a fix."""
+"""Finds branches that a patch adds only for the literals of an issue or a test: special cases instead of a fix."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -48,7 +48,7 @@ class Literal(NamedTuple):
 def literal_conditions(
     language: str, old: bytes | None, new: bytes, texts: Sequence[str]
 ) -> list[tuple[int, list[Literal]]]:
-    """(line, literals) of each added condition that only literals fulfil of which the texts have all."""
+    """(line, literals) of each added condition that only literals fulfil, all of which are in the texts."""
     rows = added_rows(old or b"", new)
 
     def examine(tree: Tree) -> list[tuple[int, list[Literal]]]:
@@ -66,7 +66,7 @@ def literal_conditions(
 
 
 def telling(literals: Sequence[Literal], known: Collection[str]) -> bool:
-    """Whether one of them is none of the program's own vocabulary, or several numbers have to come together."""
+    """True if one of them is not in the program's own vocabulary, or several numbers must come together."""
     strange = [each for each in literals if each.text not in known]
     if any(each.text not in _ORDINARY if each.number else len(each.text.strip()) >= _MIN_STRING for each in strange):
         return True
@@ -74,7 +74,7 @@ def telling(literals: Sequence[Literal], known: Collection[str]) -> bool:
 
 
 def _conditions(root: Node) -> Iterator[Node]:
-    """Everything that can decide a branch: patterns, comparisons, and calls that ask."""
+    """Everything that can decide a branch: patterns, comparisons, and calls that test something."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -89,7 +89,7 @@ def _operator(node: Node) -> str:
 
 
 def _admitted(node: Node, content: bytes) -> list[Literal] | None:
-    """The literals without which the condition is not fulfilled; None where it can be without any."""
+    """The literals that the condition requires; None if it can be fulfilled without any."""
     if node.type == "parenthesized_expression" and node.named_child_count == 1:
         return _admitted(node.named_children[0], content)
     if node.type in _CALLS:
@@ -125,7 +125,7 @@ def _asked(call: Node, content: bytes) -> list[Literal] | None:
 
 
 def _literals(node: Node, content: bytes) -> list[Literal] | None:
-    """What a literal, or a collection of nothing but literals, consists of; None for everything else."""
+    """The parts of a literal, or of a collection of only literals; None for everything else."""
     text = content[node.start_byte : node.end_byte].decode("utf-8", "replace")
     if node.type in _NOTHING:
         return []
@@ -145,7 +145,7 @@ def _literals(node: Node, content: bytes) -> list[Literal] | None:
 
 
 def _pattern(node: Node, content: bytes) -> list[Literal]:
-    """The literals of a pattern that has nothing else: no name, no wildcard."""
+    """The literals of a pattern without names or wildcards."""
     found: list[Literal] = []
     waiting = [child for child in node.named_children if not _BODIES.search(child.type)]
     while waiting:

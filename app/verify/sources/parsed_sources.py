@@ -1,4 +1,4 @@
-"""Sources of every language with a grammar: compared without comments, printed again, and made noisy."""
+"""Sources of every language with a grammar: compared without comments, reprinted, and made noisy."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -29,7 +29,7 @@ _TOOLS = re.compile(
     rb"@ts-|eslint|istanbul|[cv]8 ignore|__PURE__|sourceMappingURL|@flow|@license|@preserve|@(?:vitest|jest)-|prettier-"
     rb"|biome-|deno-lint|nolint|go:|rubocop|typed:|NOLINT|clang-format|SAFETY|pragma|noqa|type:"
 )
-# Their text counts as it stands: white space inside is data, and what looks like a comment is none.
+# Their text counts as it is: white space inside is data, and apparent comments are not comments.
 _VERBATIM = frozenset(
     {"string", "template_string", "regex", "string_literal", "raw_string_literal", "interpreted_string_literal"}
     | {"char_literal", "character_literal", "rune_literal", "heredoc_body", "subshell", "string_array", "symbol_array"}
@@ -44,9 +44,9 @@ _OPEN, _CLOSE = b"\0(", b"\0)"
 
 
 def normal_form(language: str, content: bytes) -> list[bytes] | None:
-    """The tokens and structure of a program without comments, layout, tests of the same file, and redundant marks.
+    """The tokens and structure of a program without comments, layout, tests in the same file, and redundant marks.
 
-    Equal forms mean equal programs. None where the file is too large or takes too long to parse.
+    Equal forms mean equal programs. None if the file is too large or takes too long to parse.
     """
     return grammars.with_tree(
         language, content, lambda tree: _flatten(language, content, tree), max_bytes=MAX_BYTES, seconds=SECONDS
@@ -130,7 +130,7 @@ def _needless(language: str, parent: Node, children: Sequence[Node], number: int
 
 
 def _nothing(language: str, parent: Node, child: Node) -> bool:
-    """A comment in braces between JSX, or a docstring of a Python that this one cannot parse."""
+    """A comment in braces between JSX, or a docstring of a Python version that this one cannot parse."""
     if child.type == "jsx_expression" and parent.type in ("jsx_element", "jsx_fragment"):
         return all(inner.type in COMMENTS for inner in child.named_children)
     if child.type == "expression_statement" and language == "python":
@@ -173,15 +173,15 @@ class _Comment(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """What of a file's lines may be touched."""
+    """The lines of a file that may be changed."""
 
     comments: list[_Comment]
     fixed_rows: set[int]
-    """Rows that begin inside of something whose text counts."""
+    """Rows that start inside something whose text counts."""
     statements: list[tuple[int, bytes]]
-    """(row, indentation) of each statement or declaration that begins its line."""
+    """(row, indentation) of each statement or declaration that starts its line."""
     doubtful: bool
-    """The grammar misread more than single words, so that something taken for a comment may be none."""
+    """The grammar misread more than single words, so an apparent comment may not be one."""
 
 
 def _layout(language: str, content: bytes) -> _Layout | None:
@@ -226,7 +226,7 @@ def _kept(language: str, text: bytes) -> bool:
 
 
 def reprint(language: str, content: bytes, random: Random) -> bytes | None:
-    """The same program without comments and with another layout; None where that is not certain."""
+    """The same program without comments and with another layout; None if that is not certain."""
     before = normal_form(language, content)
     layout = _layout(language, content)
     if before is None or layout is None or layout.doubtful or _needs_its_comments(language, content):
@@ -253,7 +253,7 @@ def _without_comments(content: bytes, layout: _Layout) -> bytes:
 
 
 def _laid_out(language: str, content: bytes, random: Random) -> bytes | None:
-    """Deeper indentation, no empty lines but new ones in front of some statements."""
+    """Deeper indentation, no empty lines except new ones before some statements."""
     layout = _layout(language, content)
     if layout is None or layout.doubtful:
         return None
@@ -275,9 +275,9 @@ def _laid_out(language: str, content: bytes, random: Random) -> bytes | None:
 
 
 def noisy(language: str, content: bytes, changed: bytes | None, random: Random) -> bytes | None:
-    """The same program with more comments: among them, where they would stand, the lines that a patch adds.
+    """The same program with more comments, among them the lines that a patch adds, in their places.
 
-    A test that only looks at the text finds there what it looks for. None where nothing can be certain.
+    A test that only reads the text finds what it looks for. None if nothing is certain.
     """
     layout = _layout(language, content)
     before = normal_form(language, content)
@@ -295,7 +295,7 @@ def noisy(language: str, content: bytes, changed: bytes | None, random: Random) 
 
 
 def scattered(starts: Collection[int], content: bytes, changed: bytes | None, random: Random) -> dict[int, list[bytes]]:
-    """Texts to note in front of rows: words of no meaning here and there, and what is added at its place."""
+    """Comments to insert before rows: meaningless words in places, and added lines in their own place."""
     if not starts:
         return {}
     rows = sorted(starts)
@@ -312,7 +312,7 @@ def scattered(starts: Collection[int], content: bytes, changed: bytes | None, ra
 
 
 def comment_line(language: str, text: bytes) -> bytes:
-    """One line that is nothing but a comment."""
+    """One line that is only a comment."""
     printable = bytes(max(character, 0x20) for character in text)
     if language in ("python", "ruby"):
         return b"# " + printable

@@ -1,4 +1,4 @@
-"""The process in which the sources of a patch are parsed: one request holds all its files, as `ChangedSource`."""
+"""The process that parses the sources of a patch: one request holds all its files, as `ChangedSource`."""
 
 import base64
 import json
@@ -20,11 +20,11 @@ from app.verify.sources import (
 )
 
 _DEPTH = 20_000
-"""Of Python's own recursion; the stack of the process is made for it."""
+"""Python's own recursion limit; the process's stack is made for it."""
 
 
 class ChangedSource(NamedTuple):
-    """A source file of a patch on both sides; None where there is none."""
+    """A source file of a patch on both sides; None if a side does not have it."""
 
     path: str
     language: str
@@ -41,7 +41,7 @@ def decoded(text: str | None) -> bytes | None:
 
 
 def unchanged(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> list[str]:
-    """The paths of which nothing but comments, docstrings and layout differs."""
+    """The paths in which only comments, docstrings and layout differ."""
     return [source.path for source in sources if _same_program(source)]
 
 
@@ -72,7 +72,7 @@ def noise(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> dict[
 
 
 def reprint(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> dict[str, str | None]:
-    """Each new version printed again."""
+    """Each new version reprinted."""
     made: dict[str, str | None] = {}
     for source in sources:
         if source.new is not None:
@@ -100,7 +100,7 @@ def additions(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> d
 
 
 def changed(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Executable lines of each new version that differ; those of an import only where there are no others."""
+    """Executable lines of each new version that differ; those of an import only if there are no others."""
     found = {
         source.path: changed_lines.changed_rows(source.language, source.old, source.new)
         for source in sources
@@ -112,7 +112,7 @@ def changed(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> di
 
 
 def watches(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> list[str]:
-    """`path:line: what` for every added line that looks at tests, frames, the command line and the like."""
+    """`path:line: what` for every added line that examines tests, frames, the command line and the like."""
     found = [
         f"{source.path}:{line}: {what}"
         for source in sources

@@ -1,4 +1,4 @@
-"""Versions that a project says of itself, each one counted up."""
+"""Versions that a project states about itself, each one increased."""
 
 import re
 from pathlib import PurePosixPath
@@ -26,7 +26,7 @@ _NUMBER = re.compile(rb"\d+")
 
 
 def has_version(path: str) -> bool:
-    """Whether this is where projects say their version. Cargo's is left out: its lock file repeats it."""
+    """True for files in which projects state their version. Cargo's is left out: its lock file repeats it."""
     return path.count("/") < _MAX_DEPTH and _USUAL.search(PurePosixPath(path).name) is not None
 
 
@@ -36,7 +36,7 @@ def _pattern(path: str) -> re.Pattern[bytes] | None:
 
 
 def bumped(path: str, content: bytes, head: bytes | None) -> bytes | None:
-    """The content with the version of the head, or else with the next one; None where it says none."""
+    """The content with the head's version, or else with the next one; None if it states none."""
     pattern = _pattern(path)
     found = pattern.search(content) if pattern else None
     if pattern is None or found is None:
@@ -47,7 +47,7 @@ def bumped(path: str, content: bytes, head: bytes | None) -> bytes | None:
 
 
 def _next(version: bytes) -> bytes:
-    """The third number counts up, or the last one where there are fewer."""
+    """Increases the third number, or the last one if there are fewer."""
     numbers = list(_NUMBER.finditer(version))
     number = numbers[min(2, len(numbers) - 1)]
     return version[: number.start()] + str(int(number[0][:18]) + 1).encode() + version[number.end() :]

@@ -1,4 +1,4 @@
-"""A Python module with only what a patch adds to it: new names and optional parameters, and every body as it was."""
+"""A Python module with only what a patch adds to it: new names and optional parameters, with every body unchanged."""
 
 import ast
 import builtins
@@ -78,7 +78,7 @@ class Additions:
         return ast.Module(body=kept, type_ignores=[])
 
     def _merge(self, old: list[ast.stmt], new: list[ast.stmt], owner: ast.ClassDef | None) -> list[ast.stmt]:
-        """The old statements, with what is new behind the one that it stands behind in the new version."""
+        """The old statements, with new ones after the same neighbours as in the new version."""
         result = list(old)
         bound = {name for statement in old for name in _bindings(statement)}
         alike = {ast.dump(statement) for statement in old}
@@ -108,7 +108,7 @@ class Additions:
         return old
 
     def _add_fields(self, old: _Function, new: _Function) -> None:
-        """Set the new attributes of an instance that need nothing but parameters and what the module has."""
+        """Set the new attributes of an instance that need only parameters and what the module has."""
         there = {each.attr for each in ast.walk(self._old) if isinstance(each, ast.Attribute)}
         local = {each.id for each in ast.walk(new) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
         fields = []
@@ -136,7 +136,7 @@ class Additions:
         return owner is None or not any(self._is_inherited(name, owner) for name in names)
 
     def _is_inherited(self, name: str, owner: ast.ClassDef) -> bool:
-        """Whether something that exists may use a new member by its name: then it changes behaviour, and adds none."""
+        """True if something existing may use a new member by its name: then it changes behaviour."""
         bases = [_name(base) for base in owner.bases]
         if any(base.endswith(("Enum", "Flag", "Choices")) for base in bases):
             return True
@@ -158,7 +158,7 @@ class Additions:
         return names.isdisjoint(used) and not (self._exports and isinstance(statement, ast.ImportFrom))
 
     def _importable(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """Without new statements that need, when they are imported, a name that is not there."""
+        """Without new statements that need a missing name when they are imported."""
         if any(isinstance(each, ast.ImportFrom) and each.names[0].name == "*" for each in body):
             return body
         there = (
@@ -172,7 +172,8 @@ class Additions:
 
 
 def with_additions(path: str, old: bytes, new: bytes, known: Iterable[str] = ()) -> tuple[bytes | None, set[str]]:
-    """(the old module with what is new, new members of derived classes); None where nothing is, or can be told."""
+    """(the old module with what is new, new members of derived classes); None if nothing is new or it cannot be
+    determined."""
     before, after = python_sources.parse(old), python_sources.parse(new)
     plain = python_sources.reprint(old)
     if before is None or after is None or plain is None:
@@ -185,7 +186,7 @@ def with_additions(path: str, old: bytes, new: bytes, known: Iterable[str] = ())
 
 
 def _reduced(statement: ast.stmt, bound: set[str]) -> ast.stmt:
-    """Without decorators that may make it known elsewhere, or without imports that are there already."""
+    """Without decorators that may make it known elsewhere, or without existing imports."""
     if isinstance(statement, _FUNCTIONS):
         statement.decorator_list = [each for each in statement.decorator_list if _name(each) in _PLAIN_DECORATORS]
     elif isinstance(statement, ast.ClassDef):
@@ -197,7 +198,7 @@ def _reduced(statement: ast.stmt, bound: set[str]) -> ast.stmt:
 
 
 def _preamble(body: Sequence[ast.stmt]) -> int:
-    """The number of statements that have to stay in front: the docstring and imports of the future."""
+    """The number of statements that must stay in front: the docstring and imports of the future."""
     count = 0
     for statement in body:
         docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
@@ -208,7 +209,7 @@ def _preamble(body: Sequence[ast.stmt]) -> int:
 
 
 def _place(body: Sequence[ast.stmt], statement: ast.stmt) -> int | None:
-    """Where the same statement, or the definition of the same name, stands in the old version; its only one."""
+    """The position of the same statement, or of the only definition of the same name, in the old version."""
     if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
         found = [
             at for at, each in enumerate(body) if type(each) is type(statement) and _defined(each) == statement.name
@@ -305,7 +306,7 @@ def _names_of(node: ast.AST) -> set[str]:
 
 
 def _add_parameters(old: ast.arguments, new: ast.arguments) -> None:
-    """Give a function the optional parameters that it gets, behind its own."""
+    """Give a function its new optional parameters, after its own."""
     names = {each.arg for each in ast.walk(old) if isinstance(each, ast.arg)}
     optional = list(zip(new.args[max(len(new.args) - len(new.defaults), 0) :], new.defaults, strict=False))
     for argument, default in (

@@ -1,4 +1,4 @@
-"""A Python module that means the same and looks different, in its text, its docstrings and its bytecode."""
+"""A Python module with the same meaning and another text, with other docstrings and bytecode."""
 
 import ast
 import io
@@ -21,7 +21,7 @@ def noisy(content: bytes, changed: bytes | None, random: Random) -> bytes | None
     """The module with more comments (as `parsed_sources.noisy`), with the docstrings of the changed version, and with
     unused locals in the functions that it changes, which have the constants and the names that these functions get.
 
-    None where that is not certain to mean the same.
+    None if that is not certain to mean the same.
     """
     tree = parse(content)
     if tree is None or b"\r" in content.replace(b"\r\n", b"") or not _plain_encoding(content):
@@ -55,7 +55,7 @@ def _plain_encoding(content: bytes) -> bool:
 
 
 def _starts(tree: ast.Module, lines: Sequence[bytes]) -> dict[int, bytes]:
-    """Rows that begin with a statement, each with its indentation."""
+    """Rows that start with a statement, each with its indentation."""
     found: dict[int, bytes] = {}
     for node in ast.walk(tree):
         if not isinstance(node, ast.stmt):
@@ -74,7 +74,7 @@ def _first_row(node: ast.stmt) -> int:
 
 
 def _scopes(tree: ast.Module) -> dict[str, _Scope]:
-    """Modules, classes and functions by their qualified names, where these are unique."""
+    """Modules, classes and functions by their qualified names, if these are unique."""
     found: list[tuple[str, _Scope]] = [("", tree)]
     waiting: list[tuple[str, ast.AST]] = [("", tree)]
     while waiting:
@@ -97,7 +97,7 @@ def _docstring(scope: _Scope) -> ast.Expr | None:
 
 
 def _with_docstrings(content: bytes, tree: ast.Module, changed: bytes, head: ast.Module) -> bytes:
-    """The content with the docstrings of the changed version, where they can be put in line by line."""
+    """The content with the docstrings of the changed version, where they can be replaced line by line."""
     lines, later = content.split(b"\n"), changed.split(b"\n")
     new_scopes = _scopes(head)
     edits: list[tuple[int, int, list[bytes]]] = []
@@ -120,14 +120,14 @@ def _with_docstrings(content: bytes, tree: ast.Module, changed: bytes, head: ast
 
 
 def _alone(statement: ast.stmt, lines: Sequence[bytes]) -> bool:
-    """Whether nothing else stands on the rows of a statement."""
+    """True if nothing else is on the rows of a statement."""
     after = lines[(statement.end_lineno or statement.lineno) - 1][statement.end_col_offset or 0 :]
     before = lines[statement.lineno - 1][: statement.col_offset]
     return not before.strip() and not after.strip() and not lines[_first_row(statement) - 1].endswith(b"\\")
 
 
 def _unused_locals(tree: ast.Module, head: ast.Module, random: Random) -> Mapping[int, list[bytes]]:
-    """Assignments that nothing reads, by the row that they go in front of, for each function that is changed."""
+    """Unused assignments for each changed function, by the row before which they are inserted."""
     found: dict[int, list[bytes]] = {}
     later = _scopes(head)
     for name, scope in _scopes(tree).items():
@@ -154,7 +154,7 @@ def _new_constants(old: _Scope, new: _Scope) -> Iterator[str | int | float | byt
 
 
 def _new_locals(old: _Scope, new: _Scope) -> set[str]:
-    """Names that the new function binds and that the old one does not so much as mention."""
+    """Names that the new function binds and the old one does not even mention."""
     bound = {each.id for each in ast.walk(new) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     outer = {name for each in ast.walk(new) if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
     mentioned = {
@@ -167,7 +167,7 @@ def _new_locals(old: _Scope, new: _Scope) -> set[str]:
 
 
 def _without(tree: ast.Module, rows: set[int]) -> str:
-    """The tree without the statements in the bodies of functions that begin on these lines."""
+    """The tree without the statements in the bodies of functions that start on these lines."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [each for each in node.body if each.lineno not in rows]

@@ -1,4 +1,4 @@
-"""Python sources by their syntax tree: compared without comments and docstrings, and printed again."""
+"""Python sources by their syntax tree: compared without comments and docstrings, and reprinted."""
 
 import ast
 import warnings
@@ -10,7 +10,7 @@ _BINDS = (ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom, ast.FunctionDef,
 
 
 def parse(content: bytes) -> ast.Module | None:
-    """None where this Python cannot parse it, or only with more depth than there is."""
+    """None if this Python cannot parse it, or only with too much depth."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -20,7 +20,7 @@ def parse(content: bytes) -> ast.Module | None:
 
 
 def same_program(old: ast.Module, new: ast.Module) -> bool:
-    """Whether two modules differ in nothing but docstrings and statements that certainly do nothing."""
+    """True if two modules differ in nothing but docstrings and statements that certainly do nothing."""
     return _dump(old) == _dump(new) or _dump(_Reduced().visit(old)) == _dump(_Reduced().visit(new))
 
 
@@ -32,7 +32,7 @@ def _dump(tree: ast.AST) -> str:
 
 
 class _Reduced(ast.NodeTransformer):
-    """Drops docstrings, `pass`, constants that stand alone, and what cannot be reached."""
+    """Drops docstrings, `pass`, constants as statements, and unreachable code."""
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
@@ -63,7 +63,7 @@ def _false(test: ast.expr) -> bool:
 
 
 def _inert(statements: Sequence[ast.stmt]) -> bool:
-    """Whether these, never executed, also mean nothing to the function around them."""
+    """True if these unreachable statements also mean nothing to the function around them."""
     for statement in statements:
         for node in ast.walk(statement):
             if isinstance(node, (*_BINDS, ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr, ast.ExceptHandler)):
@@ -76,7 +76,7 @@ def _inert(statements: Sequence[ast.stmt]) -> bool:
 
 
 def reprint(content: bytes) -> bytes | None:
-    """The module printed from its syntax tree, with its docstrings; None where it would not be the same one."""
+    """The module printed from its syntax tree, with its docstrings; None if that would change it."""
     before = parse(content)
     if before is None or any(_newer_when_printed(node) for node in ast.walk(before)):
         return None
@@ -100,7 +100,7 @@ def _newer_when_printed(node: ast.AST) -> bool:
 
 
 def executable_rows(content: bytes) -> set[int] | None:
-    """Rows, from 0, that an execution can be seen on; None where this Python cannot compile it."""
+    """Rows, from 0, whose execution is visible; None if this Python cannot compile it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

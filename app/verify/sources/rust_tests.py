@@ -1,4 +1,4 @@
-"""Modules of tests inside Rust sources: those of one version of a file in another."""
+"""Replaces the test modules in a Rust source by those of another version."""
 
 from tree_sitter import Node, Tree
 
@@ -6,7 +6,7 @@ from app.repo.grammars import with_tree
 
 
 def with_test_modules(old: bytes, new: bytes) -> bytes:
-    """The new source with the old one's modules of tests."""
+    """The new source with the old one's test modules."""
     before, after = _test_modules(old), _test_modules(new)
     for name, (start, end) in sorted(after.items(), key=lambda item: -item[1][0]):
         if name in before:

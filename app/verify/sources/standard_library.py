@@ -1,4 +1,4 @@
-"""Which attributes the classes of Python's standard library have."""
+"""The attributes of classes in Python's standard library."""
 
 import ast
 import importlib
@@ -9,7 +9,7 @@ _NOT_IMPORTED = frozenset({"antigravity", "this", "idlelib", "tkinter", "turtle"
 
 
 def standard_members(module: Iterable[ast.stmt], base: ast.expr) -> frozenset[str]:
-    """The attributes of a base class that the standard library has, as the module imports it."""
+    """The attributes of a base class from the standard library, as the module imports it."""
     path = ast.unparse(base).partition("[")[0].split(".")
     for statement in module:
         if isinstance(statement, ast.ImportFrom) and not statement.level:
