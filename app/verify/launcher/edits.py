@@ -44,7 +44,7 @@ _SIGNS = frozenset(" -_.,:;/+")
 
 
 def other_text(text: str, random: Random) -> str:
-    """Another letter or digit in the text, or a sign twice or not at all: a lie may be that signs do not count."""
+    """The text with one letter or digit changed, or one sign doubled or removed: cheating code may ignore signs."""
     places = [at for at, letter in enumerate(text) if letter in _SIGNS or (letter.isascii() and letter.isalnum())]
     if not places:
         return text + random.choice("aeost")

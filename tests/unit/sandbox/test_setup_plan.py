@@ -399,12 +399,10 @@ async def test_a_tool_that_is_not_here_is_said_and_nothing_is_tried() -> None:
     files = {"Cargo.toml": "[dependencies]\nb = '1'\n", "go.mod": "require x v1\n", "package.json": PACKAGE}
     setup = await plan(files, tools={})
     assert setup.commands == ()
-    assert [note.rpartition("there is no ")[2] for note in setup.notes] == [
-        *(
-            "npm is not installed on this machine",
-            "cargo is not installed on this machine",
-            "go is not installed on this machine",
-        ),
+    assert [note.rpartition("but ")[2] for note in setup.notes] == [
+        "npm is not installed on this machine",
+        "cargo is not installed on this machine",
+        "go is not installed on this machine",
     ]
 
 
