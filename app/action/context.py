@@ -57,7 +57,7 @@ async def open_workflow(workflow: Workflow) -> AsyncIterator[ActionContext]:
     settings = workflow.settings
     server_context = WorkflowServerContext(settings)
     server_context.prepare()
-    async with connect(settings, workflow.owner, workflow.name, workflow.token) as bearer:
+    async with connect(settings, workflow.owner, workflow.name, workflow.token) as connection:
         github_clients, recovered_jobs = (
             GitHubClients(connection, settings.allowed_apps),
             RecoveredJobs(server_context.engine, server_context.clock),

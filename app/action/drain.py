@@ -13,7 +13,7 @@ AFTER_A_RESET = 120.0
 
 
 class DrainLimits:
-    """Looks again and again, for so many seconds together; longer where it is known when there is more to do."""
+    """Paces a loop for this many seconds, or longer if GitHub has named a time to continue."""
 
     def __init__(
         self, seconds: float, *, at_most: float = 0.0, pause: float = 0.2, now: Callable[[], float] = time.monotonic

@@ -19,13 +19,13 @@ from app.publish.summary import step_summary
 from app.server.wiring.publisher import PublisherContext
 
 PUBLISHING, LAST_WORDS, BRIEFLY = 900.0, 120.0, 10.0
-"""Seconds of patience with GitHub."""
+"""Seconds to wait for GitHub."""
 RATE_LIMIT_RESET = 3_700.0
-"""A workflow's token has 1,000 requests an hour for all workflows of its repository; then GitHub says until when."""
+"""All workflows of a repository share 1,000 requests an hour; then GitHub names the time to wait for."""
 AFTER_CANCEL = 150.0
-"""GitHub kills what still works five minutes after a cancel; the last words come after these seconds."""
-DIED: Final = "The workflow run ended before the work did; its log may say why."
-TOO_LATE: Final = "GitHub did not take the change in time."
+"""GitHub kills processes five minutes after a cancel; the last update is made after these seconds."""
+DIED: Final = "The workflow run ended before the job did; see its log."
+TOO_LATE: Final = "GitHub did not accept the change in time."
 CALM: Final[frozenset[JobState]] = frozenset(
     {"pr_opened", "pr_updated", "answered", "no_change", "stopped", "needs_input", "awaiting_approval", "paused"}
 )

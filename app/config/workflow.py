@@ -67,8 +67,8 @@ def read_workflow(step: Step) -> Workflow:
     """Raises SettingsError if GitHub or the workflow did not set a required variable."""
     environment = process_environment()
     if step in {"receive", "publish"}:
-        _need(environment, TOKEN, "Give the Action a token, like `token: ${{ github.token }}`.")
-        _need(environment, "GITHUB_REPOSITORY", "It is set by GitHub; the command is for its workflows.")
+        _need(environment, TOKEN, "Give the Action a token: `token: ${{ github.token }}`.")
+        _need(environment, "GITHUB_REPOSITORY", "GitHub sets it in workflows; the command runs only there.")
         if bool(environment.get(APP_ID, "").strip()) != bool(environment.get(PRIVATE_KEY, "").strip()):
             hint = "Give `app-id` and `private-key`, or neither."
             raise SettingsError([SettingProblem("app-id", "and `private-key` belong together.", hint)])

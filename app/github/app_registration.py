@@ -75,7 +75,7 @@ class AppRegistration:
         wanted = {name: access for name, access in grant(IN_WORKFLOWS).items() if found.grants(name, access)}
         body = {"repositories": [name], "permissions": wanted}
         client = self._app.as_app()
-        answer = await self._line.with_retries(lambda: self._line.ask(client, CREATE_TOKEN, found.id, body=body))
+        answer = await self._http.with_retries(lambda: self._http.request(client, CREATE_TOKEN, found.id, body=body))
         return found.id, parsed(api_models.TokenResponse, answer).token
 
     async def revoke(self, installation: int, token: str) -> None:

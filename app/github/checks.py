@@ -34,7 +34,7 @@ class ChecksApi:
         self._api = api
 
     async def of(self, commit: str) -> tuple[CheckResult, ...]:
-        """Every check run and commit status of a commit but our own, the newest of each name."""
+        """Every check run and commit status of a commit except our own, only the newest with each name."""
         found: dict[tuple[str, str], api_models.CheckRunResponse] = {}
         for item in await self._others(commit):
             found.setdefault((item.app.slug or "" if item.app else "", item.name), item)
@@ -42,9 +42,9 @@ class ChecksApi:
         return (*checks, *await self._statuses(commit))
 
     async def failed(self, commit: str) -> tuple[CheckResult, ...]:
-        """The checks and statuses that ended badly, without logs and ours; none while a check run is still going.
+        """Failed checks and statuses except ours, without logs; empty while any check run is still running.
 
-        A status may stay pending for good, so none is waited for.
+        Statuses are not awaited, because one may stay pending for good.
         """
         found = await self._others(commit)
         if any(item.conclusion is None for item in found):

@@ -83,9 +83,9 @@ class Connection(ABC):
     """One GitHub and our credentials: one connection pool, and one pacer for each installation."""
 
     at_once: ClassVar[int] = 1
-    """Mutations that need no second between them."""
+    """Mutations that may be sent without a second's wait between them."""
     refused_hint: ClassVar[str]
-    """What to look at where GitHub answers 401."""
+    """The hint for a 401."""
 
     def __init__(
         self,
@@ -200,16 +200,16 @@ class AppConnection(Connection):
 
 
 class TokenConnection(Connection):
-    """One token that was given to us, as a workflow's is: what it may is not ours to choose, nor when it ends.
+    """Access with one given token, such as a workflow's; its permissions and lifetime are not ours to choose.
 
-    `app_id` is the App's that it is of, where that is known.
+    `app_id` is that of its App, if known.
     """
 
     at_once: ClassVar[int] = 5
-    """A workflow says little in all: eyes, a status and labels, and people are waiting for it to begin."""
+    """A workflow sends few mutations in all (reaction, status, labels), and people wait for them."""
     refused_hint: ClassVar[str] = (
-        "The token has ended or was revoked. An App's token ends an hour after it was made: for longer jobs give the "
-        "Action `app-id` and `private-key` in its place."
+        "The token has expired or was revoked. An App's token expires after an hour; for longer jobs give the "
+        "Action `app-id` and `private-key` instead."
     )
 
     def __init__(

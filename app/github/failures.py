@@ -50,7 +50,7 @@ class FailureRule(NamedTuple):
 
 RULES = (
     FailureRule(401, "", NoAccess),
-    FailureRule(403, "archived", NoAccess, "The repository is archived: nothing can be written to it."),
+    FailureRule(403, "archived", NoAccess, "The repository is archived and cannot be changed."),
     FailureRule(403, "suspended", NoAccess, "The App's installation is suspended."),
     FailureRule(403, "not permitted to create or approve pull requests", NoAccess, _MAY_OPEN),
     FailureRule(403, "locked", NeedsHumanAction, "The conversation is locked."),

@@ -56,7 +56,7 @@ class RepositoryApi:
         params: Query | None = None,
         most: int = MAX_PAGES,
     ) -> list[T]:
-        """All items of a list, of a very long one the first pages."""
+        """All items of a list, from the first `most` pages."""
         found = await self.whole_pages(list[kind], call, *values, params=params, most=most)  # type: ignore[valid-type]
         return [item for page in found for item in page]
 
@@ -68,7 +68,7 @@ class RepositoryApi:
         params: Query | None = None,
         most: int = MAX_PAGES,
     ) -> list[T]:
-        """The same for a list inside an object: each page as it is."""
+        """The same for a list inside an object; returns the pages."""
         pages: list[T] = []
         for page in range(1, most + 1):
             query = {**(params or {}), "per_page": PER_PAGE, "page": page}
