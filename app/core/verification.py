@@ -145,6 +145,12 @@ class SuiteResult(Record):
     """The error for which most tests fail, as one line, where a whole suite fails in the same way."""
     other_failures: tuple[str, ...] = ()
     """The failing tests that do not share it."""
+    launched: bool = False
+    """Whether the harness's own launcher executed it, so that the tested code could not write the results."""
+    control: str = ""
+    """The test file beside which a test that always fails was put, and reported as failed; it is not counted."""
+    untrusted: str = ""
+    """If not empty, a sentence that says why its results are not believed; then there are none."""
 
 
 class ExistingTestChange(Record):

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from app.core.patch import Patch
 from app.core.verification import SuiteComparison, SuiteResult
+from app.sandbox.base import Sandbox
 from app.verify.frameworks import SuiteCommand, narrow
 from app.verify.reproduction import BorrowSandbox
-from app.verify.suite import measure
+from app.verify.suite import launch, measure
 
 MAX_ALONE = 200
 """With more newly failing tests than this, the patch is clearly the reason."""
@@ -21,6 +22,8 @@ class Recheck:
     borrow: BorrowSandbox
     timeout: float
     only: tuple[str, ...] | None = None
+    launched: bool = False
+    """Whether the results to be checked are those of the harness's own launcher."""
 
     async def of(self, suite: SuiteComparison) -> SuiteComparison:
         """What stays newly failing. A test counts if it fails
@@ -52,7 +55,7 @@ class Recheck:
         except ValueError:
             return None
         async with self.borrow(sandbox, patch) as opened:
-            return await measure(opened, self.command, timeout=self.timeout, only=names)
+            return await self._measured(opened, names)
 
     async def _failing_on_base(self, names: tuple[str, ...]) -> frozenset[str]:
         alone = await self._alone("suite-base-alone", None, names) if names else None
@@ -63,8 +66,12 @@ class Recheck:
         if not names:
             return frozenset()
         async with self.borrow("suite-head-again", self.patch) as opened:
-            head = await measure(opened, self.command, timeout=self.timeout, only=self.only)
+            head = await self._measured(opened, self.only)
         return frozenset(head.passing or ()).intersection(names)
+
+    async def _measured(self, sandbox: Sandbox, only: tuple[str, ...] | None) -> SuiteResult:
+        found = await launch(sandbox, self.command, timeout=self.timeout, only=only) if self.launched else None
+        return found or await measure(sandbox, self.command, timeout=self.timeout, only=only)
 
 
 def _not_passed(alone: SuiteResult, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,19 +2,25 @@
 
 import re
 import secrets
+from random import SystemRandom
 from typing import NamedTuple
 
 from app.core.evidence import Execution, Status
+from app.core.patch import FileChange
 from app.core.verification import SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.verify.execution import CommandResult, as_inside, excerpt, run
 from app.verify.frameworks import FRAMEWORKS, SuiteCommand, narrow, report_command, report_environment
+from app.verify.launcher.python import PythonLauncher
+from app.verify.launcher.python_copies import PythonCopies
+from app.verify.launcher.supervisor_client import supervise
 from app.verify.output_parsers import go_output
-from app.verify.reports import Report
+from app.verify.reports import CaseResult, Report, collect
 from app.verify.shared_cause import shared_cause
 
 REPORT_CHUNK = 4 * 1024**2
 MAX_REPORT = 64 * 1024**2
+CONTROL = "[one more test, of the harness, has to fail, and did]"
 
 # Some old versions and settings reject the request for a report; then the suite is run as it is.
 _REPORT_REFUSED = re.compile(
@@ -37,6 +43,72 @@ async def measure(
     """
     measured = await measure_cases(sandbox, suite, timeout=timeout, only=only)
     return measured.result
+
+
+class FailingTest(NamedTuple):
+    """A test that always fails, in a file of its own beside another."""
+
+    id: str
+    file: FileChange
+    beside: str
+
+    @classmethod
+    def beside_of(cls, path: str) -> "FailingTest":
+        copies = PythonCopies(True, "", {path: b""}, SystemRandom()).plain_failure([f"{path}::test_x"])
+        return cls(copies.failing[0], copies.files[0], path)
+
+
+async def launch(
+    sandbox: Sandbox,
+    suite: SuiteCommand,
+    *,
+    timeout: float,
+    only: tuple[str, ...] | None = None,
+    control: FailingTest | None = None,
+    expected: bool = True,
+) -> SuiteResult | None:
+    """The same by the harness's own launcher, whose results the tested code cannot write; None where there is none.
+
+    `control` has to be reported as failed where that is `expected`; it is not among the results.
+    """
+    shown = suite.command if only is None else narrow(suite, only)
+    targets = shown if only is None or control is None else narrow(suite, (*only, control.file.path))
+    try:
+        launcher = PythonLauncher.of(suite, targets) if suite.framework == "pytest" and suite.narrowed else None
+    except ValueError:
+        launcher = None
+    if launcher is None:
+        return None
+    answer = await supervise(sandbox, launcher.steps((), (), timeout))
+    if answer.problem:
+        execution = Execution(command=shown, exit_code=127, seconds=0.0)
+        return SuiteResult(execution=execution, launched=True, untrusted=answer.problem)
+    (step,) = answer.steps
+    execution = Execution(
+        command=shown,
+        exit_code=step.exit_code,
+        seconds=round(step.seconds, 2),
+        timed_out=step.timed_out,
+        excerpt=excerpt(await as_inside(sandbox, step.output)),
+    )
+    told = launcher.read_all(answer)
+    outcomes = {name: outcome for found in told.outcomes.values() for name, outcome in found}
+    failed = outcomes.pop(control.id, None) if control else None
+    seen = failed is not None and failed.status == "failed"
+    problem = told.problem
+    if control is not None and expected and not seen and not step.timed_out:
+        problem = problem or "A test that always fails was not reported as failed."
+    if problem:
+        return SuiteResult(execution=execution, launched=True, untrusted=problem)
+    texts = await as_inside(sandbox, "\0".join(outcome.text for outcome in outcomes.values()).encode())
+    each = zip(outcomes.items(), texts.decode("utf-8", "replace").split("\0"), strict=True) if outcomes else ()
+    cases = collect((name, CaseResult(outcome.status, text)) for (name, outcome), text in each)
+    if seen:
+        alone = execution.exit_code == 1 and not any(case.status in ("failed", "error") for case in cases.values())
+        update = {"exit_code": 0 if alone else execution.exit_code, "excerpt": f"{execution.excerpt}\n{CONTROL}"}
+        execution = execution.model_copy(update=update)
+    result = _with_cases(execution, cases, timeout)
+    return result.model_copy(update={"launched": True, "control": control.beside if control and seen else ""})
 
 
 class SuiteMeasurement(NamedTuple):
@@ -82,6 +154,10 @@ def result_of(ran: CommandResult, cases: Report | None, shown: str, timeout: flo
         execution = execution.model_copy(update={"excerpt": excerpt(_failures(cases).encode())})
     if cases is None:
         return SuiteResult(execution=execution, partial=_partial(execution, None, timeout))
+    return _with_cases(execution, cases, timeout)
+
+
+def _with_cases(execution: Execution, cases: Report, timeout: float) -> SuiteResult:
     count = count_of(cases)
     cause, others = shared_cause(cases)
     return SuiteResult(

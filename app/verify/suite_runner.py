@@ -1,25 +1,30 @@
 """Runs the suite on base and head, whole or nearest tests first, and runs newly failing tests again."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from app.core.job import Progress
 from app.core.patch import Patch
 from app.core.tree import Tree
-from app.core.verification import SuiteComparison, SuiteResult
+from app.core.verification import SuiteComparison, SuiteResult, TestCount
 from app.verify.base_rules import JudgedPatch
 from app.verify.frameworks import SuiteCommand, narrow
 from app.verify.nearest_tests import nearest
+from app.verify.overlay import apply_patch
 from app.verify.recheck import Recheck
 from app.verify.reproduction import BorrowSandbox
-from app.verify.suite import could_not_start, measure
+from app.verify.suite import FailingTest, could_not_start, launch, measure
 from app.verify.suite_comparison import compare
 from app.verify.test_paths import is_test_file
 
 Guards = Callable[[Iterable[str]], tuple[str, ...]]
 """Existing tests that guard some files, nearest first."""
 
+MAX_READ = 50
+_PLAIN_TEST = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$")
+_PLAIN_FUNCTION = re.compile(rb"^def test_", re.MULTILINE)
 SLACK = 30.0
 """Seconds that a head may take longer than 1.5 times a base that is near the limit."""
 
@@ -37,16 +42,46 @@ class SuiteRunner:
     progress: Progress
     limit: float
     guards: Guards = no_guards
+    tree: Tree | None = None
+    """The base, if a test that has to fail may be put into it."""
 
     async def base(self, *, only: tuple[str, ...] | None = None) -> SuiteResult:
         self.progress.report("verification", f"suite on the base: `{self.command.command}`")
+        control = await asyncio.to_thread(self._control)
+        async with self.borrow("suite-base", _with(None, control)) as sandbox:
+            found = await launch(sandbox, self.command, timeout=self.limit, only=only, control=control, expected=False)
+        if found is not None and found.count not in (None, TestCount()):
+            return found
         async with self.borrow("suite-base", None) as sandbox:
             return await measure(sandbox, self.command, timeout=self.limit, only=only)
 
-    async def head(self, patch: Patch, limit: float, *, only: tuple[str, ...] | None = None) -> SuiteResult:
+    async def head(
+        self, patch: Patch, limit: float, base: SuiteResult, *, only: tuple[str, ...] | None = None
+    ) -> SuiteResult:
+        """Executed as the base was, with a test that has to fail where it was reported there."""
         self.progress.report("verification", f"suite on the head: `{self.command.command}`")
-        async with self.borrow("suite-head", patch) as sandbox:
+        return await self._executed("suite-head", patch, limit, base, only)
+
+    async def _executed(
+        self, name: str, patch: Patch, limit: float, base: SuiteResult, only: tuple[str, ...] | None
+    ) -> SuiteResult:
+        control = FailingTest.beside_of(base.control) if base.control else None
+        if base.launched:
+            async with self.borrow(name, _with(patch, control)) as sandbox:
+                found = await launch(sandbox, self.command, timeout=limit, only=only, control=control)
+            if found is not None:
+                return found
+        async with self.borrow(name, patch) as sandbox:
             return await measure(sandbox, self.command, timeout=limit, only=only)
+
+    def _control(self) -> FailingTest | None:
+        """Beside the first test that is written as ours is."""
+        entries = self.tree.entries() if self.tree is not None and self.command.framework == "pytest" else {}
+        start = f"{self.command.directory}/" if self.command.directory else ""
+        paths = [path for path in entries if path.startswith(start) and _PLAIN_TEST.search(path)][:MAX_READ]
+        contents = self.tree.read_many(paths) if self.tree is not None else {}
+        found = next((path for path in paths if _PLAIN_FUNCTION.search(contents[path])), "")
+        return FailingTest.beside_of(found) if found else None
 
     async def both(self, patch: Patch, tree: Tree, base: SuiteResult | None) -> SuiteComparison:
         """The suite's facts; a known result on the base is used again."""
@@ -58,8 +93,8 @@ class SuiteRunner:
         # A head that is a little slower than a base near the limit does not hang.
         limit = max(self.limit, 1.5 * base.execution.seconds + min(self.limit, SLACK))
         judged = await asyncio.to_thread(JudgedPatch.of, tree, patch)
-        head = base if judged.nothing_else else await self.head(judged.ruled, limit)
-        found = await self._rechecked(base, head, Recheck(self.command, judged.ruled, self.borrow, limit))
+        head = base if judged.nothing_else else await self.head(judged.ruled, limit, base)
+        found = await self._rechecked(base, head, self._recheck(judged.ruled, limit, base))
         return await self._with_own_tests(found, judged, limit)
 
     async def _nearest(self, patch: Patch, tree: Tree, base: SuiteResult) -> SuiteComparison:
@@ -81,8 +116,10 @@ class SuiteRunner:
         partial = f"The whole suite does not end within {self.limit:g} s: {chosen_of}"
         judged = await asyncio.to_thread(JudgedPatch.of, tree, patch)
         base = _said(await self.base(only=there), partial)
-        head = base if judged.nothing_else else _said(await self.head(judged.ruled, self.limit, only=there), partial)
-        found = await self._rechecked(base, head, Recheck(self.command, judged.ruled, self.borrow, self.limit, there))
+        head = (
+            base if judged.nothing_else else _said(await self.head(judged.ruled, self.limit, base, only=there), partial)
+        )
+        found = await self._rechecked(base, head, self._recheck(judged.ruled, self.limit, base, there))
         return await self._with_own_tests(found, judged, self.limit, all_of_it=chosen)
 
     async def _with_own_tests(
@@ -99,7 +136,7 @@ class SuiteRunner:
         new = SuiteComparison(
             command=self.command.command, newly_failing=tuple(sorted(set(own.failing or ()) - before))
         )
-        new = await Recheck(self.command, judged.patch, self.borrow, limit, all_of_it).of(new)
+        new = await self._recheck(judged.patch, limit, found.base, all_of_it).of(new)
         needed = tuple(name for name in found.newly_failing if name in excused)
         failing = {*found.newly_failing, *new.newly_failing}.difference(needed)
         update: dict[str, object] = {
@@ -127,8 +164,14 @@ class SuiteRunner:
                 only = all_of_it
         elif not judged.changes_settings and not found.newly_failing:
             return None
-        async with self.borrow("suite-own-tests", judged.patch) as sandbox:
-            return await measure(sandbox, self.command, timeout=limit, only=only)
+        base = found.base or await self.base(only=only)
+        return await self._executed("suite-own-tests", judged.patch, limit, base, only)
+
+    def _recheck(
+        self, patch: Patch, limit: float, base: SuiteResult | None, only: tuple[str, ...] | None = None
+    ) -> Recheck:
+        launched = base is not None and base.launched
+        return Recheck(self.command, patch, self.borrow, limit, only, launched)
 
     def _chosen(self, tree: Tree, patch: Patch) -> tuple[str, ...]:
         changed = [change.path for change in patch.changes if not is_test_file(change.path)]
@@ -141,6 +184,12 @@ class SuiteRunner:
         if found.newly_failing:
             self.progress.report("verification", f"{len(found.newly_failing)} newly failing: run again")
         return await second.of(found)
+
+
+def _with(patch: Patch | None, control: FailingTest | None) -> Patch | None:
+    if control is None:
+        return patch
+    return apply_patch(patch, Patch(base=patch.base if patch else "", changes=(control.file,)))
 
 
 def _said(result: SuiteResult, partial: str) -> SuiteResult:

@@ -312,7 +312,8 @@ class Verifier:
         return found.model_copy(update={"notes": (*found.notes, told)}) if guards else found
 
     def _runner(self, suite: SuiteCommand) -> SuiteRunner:
-        return SuiteRunner(suite, self.borrow, self._progress, self._limits.suite, self._guards)
+        tree = self._tree if self._before is None else None
+        return SuiteRunner(suite, self.borrow, self._progress, self._limits.suite, self._guards, tree)
 
     @asynccontextmanager
     async def borrow(self, name: str, patch: Patch | None) -> AsyncIterator[Sandbox]:

@@ -34,9 +34,10 @@ class PythonLauncher:
     environment: Mapping[str, str]
 
     @classmethod
-    def of(cls, suite: SuiteCommand) -> "PythonLauncher":
-        """Raises ValueError for a command that starts something else."""
-        words = shlex.split(suite.narrowed or ("python3 -m pytest" if suite.framework == "pytest" else ""))
+    def of(cls, suite: SuiteCommand, command: str = "") -> "PythonLauncher":
+        """Of the suite's command, or of this one. ValueError for a command that starts something else."""
+        given = command or suite.narrowed or ("python3 -m pytest" if suite.framework == "pytest" else "")
+        words = shlex.split(given)
         if words[:1] == ["cd"] and "&&" in words:
             words = words[words.index("&&") + 1 :]
         environment = {}
@@ -64,6 +65,7 @@ class PythonLauncher:
         return {}
 
     def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:
+        """Without ids: all tests that the command itself chooses, in its own order."""
         job = {
             "framework": self.framework,
             "ids": list(ids),
@@ -93,6 +95,14 @@ class PythonLauncher:
         for message in messages:
             heard.hear(message)
         return heard.told(ended, watch)
+
+    def read_all(self, answer: SupervisorAnswer) -> LauncherReport:
+        """What was reported of all tests, by their ids; a file that could not be loaded is one of them."""
+        (ended,) = answer.steps
+        reports = _ReportReader(self.framework, ())
+        for text in ended.messages:
+            reports.hear(_message(text))
+        return reports.all_of_it(ended)
 
     def readable(self, output: bytes) -> bytes:
         return output
@@ -133,6 +143,12 @@ def _message(text: str) -> tuple[Any, ...]:
     return message if isinstance(message, tuple) and message else ("unreadable",)
 
 
+_ELSEWHERE = {
+    "own": "The test framework is the project itself.",
+    "apart": "The tests are executed by several processes.",
+}
+
+
 class _ReportReader:
     """The messages of one execution, grouped by the requested ids."""
 
@@ -161,6 +177,8 @@ class _ReportReader:
                 self._lines[path] = tuple(int(number) for number in numbers)
             case ("programs", int(count)):
                 self._programs = count
+            case ("own" | "apart" as word,):
+                self._problem = _ELSEWHERE[word]
             case ("missing", str(module)):
                 self._problem = f"The module {module} is not installed in the sandbox."
             case ("end", int(code)):
@@ -185,6 +203,15 @@ class _ReportReader:
             # Lines of programs that the tests start are not measured.
             measured=bool(self._lines) and (hit or not self._programs),
         )
+
+    def all_of_it(self, ended: StepEnd) -> LauncherReport:
+        outcomes = {name: ((name, outcome),) for name, outcome in self._tests.items()}
+        outcomes |= {path: ((path, CaseOutcome("error", text, plain=False)),) for path, text in self._files.items()}
+        found = self.told(ended, ())
+        failed = any(one.status in ("failed", "error") for each in outcomes.values() for _, one in each)
+        agrees = ended.timed_out or not (failed and ended.exit_code == 0)
+        problem = found.problem or ("" if agrees else "The exit code is 0 although a test failed.")
+        return found.model_copy(update={"outcomes": outcomes, "problem": problem})
 
     def _outcomes(self, name: str) -> tuple[tuple[str, CaseOutcome], ...]:
         separators = ("[", "::") if self._pytest else (".", " ")

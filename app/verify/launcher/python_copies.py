@@ -69,11 +69,11 @@ class PythonCopies:
         """Renamed copies, unchanged and altered, in new files; in place if the test may notice its name."""
         files = self._files(ids)
         copies = [self._in_place(file) if self._notices(file) else self._elsewhere(file) for file in files]
-        return joined([self._plain_failure(ids), *copies])
+        return joined([self.plain_failure(ids), *copies])
 
     def in_place(self, ids: Sequence[str]) -> CopiedTests:
         """Altered copies under their own names, in a separate run."""
-        return joined([self._plain_failure(ids), *(self._in_place(file) for file in self._files(ids))])
+        return joined([self.plain_failure(ids), *(self._in_place(file) for file in self._files(ids))])
 
     def _files(self, ids: Sequence[str]) -> list[_CopiedFile]:
         files: dict[str, _CopiedFile] = {}
@@ -170,7 +170,7 @@ class PythonCopies:
         found = chosen(list(alterations(source, function, self.random)), self.random)
         return found or [[failing_end(source, function, self.random, method=not self.pytest)]]
 
-    def _plain_failure(self, ids: Sequence[str]) -> CopiedTests:
+    def plain_failure(self, ids: Sequence[str]) -> CopiedTests:
         places = [place for name in ids if (place := self._place(name))]
         if not places:
             return CopiedTests()

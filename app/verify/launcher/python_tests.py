@@ -1,12 +1,13 @@
 """Runs inside the sandbox: executes chosen tests of pytest, unittest or Django and reports each over a channel.
 
-Standard library only. It loads the framework and its plugins before the project's directories come onto the path. Its
-input is a line with the channel (`supervise`), then one JSON document: `framework`, `ids`, `arguments`, `directory`,
-`environment`, `as_module` (the directory goes onto the path, as `python -m` does), `watch` (files whose executed lines
-are requested).
+Stand-alone and standard library only. It loads the framework and its plugins before the project's directories come
+onto the path. Its input is a line with the channel (`supervise`), then one JSON document: `framework`, `ids`,
+`arguments`, `directory`, `environment`, `as_module` (the directory goes onto the path, as `python -m` does), `watch`
+(files whose executed lines are asked for). Without `ids` pytest executes what the arguments choose.
 
-Messages are Python literals: ("begin", id), ("test", id, status, plain, text), ("file", path, text), ("own",) if the
-framework is the project's, ("missing", module), ("lines", path, numbers), ("programs", count), ("end", exit code).
+Messages are Python literals: ("begin", id), ("test", id, status, plain, text), ("file", path, text), ("own",) where
+the framework is the project's, ("apart",) where other processes execute the tests, ("missing", module),
+("lines", path, numbers), ("programs", count), ("end", exit code).
 """
 
 from __future__ import annotations
@@ -232,22 +233,29 @@ class SelectionPlugin:
         return len(self._wanted)
 
     def pytest_load_initial_conftests(self, early_config: Any, args: list[str]) -> None:
-        if early_config.pluginmanager.hasplugin("xdist"):
+        if early_config.pluginmanager.hasplugin("xdist") and self._wanted:
             args.append("-n0")
-        if early_config.pluginmanager.hasplugin("pytest_cov"):
-            args.append("--no-cov")  # a few tests do not reach the suite's coverage limit
+        if early_config.pluginmanager.hasplugin("pytest_cov") and self._wanted:
+            args.append("--no-cov")  # a few tests do not reach what the whole suite has to cover
             early_config.known_args_namespace.no_cov = True
         self._top = str(early_config.rootpath if hasattr(early_config, "rootpath") else early_config.rootdir)
         enter_project(self._job)
 
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> Iterator[None]:
         yield
+        if not self._wanted:
+            return
         places = {id(item): self._place(item) for item in items}
         chosen = [item for item in items if places[id(item)] < len(self._wanted)]
         left_out = [item for item in items if places[id(item)] == len(self._wanted)]
         if left_out:
             config.hook.pytest_deselected(items=left_out)
         items[:] = sorted(chosen, key=lambda item: places[id(item)])
+
+    def pytest_collection(self, session: Any) -> None:
+        if session.config.pluginmanager.hasplugin("dsession"):  # what other processes execute is not seen here
+            self._send("apart")
+            session.shouldstop = "the tests are executed by several processes"
 
     def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
         self._case = ReportedCase()
@@ -297,6 +305,7 @@ class SelectionPlugin:
 
 HOOKS: dict[str, dict[str, bool]] = {
     "pytest_load_initial_conftests": {"tryfirst": True},
+    "pytest_collection": {"tryfirst": True},
     "pytest_collection_modifyitems": {"hookwrapper": True, "tryfirst": True},
     "pytest_runtest_protocol": {"hookwrapper": True, "tryfirst": True},
     # Inside all other wrappers, which may turn an exception into something else.
@@ -316,8 +325,9 @@ def run_pytest(job: dict[str, Any], reports: ReportChannel) -> int:
         setattr(SelectionPlugin, name, pytest.hookimpl(**options)(getattr(SelectionPlugin, name)))
     if Path(job["root"]) in Path(str(pytest.__file__)).parents:
         reports.send("own")
-    sys.path.extend(job["paths"])  # for plugins of the project named by its options, after everything installed
-    arguments = [*job["arguments"], "--maxfail=0", "--continue-on-collection-errors", "-k", "", "-m", ""]
+    sys.path.extend(job["paths"])  # for plugins of the project named by its options: behind everything installed
+    arguments = [*job["arguments"], "--maxfail=0", "--continue-on-collection-errors"]
+    arguments += ["-k", "", "-m", ""] if job["ids"] else []
     files = dict.fromkeys(one.split("::")[0] for one in job["ids"])
     arguments += [os.path.relpath(Path(job["root"], file)) for file in files if Path(job["root"], file).exists()]
     return int(pytest.main(arguments, plugins=[SelectionPlugin(job, reports)]))

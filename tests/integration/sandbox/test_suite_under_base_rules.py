@@ -39,7 +39,7 @@ TESTS = textwrap.dedent(MONEY["tests/test_money.py"])
 async def compared(provider: BubblewrapProvider, changes: Mapping[str, str | None]) -> SuiteComparison:
     project = Project(provider, MONEY)
     patch = patch_of({path: textwrap.dedent(text) if text else None for path, text in changes.items()})
-    runner = SuiteRunner(project.suite, project.borrow, ListProgress(), 200.0)
+    runner = SuiteRunner(project.suite, project.borrow, ListProgress(), 200.0, tree=project.tree)
     return await runner.both(patch, project.tree, None)
 
 
@@ -107,3 +107,48 @@ async def test_settings_with_which_nothing_runs_any_more_are_seen(provider: Bubb
 async def test_a_patch_without_tests_is_run_once(provider: BubblewrapProvider) -> None:
     found = await compared(provider, BROKEN)
     assert (found.newly_failing, found.own_tests, found.changed_tests) == (NEWLY, None, ())
+
+
+FORGED = """
+import atexit, glob, os, re
+
+
+def write():
+    case = '<testcase classname="tests.test_money" file="tests/test_money.py" name="test_%s"/>'
+    cases = case % "add" + case % "half"
+    for path in [*glob.glob("/tmp/report-*"), *re.findall("junitxml=([^ ]+)", os.environ.get("PYTEST_ADDOPTS", ""))]:
+        with open(path, "w") as file:
+            file.write(f'<testsuites><testsuite name="pytest">{cases}</testsuite></testsuites>')
+    os._exit(0)
+
+
+atexit.register(write)
+"""
+LIES = {
+    "a report of its own": FORGED,
+    "reports are rewritten": """
+import _pytest.reports
+
+made = _pytest.reports.TestReport.from_item_and_call.__func__
+
+
+def lie(cls, item, call):
+    report = made(cls, item, call)
+    report.outcome, report.longrepr = "passed", None
+    return report
+
+
+_pytest.reports.TestReport.from_item_and_call = classmethod(lie)
+""",
+    "nothing is executed": "import _pytest.python\n\n_pytest.python.Function.runtest = lambda self: None\n",
+    "an early exit": "import os\n\nos._exit(0)\n",
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+async def test_the_results_of_the_suite_cannot_be_forged(provider: BubblewrapProvider, lie: str) -> None:
+    found = await compared(provider, {"money.py": BROKEN["money.py"] + LIES[lie]})
+    assert found.base is not None
+    assert found.head is not None
+    assert (found.base.launched, found.base.control) == (True, "tests/test_money.py")
+    assert found.newly_failing == NEWLY or (found.head.untrusted and found.head.count is None), found
