@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from app.core.evidence import Execution
 from app.core.verification import (
+    ExistingTestChange,
     FailureReason,
     GateResult,
     Reproduction,
@@ -130,6 +131,11 @@ def _table(facts: Verification, base: str, head: str, caps: Caps) -> str:
         known = known_failures(suite)
         sides = [_ran(suite.base, known), _ran(suite.head, known)]
         rows.append(["Test suite", *sides, code_cell(clip(suite.command, caps.text))])
+        if suite.own_tests is not None:
+            own = suite.own_tests
+            rows.append(
+                ["The change's own tests", "", _ran(own, ()), code_cell(clip(own.execution.command, caps.text))]
+            )
     if not rows:
         return ""
     # The command comes last, so that a narrow page cuts off a long command and not its result.
@@ -206,11 +212,24 @@ def _tests(suite: SuiteComparison | None, caps: Caps) -> str:
         (suite.missing, "passed on the base and did not run on the head", "🔴"),
         (suite.fixed, "fixed", "🟢"),
     )
-    return "\n\n".join(
+    told = [
         f"{icon} **{count(len(tests), 'test')} {what}:**\n\n{test_list(tests, caps)}"
         for tests, what, icon in lists
         if tests
-    )
+    ]
+    if suite.head is not None and suite.head.untrusted:
+        why = inline(clip(suite.head.untrusted, caps.text))
+        told.append(f"🔴 The suite's results on the head are not believed: {why}")
+    told += [_changed(one, caps) for one in suite.changed_tests[: caps.items]]
+    return "\n\n".join(told)
+
+
+def _changed(one: ExistingTestChange, caps: Caps) -> str:
+    """A file of the base's tests that had to change for the suite to pass, with the difference."""
+    why = [f"{count(len(one.failing), 'test')} would fail without its change"] if one.failing else []
+    why += [f"{count(len(one.removed), 'test')} removed or renamed"] if one.removed else []
+    title = f"Existing tests changed: {clip(one.path, caps.text)} ({', '.join(why) or 'the suite would fail'})"
+    return details(title, fenced(clip(one.diff, caps.output), "diff"))
 
 
 def _not_run(facts: Verification, caps: Caps) -> str:

@@ -185,7 +185,7 @@ async def _attempt(
 ) -> FailedRun:
     async with borrow(name, patch) as sandbox:
         if subject.suite is not None:
-            measured = await measure_cases(sandbox, subject.suite, timeout=timeout, only=subject.only)
+            measured = await measure_cases(sandbox, subject.suite, timeout=timeout, only=subject.only, ids=True)
             return FailedRun(measured.result.execution, _text(measured.output), measured.cases)
         return await _command(sandbox, subject.command, timeout)
 

@@ -13,6 +13,7 @@ from app.verify.execution import CommandResult, as_inside, excerpt, run
 from app.verify.frameworks import FRAMEWORKS, SuiteCommand, narrow, report_command, report_environment
 from app.verify.launcher.python import PythonLauncher
 from app.verify.launcher.python_copies import PythonCopies
+from app.verify.launcher.script import ScriptLauncher
 from app.verify.launcher.supervisor_client import supervise
 from app.verify.output_parsers import go_output
 from app.verify.reports import CaseResult, Report, collect
@@ -120,10 +121,12 @@ class SuiteMeasurement(NamedTuple):
 
 
 async def measure_cases(
-    sandbox: Sandbox, suite: SuiteCommand, *, timeout: float, only: tuple[str, ...] | None = None
+    sandbox: Sandbox, suite: SuiteCommand, *, timeout: float, only: tuple[str, ...] | None = None, ids: bool = False
 ) -> SuiteMeasurement:
-    """As `measure`, with the reasons of failures."""
+    """As `measure`, with the reasons of failures; with `ids`, by ids that can be run again, where possible."""
     shown = suite.command if only is None else narrow(suite, only)
+    if ids and only is not None and suite.framework == "node":  # its own report does not name files
+        return await _by_file(sandbox, suite, shown, only, timeout)
     report = f"/tmp/report-{secrets.token_hex(8)}"  # noqa: S108 - inside the sandbox
     environment = report_environment(suite, report)
     ran = await run(sandbox, report_command(suite, report, only), timeout=timeout, env=environment)
@@ -136,6 +139,29 @@ async def measure_cases(
         ran = CommandResult(ran.execution.model_copy(update={"excerpt": excerpt(output)}), output, ran.dropped)
     cases = _cases(suite, ran, content)
     return SuiteMeasurement(result_of(ran, cases, shown, timeout), cases, ran.output)
+
+
+async def _by_file(
+    sandbox: Sandbox, suite: SuiteCommand, shown: str, only: tuple[str, ...], timeout: float
+) -> SuiteMeasurement:
+    launcher = ScriptLauncher(suite)
+    answer = await supervise(sandbox, launcher.steps(only, (), timeout), files=launcher.files)
+    if answer.problem or answer.steps[0].not_started:
+        execution = Execution(command=shown, exit_code=127, seconds=0.0, excerpt=answer.problem)
+        return SuiteMeasurement(SuiteResult(execution=execution), None, b"")
+    (step,) = answer.steps
+    output = await as_inside(sandbox, step.output)
+    execution = Execution(
+        command=shown,
+        exit_code=step.exit_code,
+        seconds=round(step.seconds, 2),
+        timed_out=step.timed_out,
+        excerpt=excerpt(output),
+    )
+    found = [one for each in launcher.read_all(answer).outcomes.values() for one in each]
+    cases = collect((name, CaseResult(outcome.status, outcome.text)) for name, outcome in found) or None
+    ran = CommandResult(execution, output, step.dropped)
+    return SuiteMeasurement(result_of(ran, cases, shown, timeout), cases, output)
 
 
 def _cases(suite: SuiteCommand, ran: CommandResult, content: bytes) -> Report | None:

@@ -76,6 +76,16 @@ class ScriptLauncher:
             measured=any(lines.values()),
         )
 
+    def read_all(self, answer: SupervisorAnswer) -> LauncherReport:
+        """What was reported of all tests, by their ids; a file that could not be loaded is one of them."""
+        (ended,) = answer.steps
+        reports = ScriptReports(" " if self.suite.framework == "mocha" else " > ")
+        for text in ended.messages:
+            reports.read(text)
+        return LauncherReport(
+            outcomes=reports.all_of_it(), problem=ended.not_started or ended.broken or reports.problem
+        )
+
     def readable(self, output: bytes) -> bytes:
         return output
 
@@ -116,6 +126,11 @@ class ScriptReports:
                 self._ended = True
             case _:
                 self.problem = self.problem or "A result has a form that our program does not send."
+
+    def all_of_it(self) -> dict[str, tuple[tuple[str, CaseOutcome], ...]]:
+        found = {name: tuple((name, outcome) for outcome in each) for name, each in self._tests.items()}
+        errors = {path: ((path, CaseOutcome("error", text, plain=False)),) for path, text in self._files.items()}
+        return {**errors, **found}
 
     def outcomes(self, name: str, output: bytes) -> tuple[tuple[str, CaseOutcome], ...]:
         if name in self._tests:

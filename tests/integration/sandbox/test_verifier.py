@@ -197,7 +197,9 @@ async def test_unittest_red_to_green_is_tested(trial: Callable[..., Trial]) -> N
     assert found.suite.newly_failing == ()
     assert found.suite.head is not None
     assert found.suite.head.count is not None
-    assert found.suite.head.count.passed == 3
+    assert found.suite.head.count.passed == 2
+    assert found.suite.own_tests is not None
+    assert found.suite.own_tests.passing == ("tests.test_add.TestAdd.test_one",)
     assert subject.workspaces.opened.count("suite-base") == 1
 
 
@@ -226,7 +228,8 @@ async def test_deleting_the_test_that_is_in_the_way_does_not_look_green(trial: C
     found = await trial(UNITTEST).verify({"money.py": FIXED, "tests/test_money.py": fewer})
     assert found.verdict == "unproved"
     assert found.suite is not None
-    assert found.suite.missing == ("tests.test_money.TestMoney.test_twice",)
+    assert [(one.path, one.removed) for one in found.suite.changed_tests] == [("tests/test_money.py", ("test_twice",))]
+    assert "existing_tests_changed" in found.rules
     assert any(gate.name == "tests" and gate.outcome == "warned" for gate in found.gates)
 
 
@@ -329,7 +332,9 @@ async def test_pytest_red_to_green_is_tested(trial: Callable[..., Trial]) -> Non
     assert found.reproduction.ids == ("test_calc.py::test_odd",)
     assert found.suite is not None
     assert found.suite.head is not None
-    assert found.suite.head.passing == ("test_calc.py::test_even", "test_calc.py::test_odd")
+    assert found.suite.head.passing == ("test_calc.py::test_even",)
+    assert found.suite.own_tests is not None
+    assert found.suite.own_tests.passing == ("test_calc.py::test_even", "test_calc.py::test_odd")
 
 
 FAILS_TOGETHER = """\
@@ -416,7 +421,9 @@ async def test_node_red_to_green_is_tested(trial: Callable[..., Trial]) -> None:
     assert found.suite is not None
     assert found.suite.command == "npm test"
     assert found.suite.head is not None
-    assert found.suite.head.passing == ("adds", "an empty cart")
+    assert found.suite.head.passing == ("an empty cart",)
+    assert found.suite.own_tests is not None
+    assert found.suite.own_tests.passing == ("adds", "an empty cart")
 
 
 @contextmanager
@@ -549,7 +556,9 @@ async def test_of_a_suite_that_is_too_long_the_nearest_tests_are_run(trial: Call
     assert found.suite.head is not None
     assert "the 3 test files nearest to the change were run, of 4" in found.suite.head.partial
     assert "stopped at its limit" in found.suite.head.partial
-    assert found.suite.head.passing == ("tests.test_add.TestAdd.test_one", *KNOWN_GOOD)
+    assert found.suite.head.passing == KNOWN_GOOD
+    assert found.suite.own_tests is not None
+    assert found.suite.own_tests.passing == ("tests.test_add.TestAdd.test_one",)
     assert "the others were not" in " ".join(found.reasons)
 
 

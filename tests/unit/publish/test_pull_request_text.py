@@ -15,7 +15,7 @@ from app.core.patch import FileStat
 from app.core.plan import Plan
 from app.core.result import JobResult
 from app.core.task import Issue, Person, Task, TaskKind
-from app.core.verification import GateResult, SuiteComparison, SuiteResult, Verdict
+from app.core.verification import ExistingTestChange, GateResult, SuiteComparison, SuiteResult, Verdict
 from app.publish.effects import MAX_BODY, MAX_TITLE
 from app.publish.plaintext import count, duration, harmless_line
 from app.publish.pull_request_content import PullRequestContent, pull_request_content
@@ -114,6 +114,19 @@ def test_a_red_that_proves_nothing_is_said_to_prove_nothing() -> None:
     assert "⚪ could not start<br>exit code 1" in text
     assert "which does not prove the bug" in text
     assert "reproduction 🔴 → 🟢" not in text
+
+
+def test_the_changes_own_tests_and_what_it_had_to_change_of_others_are_shown() -> None:
+    execution = Execution(command="python -m unittest b", exit_code=0, seconds=2.0)
+    changed = ExistingTestChange(path="tests/test_a.py", failing=("a", "b"), removed=("c",), diff="-old\n+new")
+    head = SuiteResult(execution=execution, untrusted="The exit code is 0 although a test failed.")
+    own = SuiteResult(execution=execution)
+    text = verified(suite=suite(head=head, own_tests=own, changed_tests=(changed,)))
+    row = next(line for line in text.splitlines() if line.startswith("| The change's own tests |"))
+    assert row.endswith("| `python -m unittest b` |")
+    assert "tests/test_a.py (2 tests would fail without its change, 1 test removed or renamed)" in text
+    assert "```diff\n-old\n+new\n```" in text
+    assert "results on the head are not believed: The exit code is 0 although a test failed." in text
 
 
 def test_regressions_and_blocks_stand_open() -> None:
