@@ -59,6 +59,14 @@ class FailingTest(NamedTuple):
         return cls(copies.failing[0], copies.files[0], path)
 
 
+def suite_launcher(suite: SuiteCommand, command: str) -> PythonLauncher | None:
+    """Our own launcher for this command of a suite; None where there is none for it."""
+    try:
+        return PythonLauncher.of(suite, command) if suite.framework == "pytest" and suite.narrowed else None
+    except ValueError:
+        return None
+
+
 async def launch(
     sandbox: Sandbox,
     suite: SuiteCommand,
@@ -74,10 +82,7 @@ async def launch(
     """
     shown = suite.command if only is None else narrow(suite, only)
     targets = shown if only is None or control is None else narrow(suite, (*only, control.file.path))
-    try:
-        launcher = PythonLauncher.of(suite, targets) if suite.framework == "pytest" and suite.narrowed else None
-    except ValueError:
-        launcher = None
+    launcher = suite_launcher(suite, targets)
     if launcher is None:
         return None
     answer = await supervise(sandbox, launcher.steps((), (), timeout))

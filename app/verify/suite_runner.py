@@ -15,7 +15,7 @@ from app.verify.nearest_tests import nearest
 from app.verify.overlay import apply_patch
 from app.verify.recheck import Recheck
 from app.verify.reproduction import BorrowSandbox
-from app.verify.suite import FailingTest, could_not_start, launch, measure
+from app.verify.suite import FailingTest, could_not_start, launch, measure, suite_launcher
 from app.verify.suite_comparison import compare
 from app.verify.test_paths import is_test_file
 
@@ -47,11 +47,14 @@ class SuiteRunner:
 
     async def base(self, *, only: tuple[str, ...] | None = None) -> SuiteResult:
         self.progress.report("verification", f"suite on the base: `{self.command.command}`")
-        control = await asyncio.to_thread(self._control)
-        async with self.borrow("suite-base", _with(None, control)) as sandbox:
-            found = await launch(sandbox, self.command, timeout=self.limit, only=only, control=control, expected=False)
-        if found is not None and found.count not in (None, TestCount()):
-            return found
+        if suite_launcher(self.command, self.command.command) is not None:
+            control = await asyncio.to_thread(self._control)
+            async with self.borrow("suite-base", _with(None, control)) as sandbox:
+                found = await launch(
+                    sandbox, self.command, timeout=self.limit, only=only, control=control, expected=False
+                )
+            if found is not None and found.count not in (None, TestCount()):
+                return found
         async with self.borrow("suite-base", None) as sandbox:
             return await measure(sandbox, self.command, timeout=self.limit, only=only)
 
