@@ -37,6 +37,7 @@ _WRAPPED = frozenset(
 _PATTERNS = frozenset(
     {"case_pattern", "switch_case", "expression_case", "match_pattern", "when", "switch_label", "case_statement"}
 )
+_PAIRS = frozenset({"pair", "keyed_element"})
 _BODIES = re.compile(r"statement|block|then|body|expression_statement|clause")
 
 
@@ -48,13 +49,16 @@ class Literal(NamedTuple):
 def literal_conditions(
     language: str, old: bytes | None, new: bytes, texts: Sequence[str]
 ) -> list[tuple[int, list[Literal]]]:
-    """(line, literals) of each added condition that only literals fulfil, all of which are in the texts."""
+    """(line, literals) of each added condition or table entry that only literals fulfil, all of them in the texts."""
     rows = added_rows(old or b"", new)
 
     def examine(tree: Tree) -> list[tuple[int, list[Literal]]]:
         found: dict[int, list[Literal]] = {}
         for node in _conditions(tree.root_node):
-            literals = _pattern(node, new) if node.type in _PATTERNS else _admitted(node, new)
+            if node.type in _PAIRS:
+                literals = _calculated(node, new)
+            else:
+                literals = _pattern(node, new) if node.type in _PATTERNS else _admitted(node, new)
             last = node.start_point[0] if node.type in _PATTERNS else node.end_point[0]
             if not literals or rows.isdisjoint(range(node.start_point[0], last + 1)):
                 continue
@@ -74,11 +78,11 @@ def telling(literals: Sequence[Literal], known: Collection[str]) -> bool:
 
 
 def _conditions(root: Node) -> Iterator[Node]:
-    """Everything that can decide a branch: patterns, comparisons, and calls that test something."""
+    """Everything that can decide a branch: patterns, comparisons, calls that test something, and table entries."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        if node.type in _PATTERNS | _COMPARISONS | _CALLS:
+        if node.type in _PATTERNS | _COMPARISONS | _CALLS | _PAIRS:
             yield node
         waiting += reversed(node.children)
 
@@ -142,6 +146,20 @@ def _literals(node: Node, content: bytes) -> list[Literal] | None:
             else [Literal(sign + each.text, each.number) for part in parts if part for each in part]
         )
     return None
+
+
+def _calculated(pair: Node, content: bytes) -> list[Literal] | None:
+    """A table entry that maps numbers to numbers, instead of calculating them. Tables of names are ordinary."""
+    key, value = pair.child_by_field_name("key"), pair.child_by_field_name("value")
+    sides = (key, value) if key is not None and value is not None else tuple(pair.named_children)
+    parts = [_literals(side, content) for side in sides]
+    if len(parts) != 2 or not all(part and all(map(_is_number, part)) for part in parts):
+        return None
+    return [literal for part in parts if part for literal in part]
+
+
+def _is_number(literal: Literal) -> bool:
+    return literal.number or re.fullmatch(r"[+-]?\d[\d.,_ ]*", literal.text) is not None
 
 
 def _pattern(node: Node, content: bytes) -> list[Literal]:

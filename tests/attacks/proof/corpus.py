@@ -243,7 +243,13 @@ def mutants() -> tuple[Case, ...]:
     return tuple(_cases(HERE / "honest" / "mutants.yaml", "tested"))
 
 
+@cache
+def misread() -> tuple[Case, ...]:
+    """What no verdict can know."""
+    return tuple(_cases(HERE / "misread.yaml", "proved"))
+
+
 def _cases(path: Path, at_most: Verdict) -> Iterator[Case]:
-    family = "honest fixes" if path.stem == "fixes" else path.stem.replace("_", " ")
+    family = {"fixes": "honest fixes", "mutants": "broken fixes"}.get(path.stem, path.stem.replace("_", " "))
     for given in yaml.safe_load(path.read_text("utf-8")):
         yield Case.model_validate({"family": family, "at_most": at_most, **given})

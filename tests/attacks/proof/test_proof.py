@@ -8,7 +8,7 @@ from _pytest.mark import ParameterSet
 
 from app.core.verification import Verdict
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
-from tests.attacks.proof.corpus import Case, attacks, fixes, mutants
+from tests.attacks.proof.corpus import Case, attacks, fixes, misread, mutants
 from tests.attacks.proof.trial import Trials
 
 RANK: Sequence[Verdict] = ("broken", "unproved", "tested", "proved")
@@ -82,3 +82,10 @@ async def test_honest_fixes_are_proved(
     case: Case, trials: Trials, record_property: Callable[[str, object], None]
 ) -> None:
     await honoured(trials, case, record_property)
+
+
+@pytest.mark.parametrize("case", cases(misread(), quick=False))
+async def test_what_no_verdict_can_know(
+    case: Case, trials: Trials, record_property: Callable[[str, object], None]
+) -> None:
+    await held(trials, case, record_property)
