@@ -118,6 +118,22 @@ def additions_only(base: Tree, patch: Patch) -> Patch | None:
     return _patch(base, patch, contents | created)
 
 
+def hollow_additions(base: Tree, patch: Patch) -> Patch | None:
+    """The base plus what the patch adds, with nothing in it: functions without bodies, names without values.
+
+    None where that cannot be made of all sources that it adds to.
+    """
+    additions = additions_only(base, patch)
+    if additions is None:
+        return None
+    made = _ask("hollowed", _sources(CandidatePatch(base, additions).deltas))
+    contents = {path: content for path, text in (made or {}).items() if (content := decoded(text)) is not None}
+    if not contents or len(contents) < len(made):
+        return None
+    kept = {change.path: change.content for change in additions.changes if change.content is not None}
+    return _patch(base, patch, {**kept, **contents})
+
+
 def _found(base: Tree, pattern: str, words: Collection[str], sources: Sequence[ChangedSource]) -> set[str]:
     """The words that occur in the base's sources, of the same languages, in the way of the pattern."""
     if not words:

@@ -99,6 +99,17 @@ def additions(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> d
     return {"contents": made, "inherited": sorted(inherited)}
 
 
+def hollowed(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> dict[str, str | None]:
+    """Each new version with nothing in what is new in it; None where that cannot be made."""
+    return {
+        source.path: encoded(
+            python_sources.hollow(source.old or b"", source.new) if source.language == "python" else None
+        )
+        for source in sources
+        if source.new is not None
+    }
+
+
 def changed(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> dict[str, list[int]]:
     """Executable lines of each new version that differ; those of an import only if there are no others."""
     found = {
@@ -138,7 +149,8 @@ def special_cases(sources: Sequence[ChangedSource], options: Mapping[str, Any]) 
 
 
 QUESTIONS: Mapping[str, Callable[[Sequence[ChangedSource], Mapping[str, Any]], Any]] = {
-    function.__name__: function for function in (unchanged, noise, reprint, additions, changed, watches, special_cases)
+    function.__name__: function
+    for function in (unchanged, noise, reprint, additions, hollowed, changed, watches, special_cases)
 }
 
 

@@ -114,3 +114,33 @@ def executable_rows(content: bytes) -> set[int] | None:
         rows.update(line - 1 for _, _, line in each.co_lines() if line)
         waiting += [constant for constant in each.co_consts if isinstance(constant, CodeType)]
     return rows
+
+
+def hollow(old: bytes, new: bytes) -> bytes | None:
+    """The new version with nothing in the functions and names that the old one does not have; None if unparsable."""
+    before, after = parse(old), parse(new)
+    if before is None or after is None:
+        return None
+    known = {name for name, _ in _definitions(before.body)}
+    for name, statement in list(_definitions(after.body)):
+        if name in known:
+            continue
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            statement.body = [ast.Pass()]
+        elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            statement.value = ast.Constant(None)
+    return unparse(ast.fix_missing_locations(after))
+
+
+def _definitions(body: Sequence[ast.stmt], scope: str = "") -> Iterator[tuple[str, ast.stmt]]:
+    """The functions and plain names of a module and its classes, each with its qualified name."""
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{scope}{statement.name}", statement
+        elif isinstance(statement, ast.ClassDef):
+            yield from _definitions(statement.body, f"{scope}{statement.name}.")
+        elif isinstance(statement, ast.Assign | ast.AnnAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+            if len(names) == len(targets) and not any(name.startswith("__") for name in names):
+                yield from ((f"{scope}{name}", statement) for name in names)

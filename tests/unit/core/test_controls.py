@@ -37,6 +37,7 @@ class FixedTwins:
     noise: Patch | None = field(default_factory=lambda: patch_of(b"# noise\nx = 1\n"))
     reprint: Patch | None = field(default_factory=lambda: patch_of(b"x=2"))
     additions: Patch | None = field(default_factory=lambda: patch_of(b"x = 1\ny = 1\n"))
+    hollow: Patch | None = field(default_factory=lambda: patch_of(b"x = 1\ny = None\n"))
     lines: dict[str, set[int]] = field(default_factory=lambda: {"a.py": {1}})
 
     def sources_changed(self, base: Tree, patch: Patch) -> str:
@@ -50,6 +51,9 @@ class FixedTwins:
 
     def additions_only(self, base: Tree, patch: Patch) -> Patch | None:
         return self.additions
+
+    def hollow_additions(self, base: Tree, patch: Patch) -> Patch | None:
+        return self.hollow
 
     def changed_lines(self, base: Tree, patch: Patch) -> dict[str, set[int]]:
         return self.lines
@@ -67,7 +71,7 @@ def no_sandbox(name: str, patch: Patch | None) -> AbstractAsyncContextManager[Sa
 
 def honest(name: str, before: int) -> Results:
     """Red ones fail on what has the base's behaviour, all pass on what has the head's."""
-    if "noise" in name or "base" in name or "additions" in name:
+    if any(part in name for part in ("noise", "base", "additions", "hollow")):
         return {one: "failed" if one in RED else "passed" for one in IDS}
     return dict.fromkeys(IDS, "passed")
 
@@ -149,9 +153,19 @@ async def test_of_new_behaviour_absence_is_the_point() -> None:
     ends = otherwise("additions", new="passed")
     found = await examine(runs(ends=ends), new=frozenset({"t.py::new"}))
     assert control(found, "additions_stay_red").outcome == "held"
-    all_new = await examine(runs(ends=ends), new=RED)
+    all_new = await examine(runs(ends=ends), FixedTwins(hollow=None), new=RED)
     assert control(all_new, "additions_stay_red").outcome == "not_applicable"
     assert "new behaviour" in control(all_new, "additions_stay_red").detail
+
+
+async def test_new_behaviour_is_more_than_a_name() -> None:
+    """Where all tests of it pass as soon as an empty one is there, nothing was shown."""
+    one = await examine(runs(ends=otherwise("hollow", new="passed")), new=RED)
+    assert control(one, "additions_stay_red").outcome == "held", "one that asks for more is enough"
+    every = await examine(runs(ends=otherwise("hollow", new="passed", shows="passed")), new=RED)
+    assert control(every, "additions_stay_red").outcome == "failed"
+    mixed = await examine(runs(ends=otherwise("hollow", new="passed")), new=frozenset({"t.py::new"}))
+    assert control(mixed, "additions_stay_red").detail == "t.py::new passed there."
 
 
 async def test_where_there_is_no_twin_that_is_said() -> None:

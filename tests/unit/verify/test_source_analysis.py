@@ -12,6 +12,7 @@ from app.verify.sources import parsed_sources
 from app.verify.sources.analysis import (
     additions_only,
     changed_lines,
+    hollow_additions,
     literal_branches,
     noise_on_base,
     reprint_head,
@@ -784,3 +785,23 @@ class TestAdditions:
     def test_members_of_an_enumeration_can_be_reached_without_their_names(self) -> None:
         base = tree({"a.py": "class A(IntEnum):\n    B = 1\n"})
         assert additions_only(base, patch_of({"a.py": "class A(IntEnum):\n    B = 1\n    C = 2\n"})) is None
+
+    def test_what_is_only_added_can_be_emptied(self) -> None:
+        base = tree({"a.py": "LIMIT = 3\n\n\ndef f():\n    return LIMIT\n"})
+        new = {
+            "a.py": "LIMIT = 3\nMORE = 4\n\n\ndef f():\n    return MORE\n\n\n"
+            "class A:\n    def g(self):\n        return 1\n",
+            "b.py": "def h(x):\n    return x\n\n\n__all__ = ['h']\n",
+        }
+        twin = contents(hollow_additions(base, patch_of(new)))
+        assert "LIMIT = 3\nMORE = None\n" in twin["a.py"]
+        assert "return LIMIT" in twin["a.py"]
+        assert "def g(self):\n        pass" in twin["a.py"]
+        assert twin["b.py"] == "def h(x):\n    pass\n__all__ = ['h']\n"
+
+    def test_what_cannot_be_emptied_everywhere_is_not(self) -> None:
+        base = tree({"a.py": "x = 1\n", "b.js": "let x = 1;\n"})
+        patch = patch_of({"a.py": "x = 1\ny = 1\n", "b.js": "let x = 1;\nlet y = 1;\n"})
+        assert additions_only(base, patch) is not None
+        assert hollow_additions(base, patch) is None
+        assert hollow_additions(base, patch_of({"a.py": "x = 2\n"})) is None
