@@ -45,7 +45,7 @@ def test_a_finished_job(cli_job: CliJob) -> None:
     line = cli_job.jobs("list").text.splitlines()[1].split()
     assert line[:2] == [job, "pr_opened"]
     assert "proved" in line
-    assert "$0.0060" in line
+    assert "$0.0070" in line
 
     shown = cli_job.jobs("show", job[:6])
     assert shown.code == 0
@@ -53,7 +53,7 @@ def test_a_finished_job(cli_job: CliJob) -> None:
         "split drops the remainder",
         "turn 5 of at most 100",
         "agent-fix/split-loses-cents",
-        "$0.0060 of $5.00",
+        "$0.0070 of $5.00",
     ):
         assert told in shown.text
     document = json.loads(cli_job.jobs("show", job, "--json").text)
@@ -88,7 +88,7 @@ def test_a_second_command_for_the_same_work_is_turned_away(cli_job: CliJob, at_w
     assert f"agent-fix jobs logs -f {cli_job.job}" in second.text
     assert at_work.poll() is None, "the first is not disturbed"
     [listed] = json.loads(cli_job.jobs("list", "--json").text)
-    assert (listed["state"], listed["cost"]) == ("working", 5000)
+    assert (listed["state"], listed["cost"]) == ("working", 6000)
 
 
 def test_a_running_job_is_followed_and_cancelled(cli_job: CliJob, at_work: subprocess.Popen[str]) -> None:
