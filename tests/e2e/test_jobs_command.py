@@ -58,7 +58,7 @@ def test_a_finished_job(cli_job: CliJob) -> None:
         assert told in shown.text
     document = json.loads(cli_job.jobs("show", job, "--json").text)
     assert document["verdict"] == "proved"
-    assert document["cost"] == 6000
+    assert document["cost"] == 7000
     assert document["result"]["commit"] == cli_job.document["commit"]
     assert len(document["steps"]) == 5
 
