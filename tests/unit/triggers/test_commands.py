@@ -169,7 +169,7 @@ def test_more_money_is_for_a_paused_job() -> None:
     ("line", "problem"),
     [
         ("fix --draft", "`--draft` is not supported: agent-fix's pull requests are always drafts."),
-        ("fix the parser --no-draft", "`--no-draft` is not possible"),
+        ("fix the parser --no-draft", "`--no-draft` is not supported"),
         ("fix --model", "`--model` needs a value"),
         ("fix --model --runner x", "`--model` needs a value"),
         ("fix --model=", "`--model` needs a value"),

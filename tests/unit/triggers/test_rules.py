@@ -540,14 +540,14 @@ def test_failing_checks_of_our_pull_request_are_mended() -> None:
     ("now", "reason"),
     [
         ({"installation": 501}, "installation"),
-        ({"pull": None}, "not a pull request"),
+        ({"pull": None}, "not on a pull request"),
         ({"pull": THEIRS}, "not on a pull request of the bot"),
         ({"pull": OURS.model_copy(update={"head": OURS.head.model_copy(update={"sha": made.OTHER_SHA})})}, "has moved"),
         ({"pull": OURS.model_copy(update={"head": OURS.head.model_copy(update={"repository": 601})})}, "not on a pull"),
         ({"open": False}, "closed"),
         ({"locked": True}, "locked"),
         ({"archived": True}, "archived"),
-        ({"job": "j", "job_state": "working"}, "at work"),
+        ({"job": "j", "job_state": "working"}, "already working"),
     ],
 )
 def test_other_failing_checks_are_left_alone(now: dict[str, Any], reason: str) -> None:

@@ -57,11 +57,11 @@ def candidate(number: int, *labels: str, **changes: Any) -> SweepCandidate:
         (SweepCandidate(issue(1, pull_request=True), asker_may=True), "pull request"),
         (SweepCandidate(issue(1, open=False), asker_may=True), "closed"),
         (SweepCandidate(issue(1, locked=True), asker_may=True), "locked"),
-        (SweepCandidate(issue(1, labels=("bug",)), None), "not labelled"),
+        (SweepCandidate(issue(1, labels=("bug",)), None), "does not have the label"),
         (candidate(1, pull_request=7), "#7 is open"),
-        (candidate(1, branch="agent-fix/issue-1-x"), "agent-fix/issue-1-x is there"),
+        (candidate(1, branch="agent-fix/issue-1-x"), "agent-fix/issue-1-x already exists"),
         (candidate(1, "agent-needs-human"), "agent-needs-human"),
-        (candidate(1, asker_may=None), "not labelled"),
+        (candidate(1, asker_may=None), "does not have the label"),
         (candidate(1, asker_may=False), "no write access"),
         (candidate(1, taken=True), "assigned to someone else"),
     ],
@@ -232,7 +232,7 @@ async def test_without_a_ledger_each_job_of_the_day_counts_in_full() -> None:
 @pytest.mark.parametrize("repo", ["ada", "ada/", "/x", "a/b/c"])
 def test_a_repository_has_an_owner_and_a_name(repo: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "--repo", repo]) == ExitCode.USAGE
-    assert "owner/name" in capsys.readouterr().err
+    assert "OWNER/NAME" in capsys.readouterr().err
 
 
 def test_its_options() -> None:
