@@ -39,6 +39,22 @@ class ExitCode(IntEnum):
     PLAN_INVALID = 44
 
 
+_FORMER_NAMES = {
+    "AbsentError": "MissingContainerError",
+    "LostError": "LostMachineError",
+    "Missing": "NotFoundOnGitHub",
+    "NeedsHuman": "NeedsHumanAction",
+    "ParcelError": "CommitTransferError",
+    "Parked": "WaitingForUser",
+    "Quarantined": "SecretFound",
+    "Refused": "PublishRefused",
+    "TooManyWishes": "TooManyEffects",
+    "TryAgain": "TemporaryFailure",
+    "WaitUntil": "RateLimited",
+}
+"""Class names in rows and journals of earlier servers."""
+
+
 class AgentFixError(Exception):
     """An error that the user can fix, shown without a traceback.
 
@@ -67,7 +83,8 @@ class AgentFixError(Exception):
     @staticmethod
     def from_json(kept: dict[str, Any]) -> "AgentFixError":
         """Rebuild the error that a stored step ended with: same class, same attributes."""
-        cls = AgentFixError._kinds.get(kept["type"], AgentFixError)
+        name = _FORMER_NAMES.get(kept["type"], kept["type"])
+        cls = AgentFixError._kinds.get(name, AgentFixError)
         error = cls.__new__(cls)
         Exception.__init__(error, kept["message"])
         error.__dict__.update({k: v for k, v in kept.items() if k != "type"})

@@ -17,7 +17,7 @@ from app.core.issue_ref import IssueRef
 from app.core.task import Person
 from app.github.base import ReactionTarget
 from app.github.errors import NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
-from app.jobs.outbox_tables import receipts
+from app.jobs.outbox_tables import intents, receipts
 from app.jobs.tables import jobs
 from app.jobs.tables import metadata as job_tables
 from app.publish.effects import (
@@ -46,6 +46,7 @@ from app.publish.effects import (
     pause_after,
 )
 from app.publish.outbox import Outbox, StaleEpoch
+from app.publish.policy_rules import PublishRefused
 from app.publish.publisher import Publisher
 from tests.support.databases import DIALECTS, database
 from tests.support.file_conversation import FileForge, as_wished
@@ -304,6 +305,30 @@ async def test_what_kills_every_publisher_is_given_up(harness: Desk) -> None:
     assert standing is not None
     assert standing.state == "failed"
     assert "never finished" in standing.reason
+
+
+@pytest.mark.parametrize(
+    ("stored", "kind"),
+    [
+        ({"type": "Refused", "state": "stopped", "hint": ""}, PublishRefused),
+        ({"type": "NeedsHuman", "branch": "agent-fix/issue-3", "hint": "Look."}, NeedsHumanAction),
+        ({"type": "TryAgain", "hint": ""}, TemporaryFailure),
+        ({"type": "WaitUntil", "timestamp": NOW.timestamp(), "hint": ""}, RateLimited),
+    ],
+    ids=lambda value: str(value.get("type")) if isinstance(value, dict) else "",
+)
+def test_a_row_of_an_earlier_version_keeps_its_kind_of_error(
+    harness: Desk, stored: dict[str, str], kind: type[AgentFixError]
+) -> None:
+    key = harness.outbox.add("j1", 1, PLACE, DRAFT)
+    row = {"state": "failed", "error": {"message": "No.", "code": 9, **stored}}
+    with harness.engine.begin() as db:
+        db.execute(intents.update().where(intents.c.key == key).values(**row))
+    standing = harness.outbox.status(key)
+    assert standing is not None
+    assert isinstance(standing.error, kind)
+    expected = {name: value for name, value in stored.items() if name != "type"}
+    assert expected.items() <= vars(standing.error).items()
 
 
 async def test_after_a_stop_nothing_more_is_begun(harness: Desk) -> None:
