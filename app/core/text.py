@@ -27,6 +27,8 @@ _RARE_LINE_ENDS = re.compile("\r\n|[\u0085\u2028\u2029]")
 _STRING_SEQUENCE = r"(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\n\x07\x1b\x9c]*(?:\x07|\x9c|\x1b\\)?"
 _CONTROL_SEQUENCE = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
 _OTHER_ESCAPE = r"\x1b[ -/]*[0-~]?"
+_COMPLETE_ESCAPES = re.compile(rf"{_CONTROL_SEQUENCE}|(?:\x1b\]|\x9d)[^\n\x07\x1b\x9c]*(?:\x07|\x9c|\x1b\\)")
+"""Without those that would hide all that follows, which a page shows."""
 _ESCAPES = re.compile(f"{_STRING_SEQUENCE}|{_CONTROL_SEQUENCE}|{_OTHER_ESCAPE}")
 
 
@@ -58,7 +60,7 @@ def visible(text: str) -> VisibleText:
 
 def one_line(text: str) -> str:
     """Text for a title or a log line: nothing hidden, every run of white space replaced by one space."""
-    cleaned, _ = _without_hidden(_LINE_ENDS.sub("\n", text))
+    cleaned, _ = _without_hidden(_COMPLETE_ESCAPES.sub("", _LINE_ENDS.sub("\n", text)))
     return unicodedata.normalize("NFC", " ".join(cleaned.split()))
 
 

@@ -183,7 +183,9 @@ def test_hostile_repetition_ends(text: str) -> None:
 
 def test_a_title_is_one_line_and_literal() -> None:
     title = "Fix\nthe ::set-output  \x1b]52;c;aGk=\x07$(id) `x` %0A\u200b\r\nnow"
-    assert one_line(title) == "Fix the ::set-output ]52;c;aGk=$(id) `x` %0A now"
+    assert one_line(title) == "Fix the ::set-output $(id) `x` %0A now"
+    assert one_line("\x1b[31mred\x1b[0m \x9b1mbold \x1b]0;x\x1b\\title") == "red bold title"
+    assert one_line("a \x1b]8;;never closed") == "a ]8;;never closed"
 
 
 @pytest.mark.parametrize(
