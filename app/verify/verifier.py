@@ -33,6 +33,7 @@ from app.verify.frameworks import SuiteCommand
 from app.verify.gates import CandidatePatch, static_gates
 from app.verify.gates.bandit import security_scan
 from app.verify.gates.lint import lint
+from app.verify.gates.shadowing import installed_modules, shadowing
 from app.verify.overlay import Overlay
 from app.verify.proof import Prover, unexamined
 from app.verify.repeated_runs import RunsSelected
@@ -41,6 +42,7 @@ from app.verify.selected_tests import run_selected
 from app.verify.sources import analysis
 from app.verify.suite_comparison import changes_beyond
 from app.verify.suite_runner import Guards, SuiteRunner, no_guards
+from app.verify.test_paths import is_test_path
 from app.verify.tests_for_fix import FixUnderTest, check_tests_for_fix
 from app.verify.verdict import holds, judged
 
@@ -247,7 +249,21 @@ class Verifier:
         )
         if any(gate.outcome == "blocked" for gate in gates):
             return gates
+        gates = tuple([await self._shadowing(candidate) if gate.name == "shadowing" else gate for gate in gates])
         return (*gates, await security_scan(candidate))
+
+    async def _shadowing(self, candidate: CandidatePatch) -> GateResult:
+        """The gate with what is installed in the sandbox, which matters for new modules at the top only."""
+        entries = self._tree.entries()
+        new = (change.path for change in candidate.patch.changes if change.path not in entries and not change.deleted)
+        installed: frozenset[str] = frozenset()
+        if any(
+            path.endswith(".py") and path.removesuffix("/__init__.py").count("/") < 2 and not is_test_path(path)
+            for path in new
+        ):
+            async with self.borrow("installed", None) as sandbox:
+                installed = await installed_modules(sandbox)
+        return await asyncio.to_thread(shadowing, candidate, installed)
 
     async def _reproduction(
         self, patch: Patch, submission: Submission, known: BaselineResult, earlier: Sequence[UnchangedSubmission]

@@ -321,6 +321,14 @@ PYTEST = {
 }
 
 
+async def test_a_new_module_does_not_take_the_place_of_an_installed_one(trial: Callable[..., Trial]) -> None:
+    found = await trial(PYTEST).verify({"iniconfig.py": "class IniConfig: ...\n"})
+    assert found.verdict == "broken"
+    assert "gate: shadowing" in found.rules
+    other = await trial(PYTEST).verify({"figures.py": "PI = 3\n"})
+    assert "gate: shadowing" not in other.rules
+
+
 async def test_pytest_red_to_green_is_tested(trial: Callable[..., Trial]) -> None:
     changes: Changes = {
         "calc.py": "def half(a):\n    return a / 2\n",
