@@ -1,7 +1,9 @@
 """Attacks on the verdict by hostile or careless authors and fixers, and honest work, each as data."""
 
+import asyncio
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -10,8 +12,13 @@ from app.core.verification import Verdict
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from tests.attacks.proof.corpus import Case, attacks, fixes, misread, mutants
 from tests.attacks.proof.trial import Trials
+from tests.support.console import Console
+from tests.support.recorded_answers import RecordedAnswers, write
+from tests.support.repositories import make_repository
 
 RANK: Sequence[Verdict] = ("broken", "unproved", "tested", "proved")
+SUBMISSIONS = 7
+"""More than a job verifies."""
 
 
 @pytest.fixture(scope="session")
@@ -82,6 +89,22 @@ async def test_honest_fixes_are_proved(
     case: Case, trials: Trials, record_property: Callable[[str, object], None]
 ) -> None:
     await honoured(trials, case, record_property)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in attacks() if case.whole])
+async def test_attacks_through_the_whole_command_are_held(case: Case, tmp_path: Path) -> None:
+    assert case.tests is not None
+    files, ids = case.tests.written(case.project.framework)
+    changes = case.patch().changes
+    answers = RecordedAnswers().specify({file.path: file.text for file in files}, *ids)
+    answers.turn("Work.", *(write(change.path, (change.content or b"").decode()) for change in changes))
+    for _ in range(SUBMISSIONS):
+        answers.submit("It works now.", case.reproduction)
+    repository = make_repository(tmp_path / "project", case.files)
+    ended = await asyncio.to_thread(Console(tmp_path).fix, repository, case.text, "--no-plan", recording=answers)
+    assert ended.code in (20, 21), ended.said
+    assert RANK.index(ended.verification["verdict"]) <= RANK.index(case.at_most)
 
 
 @pytest.mark.parametrize("case", cases(misread(), quick=False))
