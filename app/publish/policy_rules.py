@@ -99,6 +99,7 @@ def change_refusal(request: PublishRequest, candidate: CandidatePatch, config: R
     return PublishRefused(f"The change may not be published: {'; '.join(found[:_MAX_FINDINGS])}{more}.")
 
 
+# The gates that the publisher checks again; all of them are in `static_gates` (app/verify/gates).
 def _blocked(candidate: CandidatePatch, config: RepoConfig) -> Iterator[str]:
     gates = [size(candidate), refused_files(candidate), protected_paths(candidate, config.protected_paths)]
     if gates[0].outcome != "blocked":  # contents that are too large are not even read

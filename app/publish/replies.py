@@ -82,7 +82,7 @@ def refused(reason: str) -> str:
 def status(job: str, state: JobState, reason: str = "", url: str = "") -> str:
     """The newest job's state and its status comment. `reason` may contain other people's text."""
     told = f"Job {code_span(job)} {_STATES.get(state, state)}."
-    more = prose(reason[:500]) if reason and (state in FINAL or state == "paused") else ""
+    more = prose(reason[:500]) if reason and (state in FINAL or state in {"paused", "queued"}) else ""
     parts = [told, more, f"See [its status]({url})." if url and state not in FINAL else ""]
     return "\n\n".join(part for part in parts if part) + "\n"
 

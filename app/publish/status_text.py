@@ -26,6 +26,7 @@ from app.publish.pull_request_content import pull_request_content, shown_model
 from app.publish.pull_request_text import banner
 from app.publish.verification_text import bullets
 
+# status_parser.py reads these back from comments posted earlier: keep a former headline readable there.
 HEADLINES: Final[dict[JobState, str]] = {
     "queued": "⏳ Queued",
     "planning": "🧭 Making a plan",

@@ -27,6 +27,22 @@ def test_every_state_is_read_as_it_was_told(state: JobState) -> None:
     assert (told.job, told.state, told.run) == ("j1abcdef", state, 4711)
 
 
+POSTED = {
+    "### ⏳ Waiting for its turn": "queued",
+    "### ✋ A plan waits for your approval": "awaiting_approval",
+    "### 🔧 Working on it": "working",
+    "### ⏸️ Paused": "paused",
+    "### 🚀 A draft pull request is open": "pr_opened",
+    "### 🔴 The change did not pass verification": "verification_failed",
+}
+"""Headlines of comments that stand on GitHub already; a new wording has to leave them readable."""
+
+
+@pytest.mark.parametrize(("headline", "state"), POSTED.items())
+def test_comments_posted_by_earlier_versions_are_still_read(headline: str, state: JobState) -> None:
+    assert read_status(marked(f"{headline}\n\nText.", "j1abcdef")) == StatusCommentState("j1abcdef", state)
+
+
 def test_the_plan_is_read_as_people_left_it() -> None:
     told = read_status(
         comment("awaiting_approval").replace("Round half up.", "Round half to even.").replace("\n", "\r\n")
