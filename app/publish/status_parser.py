@@ -9,7 +9,15 @@ from app.github.markers import MARKED
 from app.publish.plan_comment import read_plan
 from app.publish.status_text import HEADLINES, PLANNED, QUESTIONS
 
+_FORMER: Final[dict[str, JobState]] = {
+    "⏳ Waiting for its turn": "queued",
+    "✋ A plan waits for your approval": "awaiting_approval",
+    "💥 It did not work out": "error",
+    "🧭 A plan, for you to approve": "answered",
+}
+"""Headlines of comments that earlier versions posted."""
 _STATES: Final[dict[str, JobState]] = {
+    **_FORMER,
     **{headline: state for state, headline in HEADLINES.items()},
     QUESTIONS: "needs_input",
     PLANNED: "answered",
