@@ -175,7 +175,7 @@ def commands_that_begin_nothing_are_answered(place: E2ERepository) -> None:
     place.says("/agent remember that cents are integers")
     place.told("Added as lesson 1")
     place.says("/agent forget 1")
-    place.told("Lesson 1 is forgotten")
+    place.told("Lesson 1 was deleted")
     answered = len(place.ours())
     unheard = [place.says("/agent fix", by=person) for person in (people.sam, people.rita, people.robot)]
     place.labels(by=people.rita)

@@ -207,7 +207,7 @@ async def test_of_three_hundred_five_are_asked_for_each_once() -> None:
     image_collection = await collected(site, *(written(number) for number in range(300)), written(0))
     assert len(site.asked) == len(image_collection.images) == 5
     assert image_collection.notes == (
-        "Images 6, 7, 8, 9, 10 and 290 more of the issue are shown to no model: at most 5 are.",
+        "Images 6, 7, 8, 9, 10 and 290 more of the issue are shown to no model: the limit is 5.",
     )
 
 

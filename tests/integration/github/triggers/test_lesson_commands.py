@@ -48,7 +48,7 @@ async def test_a_lesson_is_taken_back_by_its_number(harness: EventHarness) -> No
 
 async def test_an_unknown_number_is_answered_with_what_there_is(harness: EventHarness) -> None:
     await harness.says("/agent forget 9")
-    assert harness.answers()[0].startswith("Lesson 9 here.\n\nThere are no lessons here yet.")
+    assert harness.answers()[0].startswith("Lesson 9 does not exist here.\n\nThere are no lessons here yet.")
     await harness.says("/agent remember amounts are integer cents")
     await harness.says("/agent forget 9")
     assert "- 1: amounts are integer cents (told by ada, until " in harness.answers()[2]

@@ -169,7 +169,7 @@ async def test_a_plan_that_cannot_be_read_is_told(harness: EventHarness) -> None
     harness.world.tick()
     harness.world.edit(comment, comment.body.replace("summary:", "summery:"), by=harness.owner)
     await harness.says("/agent approve")
-    assert "cannot be read" in harness.answer
+    assert "is invalid" in harness.answer
     assert harness.job.row.state == "awaiting_approval"
 
 
