@@ -204,9 +204,9 @@ STATES: dict[str, tuple[Change, str, findings.State, tuple[str, ...]]] = {
         ("push",),
     ),
     "archived": (set_repo(archived=True), "repository", "not ok", ("archived", "Unarchive")),
-    "without issues": (set_repo(has_issues=False), "repository", "not ok", ("issues turned off", "Features")),
-    "a good configuration": (config("test: make\n"), "configuration", "ok", ("can be read",)),
-    "a broken configuration": (config("tets: make\n"), "configuration", "not ok", ("tets", "Nothing runs")),
+    "without issues": (set_repo(has_issues=False), "repository", "not ok", ("Issues are turned off", "Features")),
+    "a good configuration": (config("test: make\n"), "configuration", "ok", ("is valid",)),
+    "a broken configuration": (config("tets: make\n"), "configuration", "not ok", ("tets", "nothing runs")),
     "a configuration that is not to be had": (
         refuses(".*/contents/.*"),
         "configuration",
@@ -347,13 +347,13 @@ STATES: dict[str, tuple[Change, str, findings.State, tuple[str, ...]]] = {
         hook(hook_answers=(0, "failed to connect to host")),
         "webhook",
         "not ok",
-        ("came to: failed to connect to host",),
+        ("failed: failed to connect to host",),
     ),
     "a ping that is not sent": (
         hook(hook_answers=None),
         "webhook",
         "not ok",
-        ("came to: pending",),
+        ("failed: pending",),
     ),
     "no webhook": (hook(hook=""), "webhook", "ok", ("polls GitHub",)),
     "no ping, no delivery": (
