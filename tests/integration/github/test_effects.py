@@ -295,9 +295,9 @@ async def test_the_text_of_a_persons_pull_request_is_not_changed(
         fake_github.repo, fake_github.owner, "Mine", "My words.", pull=Pull("main", "main", draft=True)
     )
     forge.number = theirs.number
-    with pytest.raises(NeedsHumanAction, match="somebody else's"):
+    with pytest.raises(NeedsHumanAction, match="not agent-fix's own"):
         await forge.amend_pull_request(lambda body: f"{body} and ours")
-    with pytest.raises(NeedsHumanAction, match="somebody else's"):
+    with pytest.raises(NeedsHumanAction, match="not agent-fix's own"):
         await forge.ensure_labels_and_reviewers("main", ["bot"], ["grace"])
     assert theirs.body == "My words."
     assert theirs.labels == theirs.asked == []

@@ -304,5 +304,5 @@ def test_what_is_kept_is_what_serve_reads(tmp_path: Path, address: str, public: 
 
 def test_an_app_that_is_configured_already_is_not_replaced(tmp_path: Path) -> None:
     configured = settings_from({"AGENT_FIX_APP_ID": "7", "AGENT_FIX_STATE_DIR": str(tmp_path)}, tmp_path)
-    with pytest.raises(AgentFixError, match=r"configured already \(App 7\)"):
+    with pytest.raises(AgentFixError, match="The GitHub App 7 is already configured"):
         run_setup(configured)

@@ -114,7 +114,7 @@ async def test_a_job_is_shown_with_plan_proof_log_cost_and_effects(here: WebClie
 
 async def test_a_job_that_waits_for_people_says_what_they_can_do(here: WebClient) -> None:
     text = (await seen(here, "/jobs/seed14")).text
-    assert "$4.86 of the $5.00 budget is spent" in text
+    assert "$4.86 of the budget of $5.00 is spent" in text
     assert "/agent continue" in text
     assert "/agent approve" in (await seen(here, "/jobs/seed16")).text
     said = (await seen(here, "/jobs/seed15")).text

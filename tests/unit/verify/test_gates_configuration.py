@@ -120,8 +120,11 @@ class TestShadowing:
         assert required_modules(base) >= {"httpx", "my_tool", "ruff", "six"}
 
     async def test_what_is_installed_is_listed_and_not_imported(self, tmp_path: Path) -> None:
-        sandbox = LocalSandbox(tmp_path)
-        assert await installed_modules(sandbox, sys.executable) >= {"pydantic", "pytest", "yaml"}
+        # The sandbox maps paths below /tmp, where this interpreter may be.
+        script = f'#!/bin/sh\nexec {sys.executable} "$@"\n'
+        sandbox = LocalSandbox(tmp_path, {"python": script.encode()})
+        (sandbox.workspace / "python").chmod(0o755)
+        assert await installed_modules(sandbox, "/workspace/python") >= {"pydantic", "pytest", "yaml"}
         assert await installed_modules(sandbox, "false") == frozenset()
 
     def test_broken_or_odd_lists_name_nothing(self) -> None:
