@@ -56,7 +56,7 @@ async def drain(publisher_context: PublisherContext, limits: DrainLimits, *, eve
             continue
         waiting = await asyncio.to_thread(server_context.outbox.next_due)
         if not everything or (
-            waiting is None and not await asyncio.to_thread(server_context.job_queries.publisher_context)
+            waiting is None and not await asyncio.to_thread(server_context.job_queries.handed_over_jobs)
         ):
             return
         if waiting is not None:

@@ -15,11 +15,6 @@ NATIVE = "native"
 Factory = Callable[[RunnerContext], Runner]
 
 
-def runner_names(directory: Path | None = None) -> frozenset[str]:
-    """Every available runner; `directory` holds the operator's own recipes."""
-    return frozenset({NATIVE, *recipes(directory)})
-
-
 def find_recipe(name: str, directory: Path | None = None) -> AgentRecipe | None:
     """The recipe of another agent; None for our own. Raises AgentFixError for an unknown name."""
     if name == NATIVE:

@@ -36,11 +36,11 @@ def failpoint(name: str) -> None:
     if charge is None:
         return
     charge.left -= 1
-    if charge.left == 0 and _already_fired(charge.fuse):
+    if charge.left == 0 and _fires_for_the_first_time(charge.fuse):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _already_fired(fuse: str) -> bool:
+def _fires_for_the_first_time(fuse: str) -> bool:
     """True if this process must die: there is no fuse file, or it was the one that removed it."""
     if not fuse:
         return True

@@ -95,7 +95,7 @@ class CommitTransfer:
         filling, whole = uuid4().hex, False
         try:
             count, digest = self._write(filling, commit, chunks)
-            failpoint("parcel.written")
+            failpoint("transfer.written")
             told = log if len(log) <= MAX_LOG_SIZE else None
             values = {"filling": filling, "chunks": count, "digest": digest, "log": told}
             whole = self._close(repository, commit, values)
@@ -167,7 +167,7 @@ class CommitTransfer:
             with writing(self.engine) as db:
                 db.execute(parcel_chunks.insert().values(row))
             count += 1
-            failpoint("parcel.chunk")
+            failpoint("transfer.chunk")
         return count, digest.hexdigest()
 
     def _close(self, repository: int, commit: str, values: dict[str, object]) -> bool:

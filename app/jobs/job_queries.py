@@ -93,7 +93,7 @@ class JobQueries:
         """Jobs whose base commit has not been fetched yet."""
         return self._all(commissions.c.ready.is_(False), jobs.c.state.in_(WORKED_ON))
 
-    def publisher_context(self) -> tuple[JobWithContext, ...]:
+    def handed_over_jobs(self) -> tuple[JobWithContext, ...]:
         """Jobs whose work is done and whose effects are being published."""
         return self._all(jobs.c.state == "publishing", commissions.c.handed_over.is_(True))
 
@@ -120,7 +120,7 @@ class JobQueries:
     def mark_ready(self, job_id: str) -> None:
         with writing(self._engine) as db:
             db.execute(commissions.update().where(commissions.c.job == job_id).values(ready=True))
-        failpoint("stock.ready")
+        failpoint("base.ready")
 
     def join_threads(self, job_id: str, threads: Sequence[ThreadRef]) -> None:
         """Add a review's threads to an existing job, which will reply in them too. Idempotent."""
@@ -139,7 +139,7 @@ class JobQueries:
         with writing(self._engine) as db:
             values = {"told": state, "told_at": self._clock().timestamp()}
             db.execute(commissions.update().where(commissions.c.job == job_id).values(values))
-        failpoint("herald.told")
+        failpoint("status.posted")
 
     def _first(self, *where: sa.ColumnElement[bool]) -> JobWithContext | None:
         with self._engine.connect() as db:

@@ -71,7 +71,7 @@ class JobFinalizer:
 
     async def finalize(self) -> int:
         """Give every job that can have one its final state; returns how many."""
-        waiting = await asyncio.to_thread(self._job_queries.publisher_context)
+        waiting = await asyncio.to_thread(self._job_queries.handed_over_jobs)
         return await self._apart.run_each(waiting, self._finalize)
 
     def _finalize(self, each: JobWithContext) -> bool:
@@ -83,12 +83,12 @@ class JobFinalizer:
                 self._outbox.add(each.job.id, each.row.epoch, each.job_context.place, effect)
         except StaleEpoch:  # another process owns the job again
             return False
-        failpoint("settling.wished")
+        failpoint("job.finishing")
         result = settled.result
         if result.exit_status not in PUBLISHED:
             self._unlearn(each.job_context.place.repository, each.job.id)
         self._store.finish(each.job.id, result.exit_status, result.reason, result.model_dump(mode="json"))
-        failpoint("settling.settled")
+        failpoint("job.finished")
         return True
 
     def _final_result(self, each: JobWithContext) -> FinalizedJob | None:

@@ -110,7 +110,7 @@ class StatusUpdater:
         if view.state == "error" and each.posted_state != "error":
             told = {"job": each.job.id, "error": error_id(view), "reason": view.reason}
             logger.warning("a job ended in an error", extra=told)
-        failpoint("herald.wished")
+        failpoint("status.queued")
         self._job_queries.mark_posted(each.job.id, each.row.state)
         return True
 

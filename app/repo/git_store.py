@@ -218,10 +218,6 @@ class GitStore:
         hint = "Fix that and run the same command again; it continues where it stopped."
         raise OutputError(f"The branch {branch} cannot be created in {repository}: {refused}", hint=hint)
 
-    def branch_exists(self, repository: Path, branch: str) -> bool:
-        """True if a user's repository has a local branch of this name."""
-        return branch in _branches(Git("-C", str(repository)))
-
     def _fetch(self, source: Path, commit: str, held: int) -> None:
         try:
             self._git(

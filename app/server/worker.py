@@ -84,7 +84,7 @@ class Worker:
         self._start = start
         self._owner = owner or this_process()
         self._intervals = intervals
-        self._running_job: dict[str, RunningJob] = {}
+        self._running_jobs: dict[str, RunningJob] = {}
         self._sweeping: asyncio.Task[int] | None = None
         self._swept_at = -math.inf
         self.draining = asyncio.Event()
@@ -113,17 +113,17 @@ class Worker:
 
     async def _claim(self) -> None:
         queue = self._server_context.queue
-        while len(self._running_job) < self._server_context.limits.jobs:
+        while len(self._running_jobs) < self._server_context.limits.jobs:
             claim = await asyncio.to_thread(queue.claim, self._owner, self._server_context.limits)
             if claim is None:
                 return
             failpoint("job.claimed")
-            self._running_job[claim.job] = RunningJob(claim, await self._start(claim))
+            self._running_jobs[claim.job] = RunningJob(claim, await self._start(claim))
             failpoint("job.begun")
             logger.info("job %s started (epoch %s)", claim.job, claim.epoch)
 
     async def _look_after(self) -> None:
-        for running_job in list(self._running_job.values()):
+        for running_job in list(self._running_jobs.values()):
             if running_job.process.returncode is not None:
                 await self._reap(running_job)
             elif monotonic() - running_job.heartbeat_at >= self._intervals.heartbeat:
@@ -139,7 +139,7 @@ class Worker:
         if crashed:  # told after it was kept: a database that is away is asked again and again
             logger.error("the process of job %s ended with %s", running_job.claim.job, code)
         failpoint("job.released")
-        del self._running_job[running_job.claim.job]
+        del self._running_jobs[running_job.claim.job]
         if running_job.process.returncode != ExitCode.OK:
             self._swept_at = -math.inf  # what it left is not left lying
 
@@ -162,17 +162,17 @@ class Worker:
         """Let each job finish its current step, then release all of them."""
         if self._sweeping is not None:
             await asyncio.wait({self._sweeping}, timeout=self._intervals.drain)
-        for running_job in self._running_job.values():
+        for running_job in self._running_jobs.values():
             if running_job.process.returncode is None:
                 running_job.process.terminate()
-        ending = asyncio.gather(*(running_job.process.wait() for running_job in self._running_job.values()))
+        ending = asyncio.gather(*(running_job.process.wait() for running_job in self._running_jobs.values()))
         await _either(ending, self._intervals.drain)
-        for running_job in list(self._running_job.values()):
+        for running_job in list(self._running_jobs.values()):
             if running_job.process.returncode is None:
                 running_job.process.kill()
                 await running_job.process.wait()
             await asyncio.to_thread(self._server_context.queue.release, running_job.claim)
-        self._running_job.clear()
+        self._running_jobs.clear()
 
 
 async def _either(work: Awaitable[object], seconds: float) -> None:

@@ -78,7 +78,7 @@ class BaseCommitFetcher:
         if job_context.aim in {"conflicts", "ci"}:
             await self._merging.prepare(each, branches, readers)
             return
-        failpoint("stock.brought")
+        failpoint("base.fetched")
         await branches.fetch_history(job.task.base)
         await self._fixes.fetch(each, branches)
         await self._pictures.fetch(each, readers)

@@ -42,10 +42,6 @@ class EventRepository(Record):
     private: bool
     archived: bool
 
-    @property
-    def full_name(self) -> str:
-        return f"{self.owner}/{self.name}"
-
 
 class BranchHead(Record):
     """A pull request's head commit. `repository` is None if the fork was deleted."""

@@ -17,7 +17,7 @@ from tests.support.databases import database
 from tests.support.repositories import commit_files, git, make_repository
 
 ROOT = Path(__file__).parents[2]
-MOMENTS = ("parcel.chunk:1", "parcel.chunk:3", "parcel.written", "unpack.indexed", "unpack.cutting", "unpack.cut")
+MOMENTS = ("transfer.chunk:1", "transfer.chunk:3", "transfer.written", "unpack.indexed", "unpack.cutting", "unpack.cut")
 IN_THE_DATABASE = MOMENTS[1:3]
 CASES = [*(("sqlite", moment) for moment in MOMENTS), *(("postgresql", moment) for moment in IN_THE_DATABASE)]
 

@@ -68,8 +68,8 @@ MOMENTS = (
     "effect.made:1",
     "effect.made:3",
     "receipt.written:1",
-    "settling.wished:1",
-    "settling.settled:1",
+    "job.finishing:1",
+    "job.finished:1",
     "intent.wanted:6",
 )
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(900)
 RECEIVER = ("delivery.storing", "delivery.stored")
 RECEPTION = (
     *("delivery.claimed", "job.admitting", "job.admitted", "delivery.dealt_with", "delivery.finished"),
-    *("stock.brought", "stock.ready"),
+    *("base.fetched", "base.ready"),
 )
 EFFECTS = (
     *(f"intent.wanted:{n}" for n in range(1, 10)),
@@ -26,9 +26,9 @@ EFFECTS = (
     *("commit.rebuilt", "branch.made"),
 )
 TELLING = (
-    *(f"herald.wished:{n}" for n in range(1, 4)),
-    *(f"herald.told:{n}" for n in range(1, 4)),
-    *("settling.wished", "settling.settled"),
+    *(f"status.queued:{n}" for n in range(1, 4)),
+    *(f"status.posted:{n}" for n in range(1, 4)),
+    *("job.finishing", "job.finished"),
 )
 PUBLISHER = (*RECEPTION, *EFFECTS, *TELLING)
 STEPS = ("plan.answer", "baseline", "turn.1.answer", "turn.1.act", "turn.2.answer", "verify.1", "turn.2.act", "publish")
@@ -46,11 +46,11 @@ CELLS: tuple[tuple[Role, str], ...] = (
 )
 CHAINS: dict[str, dict[Role, tuple[str, ...]]] = {
     "sqlite": {
-        "publisher": ("delivery.claimed", "job.admitted", "effect.made:2", "branch.made", "settling.wished"),
+        "publisher": ("delivery.claimed", "job.admitted", "effect.made:2", "branch.made", "job.finishing"),
         "worker": ("plan.booked", "turn.1.act.done", "verify.1.done", "publish.wanted", "job.released"),
     },
     "postgresql": {
-        "publisher": ("delivery.dealt_with", "stock.brought", "commit.rebuilt", "settling.settled", "herald.wished:2"),
+        "publisher": ("delivery.dealt_with", "base.fetched", "commit.rebuilt", "job.finished", "status.queued:2"),
         "worker": ("job.claimed", "turn.1.booked", "turn.2.answer.stored", "publish.committed", "job.handed_over"),
     },
 }

@@ -111,7 +111,8 @@ def test_a_label_is_the_act_of_who_put_it_there(scene: Scene) -> None:
     issue = rob.open_issue("It breaks", "Badly.")
     event = scene.heard(LabelAdded, lambda: scene.grace.label(issue, "agent-fix"))
     assert (event.installation, event.label) == (scene.github.installation_id, "agent-fix")
-    assert (event.repository.id, event.repository.full_name) == (scene.repository.id, scene.repository.full_name)
+    assert event.repository.id == scene.repository.id
+    assert f"{event.repository.owner}/{event.repository.name}" == scene.repository.full_name
     assert (event.actor.id, event.actor.type) == (scene.grace.number, "User")
     assert (event.subject.number, event.subject.author, event.subject.body.text) == (issue, rob.number, "Badly.")
     assert not event.subject.is_pull_request

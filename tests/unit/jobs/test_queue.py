@@ -281,7 +281,7 @@ def test_what_is_being_published_is_not_stopped(server: Server) -> None:
     server.queue.release(claim)
     assert not server.queue.stop("a", "too late")
     assert server.claim() == "", "and no worker takes it up again"
-    assert [each.job.id for each in server.job_queries.publisher_context()] == ["a"]
+    assert [each.job.id for each in server.job_queries.handed_over_jobs()] == ["a"]
 
 
 def test_one_that_died_before_it_wished_for_anything_is_taken_up_again(server: Server) -> None:
@@ -290,7 +290,7 @@ def test_one_that_died_before_it_wished_for_anything_is_taken_up_again(server: S
     server.store.enter("a", "publishing")
     server.queue.release(claim, crashed=True)
     assert server.claim() == "a"
-    assert server.job_queries.publisher_context() == ()
+    assert server.job_queries.handed_over_jobs() == ()
 
 
 def test_a_postponed_job_comes_back_by_itself(server: Server) -> None:

@@ -37,7 +37,8 @@ def test_a_labelled_issue_knows_who_labelled_and_what_was_signed() -> None:
     event = read("issues", made.label_added()).event
     assert isinstance(event, LabelAdded)
     assert event.actor == Actor(id=1, login="octocat", type="User")
-    assert (event.installation, event.repository.id, event.repository.full_name) == (500, 600, "octo-org/hello")
+    assert (event.installation, event.repository.id) == (500, 600)
+    assert (event.repository.owner, event.repository.name) == ("octo-org", "hello")
     assert (event.subject.number, event.subject.title, event.subject.author) == (7, "It breaks", 2)
     assert event.subject.body == SignedText.of("Badly.")
     assert not event.subject.is_pull_request

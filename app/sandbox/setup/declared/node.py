@@ -1,6 +1,5 @@
 """The test runner behind a package's scripts, and what has to be built before it; lint and types stand apart."""
 
-import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -201,12 +200,3 @@ def _joined(words: list[str]) -> str:
 def _quoted(word: str) -> str:
     name, equals, value = word.partition("=")
     return f"{name}={shlex.quote(value)}" if equals and name.isidentifier() else shlex.quote(word)
-
-
-def read_package(content: bytes) -> dict[str, Any]:
-    """A package.json; empty where it is none."""
-    try:
-        found = json.loads(content or b"{}")
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
