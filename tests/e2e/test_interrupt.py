@@ -75,7 +75,7 @@ def test_while_a_command_runs(cli_job: CliJob, number: signal.Signals, sandbox: 
     cli_job.record(with_turn("turn.4", bash(f"echo once >> CHANGES.txt; {HOLD}")))
     process = begin_and_hold(cli_job, "--sandbox", sandbox)
     said = interrupt(cli_job, process, number)
-    assert f"job {cli_job.job}, or end it with `agent-fix jobs cancel {cli_job.job}` ends it" in said.text
+    assert f"job {cli_job.job}, or end it with `agent-fix jobs cancel {cli_job.job}`" in said.text
     assert "working (interrupted)" in cli_job.jobs().text
     assert_goes_on(cli_job, "--sandbox", sandbox)
     changes = git(cli_job.repository, "show", f"{cli_job.branches[0]}:CHANGES.txt")
@@ -100,7 +100,7 @@ def test_while_the_model_thinks(tmp_path: Path, number: signal.Signals) -> None:
 def test_while_the_set_up_runs(tmp_path: Path) -> None:
     cli_job = CliJob(tmp_path, config=f"setup: '{HOLD}'\n")
     interrupt(cli_job, begin_and_hold(cli_job), signal.SIGINT)
-    assert "planning (interrupted)" in cli_job.jobs().text
+    assert "queued (interrupted)" in cli_job.jobs().text
     assert_goes_on(cli_job)
 
 

@@ -57,7 +57,7 @@ def test_minutes(cli_job: CliJob) -> None:
 def test_money(cli_job: CliJob) -> None:
     cli_job.record(ANSWERS, dollars_per_million=1)
     text = assert_put_down(cli_job, "--budget", "0.008")
-    assert "of the $0.0080 budget is spent" in text
+    assert "of the budget of $0.0080 is spent" in text
     assert cli_job.document["usage"]["cost"] <= 8_000
     without_author = [call for call in BOOKED if call != ("specification.1",)]
     assert_finished(cli_job, "--budget", "+1", booked=without_author)

@@ -10,7 +10,7 @@ from app.config.repository import SOURCE
 from tests.support import wallet_project
 from tests.support.console import Console, branches
 from tests.support.recorded_answers import RecordedAnswers, bash, edit, write
-from tests.support.repositories import commit_files, git, make_repository
+from tests.support.repositories import git, make_repository
 
 
 @pytest.fixture
@@ -70,8 +70,7 @@ def test_a_package_is_installed_once_with_what_its_tests_need(tmp_path: Path) ->
     assert "tests/test_greeter.py::test_greets_by_name" in suite["own_tests"]["passing"]
 
     prepared = _prepared(console)
-    commit_files(repository, {"CHANGES.md": "later"})
-    second = console.fix(repository, PACKAGE_ISSUE, recording=_greeter_mended())
+    second = console.fix(repository, PACKAGE_ISSUE, "--restart", recording=_greeter_mended())
     assert second.code == 0, second.said
     assert second.job["branch"] == "agent-fix/greet-raises-nameerror-2"
     assert prepared == _prepared(console) != {}
@@ -125,7 +124,7 @@ def test_failures_that_were_there_before_are_told_apart(console: Console, tmp_pa
     assert suite["newly_failing"] == []
     assert suite["base"]["failing"] == suite["head"]["failing"] == ["tests.test_old.Old.test_old"]
     assert "1 failed" in finished.stdout
-    assert "1 test failing on the base already" in finished.pull_request
+    assert "1 test already failing on the base" in finished.pull_request
 
 
 def test_a_change_that_breaks_another_test_is_broken(console: Console, tmp_path: Path) -> None:
