@@ -117,7 +117,7 @@ def test_an_old_server_gives_only_what_a_ref_shows(forge: Forge, remote: Remote,
     forge.protocol = ""
     earlier = commit_files(forge.work, {"fork.txt": "1\n"})
     tip = forge.push(PULL, commit_files(forge.work, {"fork.txt": "2\n"}))
-    with pytest.raises(RemoteError, match=f"is at {tip} by now"):
+    with pytest.raises(RemoteError, match=f"has moved to {tip}"):
         fetch(store, remote, earlier, ref=PULL)
     fetch(store, remote, tip, ref=PULL)
     assert store.tree(tip).read("fork.txt") == b"2\n"
@@ -127,7 +127,7 @@ def test_a_ref_that_moved_on_gives_nothing_else(forge: Forge, remote: Remote, st
     head = commit_files(forge.work, {"fork.txt": "theirs\n"})
     git(forge.work, "commit", "-q", "--amend", "-m", "forced")
     tip = forge.push(PULL, git(forge.work, "rev-parse", "HEAD"))
-    with pytest.raises(RemoteError, match=f"{PULL} is at {tip} by now"):
+    with pytest.raises(RemoteError, match=f"{PULL} has moved to {tip}"):
         fetch(store, remote, head, ref=PULL)
     assert git(store.path, "for-each-ref") == ""
     assert not store.keeps(head)

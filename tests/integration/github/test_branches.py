@@ -63,9 +63,9 @@ async def test_a_humans_commit_is_never_overwritten(forge: GitHubForge, fake_git
     await forge.ensure_branch(BRANCH, first)
     theirs = fake_github.world.push_as_human(fake_github.repo, BRANCH, {"mine.txt": "mine\n"})
     second = await commit(forge, fake_github, "half = 0.125\n")
-    with pytest.raises(NeedsHumanAction, match="Somebody else"):
+    with pytest.raises(NeedsHumanAction, match="Someone else"):
         await forge.advance_branch(BRANCH, second, first)
-    with pytest.raises(NeedsHumanAction, match="Somebody else"):
+    with pytest.raises(NeedsHumanAction, match="Someone else"):
         await forge.advance_branch(BRANCH, second, theirs)
     assert fake_github.repo.branches[BRANCH] == theirs
     assert len(fake_github.repo.pushes) == 1, "not even tried"
@@ -86,7 +86,7 @@ async def test_a_race_is_lost_to_the_human_by_the_lease(forge: GitHubForge, fake
             return False
 
     fake_github.github.faults.append(Racer())  # type: ignore[arg-type]
-    with pytest.raises(NeedsHumanAction, match="Somebody else"):
+    with pytest.raises(NeedsHumanAction, match="Someone else"):
         await forge.advance_branch(BRANCH, second, first)
     assert [fake_github.repo.branches[BRANCH]] == theirs
 

@@ -58,7 +58,7 @@ async def test_a_humans_commit_is_never_overwritten(place: EmulatedRepository) -
     theirs = place.repository.as_user("grace").push(BRANCH, {"mine.txt": "mine\n"})
     second = place.commit("half = 0.125\n", base=first)
     for expected in (first, theirs):
-        with pytest.raises(NeedsHumanAction, match="Somebody else"):
+        with pytest.raises(NeedsHumanAction, match="Someone else"):
             await place.forge.advance_branch(BRANCH, second, expected)
     assert place.repository.site.branches()[BRANCH] == theirs
 

@@ -126,7 +126,7 @@ def other_installation(fake_github: FakeGitHubSetup) -> None:
         (close, "stopped", "The issue was closed"),
         (lock, "stopped", "locked"),
         (archive, "no_access", "archived"),
-        (other_installation, "no_access", "not installed"),
+        (other_installation, "no_access", "no longer installed"),
     ],
 )
 async def test_what_changed_since_admission_counts(
@@ -369,7 +369,7 @@ async def test_a_job_that_has_ended_publishes_nothing(harness: PublisherHarness)
     key = await harness.work(made)
     harness.store.enter(made.id, "error", "It was given up.")
     error = await refused(harness, key)
-    assert "has ended already" in error.message
+    assert "has already ended" in error.message
 
 
 async def test_nothing_is_pushed_before_the_work_is_handed_over(

@@ -291,6 +291,6 @@ async def test_a_model_that_does_not_reason_refuses_the_word(endpoint: OpenAIEnd
     with pytest.raises(ModelError) as caught:
         await model(endpoint, "openai/gpt-4o", reasoning="high").check()
     assert (caught.value.kind, caught.value.reason) == ("give_up", "no_reasoning")
-    assert "does not reason" in caught.value.message
+    assert "does not support reasoning" in caught.value.message
     await model(endpoint, CLAUDE, reasoning="high").check()
     assert endpoint.requests == []

@@ -110,13 +110,13 @@ def _mixtures() -> Iterator[Case]:
 def _many_calls() -> Iterator[Case]:
     same_id = act(*[("bash", {"command": f"echo {number}"}) for number in range(3)], ids="c")
     yield Case("three calls with one id, once", once(1, same_id), "submitted", 6)
-    yield Case("three calls with one id, for ever", ever(1, always(same_id)), "error", 1 + STUCK, says="circle")
+    yield Case("three calls with one id, for ever", ever(1, always(same_id)), "error", 1 + STUCK, says="loop")
     no_ids = act(*[("view", {"path": "app.py"})] * 3, ids="")
     yield Case("three calls without an id, once", once(1, no_ids), "submitted", 6)
     for count in (17, 200):
         views = act(*[("view", {"path": "app.py", "start": 1, "end": number + 1}) for number in range(count)])
         yield Case(f"{count} calls at once, once", once(1, views), "submitted", 6)
-        yield Case(f"{count} calls at once, for ever", ever(1, always(views)), "error", 1 + STUCK, says="circle")
+        yield Case(f"{count} calls at once, for ever", ever(1, always(views)), "error", 1 + STUCK, says="loop")
     bad = act(*[("nothing", "{}")] * 200)
     yield Case("200 calls of no tool, for ever", ever(2, always(bad)), "error", 2 + UNUSABLE)
     submissions = act(*[("submit", {"summary": "s", "reproduction": "r"})] * 200)
@@ -127,9 +127,9 @@ def _circles() -> Iterator[Case]:
     for period in (1, 2, 3):
         turns = [bash(f"echo {number}") for number in range(period)]
         calls = 1 + period * STUCK
-        yield Case(f"a circle of {period}", ever(1, in_turn(*turns)), "error", calls, says="circle")
+        yield Case(f"a circle of {period}", ever(1, in_turn(*turns)), "error", calls, says="loop")
     failing = [bash("false"), act(("view", {"path": "nowhere"}))]
-    yield Case("a circle of failures", ever(2, in_turn(*failing)), "error", 2 + 2 * STUCK, says="circle")
+    yield Case("a circle of failures", ever(2, in_turn(*failing)), "error", 2 + 2 * STUCK, says="loop")
     nearly = {
         "the clock": "date +%s.%N",
         "a number": "echo $RANDOM",
@@ -139,11 +139,11 @@ def _circles() -> Iterator[Case]:
     }
     for name, command in nearly.items():
         case = Case(f"the same command but for {name}", ever(1, always(bash(command))), "error", 1 + NEARLY_STUCK)
-        yield replace(case, says="circle")
+        yield replace(case, says="loop")
     pair = in_turn(bash("echo $RANDOM"), bash("date +%N"))
-    yield Case("two commands in turn but for numbers", ever(1, pair), "error", 1 + 2 * NEARLY_STUCK, says="circle")
+    yield Case("two commands in turn but for numbers", ever(1, pair), "error", 1 + 2 * NEARLY_STUCK, says="loop")
     back_and_forth = in_turn(edit("a + b", "a * b"), edit("a * b", "a + b"))
-    yield Case("edits that undo each other", ever(2, back_and_forth), "error", 2 + 2 * STUCK, says="circle")
+    yield Case("edits that undo each other", ever(2, back_and_forth), "error", 2 + 2 * STUCK, says="loop")
     watched = in_turn(edit("a + b", "a * b"), bash("cat app.py"), edit("a * b", "a + b"), bash("date +%N"))
     yield Case("edits that undo each other with looks between", ever(2, watched), "error", 25, says="undo")
     files = in_turn(write("scratch.txt", "x\n"), bash("rm scratch.txt; echo $RANDOM"))
@@ -206,7 +206,7 @@ def _floods() -> Iterator[Case]:
     for name, reply in outputs.items():
         most = SAME_STUCK if "random" in name else STUCK
         yield Case(f"{name}, once", once(1, reply), "submitted", 6)
-        yield Case(f"{name}, for ever", ever(1, always(reply)), "error", 1 + most, says="circle")
+        yield Case(f"{name}, for ever", ever(1, always(reply)), "error", 1 + most, says="loop")
     yield Case("16 floods at once", once(1, act(*[("bash", {"command": "seq 1 4000"})] * 16)), "submitted", 6)
 
     def growing(number: int, _body: dict[str, Any]) -> Reply:
@@ -230,7 +230,7 @@ def _hanging() -> Iterator[Case]:
         boxed = "session" in name
         reply = bash(command, timeout=1)
         yield Case(f"{name}, once", once(2, reply), "submitted", 6, boxed=boxed)
-        yield Case(f"{name}, for ever", ever(1, always(reply)), "error", 1 + STUCK, says="circle", boxed=boxed)
+        yield Case(f"{name}, for ever", ever(1, always(reply)), "error", 1 + STUCK, says="loop", boxed=boxed)
     flood = bash("yes", timeout=1)
     yield Case("output without an end, once", once(2, flood), "submitted", 6, boxed=True)
     yield Case("output without an end, for ever", ever(1, always(flood)), "error", 1 + SAME_STUCK, boxed=True)

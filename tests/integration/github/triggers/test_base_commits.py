@@ -99,7 +99,7 @@ async def test_a_github_that_stumbles_is_asked_again_ever_more_rarely(harness: E
         tried += await harness.reception.fetch_base_commits()
         harness.world.tick(5)
     assert 3 <= tried <= 8
-    assert "tried again" in harness.job.row.reason
+    assert "will try again" in harness.job.row.reason
     down.times = 0
     for _ in range(60):
         await harness.reception.fetch_base_commits()
