@@ -530,7 +530,7 @@ async def test_to_others_the_list_of_protections_is_empty_and_says_nothing(fake_
         (True, None, "ok", ""),
         (False, None, "not ok", "Settings, Actions, General"),
         (True, True, "ok", ""),
-        (False, True, "not ok", "the organisation's settings first"),
+        (False, True, "not ok", "the organisation's first"),
         (False, False, "not ok", "In the organisation"),
     ],
 )
@@ -575,7 +575,7 @@ async def test_a_workflow_s_own_token(fake_github: FakeGitHubSetup) -> None:
 
 
 async def test_nothing_in_the_environment_opens_github() -> None:
-    with pytest.raises(AgentFixError, match="Nothing opens GitHub"):
+    with pytest.raises(AgentFixError, match="There are no credentials for GitHub"):
         await examine(settings_from({"HOME": "/nowhere"}), "ada", "sample")
 
 
@@ -604,7 +604,7 @@ def test_the_command_prints_lines_and_ends_with_a_code(fake_github: FakeGitHubSe
         user.environment["AGENT_FIX_GITHUB_TOKEN"] = "a-token"
         other = user.execute("doctor", "--github", "ada/sample", "--state", user.state)
     assert good.code == 0, good.said
-    assert "  ok          label                The label agent-fix is there." in good.stdout
+    assert "  ok          label                The label agent-fix exists." in good.stdout
     assert "  cannot tell Actions" in good.stdout
     assert bad.code == 11, bad.said
     told = json.loads(bad.stdout)
@@ -618,4 +618,4 @@ def test_the_command_prints_lines_and_ends_with_a_code(fake_github: FakeGitHubSe
 def test_what_is_no_repository(place: str, tmp_path: Path) -> None:
     user = Console(tmp_path)
     done = user.execute("doctor", "--github", place, "--state", user.state)
-    assert (done.code, "is no repository" in done.stderr) == (2, True)
+    assert (done.code, "is not a repository" in done.stderr) == (2, True)
