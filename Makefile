@@ -26,21 +26,25 @@ test: lint
 	@$(MAKE) --no-print-directory -j2 types fast
 
 # One story of each kind of integration, beside the unit tests.
-STORIES := tests/e2e/test_story.py tests/integration/server/browser tests/integration/git/test_git_store.py \
+STORIES := tests/e2e/test_story.py tests/integration/server/browser/test_setup.py tests/integration/server/browser/test_dashboard.py \
+	tests/integration/git/test_git_store.py \
 	tests/integration/github/triggers/test_triggers.py tests/integration/github/test_effects.py \
 	tests/integration/github/test_calls.py tests/integration/github/test_fake_shapes.py tests/integration/github/test_graphql_documents.py \
-	tests/integration/sandbox/test_verifier.py tests/integration/server/test_litellm_model.py tests/attacks/test_patch_policy.py \
+	$(addprefix tests/integration/sandbox/test_verifier.py::, test_pytest_red_to_green_is_tested test_unittest_red_to_green_is_tested \
+	test_node_red_to_green_is_tested test_independent_tests_that_turn_are_proof test_a_lie_is_broken_and_the_agent_is_told_why) \
+	tests/integration/server/test_litellm_model.py tests/attacks/test_patch_policy.py \
 	tests/attacks/proof
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 fast: install
-	$(PYTEST) tests/unit $(STORIES)
+	$(PYTEST) -m "not slow" tests/unit $(STORIES)
 
 # Everything but tests that take hours; those need --full: chaos, runners, sandboxes, action.
 test-all: test integration e2e attacks docs
 
 integration: install
 	$(PYTEST) tests/integration tests/contract $(STORIES:%=--deselect=%)
+	$(PYTEST) -m slow tests/unit
 
 e2e: install
 	$(PYTEST) tests/e2e $(STORIES:%=--deselect=%)

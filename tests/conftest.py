@@ -33,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "full: long; only with --full")
+    config.addinivalue_line("markers", "slow: not in `make test` but in `make integration`")
 
 
 def pytest_unconfigure() -> None:

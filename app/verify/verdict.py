@@ -1,10 +1,11 @@
 """The verdict: a pure function of the executed runs, by named rules.
 
-proved     an independent author's frozen tests are red on the base for the right reason and green on the head,
-the suite was run on both and is clean, and every control of these runs held     tested     the fixer's own tests went
-from red to green under the same controls;                or the task expects no red, and a suite that can be compared
-is clean     unproved   less than that, and nothing contradicts the patch     broken     a check failed: a gate, the
-reproduction on the head, the suite, the runner, a frozen test
+- proved: an independent author's frozen tests are red on the base for the right reason and green on the head, the suite
+  was run on both and is clean, and every control of these runs held.
+- tested: the fixer's own tests went from red to green under the same controls; or the task expects no red, and a suite
+  that can be compared is clean.
+- unproved: less than that, and nothing contradicts the patch.
+- broken: a check failed: a gate, the reproduction on the head, the suite, the runner, a frozen test.
 
 Each rule that objects names the best verdict that it still allows; the lowest of these is the verdict. So one more
 failure never makes a verdict better. No model is asked, and no sentence of a model is an argument.

@@ -555,9 +555,9 @@ KNOWN_GOOD = ("tests.test_money.TestMoney.test_twice", "tests.test_money.TestMon
 async def test_of_a_suite_that_is_too_long_the_nearest_tests_are_run(trial: Callable[..., Trial]) -> None:
     slow = "import time, unittest\n\nclass S(unittest.TestCase):\n    def test_s(self):\n        time.sleep(60)\n"
     files = {**UNITTEST, "tests/test_aaa_slow.py": slow, "other/tests/__init__.py": "", "other/tests/test_far.py": slow}
-    subject = trial({**files, "other/__init__.py": ""}, limits=TimeLimits(suite=6))
+    subject = trial({**files, "other/__init__.py": ""}, limits=TimeLimits(suite=12))
     known = await subject.verifier.baseline()
-    assert "stopped at its limit of 6 s" in known.brief
+    assert "stopped at its limit of 12 s" in known.brief
     found = await subject.verify({"money.py": FIXED, "tests/test_add.py": NEW_TEST}, REPRODUCTION, known)
     assert found.verdict == "tested"
     assert found.suite is not None

@@ -126,7 +126,8 @@ def test_of_a_long_issue_both_ends_are_shown_and_what_is_left_out_is_told() -> N
     assert "line 00000\nline 00001" in text
     assert "line 19998\nline 19999\n" in text
     (told,) = (line for line in text.splitlines() if "left out" in line)
-    kept = [line for line in text.splitlines() if line in set(lines)]
+    whole = set(lines)
+    kept = [line for line in text.splitlines() if line in whole]
     assert (
         told
         == f"[{len(lines) * 11 - 1 - 11 * len(kept) + 2:,} of {len(lines) * 11 - 1:,} characters are left out here]"

@@ -254,7 +254,7 @@ async def test_there_is_a_last_moment_for_an_answer() -> None:
 async def test_a_fallback_gets_half_of_the_time() -> None:
     other = ScriptedModel([text("in time")], info=OTHER)
     budgeted_model = BudgetedModel(
-        _Endless(), MemoryLedger(10_000_000), ListProgress(), fallbacks=[other], deadline=1.0
+        _Endless(), MemoryLedger(10_000_000), ListProgress(), fallbacks=[other], deadline=10.0
     )
     answer = await budgeted_model.ask("turn.1", HELLO)
     assert (answer.content, answer.origin.because) == ("in time", "deadline")

@@ -5,6 +5,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 from app.llm.base import ModelAnswer
 from tests.support.openai_endpoint import OpenAIEndpoint, answer
 
@@ -24,6 +26,7 @@ CLEAN = """
 """
 
 
+@pytest.mark.slow
 def test_a_tool_call_in_a_clean_environment(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("OPENAI_API_KEY=from-a-stray-file\n")
     with OpenAIEndpoint([answer("", tools=[("c1", "bash", "{}")])]) as endpoint:

@@ -100,7 +100,12 @@ def test_yaml_aliases_are_checked_per_document_and_never_expanded() -> None:
 
 
 @pytest.mark.parametrize("path", ["a.py", "a.js", "a.go", "a.rs", "a.java", "a.rb", "a.c", "a.cpp", "a.json", "a.yml"])
-@pytest.mark.parametrize("content", [b"(" * 400_000, b"[" * 100_000, b"{[(" * 20_000, b"a.b(" * 100_000, b"\0\xff"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "content",
+    [b"(" * 400_000, b"[" * 100_000, b"{[(" * 20_000, b"a.b(" * 100_000, b"\0\xff"],
+    ids=["parentheses", "brackets", "all brackets", "calls", "no text"],
+)
 def test_hostile_files_end(path: str, content: bytes) -> None:
     first_error(path, content)
     assert all(symbol.line > 0 for symbol in symbols(path, content))

@@ -50,7 +50,9 @@ def test_odd_paths_and_contents_arrive(parser: SyntaxProcess) -> None:
         ("a.js", b"a.b(" * 120_000),  # a deep stack
         ("a.js", b"else if" * 70_000),  # minutes
     ],
+    ids=["memory", "comparisons", "type arguments", "a deep stack", "minutes"],
 )
+@pytest.mark.slow
 def test_hostile_files_say_nothing_and_the_next_file_is_answered(
     parser: SyntaxProcess, path: str, content: bytes
 ) -> None:

@@ -226,7 +226,12 @@ class TestSourcesChanged:
     def test_a_patch_that_changes_nothing(self) -> None:
         assert sources_changed(tree({"a.py": "x\n"}), patch_of({"a.py": "x\n"})) == "The patch changes nothing."
 
-    @pytest.mark.parametrize("content", ["(" * 60_000, "[" * 300_000, "a<b<" * 20_000, "{(" * 100_000, "\0\ud800"])
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        "content",
+        ["(" * 60_000, "[" * 300_000, "a<b<" * 20_000, "{(" * 100_000, "\0\ud800"],
+        ids=["parentheses", "brackets", "comparisons", "braces", "surrogates"],
+    )
     @pytest.mark.parametrize("path", ["a.py", "a.ts", "a.cpp"])
     def test_files_made_to_break_parsers_end(self, path: str, content: str) -> None:
         hostile = content.encode("utf-8", "surrogatepass")
