@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
-from app.jobs.commit_transfer_tables import metadata, parcel_chunks, parcels
+from app.jobs.commit_transfer_tables import metadata, transfer_chunks, transfers
 from app.jobs.tables import writing
 from app.repo.git_store import GitError, GitStore
 
@@ -72,17 +72,17 @@ class CommitTransfer:
         now, this = self._now(), _is(repository, commit)
         with writing(self.engine) as db:
             _insert(db, repository, commit, now)
-            db.execute(parcels.update().where(this).values(used_at=now))
-            again = parcels.update().where(this, parcels.c.state == "refused")
-            db.execute(again.values(state="wanted", reason="", failures=0, asked_at=now))
+            db.execute(transfers.update().where(this).values(used_at=now))
+            again = transfers.update().where(this, transfers.c.state == "refused")
+            db.execute(again.values(state="wanted", reason="", failures=0, requested_at=now))
 
     def requested(self, limit: int = 100) -> list[WantedCommit]:
         """Requests that nobody has filled yet, oldest first."""
-        query = parcels.select().where(parcels.c.state == "wanted").order_by(parcels.c.asked_at).limit(limit)
+        query = transfers.select().where(transfers.c.state == "wanted").order_by(transfers.c.requested_at).limit(limit)
         with self.engine.connect() as db:
             rows = db.execute(query).mappings().all()
         return [
-            WantedCommit(row["repository"], row["commit_id"], datetime.fromtimestamp(row["asked_at"], UTC))
+            WantedCommit(row["repository"], row["commit_id"], datetime.fromtimestamp(row["requested_at"], UTC))
             for row in rows
         ]
 
@@ -92,26 +92,26 @@ class CommitTransfer:
         Raises CommitTransferError and marks the request refused if the pack is too large. `log` is stored with it if
         the publisher has the commit's history (`GitStore.log`).
         """
-        filling, whole = uuid4().hex, False
+        pack, whole = uuid4().hex, False
         try:
-            count, digest = self._write(filling, commit, chunks)
+            count, digest = self._write(pack, commit, chunks)
             failpoint("transfer.written")
             told = log if len(log) <= MAX_LOG_SIZE else None
-            values = {"filling": filling, "chunks": count, "digest": digest, "log": told}
+            values = {"pack": pack, "chunks": count, "digest": digest, "log": told}
             whole = self._close(repository, commit, values)
         except CommitTransferError as error:
             self.refuse(repository, commit, error.message, error.hint)
             raise
         finally:
             if not whole:
-                self._forget(filling)
+                self._forget(pack)
 
     def refuse(self, repository: int, commit: str, reason: str, hint: str = "") -> None:
         """Refuse a request, with a reason for whoever waits for the commit."""
         text = f"{reason}\n{hint}" if hint else reason
         with writing(self.engine) as db:
             _insert(db, repository, commit, self._now())
-            waiting = parcels.update().where(_is(repository, commit), parcels.c.state == "wanted")
+            waiting = transfers.update().where(_is(repository, commit), transfers.c.state == "wanted")
             db.execute(waiting.values(state="refused", reason=text))
 
     def unpack_into(self, store: GitStore, repository: int, commit: str) -> bool:
@@ -123,7 +123,7 @@ class CommitTransfer:
         if store.keeps(commit):
             return True
         with writing(self.engine) as db:
-            query = parcels.update().where(_is(repository, commit)).values(used_at=self._now()).returning(parcels)
+            query = transfers.update().where(_is(repository, commit)).values(used_at=self._now()).returning(transfers)
             row = db.execute(query).mappings().first()
         if row is None or row["state"] == "wanted":
             return False
@@ -131,7 +131,7 @@ class CommitTransfer:
             reason, _, hint = row["reason"].partition("\n")
             raise CommitTransferError(reason, hint=hint)
         try:
-            store.unpack(commit, self._read(row["filling"], row["chunks"], row["digest"]))
+            store.unpack(commit, self._read(row["pack"], row["chunks"], row["digest"]))
             if row["log"]:
                 store.keep_log(commit, bytes(row["log"]))
         except (_DamagedError, GitError) as error:
@@ -143,19 +143,19 @@ class CommitTransfer:
         """Delete commits that nobody requested for that long, and invalid chunks; return the number of commits."""
         now = self._now()
         with writing(self.engine) as db:
-            old = parcels.c.used_at < now - older_than.total_seconds()
-            gone = db.execute(parcels.delete().where(old)).rowcount
-            newest = sa.func.max(parcel_chunks.c.written_at)
-            counting = sa.select(parcels.c.filling)
-            loose = sa.select(parcel_chunks.c.filling).where(parcel_chunks.c.filling.not_in(counting))
-            dead = loose.group_by(parcel_chunks.c.filling).having(newest < now - ABANDONED.total_seconds())
-            db.execute(parcel_chunks.delete().where(parcel_chunks.c.filling.in_(dead)))
+            old = transfers.c.used_at < now - older_than.total_seconds()
+            gone = db.execute(transfers.delete().where(old)).rowcount
+            newest = sa.func.max(transfer_chunks.c.written_at)
+            counting = sa.select(transfers.c.pack)
+            loose = sa.select(transfer_chunks.c.pack).where(transfer_chunks.c.pack.not_in(counting))
+            dead = loose.group_by(transfer_chunks.c.pack).having(newest < now - ABANDONED.total_seconds())
+            db.execute(transfer_chunks.delete().where(transfer_chunks.c.pack.in_(dead)))
         return gone
 
     def _now(self) -> float:
         return self._clock().timestamp()
 
-    def _write(self, filling: str, commit: str, chunks: Iterable[bytes]) -> tuple[int, str]:
+    def _write(self, pack: str, commit: str, chunks: Iterable[bytes]) -> tuple[int, str]:
         """Write the chunks; return how many there are and their common digest."""
         digest, size, count = hashlib.sha256(), 0, 0
         for chunk in _cut(chunks):
@@ -163,9 +163,9 @@ class CommitTransfer:
             if size > self._largest:
                 raise _too_large(commit, self._largest)
             digest.update(chunk)
-            row = {"filling": filling, "number": count, "content": chunk, "written_at": self._now()}
+            row = {"pack": pack, "number": count, "content": chunk, "written_at": self._now()}
             with writing(self.engine) as db:
-                db.execute(parcel_chunks.insert().values(row))
+                db.execute(transfer_chunks.insert().values(row))
             count += 1
             failpoint("transfer.chunk")
         return count, digest.hexdigest()
@@ -174,19 +174,19 @@ class CommitTransfer:
         """Make these chunks the valid ones; False if another process's chunks already are."""
         with writing(self.engine) as db:
             _insert(db, repository, commit, self._now())
-            waiting = parcels.update().where(_is(repository, commit), parcels.c.state != "there")
+            waiting = transfers.update().where(_is(repository, commit), transfers.c.state != "there")
             return db.execute(waiting.values(state="there", reason="", used_at=self._now(), **values)).rowcount == 1
 
-    def _forget(self, filling: str) -> None:
+    def _forget(self, pack: str) -> None:
         with writing(self.engine) as db:
-            db.execute(parcel_chunks.delete().where(parcel_chunks.c.filling == filling))
+            db.execute(transfer_chunks.delete().where(transfer_chunks.c.pack == pack))
 
-    def _read(self, filling: str, count: int, digest: str) -> Iterator[bytes]:
+    def _read(self, pack: str, count: int, digest: str) -> Iterator[bytes]:
         seen = hashlib.sha256()
         for number in range(count):
-            this = (parcel_chunks.c.filling == filling) & (parcel_chunks.c.number == number)
+            this = (transfer_chunks.c.pack == pack) & (transfer_chunks.c.number == number)
             with self.engine.connect() as db:
-                chunk = db.scalar(sa.select(parcel_chunks.c.content).where(this))
+                chunk = db.scalar(sa.select(transfer_chunks.c.content).where(this))
             if chunk is None:
                 raise _DamagedError("a part of it is missing")
             seen.update(chunk)
@@ -197,24 +197,24 @@ class CommitTransfer:
     def _ask_again(self, row: sa.RowMapping, error: str) -> None:
         """Request a damaged commit again; another process may have done so, or pruned the row."""
         failures = row["failures"] + 1
-        again: dict[str, object] = {"state": "wanted", "filling": "", "failures": failures, "asked_at": self._now()}
+        again: dict[str, object] = {"state": "wanted", "pack": "", "failures": failures, "requested_at": self._now()}
         if failures >= MAX_FAILURES:
             again |= {"state": "refused", "reason": f"Commit {row['commit_id'][:12]} cannot be unpacked: {error}."}
-        same = _is(row["repository"], row["commit_id"]) & (parcels.c.filling == row["filling"])
+        same = _is(row["repository"], row["commit_id"]) & (transfers.c.pack == row["pack"])
         with writing(self.engine) as db:
-            if db.execute(parcels.update().where(same).values(again)).rowcount:
-                db.execute(parcel_chunks.delete().where(parcel_chunks.c.filling == row["filling"]))
+            if db.execute(transfers.update().where(same).values(again)).rowcount:
+                db.execute(transfer_chunks.delete().where(transfer_chunks.c.pack == row["pack"]))
 
 
 def _is(repository: int, commit: str) -> sa.ColumnElement[bool]:
-    return (parcels.c.repository == repository) & (parcels.c.commit_id == commit)
+    return (transfers.c.repository == repository) & (transfers.c.commit_id == commit)
 
 
 def _insert(db: Connection, repository: int, commit: str, now: float) -> None:
     """Insert a request unless there is a row."""
-    row = {"repository": repository, "commit_id": commit, "state": "wanted", "asked_at": now, "used_at": now}
+    row = {"repository": repository, "commit_id": commit, "state": "wanted", "requested_at": now, "used_at": now}
     insert = sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert
-    db.execute(insert(parcels).values(row).on_conflict_do_nothing())
+    db.execute(insert(transfers).values(row).on_conflict_do_nothing())
 
 
 def _cut(chunks: Iterable[bytes]) -> Iterator[bytes]:

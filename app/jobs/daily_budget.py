@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from app.core.money import MicroUSD
 from app.jobs.context import JobContext
-from app.jobs.tables import commissions
+from app.jobs.tables import job_contexts
 from app.llm.errors import DayBudgetError
 from app.llm.ledger import DOLLAR, usd
 from app.llm.sql_ledger import calls
@@ -20,7 +20,7 @@ from app.llm.sql_ledger import calls
 A_DAY = 24 * 3600.0
 WAITS_FOR_MONEY = "The day's budget of "
 """How the reason of a job begins that goes on as soon as there is money again."""
-_OF_JOBS = calls.join(commissions, commissions.c.job == calls.c.job_id)
+_OF_JOBS = calls.join(job_contexts, job_contexts.c.job == calls.c.job_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class DailyBudget:
         return f"{WAITS_FOR_MONEY}{self.label} is spent; the job waits for tomorrow."
 
     def _its_own(self) -> list[sa.ColumnElement[bool]]:
-        scope = ((commissions.c.repository, self.repository), (commissions.c.actor, self.actor))
+        scope = ((job_contexts.c.repository, self.repository), (job_contexts.c.actor, self.actor))
         return [column == wanted for column, wanted in scope if wanted is not None]
 
 
@@ -93,12 +93,12 @@ class DayCaps:
 def spent(db: Connection, repository: int, since: float) -> MicroUSD:
     """The cost of a repository's model calls since then (seconds since 1970), including lost and pending calls."""
     query = sa.select(sa.func.coalesce(sa.func.sum(calls.c.cost), 0)).select_from(_OF_JOBS)
-    return int(db.execute(query.where(_lately(since), commissions.c.repository == repository)).scalar_one())
+    return int(db.execute(query.where(_lately(since), job_contexts.c.repository == repository)).scalar_one())
 
 
 def _lately(since: float) -> sa.ColumnElement[bool]:
     """Selects recent calls. Calls stored without a time use the time at which their job was admitted."""
-    return sa.or_(calls.c.at > since, sa.and_(calls.c.at == 0.0, commissions.c.created_at > since))
+    return sa.or_(calls.c.at > since, sa.and_(calls.c.at == 0.0, job_contexts.c.created_at > since))
 
 
 def _micro(dollars: float | None) -> MicroUSD:

@@ -12,10 +12,10 @@ from app.core.money import MicroUSD
 from app.jobs.daily_budget import WAITS_FOR_MONEY
 from app.jobs.inbox import deliveries
 from app.jobs.job_queries import BOTH, WORKED_ON
-from app.jobs.outbox_tables import intents
+from app.jobs.outbox_tables import effects
 from app.jobs.queries import in_utc
 from app.jobs.queue import QueueLimits
-from app.jobs.tables import commissions, jobs
+from app.jobs.tables import job_contexts, jobs
 from app.llm.sql_ledger import calls
 
 TOO_LONG = timedelta(minutes=10)
@@ -55,7 +55,7 @@ class HealthFigures:
     oldest_delivery: float
     deliveries_dead: int
     outbox: dict[str, int]
-    oldest_intent: float
+    oldest_effect: float
     cost: MicroUSD
     model_calls: int
 
@@ -80,7 +80,7 @@ class HealthMetrics:
         with self._engine.connect() as db:
             standings = _standings(db, now)
             undone, oldest, dead = _deliveries(db)
-            due = sa.select(sa.func.min(intents.c.due)).where(intents.c.state == "wanted")
+            due = sa.select(sa.func.min(effects.c.due)).where(effects.c.state == "wanted")
             cost = sa.select(sa.func.coalesce(sa.func.sum(calls.c.cost), 0), sa.func.count())
             spent, count = db.execute(cost.where(calls.c.state != "reserved")).one()
             queued = [standing.since for standing in standings if standing.state == "queued"]
@@ -91,8 +91,8 @@ class HealthMetrics:
                 deliveries_undone=undone,
                 oldest_delivery=_age(oldest or now, now),
                 deliveries_dead=dead,
-                outbox=_counted(db, intents.c.state),
-                oldest_intent=max(now.timestamp() - (db.scalar(due) or now.timestamp()), 0.0),
+                outbox=_counted(db, effects.c.state),
+                oldest_effect=max(now.timestamp() - (db.scalar(due) or now.timestamp()), 0.0),
                 cost=int(spent),
                 model_calls=int(count),
             )
@@ -123,7 +123,7 @@ def longest_stalled(
 
 def _standings(db: Connection, now: datetime) -> list[WaitingJob]:
     job = (jobs.c.id, jobs.c.state, jobs.c.reason, jobs.c.owner, jobs.c.updated_at)
-    place = (commissions.c.repository, commissions.c.ready, commissions.c.due, commissions.c.lease_until)
+    place = (job_contexts.c.repository, job_contexts.c.ready, job_contexts.c.due, job_contexts.c.lease_until)
     query = sa.select(*job, *place).select_from(BOTH).where(jobs.c.state.in_((*WORKED_ON, "publishing")))
     return [_standing(row, now) for row in db.execute(query).mappings()]
 

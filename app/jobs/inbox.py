@@ -42,13 +42,13 @@ deliveries = sa.Table(
 )
 """`due_at` is when a waiting row may be claimed, and when a claimed one may be claimed by somebody else."""
 
-pulse = sa.Table(
-    "inbox_pulse",
+write_checks = sa.Table(
+    "inbox_write_checks",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("at", sa.DateTime(timezone=True), nullable=False),
 )
-"""One row that is written to see whether anything can be."""
+"""One row, written to check that the database accepts writes."""
 
 MAX_UNDONE: Final = 50_000
 MAX_ATTEMPTS: Final = 3
@@ -186,7 +186,7 @@ class Inbox:
     def health(self) -> InboxHealth:
         """The inbox's figures, from a transaction that also writes, so that a full or read-only disk is noticed."""
         with self._transaction() as db:
-            beat = _insert(db, pulse).values(id=1, at=self._clock())
+            beat = _insert(db, write_checks).values(id=1, at=self._clock())
             db.execute(beat.on_conflict_do_update(index_elements=["id"], set_={"at": self._clock()}))
             undone = deliveries.c.state.in_(_UNDONE)
             query = sa.select(sa.func.count(), sa.func.min(deliveries.c.received_at)).where(undone)

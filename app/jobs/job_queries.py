@@ -11,16 +11,16 @@ from sqlalchemy.engine import Engine
 from app.core.failpoints import failpoint
 from app.core.job import Job, JobState
 from app.jobs.context import JobContext, ThreadRef
-from app.jobs.store import JobRow, Wants, job_row
-from app.jobs.tables import commissions, jobs, writing
+from app.jobs.store import JobRow, WaitingFor, job_row
+from app.jobs.tables import job_contexts, jobs, writing
 
 WORKED_ON: tuple[JobState, ...] = ("queued", "planning", "working", "verifying", "publishing")
 """States in which a job wants a worker, until it is handed over to the publisher."""
 POSTED_STATES = timedelta(minutes=10)
 """For so long at least a change is news; clocks of several machines differ by less."""
-ACTIVE = commissions.c.living > ""
+ACTIVE = job_contexts.c.active_key > ""
 """Not just `IS NOT NULL`, which SQLite reads the whole table for."""
-BOTH = jobs.join(commissions, commissions.c.job == jobs.c.id)
+BOTH = jobs.join(job_contexts, job_contexts.c.job == jobs.c.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class JobWithContext:
     posted_state: str = ""
     """The state that was last posted to GitHub."""
     posted_at: float = 0.0
-    waiting_for: Wants = ""
+    waiting_for: WaitingFor = ""
     """What a paused job is waiting for."""
 
     @property
@@ -56,16 +56,16 @@ class JobQueries:
 
     def active(self, repository: int, number: int) -> JobWithContext | None:
         """The one unfinished job of this issue or pull request, not counting questions."""
-        return self._first(commissions.c.living == f"{repository}#{number}")
+        return self._first(job_contexts.c.active_key == f"{repository}#{number}")
 
     def newest(self, repository: int, number: int) -> JobWithContext | None:
         """The newest job of an issue or pull request, not counting questions."""
-        place = (commissions.c.repository == repository, commissions.c.number == number)
+        place = (job_contexts.c.repository == repository, job_contexts.c.number == number)
         return self._first(*place, sa.not_(jobs.c.key.like("%/ask:%")))
 
     def of_issue(self, repository: int, number: int, most: int) -> tuple[JobWithContext, ...]:
         """The newest jobs of an issue or pull request, newest first, not counting questions."""
-        place = (commissions.c.repository == repository, commissions.c.number == number)
+        place = (job_contexts.c.repository == repository, job_contexts.c.number == number)
         return self._all(*place, sa.not_(jobs.c.key.like("%/ask:%")))[::-1][:most]
 
     def active_jobs(self, installation: int | None = None, repository: int | None = None) -> tuple[JobWithContext, ...]:
@@ -80,30 +80,30 @@ class JobQueries:
 
     def follow_up_count(self, repository: int, number: int) -> int:
         """How often the bot has followed up on this pull request without being asked."""
-        place = (commissions.c.repository == repository, commissions.c.number == number)
+        place = (job_contexts.c.repository == repository, job_contexts.c.number == number)
         return sum(each.job_context.is_round for each in self._all(*place))
 
     def has_jobs_in(self, repository: int) -> bool:
         """True if the repository has ever had a job."""
         with self._engine.connect() as db:
-            query = sa.select(commissions.c.job).where(commissions.c.repository == repository).limit(1)
+            query = sa.select(job_contexts.c.job).where(job_contexts.c.repository == repository).limit(1)
             return db.execute(query).first() is not None
 
     def without_base_commit(self) -> tuple[JobWithContext, ...]:
         """Jobs whose base commit has not been fetched yet."""
-        return self._all(commissions.c.ready.is_(False), jobs.c.state.in_(WORKED_ON))
+        return self._all(job_contexts.c.ready.is_(False), jobs.c.state.in_(WORKED_ON))
 
     def handed_over_jobs(self) -> tuple[JobWithContext, ...]:
         """Jobs whose work is done and whose effects are being published."""
-        return self._all(jobs.c.state == "publishing", commissions.c.handed_over.is_(True))
+        return self._all(jobs.c.state == "publishing", job_contexts.c.handed_over.is_(True))
 
     def not_posted(self, at_least_every: timedelta) -> tuple[JobWithContext, ...]:
         """Jobs whose change was not posted yet, and unfinished ones that were not posted for that long."""
         now = self._clock()
         long_ago = (now - at_least_every).timestamp()
-        living = self._all(ACTIVE)
-        changed = self._all(commissions.c.told != jobs.c.state, *self._lately(now))
-        found = {each.job.id: each for each in (*living, *changed)}
+        active = self._all(ACTIVE)
+        changed = self._all(job_contexts.c.posted_state != jobs.c.state, *self._lately(now))
+        found = {each.job.id: each for each in (*active, *changed)}
         return tuple(
             each
             for _, each in sorted(found.items())
@@ -119,49 +119,49 @@ class JobQueries:
 
     def mark_ready(self, job_id: str) -> None:
         with writing(self._engine) as db:
-            db.execute(commissions.update().where(commissions.c.job == job_id).values(ready=True))
+            db.execute(job_contexts.update().where(job_contexts.c.job == job_id).values(ready=True))
         failpoint("base.ready")
 
     def join_threads(self, job_id: str, threads: Sequence[ThreadRef]) -> None:
         """Add a review's threads to an existing job, which will reply in them too. Idempotent."""
-        here = commissions.c.job == job_id
+        here = job_contexts.c.job == job_id
         with writing(self._engine) as db:
-            kept = db.execute(sa.select(commissions.c.commission).where(here).with_for_update()).scalar_one()
+            kept = db.execute(sa.select(job_contexts.c.context).where(here).with_for_update()).scalar_one()
             job_context = JobContext.model_validate(kept)
             known = {each.comment for each in job_context.threads}
             joined = (*job_context.threads, *(each for each in threads if each.comment not in known))
             values = job_context.model_copy(update={"threads": joined}).model_dump(mode="json")
-            db.execute(commissions.update().where(here).values(commission=values))
+            db.execute(job_contexts.update().where(here).values(context=values))
         failpoint("review.joined")
 
     def mark_posted(self, job_id: str, state: JobState) -> None:
         """Record that this state is being posted."""
         with writing(self._engine) as db:
-            values = {"told": state, "told_at": self._clock().timestamp()}
-            db.execute(commissions.update().where(commissions.c.job == job_id).values(values))
+            values = {"posted_state": state, "posted_at": self._clock().timestamp()}
+            db.execute(job_contexts.update().where(job_contexts.c.job == job_id).values(values))
         failpoint("status.posted")
 
     def _first(self, *where: sa.ColumnElement[bool]) -> JobWithContext | None:
         with self._engine.connect() as db:
-            query = sa.select(jobs, commissions).select_from(BOTH).where(*where)
+            query = sa.select(jobs, job_contexts).select_from(BOTH).where(*where)
             row = db.execute(query.order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(1)).mappings().first()
-        return _commissioned(row) if row else None
+        return _job_with_context(row) if row else None
 
     def _all(self, *where: sa.ColumnElement[bool]) -> tuple[JobWithContext, ...]:
         with self._engine.connect() as db:
-            query = sa.select(jobs, commissions).select_from(BOTH).where(*where)
-            found = [_commissioned(row) for row in db.execute(query).mappings()]
+            query = sa.select(jobs, job_contexts).select_from(BOTH).where(*where)
+            found = [_job_with_context(row) for row in db.execute(query).mappings()]
         return tuple(sorted(found, key=lambda each: each.job.id))  # sorting in the database would read all jobs
 
 
-def _commissioned(row: Mapping[Any, Any]) -> JobWithContext:
+def _job_with_context(row: Mapping[Any, Any]) -> JobWithContext:
     return JobWithContext(
         row=job_row(cast("sa.RowMapping", row)),
-        job_context=JobContext.model_validate(row["commission"]),
+        job_context=JobContext.model_validate(row["context"]),
         ready=row["ready"],
         crashes=row["crashes"],
         handed_over=row["handed_over"],
-        posted_state=row["told"],
-        posted_at=row["told_at"],
-        waiting_for=row["wants"],
+        posted_state=row["posted_state"],
+        posted_at=row["posted_at"],
+        waiting_for=row["waiting_for"],
     )

@@ -149,7 +149,7 @@ class SqlLessonStore:
         if there is None:
             db.execute(lessons.insert().values(**self._row(draft), number=self._next_number(db), key=""))
             return
-        if there.forgotten or there.kind == "told":
+        if there.forgotten or there.kind == "posted_state":
             return
         row = self._row(draft)
         same = there.text.casefold() == draft.text.casefold()

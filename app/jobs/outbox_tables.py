@@ -5,16 +5,16 @@ import sqlalchemy as sa
 metadata = sa.MetaData()
 
 
-intents = sa.Table(
-    "intents",
+effects = sa.Table(
+    "effects",
     metadata,
     sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("key", sa.String(160), nullable=False, unique=True),
     sa.Column("job", sa.String(40), nullable=False, index=True),
     sa.Column("epoch", sa.Integer, nullable=False),
     sa.Column("installation", sa.BigInteger, nullable=False, default=0),
-    sa.Column("place", sa.JSON, nullable=False),
-    sa.Column("intent", sa.JSON, nullable=False),
+    sa.Column("issue_ref", sa.JSON, nullable=False),
+    sa.Column("effect", sa.JSON, nullable=False),
     sa.Column("digest", sa.String(64), nullable=False),
     sa.Column("revision", sa.Integer, nullable=False),
     sa.Column("state", sa.String(16), nullable=False),
@@ -23,9 +23,9 @@ intents = sa.Table(
     sa.Column("owner", sa.String(80), nullable=False, default=""),
     sa.Column("reason", sa.Text, nullable=False, default=""),
     sa.Column("error", sa.JSON),
-    sa.Index("ix_intents_state_due", "state", "due"),
+    sa.Index("ix_effects_state_due", "state", "due"),
 )
-"""`due`, in seconds since 1970: when a wanted one may be claimed, when the lease of a claimed one ends."""
+"""`due`, in seconds since 1970: when a wanted effect may be claimed, or when the lease of a claimed one ends."""
 
 
 receipts = sa.Table(

@@ -10,14 +10,14 @@ from sqlalchemy.engine import Connection, Engine
 
 from app.core.job import JobState, ProgressKind
 from app.core.money import MicroUSD
-from app.jobs.outbox_tables import intents, receipts
+from app.jobs.outbox_tables import effects, receipts
 from app.jobs.store import ProgressRow
-from app.jobs.tables import commissions, jobs, progress
+from app.jobs.tables import job_contexts, jobs, progress
 from app.llm.sql_ledger import calls
 
 MAX_ON_A_PAGE = 200
 MAX_REPOSITORIES = 500
-_EVERYTHING = jobs.outerjoin(commissions, commissions.c.job == jobs.c.id)
+_EVERYTHING = jobs.outerjoin(job_contexts, job_contexts.c.job == jobs.c.id)
 _COST = (
     sa.select(sa.func.coalesce(sa.func.sum(calls.c.cost), 0))
     .where(calls.c.job_id == jobs.c.id, calls.c.state != "reserved")
@@ -37,9 +37,9 @@ _LISTED: tuple[sa.ColumnElement[Any], ...] = (
     _TASK[("task", "origin", "is_pull_request")].as_boolean().label("is_pull_request"),
     _TASK[("budget", "usd")].as_integer().label("budget"),
     _TASK["model"].as_string().label("model"),
-    commissions.c.number,
-    commissions.c.commission["login"].as_string().label("login"),
-    commissions.c.commission["aim"].as_string().label("aim"),
+    job_contexts.c.number,
+    job_contexts.c.context["login"].as_string().label("login"),
+    job_contexts.c.context["aim"].as_string().label("aim"),
     jobs.c.result[("verification", "verdict")].as_string().label("verdict"),
     jobs.c.result["url"].as_string().label("url"),
     _COST.label("cost"),
@@ -111,7 +111,7 @@ class JobOverview:
         if states:
             query = query.where(jobs.c.state.in_(states))
         if repository is not None:
-            query = query.where(commissions.c.repository == repository)
+            query = query.where(job_contexts.c.repository == repository)
         if before:
             query = query.where(jobs.c.id < before)
         limit = min(max(limit, 1), MAX_ON_A_PAGE)
@@ -129,15 +129,15 @@ class JobOverview:
         """The number of jobs in each state."""
         query = sa.select(jobs.c.state, sa.func.count()).select_from(_EVERYTHING).group_by(jobs.c.state)
         if repository is not None:
-            query = query.where(commissions.c.repository == repository)
+            query = query.where(job_contexts.c.repository == repository)
         with self.engine.connect() as db:
             return {row[0]: row[1] for row in db.execute(query)}
 
     def repositories(self) -> dict[int, str]:
         """The repositories that have had jobs: their latest name by number."""
-        newest = sa.select(sa.func.max(commissions.c.job)).group_by(commissions.c.repository).limit(MAX_REPOSITORIES)
+        newest = sa.select(sa.func.max(job_contexts.c.job)).group_by(job_contexts.c.repository).limit(MAX_REPOSITORIES)
         name = jobs.c.job[("task", "repository")].as_string()
-        query = sa.select(commissions.c.repository, name).select_from(_EVERYTHING).where(jobs.c.id.in_(newest))
+        query = sa.select(job_contexts.c.repository, name).select_from(_EVERYTHING).where(jobs.c.id.in_(newest))
         with self.engine.connect() as db:
             found = {row[0]: row[1] or "" for row in db.execute(query)}
         return dict(sorted(found.items(), key=lambda item: item[1].casefold()))
@@ -164,7 +164,7 @@ class JobOverview:
     def effects(self, job_id: str) -> tuple[EffectSummary, ...]:
         """The job's effects in the order in which they were requested."""
         with self.engine.connect() as db:
-            return tuple(_wishes(db, job_id))
+            return tuple(_effect_summaries(db, job_id))
 
 
 def _listed(row: sa.RowMapping) -> JobSummary:
@@ -194,16 +194,16 @@ def _said(row: sa.RowMapping) -> ProgressRow:
     return ProgressRow(row["seq"], in_utc(row["at"]), cast("ProgressKind", row["kind"]), row["text"])
 
 
-def _wishes(db: Connection, job_id: str) -> list[EffectSummary]:
+def _effect_summaries(db: Connection, job_id: str) -> list[EffectSummary]:
     newest = sa.select(receipts).where(receipts.c.job == job_id).order_by(receipts.c.revision)
     happened = {row["key"]: row for row in db.execute(newest).mappings()}
     found = []
-    for row in db.execute(intents.select().where(intents.c.job == job_id).order_by(intents.c.seq)).mappings():
+    for row in db.execute(effects.select().where(effects.c.job == job_id).order_by(effects.c.seq)).mappings():
         receipt = happened.get(row["key"])
         found.append(
             EffectSummary(
                 key=row["key"],
-                kind=str(row["intent"].get("kind", "")),
+                kind=str(row["effect"].get("kind", "")),
                 state=row["state"],
                 reason=row["reason"],
                 attempts=row["attempts"],

@@ -22,7 +22,7 @@ from app.jobs.context import JobContext
 from app.jobs.daily_budget import DayCaps
 from app.jobs.job_queries import BOTH, WORKED_ON
 from app.jobs.process_owner import is_gone
-from app.jobs.tables import commissions, jobs, writing
+from app.jobs.tables import job_contexts, jobs, writing
 from app.jobs.triggers import TriggerRow, insert_trigger, is_decided
 
 LEASE = timedelta(seconds=60)
@@ -78,18 +78,18 @@ class JobQueue:
         now = self._clock()
         place = job_context.place
         with writing(self.engine) as db:
-            living = self._active(db, active_key(job_context))
-            if living is not None:
-                return living
+            active = self._active(db, active_key(job_context))
+            if active is not None:
+                return active
             if not insert_trigger(db, trigger, f"job {job.id}", job.id):
                 return ""
             failpoint("job.admitting")
             row = {"id": job.id, "key": active_key(job_context), "state": "queued", "job": job.model_dump(mode="json")}
             db.execute(jobs.insert().values(**row, created_at=now, updated_at=now))
-            there = {"repository": place.repository, "number": place.number, "living": active_key(job_context)}
-            how = {"commission": job_context.model_dump(mode="json"), "priority": priority, "ready": ready}
+            there = {"repository": place.repository, "number": place.number, "active_key": active_key(job_context)}
+            how = {"context": job_context.model_dump(mode="json"), "priority": priority, "ready": ready}
             how["actor"] = paid_by(job, job_context)
-            db.execute(commissions.insert().values(job=job.id, **there, **how, created_at=now.timestamp()))
+            db.execute(job_contexts.insert().values(job=job.id, **there, **how, created_at=now.timestamp()))
         failpoint("job.admitted")
         return job.id
 
@@ -121,7 +121,7 @@ class JobQueue:
         until = (self._clock() + lease).timestamp()
         with writing(self.engine) as db:
             held = sa.exists().where(jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.owner == claim.owner)
-            mine = commissions.update().where(commissions.c.job == claim.job, held)
+            mine = job_contexts.update().where(job_contexts.c.job == claim.job, held)
             return db.execute(mine.values(lease_until=until)).rowcount == 1
 
     def release(self, claim: JobClaim, *, crashed: bool = False) -> None:
@@ -130,8 +130,8 @@ class JobQueue:
             mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.owner == claim.owner)
             if db.execute(jobs.update().where(*mine).values(owner=None, updated_at=self._clock())).rowcount != 1:
                 return
-            crashes = commissions.c.crashes + 1 if crashed else commissions.c.crashes
-            mine_too = commissions.update().where(commissions.c.job == claim.job).returning(commissions.c.crashes)
+            crashes = job_contexts.c.crashes + 1 if crashed else job_contexts.c.crashes
+            mine_too = job_contexts.update().where(job_contexts.c.job == claim.job).returning(job_contexts.c.crashes)
             if db.execute(mine_too.values(lease_until=0.0, crashes=crashes)).scalar_one() >= MAX_CRASHES and crashed:
                 self._end_dead_letter(db, claim.job, self._clock())
 
@@ -142,7 +142,7 @@ class JobQueue:
             mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.state.not_in(FINAL))
             values = {"state": "queued", "reason": reason, "updated_at": now}
             if db.execute(jobs.update().where(*mine).values(values)).rowcount == 1:
-                waits = commissions.update().where(commissions.c.job == claim.job)
+                waits = job_contexts.update().where(job_contexts.c.job == claim.job)
                 db.execute(waits.values(due=(now + pause).timestamp()))
 
     def hand_over(self, claim: JobClaim, result: dict[str, Any]) -> bool:
@@ -152,14 +152,14 @@ class JobQueue:
             values = {"state": "publishing", "result": result, "reason": "", "updated_at": self._clock()}
             if db.execute(jobs.update().where(*mine).values(values)).rowcount != 1:
                 return False
-            db.execute(commissions.update().where(commissions.c.job == claim.job).values(handed_over=True))
+            db.execute(job_contexts.update().where(job_contexts.c.job == claim.job).values(handed_over=True))
         failpoint("job.handed_over")
         return True
 
     def made_progress(self, job_id: str) -> None:
         """Record that a step finished: earlier crashes no longer count."""
         with writing(self.engine) as db:
-            mine = commissions.update().where(commissions.c.job == job_id, commissions.c.crashes > 0)
+            mine = job_contexts.update().where(job_contexts.c.job == job_id, job_contexts.c.crashes > 0)
             db.execute(mine.values(crashes=0))
 
     def resume(
@@ -184,8 +184,8 @@ class JobQueue:
                     return False
                 if trigger is not None:
                     insert_trigger(db, trigger, outcome, job_id)
-                mine = commissions.update().where(commissions.c.job == job_id)
-                db.execute(mine.values(living=key, crashes=0, due=0.0, wants=""))
+                mine = job_contexts.update().where(job_contexts.c.job == job_id)
+                db.execute(mine.values(active_key=key, crashes=0, due=0.0, waiting_for=""))
         except IntegrityError:
             return False
         failpoint("job.resumed")
@@ -201,7 +201,7 @@ class JobQueue:
             mine = jobs.update().where(jobs.c.id == job_id, jobs.c.state.not_in(FINAL))
             if db.execute(mine.values(updated_at=self._clock(), **ended)).rowcount != 1:
                 return False
-            db.execute(commissions.update().where(commissions.c.job == job_id).values(living=None))
+            db.execute(job_contexts.update().where(job_contexts.c.job == job_id).values(active_key=None))
         return True
 
     def stop(self, job_id: str, reason: str, *, trigger: TriggerRow | None = None) -> bool:
@@ -213,47 +213,47 @@ class JobQueue:
             if trigger is not None:
                 insert_trigger(db, trigger, f"stop {job_id}", job_id)
             db.execute(jobs.update().where(jobs.c.id == job_id).values(stop_requested=True))
-            first = (commissions.c.job == job_id, commissions.c.stop_reason == "")
-            db.execute(commissions.update().where(*first).values(stop_reason=reason))
+            first = (job_contexts.c.job == job_id, job_contexts.c.stop_reason == "")
+            db.execute(job_contexts.update().where(*first).values(stop_reason=reason))
             self._end_leases_of_the_dead(db, self._clock())
             return job_id in self._end_stopped(db, self._clock())
 
     def stop_reason(self, job_id: str) -> str:
         """Why the job was asked to stop; empty if it was not."""
         with self.engine.connect() as db:
-            said = db.execute(sa.select(commissions.c.stop_reason).where(commissions.c.job == job_id)).scalar()
+            said = db.execute(sa.select(job_contexts.c.stop_reason).where(job_contexts.c.job == job_id)).scalar()
         return said or STOPPED
 
     def _active(self, db: Connection, key: str) -> str | None:
-        return db.execute(sa.select(commissions.c.job).where(commissions.c.living == key)).scalar()
+        return db.execute(sa.select(job_contexts.c.job).where(job_contexts.c.active_key == key)).scalar()
 
     def _busy(self, db: Connection, now: datetime) -> dict[int, int]:
         """The number of jobs in progress in each repository."""
-        held = (jobs.c.owner.is_not(None), commissions.c.lease_until > now.timestamp())
-        query = sa.select(commissions.c.repository, sa.func.count()).select_from(BOTH).where(*held)
-        return {row[0]: row[1] for row in db.execute(query.group_by(commissions.c.repository))}
+        held = (jobs.c.owner.is_not(None), job_contexts.c.lease_until > now.timestamp())
+        query = sa.select(job_contexts.c.repository, sa.func.count()).select_from(BOTH).where(*held)
+        return {row[0]: row[1] for row in db.execute(query.group_by(job_contexts.c.repository))}
 
     def _end_leases_of_the_dead(self, db: Connection, now: datetime) -> None:
         """Release the leases of workers on this machine that have ended."""
-        held = (jobs.c.owner.is_not(None), commissions.c.lease_until > now.timestamp())
+        held = (jobs.c.owner.is_not(None), job_contexts.c.lease_until > now.timestamp())
         owners = db.execute(sa.select(jobs.c.owner).select_from(BOTH).where(*held).distinct()).scalars().all()
         gone = [owner for owner in owners if owner and is_gone(owner)]
         if gone:
-            theirs = commissions.c.job.in_(sa.select(jobs.c.id).where(jobs.c.owner.in_(gone)))
-            db.execute(commissions.update().where(theirs).values(lease_until=0.0))
+            theirs = job_contexts.c.job.in_(sa.select(jobs.c.id).where(jobs.c.owner.in_(gone)))
+            db.execute(job_contexts.update().where(theirs).values(lease_until=0.0))
 
     def _waiting(self, db: Connection, now: datetime) -> list[sa.RowMapping]:
         """Jobs that need a worker: unclaimed ones and those with an expired lease. Most urgent first."""
-        free = sa.or_(jobs.c.owner.is_(None), commissions.c.lease_until <= now.timestamp())
-        due = (commissions.c.ready.is_(True), commissions.c.due <= now.timestamp())
-        unfinished = sa.and_(jobs.c.state.in_(WORKED_ON), commissions.c.handed_over.is_(False))
+        free = sa.or_(jobs.c.owner.is_(None), job_contexts.c.lease_until <= now.timestamp())
+        due = (job_contexts.c.ready.is_(True), job_contexts.c.due <= now.timestamp())
+        unfinished = sa.and_(jobs.c.state.in_(WORKED_ON), job_contexts.c.handed_over.is_(False))
         wanted = (free, *due, unfinished, jobs.c.stop_requested.is_(False))
-        query = sa.select(jobs, commissions).select_from(BOTH).where(*wanted)
-        return list(db.execute(query.order_by(commissions.c.priority, jobs.c.id).limit(100)).mappings())
+        query = sa.select(jobs, job_contexts).select_from(BOTH).where(*wanted)
+        return list(db.execute(query.order_by(job_contexts.c.priority, jobs.c.id).limit(100)).mappings())
 
     def _may_spend(self, db: Connection, row: sa.RowMapping, now: datetime) -> bool:
         """True if the job's daily budgets have money left; otherwise the empty budget becomes its reason."""
-        purses = self._caps.purses(JobContext.model_validate(row["commission"]), row["actor"], now.timestamp)
+        purses = self._caps.purses(JobContext.model_validate(row["context"]), row["actor"], now.timestamp)
         empty = next((daily_budget for daily_budget in purses if daily_budget.spent(db)[1] >= daily_budget.cap), None)
         if empty is not None and row["reason"] != empty.is_spent:
             values = {"reason": empty.is_spent, "updated_at": now}
@@ -264,21 +264,21 @@ class JobQueue:
         """End jobs that were asked to stop and that no live process works on, unless the publisher has them."""
         unheld = sa.or_(jobs.c.owner.is_(None), _lapsed(now))
         stoppable = (jobs.c.stop_requested.is_(True), unheld, jobs.c.state.not_in(FINAL))
-        still_here = sa.exists().where(commissions.c.job == jobs.c.id, commissions.c.handed_over.is_(False))
+        still_here = sa.exists().where(job_contexts.c.job == jobs.c.id, job_contexts.c.handed_over.is_(False))
         stopped = jobs.update().where(*stoppable, still_here).returning(jobs.c.id)
-        why = sa.select(commissions.c.stop_reason).where(commissions.c.job == jobs.c.id).scalar_subquery()
+        why = sa.select(job_contexts.c.stop_reason).where(job_contexts.c.job == jobs.c.id).scalar_subquery()
         reason = sa.func.coalesce(sa.func.nullif(why, ""), STOPPED)
         values = {"state": "stopped", "reason": reason, "owner": None, "updated_at": now}
         ended = list(db.execute(stopped.values(values)).scalars())
         if ended:
-            db.execute(commissions.update().where(commissions.c.job.in_(ended)).values(living=None))
+            db.execute(job_contexts.update().where(job_contexts.c.job.in_(ended)).values(active_key=None))
         return ended
 
     def _take(self, db: Connection, row: sa.RowMapping, owner: str, until: datetime, *, crashes: int) -> JobClaim:
         epoch = row["epoch"] + 1
         values = {"owner": owner, "epoch": epoch, "reason": "", "updated_at": self._clock()}
         db.execute(jobs.update().where(jobs.c.id == row["id"]).values(values))
-        mine = commissions.update().where(commissions.c.job == row["id"])
+        mine = job_contexts.update().where(job_contexts.c.job == row["id"])
         db.execute(mine.values(lease_until=until.timestamp(), crashes=crashes))
         return JobClaim(row["id"], epoch, owner, resumed=epoch > 1)
 
@@ -287,12 +287,12 @@ class JobQueue:
         reason = f"Its process died {MAX_CRASHES} times at the same step, {lost}"
         values = {"state": "error", "reason": reason, "owner": None, "updated_at": now}
         db.execute(jobs.update().where(jobs.c.id == job_id).values(values))
-        db.execute(commissions.update().where(commissions.c.job == job_id).values(living=None))
+        db.execute(job_contexts.update().where(job_contexts.c.job == job_id).values(active_key=None))
 
 
 def _lapsed(now: datetime) -> sa.ColumnElement[bool]:
     """True, for a job in an outer statement, if its worker's lease has expired."""
-    return sa.exists().where(commissions.c.job == jobs.c.id, commissions.c.lease_until <= now.timestamp())
+    return sa.exists().where(job_contexts.c.job == jobs.c.id, job_contexts.c.lease_until <= now.timestamp())
 
 
 def paid_by(job: Job, job_context: JobContext) -> int:

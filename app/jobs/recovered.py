@@ -10,7 +10,7 @@ from app.core.job import FINAL, Job, JobState
 from app.jobs.context import JobContext
 from app.jobs.job_queries import JobQueries
 from app.jobs.queue import active_key, paid_by
-from app.jobs.tables import commissions, jobs, writing
+from app.jobs.tables import job_contexts, jobs, writing
 
 
 class RecoveredJobQueries(JobQueries):
@@ -42,22 +42,22 @@ class RecoveredJobs:
         result: dict[str, Any] | None,
         *,
         reason: str = "",
-        told: bool,
+        posted: bool,
     ) -> None:
-        """Write a recovered job. `told` means that people already know its state, so it is not posted again."""
+        """Write a recovered job. `posted` means that its state was already posted, so it is not posted again."""
         now, key, place = self._clock(), active_key(job_context), job_context.place
         row = {"id": job.id, "key": key, "state": state, "job": job.model_dump(mode="json")}
         came_to = {"result": result, "reason": reason}
-        there = {"repository": place.repository, "number": place.number, "living": None if state in FINAL else key}
-        known = {"told": state if told else "", "told_at": now.timestamp(), "created_at": now.timestamp()}
+        there = {"repository": place.repository, "number": place.number, "active_key": None if state in FINAL else key}
+        known = {"posted_state": state if posted else "", "posted_at": now.timestamp(), "created_at": now.timestamp()}
         with writing(self._engine) as db:
             db.execute(jobs.insert().values(**row, **came_to, created_at=now, updated_at=now))
-            values = {"commission": job_context.model_dump(mode="json"), "priority": 1, "ready": False}
+            values = {"context": job_context.model_dump(mode="json"), "priority": 1, "ready": False}
             values["actor"] = paid_by(job, job_context)
-            db.execute(commissions.insert().values(job=job.id, **there, **known, **values))
+            db.execute(job_contexts.insert().values(job=job.id, **there, **known, **values))
 
     def forget(self, job_id: str) -> None:
         """Delete a recovered job's rows."""
         with writing(self._engine) as db:
             db.execute(jobs.delete().where(jobs.c.id == job_id))
-            db.execute(commissions.delete().where(commissions.c.job == job_id))
+            db.execute(job_contexts.delete().where(job_contexts.c.job == job_id))

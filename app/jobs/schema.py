@@ -1,7 +1,8 @@
 """Creates and migrates a server's tables, in whichever process starts first.
 
-Only additions are made: a table, a column with a default, an index. So an older program keeps working beside a newer
-one while the roles are replaced one after the other. Changes that neither can handle are refused with a message.
+The usual change is an addition: a table, a column with a default, an index. So an older program keeps working beside a
+newer one while the roles are replaced one after the other. Renamed tables (`app.jobs.renamed_tables`) need all roles to
+be stopped first. Changes that neither can handle are refused with a message.
 """
 
 from typing import Final
@@ -12,15 +13,16 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.schema import CreateColumn
 
 from app.core.errors import AgentFixError, ExitCode, OutputError
-from app.jobs.commit_transfer_tables import metadata as parcel_tables
+from app.jobs.commit_transfer_tables import metadata as commit_transfer_tables
 from app.jobs.inbox import metadata as inbox_tables
 from app.jobs.lesson_tables import metadata as lesson_tables
-from app.jobs.outbox_tables import metadata as intent_tables
+from app.jobs.outbox_tables import metadata as outbox_tables
+from app.jobs.renamed_tables import rename_tables
 from app.jobs.tables import metadata as job_tables
 from app.jobs.tables import writing
 from app.llm.sql_ledger import metadata as ledger_tables
 
-ALL: Final = (job_tables, inbox_tables, intent_tables, ledger_tables, parcel_tables, lesson_tables)
+ALL: Final = (job_tables, inbox_tables, outbox_tables, ledger_tables, commit_transfer_tables, lesson_tables)
 _ONE_AT_A_TIME = 0x61676673
 """An advisory lock on Postgres; SQLite has one writer anyway."""
 
@@ -31,6 +33,7 @@ def prepare_tables(engine: Engine) -> None:
         with writing(engine) as db:
             if db.dialect.name == "postgresql":
                 db.execute(sa.select(sa.func.pg_advisory_xact_lock(_ONE_AT_A_TIME)))
+            rename_tables(db)
             for tables in ALL:
                 tables.create_all(db)
                 for table in tables.sorted_tables:
@@ -53,9 +56,9 @@ def complete(engine: Engine, table: sa.Table) -> None:
 def _reason(engine: Engine, error: SQLAlchemyError) -> str:
     """The driver's message on one line, without the password."""
     cause = error.orig if isinstance(error, DBAPIError) else None
-    said = str(cause or "").partition("\n")[0].strip().rstrip(".")
+    message = str(cause or "").partition("\n")[0].strip().rstrip(".")
     secret = engine.url.password
-    return type(cause or error).__name__ if not said or (secret and str(secret) in said) else said[:300]
+    return type(cause or error).__name__ if not message or (secret and str(secret) in message) else message[:300]
 
 
 def _bring_up_to_date(db: Connection, table: sa.Table) -> None:

@@ -12,10 +12,11 @@ from sqlalchemy.engine import Engine
 from app.core.errors import AgentFixError, ExitCode, OutputError
 from app.core.job import FINAL, Job, JobState, ProgressKind
 from app.jobs import process_owner
-from app.jobs.tables import blobs, commissions, jobs, metadata, progress
+from app.jobs.renamed_tables import has_former_names, rename_tables
+from app.jobs.tables import blobs, job_contexts, jobs, metadata, progress, writing
 
 Clock = Callable[[], datetime]
-Wants = Literal["", "money"]
+WaitingFor = Literal["", "money"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class JobStore:
     def create_tables(self) -> None:
         """Create the tables. Raises OutputError if the database is damaged, read-only or out of space."""
         try:
+            self._rename_former_tables()
             metadata.create_all(self.engine)
         except sa.exc.DatabaseError as error:
             reason = str(error.orig)
@@ -80,6 +82,13 @@ class JobStore:
                 code=ExitCode.DISK_FULL if "full" in reason else ExitCode.OUTPUT,
                 hint="Pass another directory with --state DIR, or move this one away.",
             ) from error
+
+    def _rename_former_tables(self) -> None:
+        with self.engine.connect() as db:
+            if not has_former_names(db):
+                return
+        with writing(self.engine) as db:
+            rename_tables(db)
 
     def create(self, job: Job, key: str) -> None:
         now = self._clock()
@@ -153,9 +162,9 @@ class JobStore:
     def release(self, job_id: str) -> None:
         self._update(job_id, owner=None)
 
-    def enter(self, job_id: str, state: JobState, reason: str = "", *, wants: Wants = "") -> None:
-        """Set the job's state. `wants` says what it is waiting for, if a command can provide that."""
-        self._update(job_id, wants, state=state, reason=reason)
+    def enter(self, job_id: str, state: JobState, reason: str = "", *, waiting_for: WaitingFor = "") -> None:
+        """Set the job's state. `waiting_for` is what it is waiting for, if a command can provide that."""
+        self._update(job_id, waiting_for, state=state, reason=reason)
 
     def finish(self, job_id: str, state: JobState, reason: str, result: dict[str, Any]) -> None:
         self._update(job_id, state=state, reason=reason, result=result)
@@ -191,12 +200,12 @@ class JobStore:
         with self.engine.connect() as db:
             return bool(db.execute(sa.select(jobs.c.stop_requested).where(jobs.c.id == job_id)).scalar())
 
-    def _update(self, job_id: str, wants: Wants = "", **values: Any) -> None:
+    def _update(self, job_id: str, waiting_for: WaitingFor = "", **values: Any) -> None:
         with self.engine.begin() as db:
             mine = jobs.update().where(jobs.c.id == job_id, self._fence)
             found = db.execute(mine.values(updated_at=self._clock(), **values)).rowcount
-            if wants and found:
-                db.execute(commissions.update().where(commissions.c.job == job_id).values(wants=wants))
+            if waiting_for and found:
+                db.execute(job_contexts.update().where(job_contexts.c.job == job_id).values(waiting_for=waiting_for))
             if values.get("state") in FINAL:
                 _vacate(db, job_id)
 
@@ -246,7 +255,7 @@ class JobBlobs:
 def _vacate(db: sa.Connection, job_id: str) -> None:
     """Allow another job for the same issue once this one is final."""
     ended = sa.exists().where(jobs.c.id == job_id, jobs.c.state.in_(FINAL))
-    db.execute(commissions.update().where(commissions.c.job == job_id, ended).values(living=None))
+    db.execute(job_contexts.update().where(job_contexts.c.job == job_id, ended).values(active_key=None))
 
 
 def job_row(row: sa.RowMapping) -> JobRow:

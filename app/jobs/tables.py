@@ -46,33 +46,34 @@ blobs = sa.Table(
     sa.Column("content", sa.LargeBinary, nullable=False),
 )
 
-commissions = sa.Table(
-    "commissions",
+job_contexts = sa.Table(
+    "job_contexts",
     metadata,
     sa.Column("job", sa.String(40), primary_key=True),
     sa.Column("repository", sa.BigInteger, nullable=False, index=True),
     sa.Column("number", sa.BigInteger, nullable=False),
-    sa.Column("living", sa.String(80), unique=True),
+    sa.Column("active_key", sa.String(80), unique=True),
     sa.Column("priority", sa.Integer, nullable=False),
     sa.Column("ready", sa.Boolean, nullable=False, default=False),
-    sa.Column("commission", sa.JSON, nullable=False),
+    sa.Column("context", sa.JSON, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("lease_until", sa.Double, nullable=False, default=0.0),
     sa.Column("due", sa.Double, nullable=False, default=0.0),
     sa.Column("crashes", sa.Integer, nullable=False, default=0),
     sa.Column("handed_over", sa.Boolean, nullable=False, default=False),
-    sa.Column("told_at", sa.Double, nullable=False, default=0.0),
-    sa.Column("told", sa.String(64), nullable=False, default=""),
+    sa.Column("posted_at", sa.Double, nullable=False, default=0.0),
+    sa.Column("posted_state", sa.String(64), nullable=False, default=""),
     sa.Column("stop_reason", sa.Text, nullable=False, default=""),
     sa.Column("actor", sa.BigInteger, nullable=False, default=0),
-    sa.Column("wants", sa.String(16), nullable=False, default=""),
+    sa.Column("waiting_for", sa.String(16), nullable=False, default=""),
 )
-"""A server's side of a job. `living` is its place while it is not final, so that one place has one living job.
+"""A server's side of a job. `active_key` names its issue until it is final, so that an issue has one active job.
 
-`ready`: its base commit can be had. `due`: not to be begun before. `crashes`: processes that died on it since a step
-was finished. `handed_over`: the work is done, and what is wished for is written down. `stop_reason`: why it is to be
-stopped, for whoever ends it. `actor`: whose money it spends, 0 where the bot began by itself. `wants`: what a paused
-job cannot go on without: `money`, or nothing that a command could give. Times in seconds since 1970.
+`ready`: its base commit was fetched. `due`: when it may start. `crashes`: processes that died on it since its last
+finished step. `handed_over`: the work is done and its effects are requested. `stop_reason`: why somebody asked to stop
+it. `actor`: the id of the person whose daily budget it uses, 0 if the bot started it. `posted_state`, `posted_at`: the
+state that the status comment shows, and since when. `waiting_for`: `money` if a paused job needs a higher budget, else
+empty. Times in seconds since 1970.
 """
 
 messages = sa.Table(
@@ -86,7 +87,7 @@ messages = sa.Table(
     sa.Column("text", sa.Text, nullable=False),
     sa.Column("at", sa.Double, nullable=False),
 )
-"""What people say to a living job, in order; never changed, never deleted."""
+"""What people write to an active job, in order; never changed, never deleted."""
 
 triggers = sa.Table(
     "triggers",
@@ -102,15 +103,15 @@ triggers = sa.Table(
     sa.Index("ix_triggers_place", "repository", "number"),
     sa.Index("ix_triggers_actor", "repository", "actor", "at"),
 )
-"""Everything that was asked, each once however often it is delivered, with what was decided."""
+"""Every request, stored once however often it is delivered, with the decision on it."""
 
-looks = sa.Table(
-    "looks",
+poll_cursors = sa.Table(
+    "poll_cursors",
     metadata,
     sa.Column("repository", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("at", sa.Double, nullable=False),
 )
-"""Until when what happened in a repository is known without webhooks, in seconds since 1970; 0 is the App itself."""
+"""Until when a repository was polled for events, in seconds since 1970. Repository 0 is the App's own deliveries."""
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection, Engine, RowMapping
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.issue_ref import IssueRef
-from app.jobs.outbox_tables import intents, metadata, receipts
+from app.jobs.outbox_tables import effects, metadata, receipts
 from app.publish.effects import (
     EFFECT_ADAPTER,
     LEASE,
@@ -110,22 +110,22 @@ class Outbox:
             if not _holds(db, job, epoch):
                 raise StaleEpoch(job)
             row = _row(db, key)
-            values: dict[str, Any] = {"epoch": epoch, "place": issue_ref.model_dump(mode="json")}
+            values: dict[str, Any] = {"epoch": epoch, "issue_ref": issue_ref.model_dump(mode="json")}
             values |= {"installation": issue_ref.installation}
             if row is None:
                 if _count(db, job) >= MAX_EFFECTS:
                     raise TooManyEffects(job)
                 values |= {"key": key, "job": job, "revision": 1, "digest": digest, "owner": "", "reason": ""}
-                values |= {"intent": effect.model_dump(mode="json"), **_columns(NextAttempt("wanted", now, 0))}
-                db.execute(intents.insert().values(values))
+                values |= {"effect": effect.model_dump(mode="json"), **_columns(NextAttempt("wanted", now, 0))}
+                db.execute(effects.insert().values(values))
             elif row["digest"] == digest and row["state"] != "withdrawn":
-                db.execute(intents.update().where(intents.c.key == key).values(epoch=epoch))
+                db.execute(effects.update().where(effects.c.key == key).values(epoch=epoch))
             else:
                 changed = after_want(row["state"], _moment(row["due"]), row["attempts"], now)
                 values |= {"revision": row["revision"] + 1, "digest": digest, "reason": ""}
-                values |= {"intent": effect.model_dump(mode="json"), **_columns(changed)}
-                db.execute(intents.update().where(intents.c.key == key).values(values))
-        failpoint("intent.wanted")
+                values |= {"effect": effect.model_dump(mode="json"), **_columns(changed)}
+                db.execute(effects.update().where(effects.c.key == key).values(values))
+        failpoint("effect.wanted")
         return key
 
     def adopt(self, job: str, epoch: int, *, branches: bool = True) -> int:
@@ -136,9 +136,9 @@ class Outbox:
         with self._engine.begin() as db:
             if not _holds(db, job, epoch):
                 raise StaleEpoch(job)
-            mine = intents.update().where(intents.c.job == job, intents.c.state.in_(_OPEN))
+            mine = effects.update().where(effects.c.job == job, effects.c.state.in_(_OPEN))
             for kind in () if branches else _BRANCHES:
-                mine = mine.where(intents.c.key.not_like(f"{job}/{kind}/%"))
+                mine = mine.where(effects.c.key.not_like(f"{job}/{kind}/%"))
             return db.execute(mine.values(epoch=epoch)).rowcount
 
     def claim(self, owner: str, busy: Collection[int] = ()) -> EffectClaim | None:
@@ -160,7 +160,7 @@ class Outbox:
                     self._leave(db, row, NextAttempt("failed", self._now(), row["attempts"]), reason)
                     continue
                 self._take(db, row, owner)
-            failpoint("intent.claimed")
+            failpoint("effect.claimed")
             return _claim(row, owner)
         return None
 
@@ -169,7 +169,7 @@ class Outbox:
         now = self._now()
         with self._engine.begin() as db:
             # The write comes first: SQLite gives no lock to a transaction that has read an older state.
-            db.execute(intents.update().where(intents.c.key == claim.key).values(reason=""))
+            db.execute(effects.update().where(effects.c.key == claim.key).values(reason=""))
             row = _row(db, claim.key)
             known = sa.select(receipts.c.key).where(_is(claim))
             if db.execute(known).first() is None:
@@ -181,74 +181,74 @@ class Outbox:
     def failed(self, claim: EffectClaim, error: AgentFixError) -> NextAttempt:
         """Record the failure, and when to try again, if at all."""
         then = after_failure(error, claim.attempts, self._now())
-        ours = (intents.c.key == claim.key, intents.c.state == "claimed")
+        ours = (effects.c.key == claim.key, effects.c.state == "claimed")
         with self._engine.begin() as db:
             values = {**_columns(then), "owner": "", "reason": error.message, "error": error.to_json()}
-            db.execute(intents.update().where(*ours, intents.c.attempts == claim.attempts).values(values))
+            db.execute(effects.update().where(*ours, effects.c.attempts == claim.attempts).values(values))
         return then
 
     def amend(self, claim: EffectClaim, effect: Effect) -> None:
         """Replace a claimed effect by the publisher's version, due at once."""
-        ours = (intents.c.key == claim.key, intents.c.state == "claimed", intents.c.attempts == claim.attempts)
+        ours = (effects.c.key == claim.key, effects.c.state == "claimed", effects.c.attempts == claim.attempts)
         then = NextAttempt("wanted", self._now(), claim.attempts)
         with self._engine.begin() as db:
-            values = {**_columns(then), "owner": "", "intent": effect.model_dump(mode="json")}
-            db.execute(intents.update().where(*ours, intents.c.revision == claim.revision).values(values))
+            values = {**_columns(then), "owner": "", "effect": effect.model_dump(mode="json")}
+            db.execute(effects.update().where(*ours, effects.c.revision == claim.revision).values(values))
 
     def withdraw(self, job: str) -> int:
         """Withdraw effects that nobody has claimed; returns how many are claimed at this moment."""
         with self._engine.begin() as db:
-            mine = intents.c.job == job
-            taken_back = intents.update().where(mine, intents.c.state == "wanted")
-            db.execute(taken_back.values(state="withdrawn", reason="The job was stopped."))
-            claimed = sa.select(sa.func.count()).select_from(intents).where(mine, intents.c.state == "claimed")
+            mine = effects.c.job == job
+            unclaimed = effects.update().where(mine, effects.c.state == "wanted")
+            db.execute(unclaimed.values(state="withdrawn", reason="The job was stopped."))
+            claimed = sa.select(sa.func.count()).select_from(effects).where(mine, effects.c.state == "claimed")
             return int(db.execute(claimed).scalar_one())
 
     def status(self, key: str) -> EffectStatus | None:
         with self._engine.connect() as db:
             row = _row(db, key)
-            return _standing(db, row) if row is not None else None
+            return _status(db, row) if row is not None else None
 
     def of(self, job: str) -> tuple[EffectStatus, ...]:
         """All effects of a job, in the order of their request."""
-        query = intents.select().where(intents.c.job == job).order_by(intents.c.seq)
+        query = effects.select().where(effects.c.job == job).order_by(effects.c.seq)
         with self._engine.connect() as db:
-            return tuple(_standing(db, row) for row in db.execute(query).mappings().all())
+            return tuple(_status(db, row) for row in db.execute(query).mappings().all())
 
     def next_due(self) -> datetime | None:
         """When the next effect may be claimed; None if none is open."""
         with self._engine.connect() as db:
-            soonest = sa.select(sa.func.min(intents.c.due)).where(intents.c.state.in_(_OPEN))
+            soonest = sa.select(sa.func.min(effects.c.due)).where(effects.c.state.in_(_OPEN))
             found = db.execute(soonest).scalar()
         return None if found is None else _moment(found)
 
     def _end_leases_of_the_dead(self) -> None:
-        held = (intents.c.state == "claimed", intents.c.due > self._now().timestamp())
+        held = (effects.c.state == "claimed", effects.c.due > self._now().timestamp())
         with self._engine.connect() as db:
-            owners = db.execute(sa.select(intents.c.owner).where(*held).distinct()).scalars().all()
+            owners = db.execute(sa.select(effects.c.owner).where(*held).distinct()).scalars().all()
         gone = [owner for owner in owners if self._is_gone(owner)]
         if gone:
             with self._engine.begin() as db:
-                theirs = intents.update().where(*held, intents.c.owner.in_(gone))
+                theirs = effects.update().where(*held, effects.c.owner.in_(gone))
                 db.execute(theirs.values(due=self._now().timestamp()))
 
     def _due(self, busy: Collection[int]) -> list[tuple[str, str, int]]:
-        due = (intents.c.state.in_(_OPEN), intents.c.due <= self._now().timestamp())
-        query = sa.select(intents.c.key, intents.c.job, intents.c.epoch).where(
-            *due, intents.c.installation.not_in(list(busy))
+        due = (effects.c.state.in_(_OPEN), effects.c.due <= self._now().timestamp())
+        query = sa.select(effects.c.key, effects.c.job, effects.c.epoch).where(
+            *due, effects.c.installation.not_in(list(busy))
         )
         with self._engine.connect() as db:
-            found = db.execute(query.order_by(intents.c.due, intents.c.seq).limit(50)).all()
+            found = db.execute(query.order_by(effects.c.due, effects.c.seq).limit(50)).all()
         return [(row.key, row.job, row.epoch) for row in found]
 
     def _take(self, db: Connection, row: RowMapping, owner: str) -> None:
         """Claim the row. No other publisher can, because the job's row was locked before this one was read."""
         values = {**_columns(NextAttempt("claimed", self._now() + LEASE, row["attempts"] + 1)), "owner": owner}
-        db.execute(intents.update().where(intents.c.key == row["key"]).values(values))
+        db.execute(effects.update().where(effects.c.key == row["key"]).values(values))
 
     def _leave(self, db: Connection, row: RowMapping, then: NextAttempt, reason: str) -> None:
         values = {**_columns(then), "owner": "", "reason": reason, "error": None}
-        db.execute(intents.update().where(intents.c.key == row["key"]).values(values))
+        db.execute(effects.update().where(effects.c.key == row["key"]).values(values))
 
 
 def name_without_job(trigger: str) -> str:
@@ -262,22 +262,22 @@ def _holds(db: Connection, job: str, epoch: int) -> bool:
     Effects without a job cannot be taken over; their own rows are locked.
     """
     if job.startswith(NO_JOB):
-        db.execute(intents.update().where(intents.c.job == job).values(job=job))
+        db.execute(effects.update().where(effects.c.job == job).values(job=job))
         return epoch == 0
     held = sa.update(_jobs).where(_jobs.c.id == job, _jobs.c.epoch == epoch).values(epoch=epoch)
     return db.execute(held).rowcount == 1
 
 
 def _count(db: Connection, job: str) -> int:
-    return int(db.execute(sa.select(sa.func.count()).where(intents.c.job == job)).scalar_one())
+    return int(db.execute(sa.select(sa.func.count()).where(effects.c.job == job)).scalar_one())
 
 
-def _standing(db: Connection, row: RowMapping) -> EffectStatus:
+def _status(db: Connection, row: RowMapping) -> EffectStatus:
     newest = sa.select(receipts.c.receipt).where(receipts.c.key == row["key"]).order_by(receipts.c.revision.desc())
     kept = db.execute(newest.limit(1)).scalar()
     return EffectStatus(
         key=row["key"],
-        effect=EFFECT_ADAPTER.validate_python(row["intent"]),
+        effect=EFFECT_ADAPTER.validate_python(row["effect"]),
         state=row["state"],
         reason=row["reason"],
         receipt=Receipt.model_validate(kept) if kept is not None else None,
@@ -286,7 +286,7 @@ def _standing(db: Connection, row: RowMapping) -> EffectStatus:
 
 
 def _row(db: Connection, key: str) -> RowMapping | None:
-    return db.execute(intents.select().where(intents.c.key == key)).mappings().first()
+    return db.execute(effects.select().where(effects.c.key == key)).mappings().first()
 
 
 def _is(claim: EffectClaim) -> sa.ColumnElement[bool]:
@@ -305,8 +305,8 @@ def _claim(row: RowMapping, owner: str) -> EffectClaim:
     return EffectClaim(
         key=row["key"],
         job=row["job"],
-        issue_ref=IssueRef.model_validate(row["place"]),
-        effect=EFFECT_ADAPTER.validate_python(row["intent"]),
+        issue_ref=IssueRef.model_validate(row["issue_ref"]),
+        effect=EFFECT_ADAPTER.validate_python(row["effect"]),
         revision=row["revision"],
         attempts=cast("int", row["attempts"]) + 1,
         owner=owner,

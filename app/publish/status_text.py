@@ -15,7 +15,7 @@ from app.core.money import Totals
 from app.core.plan import Plan
 from app.core.result import JobResult
 from app.jobs.context import JobContext
-from app.jobs.store import ProgressRow, Wants
+from app.jobs.store import ProgressRow, WaitingFor
 from app.llm.ledger import price, usd
 from app.publish.effects import MAX_COMMENT
 from app.publish.evidence import Caps, clip
@@ -101,7 +101,7 @@ class StatusView:
     job_page: str = ""
     workflow: bool = False
     """True if a workflow run does the work: it reads no messages, and keeps nothing for the next run."""
-    wants: Wants = ""
+    waiting_for: WaitingFor = ""
     """What a paused job needs before it can continue."""
     warned: tuple[str, ...] = ()
     """Limits that are nearly reached."""
@@ -290,7 +290,7 @@ def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
         case "needs_input":
             yield "/agent …", "with your answer, in a new comment: the job continues with it"
         case "paused":
-            budget = " --budget +3" if view.wants == "money" else ""
+            budget = " --budget +3" if view.waiting_for == "money" else ""
             yield f"/agent continue{budget}", "begins again" if view.workflow else "resumes the job"
             yield "/agent stop", "stops it"
         case "pr_opened" | "pr_updated":

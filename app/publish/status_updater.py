@@ -143,7 +143,7 @@ class StatusUpdater:
             lately=self._store.recent_progress(job.id, 3, *_DONE_LATELY),
             workflow=bool(self._page),
             kept=self._kept,
-            wants=each.waiting_for,
+            waiting_for=each.waiting_for,
             warned=tuple(
                 row.text for row in self._store.recent_progress(job.id, 50, "warning") if row.text.startswith(NEAR_CAP)
             ),

@@ -23,7 +23,7 @@ from app.core.redaction import Redactor
 from app.core.result import JobResult
 from app.jobs.process_owner import this_process
 from app.jobs.queue import JobClaim
-from app.jobs.store import Wants
+from app.jobs.store import WaitingFor
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.server.shutdown import end_process
 from app.server.wiring.context import ServerContext
@@ -145,8 +145,8 @@ class JobAttendance:
         elif isinstance(error, DayBudgetError):
             self.office.server_context.queue.postpone(self.claim, f"{error.message} {error.hint}", FOR_MONEY)
         elif is_for_people(error):
-            wants: Wants = "money" if isinstance(error, BudgetError) else ""
-            store.enter(job, "paused", f"{error.message} {error.hint}".strip(), wants=wants)
+            waiting_for: WaitingFor = "money" if isinstance(error, BudgetError) else ""
+            store.enter(job, "paused", f"{error.message} {error.hint}".strip(), waiting_for=waiting_for)
         elif isinstance(error, LostSandboxError):  # some code may kill its sandboxes: that is counted
             self.office.server_context.queue.postpone(
                 self.claim, f"{error.message} The job continues in a new sandbox.", PUT_OFF

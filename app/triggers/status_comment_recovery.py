@@ -159,7 +159,8 @@ class StatusCommentRecovery:
         elif _is_planned(told):
             state, result = "answered", JobResult(exit_status="answered", plan=_plan(told.plan))
         dumped = result.model_dump(mode="json") if result else None
-        self._recovered_jobs.write(job, job_context, state, dumped, reason=result.reason if result else "", told=known)
+        reason = result.reason if result else ""
+        self._recovered_jobs.write(job, job_context, state, dumped, reason=reason, posted=known)
         outbox = self._stores.outbox
         outbox.add(job.id, 0, job_context.place, UpdateStatusComment(body=told.state))
         claim = outbox.claim(f"{this_process()}:recollecting")

@@ -10,7 +10,7 @@ from app.core.result import JobResult
 from app.github.markers import has_text
 from app.jobs.inbox import deliveries
 from app.jobs.job_queries import JobWithContext
-from app.jobs.outbox_tables import intents, receipts
+from app.jobs.outbox_tables import effects, receipts
 from app.llm.sql_ledger import calls
 from app.publish.effects import Receipt
 from tests.chaos.server import CALLS, MENDED, ODD, PRICE, ChaosServer, IssueUnderTest
@@ -119,8 +119,8 @@ def _assert_nothing_undone(server: ChaosServer) -> None:
     assert all(each.row.state in FINAL for each in server.jobs())
     with server.server.server_context.engine.connect() as db:
         assert set(db.execute(sa.select(deliveries.c.state)).scalars()) <= {"done"}
-        assert set(db.execute(sa.select(intents.c.state)).scalars()) <= {"done", "withdrawn"}
-        done = set(db.execute(sa.select(intents.c.key).where(intents.c.state == "done")).scalars())
+        assert set(db.execute(sa.select(effects.c.state)).scalars()) <= {"done", "withdrawn"}
+        done = set(db.execute(sa.select(effects.c.key).where(effects.c.state == "done")).scalars())
         kept = {row.key: row.receipt for row in db.execute(sa.select(receipts.c.key, receipts.c.receipt))}
     assert done <= kept.keys(), "each has a receipt"
     for receipt in kept.values():

@@ -20,8 +20,8 @@ from app.config.settings import ROLES, Role
 from app.core.record import Record
 from app.jobs.inbox import deliveries
 from app.jobs.job_queries import JobWithContext
-from app.jobs.outbox_tables import intents
-from app.jobs.tables import commissions, jobs
+from app.jobs.outbox_tables import effects
+from app.jobs.tables import job_contexts, jobs
 from app.llm.base import ModelAnswer, ToolCall, Usage
 from app.llm.replay import RecordingHeader, RecordingLine
 from tests.support.databases import fresh_postgres
@@ -237,8 +237,8 @@ class ChaosServer:
         """Everything that was asked is dealt with, every job has ended, and people were told."""
         with self.server.server_context.engine.connect() as db:
             undone = sa.select(sa.func.count()).where(deliveries.c.state.in_(("waiting", "claimed")))
-            open_wishes = sa.select(sa.func.count()).where(intents.c.state.in_(("wanted", "claimed")))
-            if db.execute(undone).scalar() or db.execute(open_wishes).scalar():
+            open_effects = sa.select(sa.func.count()).where(effects.c.state.in_(("wanted", "claimed")))
+            if db.execute(undone).scalar() or db.execute(open_effects).scalar():
                 return False
         found = self.jobs()
         return bool(found) and all(each.row.final and each.posted_state == each.row.state for each in found)
@@ -257,7 +257,7 @@ class ChaosServer:
     def lapse(self, job: str) -> None:
         """The lease of whoever works on it ends now."""
         with self.server.server_context.engine.begin() as db:
-            db.execute(commissions.update().where(commissions.c.job == job).values(lease_until=0.0))
+            db.execute(job_contexts.update().where(job_contexts.c.job == job).values(lease_until=0.0))
 
     def account(self) -> str:
         """What a failing test shows."""
@@ -267,8 +267,8 @@ class ChaosServer:
                 str(tuple(row))
                 for row in db.execute(sa.select(deliveries.c.id, deliveries.c.state, deliveries.c.outcome))
             ]
-            effects = sa.select(intents.c.key, intents.c.state, intents.c.reason, intents.c.attempts)
-            lines += [str(tuple(row)) for row in db.execute(effects)]
+            rows = sa.select(effects.c.key, effects.c.state, effects.c.reason, effects.c.attempts)
+            lines += [str(tuple(row)) for row in db.execute(rows)]
         return "\n".join([*lines, self.server.tail()])
 
 

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.jobs.commit_transfer import ABANDONED, CHUNK, CommitTransfer
-from app.jobs.commit_transfer_tables import parcel_chunks
+from app.jobs.commit_transfer_tables import transfer_chunks
 from app.repo.git_store import GitStore
 from tests.support.databases import database
 from tests.support.repositories import commit_files, git, make_repository
@@ -50,6 +50,6 @@ def test_killed_half_way_the_next_one_brings_it_whole(dialect: str, moment: str,
         later = CommitTransfer(engine, lambda: datetime.now(UTC) + ABANDONED + timedelta(minutes=1))
         later.prune(timedelta(days=1))
         with engine.connect() as db:
-            assert db.scalar(sa.select(sa.func.count()).select_from(parcel_chunks)) == 3, "the dead one's are gone"
+            assert db.scalar(sa.select(sa.func.count()).select_from(transfer_chunks)) == 3, "the dead one's are gone"
     left = {each.name for each in tmp_path.iterdir() if each.is_dir()} - {"source", "ours.git", "theirs.git"}
     assert left == set()

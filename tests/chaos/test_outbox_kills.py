@@ -13,7 +13,7 @@ from app.publish.effects import key_of
 from app.publish.outbox import Outbox
 from tests.chaos.outbox_child import WISHES
 
-MOMENTS = ("intent.wanted", "intent.claimed", "effect.before", "effect.after", "effect.made", "receipt.written")
+MOMENTS = ("effect.wanted", "effect.claimed", "effect.before", "effect.after", "effect.made", "receipt.written")
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 ROOT = Path(__file__).parents[2]
 

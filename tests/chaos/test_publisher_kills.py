@@ -61,16 +61,16 @@ async def finish(fake_github: FakeGitHubSetup, address: str, directory: Path) ->
 
 
 MOMENTS = (
-    "intent.wanted:1",
-    "intent.wanted:4",
-    "intent.claimed:1",
+    "effect.wanted:1",
+    "effect.wanted:4",
+    "effect.claimed:1",
     "branch.made:1",
     "effect.made:1",
     "effect.made:3",
     "receipt.written:1",
     "job.finishing:1",
     "job.finished:1",
-    "intent.wanted:6",
+    "effect.wanted:6",
 )
 
 
@@ -128,7 +128,7 @@ def test_killed_between_two_effects_github_has_each_once(tmp_path: Path, moment:
 CI = ".github/workflows/ci.yml"
 
 
-@pytest.mark.parametrize("moment", ["commit.rebuilt:2", "effect.amended:1", "intent.claimed:3", "branch.made:1"])
+@pytest.mark.parametrize("moment", ["commit.rebuilt:2", "effect.amended:1", "effect.claimed:3", "branch.made:1"])
 def test_killed_while_the_base_is_merged_into_what_was_verified(tmp_path: Path, moment: str) -> None:
     """A workflow changed meanwhile, and goes on changing: still one branch, one draft, and one merge."""
     fake_github = make_fake_github(tmp_path)

@@ -19,8 +19,8 @@ RECEPTION = (
     *("base.fetched", "base.ready"),
 )
 EFFECTS = (
-    *(f"intent.wanted:{n}" for n in range(1, 10)),
-    *(f"intent.claimed:{n}" for n in range(1, 9)),
+    *(f"effect.wanted:{n}" for n in range(1, 10)),
+    *(f"effect.claimed:{n}" for n in range(1, 9)),
     *(f"effect.made:{n}" for n in range(1, 9)),
     *(f"receipt.written:{n}" for n in range(1, 9)),
     *("commit.rebuilt", "branch.made"),
@@ -35,7 +35,7 @@ STEPS = ("plan.answer", "baseline", "turn.1.answer", "turn.1.act", "turn.2.answe
 CHILD = (
     *(f"{step}.{moment}" for step in STEPS for moment in ("before", "done", "stored")),
     *(f"{call}.booked" for call in ("plan", "turn.1", "turn.2")),
-    *("publish.committed", "publish.wanted", "intent.wanted", "job.handed_over", "finished"),
+    *("publish.committed", "publish.wanted", "effect.wanted", "job.handed_over", "finished"),
 )
 WORKER = ("job.claimed", "job.begun", "job.ended", "job.released")
 

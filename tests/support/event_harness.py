@@ -15,10 +15,10 @@ from app.jobs.inbox import deliveries as inbox_rows
 from app.jobs.job_queries import JobQueries, JobWithContext
 from app.jobs.lesson_tables import metadata as lesson_tables
 from app.jobs.messages import JobMessages, StoredMessage
-from app.jobs.outbox_tables import intents as intent_rows
+from app.jobs.outbox_tables import effects as effect_rows
 from app.jobs.poll_cursors import PollCursors
 from app.jobs.queue import JobQueue
-from app.jobs.store import JobStore, Wants
+from app.jobs.store import JobStore, WaitingFor
 from app.jobs.tables import jobs as job_rows
 from app.jobs.tables import sqlite_engine
 from app.jobs.tables import triggers as trigger_rows
@@ -160,8 +160,8 @@ class EventHarness:
 
     def effects(self) -> list[tuple[str, Effect]]:
         with self.engine.connect() as db:
-            rows = db.execute(intent_rows.select().order_by(intent_rows.c.seq)).mappings().all()
-        return [(row["job"], EFFECT_ADAPTER.validate_python(row["intent"])) for row in rows]
+            rows = db.execute(effect_rows.select().order_by(effect_rows.c.seq)).mappings().all()
+        return [(row["job"], EFFECT_ADAPTER.validate_python(row["effect"])) for row in rows]
 
     def answers(self) -> list[str]:
         """Comments that answer somebody without a job."""
@@ -192,9 +192,11 @@ class EventHarness:
         with self.engine.connect() as db:
             return list(db.execute(inbox_rows.select().with_only_columns(inbox_rows.c.outcome)).scalars())
 
-    def put(self, state: str, job: JobWithContext | None = None, reason: str = "", wants: Wants = "") -> None:
+    def put(
+        self, state: str, job: JobWithContext | None = None, reason: str = "", waiting_for: WaitingFor = ""
+    ) -> None:
         """As if a worker had brought the job there."""
-        self.stores.store.enter((job or self.job).job.id, state, reason, wants=wants)  # type: ignore[arg-type]
+        self.stores.store.enter((job or self.job).job.id, state, reason, waiting_for=waiting_for)  # type: ignore[arg-type]
 
     def tell_status(self, job: str, comment: Comment) -> None:
         """As if the status comment had been published."""

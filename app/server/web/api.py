@@ -98,7 +98,7 @@ def job_json(page: JobPage) -> dict[str, Any]:
             {"seq": said.seq, "kind": said.kind, "who": said.who, "text": said.text, "at": formatting.iso(said.at)}
             for said in page.messages
         ],
-        "intents": [
+        "effects": [
             {**asdict(effect), "at": formatting.iso(effect.at) if effect.at else None, "url": effect.url or None}
             for effect in page.effects
         ],

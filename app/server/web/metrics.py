@@ -24,8 +24,8 @@ def _lines(figures: HealthFigures, answers: Mapping[str, int]) -> Iterator[str]:
     )
     yield from _one("deliveries_oldest_seconds", "Age of the oldest of them.", figures.oldest_delivery)
     yield from _one("deliveries_dead", "Webhook deliveries that were given up.", figures.deliveries_dead)
-    yield from _labelled("intents", "gauge", "Effects by state.", "state", figures.outbox)
-    yield from _one("intents_oldest_due_seconds", "How long the oldest effect has been due.", figures.oldest_intent)
+    yield from _labelled("effects", "gauge", "Effects by state.", "state", figures.outbox)
+    yield from _one("effects_oldest_due_seconds", "How long the oldest effect has been due.", figures.oldest_effect)
     yield from _one("model_cost_dollars_total", "Cost of all model calls.", figures.cost / 1_000_000, "counter")
     yield from _one("model_calls_total", "Number of model calls.", figures.model_calls, "counter")
     told = "Webhook requests since the receiver started, by response status."

@@ -216,7 +216,7 @@ async def test_a_push_is_no_new_branch(harness: PublisherHarness, fake_github: F
     made = await harness.admit()
     key = await harness.work(made)
     with harness.engine.begin() as db:  # its job is a follow-up, and it wishes for a new branch
-        db.exec_driver_sql("UPDATE commissions SET commission = json_set(commission, '$.goal', 'same_branch')")
+        db.exec_driver_sql("UPDATE job_contexts SET context = json_set(context, '$.goal', 'same_branch')")
     assert "not of the kind" in (await refused(harness, key)).message
 
 
@@ -378,12 +378,12 @@ async def test_nothing_is_pushed_before_the_work_is_handed_over(
     made = await harness.admit()
     key = await harness.work(made)
     with harness.engine.begin() as db:
-        db.exec_driver_sql("UPDATE commissions SET handed_over = 0")
+        db.exec_driver_sql("UPDATE job_contexts SET handed_over = 0")
     await harness.publish()
     assert harness.standing(key).state == "wanted"
     assert fake_github.repo.pushes == []
     with harness.engine.begin() as db:
-        db.exec_driver_sql("UPDATE commissions SET handed_over = 1")
+        db.exec_driver_sql("UPDATE job_contexts SET handed_over = 1")
     fake_github.world.tick(3)
     await harness.publish()
     assert harness.standing(key).state == "done"

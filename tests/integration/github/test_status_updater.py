@@ -11,7 +11,7 @@ from app.core.job import JobState
 from app.core.plan import Plan
 from app.core.plan_text import render_plan
 from app.core.result import JobResult
-from app.jobs.tables import commissions, jobs
+from app.jobs.tables import job_contexts, jobs
 from app.llm.base import Usage
 from app.llm.sql_ledger import SqlLedger
 from app.publish.outbox import MAX_EFFECTS
@@ -180,7 +180,7 @@ async def test_a_question_beside_the_work_changes_no_label(
     comment = fake_github.world.comment(fake_github.repo, fake_github.issue, fake_github.owner, "/agent ask where?")
     with harness.engine.begin() as db:
         where = harness.commissioned(made.id).job_context.model_copy(update={"trigger": f"comment:{comment.id}"})
-        db.execute(commissions.update().values(commission=where.model_dump(mode="json")))
+        db.execute(job_contexts.update().values(context=where.model_dump(mode="json")))
     answer = JobResult(exit_status="answered", summary="In `app/money.py`.")
     harness.store.finish(made.id, "answered", "", answer.model_dump(mode="json"))
     await harness.everything()
@@ -248,13 +248,13 @@ async def test_one_job_cannot_flood_a_repository(harness: PublisherHarness, fake
     with harness.engine.begin() as db:
         for number in range(MAX_EFFECTS):
             db.exec_driver_sql(
-                "INSERT INTO intents (key, job, epoch, installation, place, intent, digest, revision, state, due, "
+                "INSERT INTO effects (key, job, epoch, installation, issue_ref, effect, digest, revision, state, due, "
                 "attempts, owner, reason) VALUES (?, ?, 0, 1, '{}', '{}', '', 1, 'done', 0, 0, '', '')",
                 (f"k{number}", made.id),
             )
     assert await harness.status_updater.post_due() == 1
     with harness.engine.connect() as db:
-        assert db.execute(sa.text("SELECT count(*) FROM intents")).scalar() == MAX_EFFECTS
+        assert db.execute(sa.text("SELECT count(*) FROM effects")).scalar() == MAX_EFFECTS
 
 
 @pytest.mark.parametrize("state", STATES)

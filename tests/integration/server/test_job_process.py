@@ -18,7 +18,7 @@ from app.core.issue_file import read_issue
 from app.core.job import Job
 from app.core.lessons import LessonDraft
 from app.core.patch import Patch
-from app.jobs.outbox_tables import intents
+from app.jobs.outbox_tables import effects
 from app.jobs.store import JobBlobs, JobRow
 from app.publish.effects import OpenDraftPullRequest
 from app.server.wiring.context import ServerContext
@@ -90,7 +90,7 @@ class Site:
 
     def requested(self) -> list[dict[str, Any]]:
         with self.server_context.engine.connect() as db:
-            return [dict(row) for row in db.execute(sa.select(intents)).mappings()]
+            return [dict(row) for row in db.execute(sa.select(effects)).mappings()]
 
 
 async def test_what_was_worked_out_is_wished_for_and_handed_over(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ async def test_what_was_worked_out_is_wished_for_and_handed_over(tmp_path: Path)
     assert row.result is not None
     assert (row.result["exit_status"], row.result["verification"]["verdict"]) == ("pr_opened", "proved")
     (wish,) = site.requested()
-    effect = OpenDraftPullRequest.model_validate(wish["intent"])
+    effect = OpenDraftPullRequest.model_validate(wish["effect"])
     assert (effect.branch, effect.commit, wish["epoch"]) == (row.job.branch, row.result["commit"], row.epoch)
     assert effect.recipe.author == BOT
     assert "Co-authored-by" not in effect.recipe.message

@@ -19,7 +19,7 @@ from app.jobs.commit_transfer import (
     CommitTransferError,
     WantedCommit,
 )
-from app.jobs.commit_transfer_tables import parcel_chunks, parcels
+from app.jobs.commit_transfer_tables import transfer_chunks, transfers
 from app.repo.git_command import Git
 from app.repo.git_store import GitError, GitStore, log
 from app.repo.index.commit_history import read_log
@@ -85,7 +85,7 @@ def commit(ours: GitStore, source: Path) -> str:
 
 def kept_chunks(post: CommitTransfer) -> int:
     with post.engine.connect() as db:
-        return db.scalar(sa.select(sa.func.count()).select_from(parcel_chunks)) or 0
+        return db.scalar(sa.select(sa.func.count()).select_from(transfer_chunks)) or 0
 
 
 def test_a_commit_arrives_as_it_was(
@@ -259,11 +259,11 @@ def test_a_damaged_parcel_is_asked_for_again_and_refused_in_the_end(
     for _ in range(MAX_FAILURES):
         post.fill(REPOSITORY, commit, ours.pack(commit))
         with post.engine.begin() as db:
-            second = parcel_chunks.c.number == 1
+            second = transfer_chunks.c.number == 1
             if harm == "lost":
-                db.execute(parcel_chunks.delete().where(second))
+                db.execute(transfer_chunks.delete().where(second))
             else:
-                db.execute(parcel_chunks.update().where(second).values(content=b"x" * CHUNK))
+                db.execute(transfer_chunks.update().where(second).values(content=b"x" * CHUNK))
         assert not post.unpack_into(theirs, REPOSITORY, commit)
         assert not theirs.keeps(commit)
         assert kept_chunks(post) == 0
@@ -284,7 +284,7 @@ def test_what_nobody_needs_is_forgotten(
     assert kept_chunks(post) == 3
     assert not post.unpack_into(theirs, REPOSITORY, old)
     with post.engine.connect() as db:
-        assert [row.commit_id for row in db.execute(parcels.select())] == [commit]
+        assert [row.commit_id for row in db.execute(transfers.select())] == [commit]
 
 
 def test_chunks_of_a_dead_publisher_are_removed_and_those_of_a_slow_one_are_not(
@@ -296,9 +296,9 @@ def test_chunks_of_a_dead_publisher_are_removed_and_those_of_a_slow_one_are_not(
             assert post.prune(timedelta(days=9)) == 0
             yield piece
 
-    dead = {"filling": "f", "number": 0, "content": b"x", "written_at": START.timestamp()}
+    dead = {"pack": "f", "number": 0, "content": b"x", "written_at": START.timestamp()}
     with post.engine.begin() as db:
-        db.execute(parcel_chunks.insert().values(dead))
+        db.execute(transfer_chunks.insert().values(dead))
     post.fill(REPOSITORY, commit, slow())
     assert kept_chunks(post) == 3
 

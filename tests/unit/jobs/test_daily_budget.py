@@ -21,7 +21,7 @@ from app.jobs.job_queries import JobQueries
 from app.jobs.queue import JobClaim, JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobStore
-from app.jobs.tables import commissions, writing
+from app.jobs.tables import job_contexts, writing
 from app.llm.base import Usage
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.llm.ledger import DOLLAR
@@ -213,7 +213,7 @@ def server_context(tmp_path: Path) -> Iterator[ServerContext]:
 
 
 @pytest.mark.parametrize(
-    ("error", "state", "wants"),
+    ("error", "state", "waiting_for"),
     [
         (BudgetError("The next call could pass the cap.", hint="Raise it."), "paused", "money"),
         (DayBudgetError(f"{WAITS_FOR_MONEY}ada is spent."), "queued", ""),
@@ -221,7 +221,7 @@ def server_context(tmp_path: Path) -> Iterator[ServerContext]:
     ],
 )
 def test_only_what_money_mends_asks_for_money(
-    server_context: ServerContext, error: AgentFixError, state: str, wants: str
+    server_context: ServerContext, error: AgentFixError, state: str, waiting_for: str
 ) -> None:
     server_context.queue.admit(job("a"), job_context(), trigger("t"), ready=True)
     claim = server_context.queue.claim("w1", QueueLimits(1, 1))
@@ -229,7 +229,7 @@ def test_only_what_money_mends_asks_for_money(
     JobAttendance(JobProcess(server_context, claim)).release(error)
     found = server_context.job_queries.get("a")
     assert found is not None
-    assert (found.row.state, found.waiting_for) == (state, wants)
+    assert (found.row.state, found.waiting_for) == (state, waiting_for)
     if state == "paused":
         assert server_context.queue.resume("a")
         resumed = server_context.job_queries.get("a")
@@ -248,7 +248,7 @@ def test_a_sandbox_that_was_lost_is_had_again_but_not_for_ever(server_context: S
     told = []
     for error in [LostSandboxError("The sandbox is gone.")] * 3:
         with writing(server_context.engine) as db:
-            db.execute(commissions.update().values(due=0.0))
+            db.execute(job_contexts.update().values(due=0.0))
         claim = server_context.queue.claim("w1", QueueLimits(1, 1))
         assert claim is not None
         JobAttendance(JobProcess(server_context, claim)).release(error)
@@ -272,7 +272,7 @@ def test_a_sandbox_that_cannot_be_had_is_for_people(server_context: ServerContex
 def test_what_a_fenced_off_process_says_it_wants_is_not_kept(server_context: ServerContext) -> None:
     server_context.queue.admit(job("a"), job_context(), trigger("t"), ready=True)
     assert server_context.queue.claim("w1", QueueLimits(1, 1)) is not None
-    JobStore(server_context.engine, server_context.clock, fence=77).enter("a", "paused", "x", wants="money")
+    JobStore(server_context.engine, server_context.clock, fence=77).enter("a", "paused", "x", waiting_for="money")
     found = JobQueries(server_context.engine, server_context.clock).get("a")
     assert found is not None
     assert (found.row.state, found.waiting_for) == ("queued", "")

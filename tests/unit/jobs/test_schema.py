@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from sqlalchemy.engine import Engine
 from app.core.errors import AgentFixError, OutputError
 from app.jobs.database import open_database
 from app.jobs.schema import ALL, prepare_tables
+from app.jobs.store import JobStore
+from app.jobs.tables import job_contexts
 from tests.support.databases import DIALECTS, database
 
 
@@ -45,7 +48,7 @@ def test_a_database_of_an_older_version_gets_what_is_new_and_keeps_its_rows(engi
         old,
         sa.Column("job", sa.String(40), primary_key=True),
         *(sa.Column(name, sa.BigInteger) for name in ("repository", "number", "priority")),
-        sa.Column("living", sa.String(80)),
+        sa.Column("living", sa.String(80), unique=True),
         sa.Column("commission", sa.JSON),
         sa.Column("created_at", sa.Double),
     )
@@ -57,11 +60,81 @@ def test_a_database_of_an_older_version_gets_what_is_new_and_keeps_its_rows(engi
     prepare_tables(engine)
     assert shape(engine) == WANTED
     with engine.connect() as db:
-        row = db.execute(sa.text("SELECT * FROM commissions")).mappings().one()
-    kept = (row["job"], row["ready"], row["lease_until"], row["told"], row["handed_over"])
+        row = db.execute(sa.text("SELECT * FROM job_contexts")).mappings().one()
+    kept = (row["job"], row["ready"], row["lease_until"], row["posted_state"], row["handed_over"])
     assert kept == ("j1", False, 0.0, "", False)
-    indexes = {index["name"] for index in sa.inspect(engine).get_indexes("commissions")}
-    assert "ix_commissions_repository" in indexes
+    indexes = {index["name"] for index in sa.inspect(engine).get_indexes("job_contexts")}
+    assert "ix_job_contexts_repository" in indexes
+
+
+FORMER = """
+CREATE TABLE commissions (job VARCHAR(40) PRIMARY KEY, repository BIGINT NOT NULL, number BIGINT NOT NULL,
+    living VARCHAR(80) UNIQUE, priority INTEGER NOT NULL, ready BOOLEAN NOT NULL, commission JSON NOT NULL,
+    created_at FLOAT NOT NULL, told_at FLOAT NOT NULL, told VARCHAR(64) NOT NULL, wants VARCHAR(16) NOT NULL);
+CREATE INDEX ix_commissions_repository ON commissions (repository);
+INSERT INTO commissions VALUES ('j1', 2, 3, '2#3', 1, true, '{"aim": "fix"}', 1.5, 2.5, 'paused', 'money');
+CREATE TABLE intents (seq INTEGER PRIMARY KEY, key VARCHAR(160) NOT NULL UNIQUE, job VARCHAR(40) NOT NULL,
+    epoch INTEGER NOT NULL, installation BIGINT NOT NULL, place JSON NOT NULL, intent JSON NOT NULL,
+    digest VARCHAR(64) NOT NULL, revision INTEGER NOT NULL, state VARCHAR(16) NOT NULL, due FLOAT NOT NULL,
+    attempts INTEGER NOT NULL, owner VARCHAR(80) NOT NULL, reason TEXT NOT NULL, error JSON);
+CREATE INDEX ix_intents_job ON intents (job);
+CREATE INDEX ix_intents_state_due ON intents (state, due);
+INSERT INTO intents VALUES (1, 'j1/reaction', 'j1', 1, 1, '{"number": 3}', '{"kind": "reaction"}', '', 1, 'wanted', 0,
+    0, '', '', NULL);
+CREATE TABLE looks (repository BIGINT PRIMARY KEY, at FLOAT NOT NULL);
+INSERT INTO looks VALUES (2, 7.5);
+CREATE TABLE parcels (repository BIGINT, commit_id VARCHAR(40), state VARCHAR(8) NOT NULL, filling VARCHAR(32) NOT NULL,
+    chunks INTEGER NOT NULL, asked_at FLOAT NOT NULL, used_at FLOAT NOT NULL, PRIMARY KEY (repository, commit_id));
+INSERT INTO parcels VALUES (2, 'c0ffee', 'there', 'f1', 1, 3.5, 4.5);
+CREATE TABLE parcel_chunks (filling VARCHAR(32), number INTEGER, written_at FLOAT NOT NULL, content TEXT NOT NULL,
+    PRIMARY KEY (filling, number));
+INSERT INTO parcel_chunks VALUES ('f1', 0, 5.5, 'x');
+"""
+
+
+def test_renamed_tables_and_columns_keep_their_rows(engine: Engine) -> None:
+    with engine.begin() as db:
+        for statement in filter(str.strip, FORMER.split(";")):
+            db.exec_driver_sql(statement)
+    prepare_tables(engine)
+    assert shape(engine) == WANTED
+    kept: dict[str, dict[str, object]] = {
+        "job_contexts": {"active_key": "2#3", "context": {"aim": "fix"}, "posted_state": "paused", "posted_at": 2.5},
+        "effects": {"key": "j1/reaction", "effect": {"kind": "reaction"}, "issue_ref": {"number": 3}},
+        "poll_cursors": {"repository": 2, "at": 7.5},
+        "commit_transfers": {"pack": "f1", "requested_at": 3.5},
+        "commit_transfer_chunks": {"pack": "f1", "written_at": 5.5},
+    }
+    with engine.connect() as db:
+        assert db.execute(sa.select(job_contexts.c.waiting_for)).scalar_one() == "money"
+        for tables in ALL:
+            for table in tables.sorted_tables:
+                if table.name in kept:
+                    columns = [table.c[name] for name in kept[table.name]]
+                    assert dict(db.execute(sa.select(*columns)).mappings().one()) == kept[table.name]
+    indexes = {index["name"] for index in sa.inspect(engine).get_indexes("effects")}
+    assert {"ix_effects_job", "ix_effects_state_due"} <= indexes
+    assert not any(str(name).startswith("ix_intents") for name in indexes)
+
+
+def test_renamed_tables_still_allow_one_active_job_for_an_issue(engine: Engine) -> None:
+    with engine.begin() as db:
+        for statement in filter(str.strip, FORMER.split(";")):
+            db.exec_driver_sql(statement)
+    prepare_tables(engine)
+    again = {"repository": 2, "number": 3, "priority": 1, "context": {}, "created_at": 0.0}
+    with engine.connect() as db, pytest.raises(sa.exc.IntegrityError):
+        db.execute(job_contexts.insert().values(job="j2", active_key="2#3", **again))
+
+
+def test_a_command_line_renames_the_tables_of_its_state_directory(tmp_path: Path) -> None:
+    with database("sqlite", tmp_path) as engine:
+        with engine.begin() as db:
+            for statement in filter(str.strip, FORMER.split(";")):
+                db.exec_driver_sql(statement)
+        JobStore(engine, lambda: datetime.now(UTC)).create_tables()
+        with engine.connect() as db:
+            assert db.execute(sa.select(job_contexts.c.job)).scalar_one() == "j1"
 
 
 def test_a_column_that_a_newer_version_needs_is_not_ignored(engine: Engine) -> None:

@@ -17,7 +17,7 @@ from app.core.issue_ref import IssueRef
 from app.core.task import Person
 from app.github.base import ReactionTarget
 from app.github.errors import NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
-from app.jobs.outbox_tables import intents, receipts
+from app.jobs.outbox_tables import effects, receipts
 from app.jobs.tables import jobs
 from app.jobs.tables import metadata as job_tables
 from app.publish.effects import (
@@ -106,9 +106,9 @@ class Desk:
         return count
 
     def state(self, key: str) -> str:
-        standing = self.outbox.status(key)
-        assert standing is not None
-        return standing.state
+        status = self.outbox.status(key)
+        assert status is not None
+        return status.state
 
 
 @pytest.fixture(params=DIALECTS)
@@ -123,10 +123,10 @@ async def test_each_kind_of_wish_becomes_its_effect_and_a_receipt(harness: Desk,
     key = harness.outbox.add("j1", 1, PLACE, effect)
     assert harness.state(key) == "wanted"
     assert await harness.publish() == 1
-    standing = harness.outbox.status(key)
-    assert standing is not None
-    assert (standing.state, standing.effect) == ("done", effect)
-    assert standing.receipt is not None
+    status = harness.outbox.status(key)
+    assert status is not None
+    assert (status.state, status.effect) == ("done", effect)
+    assert status.receipt is not None
     assert await harness.publish() == 0
     made = list(harness.directory.iterdir())
     assert made
@@ -138,9 +138,9 @@ async def test_a_draft_is_its_branch_and_its_pull_request(harness: Desk) -> None
     await harness.publish()
     assert harness.forge.made("branch") == [f"agent-fix/issue-3 {'a' * 40}"]
     assert harness.forge.made("pull-request") == ["agent-fix/issue-3 Fix"]
-    standing = harness.outbox.status(key)
-    assert standing is not None
-    assert standing.receipt == Receipt(url="https://forge.example/pull-request", branch="agent-fix/issue-3")
+    status = harness.outbox.status(key)
+    assert status is not None
+    assert status.receipt == Receipt(url="https://forge.example/pull-request", branch="agent-fix/issue-3")
 
 
 def test_keys_are_the_same_everywhere_and_different_for_different_things() -> None:
@@ -243,9 +243,9 @@ async def test_a_passing_trouble_is_tried_again_and_a_refusal_is_not(harness: De
     harness.trouble.append(NeedsHumanAction("protected branch"))
     refused = harness.outbox.add("j1", 1, PLACE, DRAFT)
     await harness.publish()
-    standing = harness.outbox.status(refused)
-    assert standing is not None
-    assert (standing.state, standing.reason, standing.receipt) == ("failed", "protected branch", None)
+    status = harness.outbox.status(refused)
+    assert status is not None
+    assert (status.state, status.reason, status.receipt) == ("failed", "protected branch", None)
     harness.now += timedelta(days=1)
     assert await harness.publish() == 0
 
@@ -290,9 +290,9 @@ async def test_a_publisher_that_died_is_replaced_when_its_lease_ends(harness: De
     harness.outbox.failed(dead, NoAccess("late"))
     assert harness.state(key) == "done", "a late failure of the first changes nothing"
     harness.outbox.done(dead, Receipt(url="late"))
-    standing = harness.outbox.status(key)
-    assert standing is not None
-    assert standing.receipt == Receipt(url="https://forge.example/pull-request", branch="agent-fix/issue-3")
+    status = harness.outbox.status(key)
+    assert status is not None
+    assert status.receipt == Receipt(url="https://forge.example/pull-request", branch="agent-fix/issue-3")
 
 
 async def test_what_kills_every_publisher_is_given_up(harness: Desk) -> None:
@@ -301,10 +301,10 @@ async def test_what_kills_every_publisher_is_given_up(harness: Desk) -> None:
         assert harness.outbox.claim("p") is not None
         harness.now += LEASE
     assert harness.outbox.claim("p") is None
-    standing = harness.outbox.status(key)
-    assert standing is not None
-    assert standing.state == "failed"
-    assert "never finished" in standing.reason
+    status = harness.outbox.status(key)
+    assert status is not None
+    assert status.state == "failed"
+    assert "never finished" in status.reason
 
 
 @pytest.mark.parametrize(
@@ -323,12 +323,12 @@ def test_a_row_of_an_earlier_version_keeps_its_kind_of_error(
     key = harness.outbox.add("j1", 1, PLACE, DRAFT)
     row = {"state": "failed", "error": {"message": "No.", "code": 9, **stored}}
     with harness.engine.begin() as db:
-        db.execute(intents.update().where(intents.c.key == key).values(**row))
-    standing = harness.outbox.status(key)
-    assert standing is not None
-    assert isinstance(standing.error, kind)
+        db.execute(effects.update().where(effects.c.key == key).values(**row))
+    status = harness.outbox.status(key)
+    assert status is not None
+    assert isinstance(status.error, kind)
     expected = {name: value for name, value in stored.items() if name != "type"}
-    assert expected.items() <= vars(standing.error).items()
+    assert expected.items() <= vars(status.error).items()
 
 
 async def test_after_a_stop_nothing_more_is_begun(harness: Desk) -> None:

@@ -184,7 +184,7 @@ def test_questions_are_asked_and_answered_by_a_command() -> None:
 
 
 def test_a_paused_job_says_why_and_how_it_goes_on() -> None:
-    made = text("paused", reason="The next model call could pass the cap.", wants="money")
+    made = text("paused", reason="The next model call could pass the cap.", waiting_for="money")
     assert "`/agent continue --budget +3` resumes the job" in made
     made = text("paused", reason="No sandbox can be had, whatever the budget.")
     assert "`/agent continue` resumes" in made

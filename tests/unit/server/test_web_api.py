@@ -51,8 +51,8 @@ async def test_a_job_is_told_with_everything_that_is_kept(here: WebClient) -> No
     assert job["state"] == "pr_opened"
     assert job["result"]["verification"]["verdict"] == "proved"
     assert job["usage"]["calls"] == 16
-    assert [effect["kind"] for effect in job["intents"]] == ["reaction", "status_comment"]
-    assert job["intents"][0]["url"].endswith("/issues/113")
+    assert [effect["kind"] for effect in job["effects"]] == ["reaction", "status_comment"]
+    assert job["effects"][0]["url"].endswith("/issues/113")
     steered = await got(here, "/api/jobs/seed15")
     assert [said["who"] for said in steered["messages"]] == ["ada"]
     assert "unknown job" in (await got(here, "/api/jobs/none", 404))["error"]
@@ -157,7 +157,7 @@ async def test_metrics_are_what_prometheus_reads(here: WebClient) -> None:
     assert float(values["agent_fix_queue_oldest_seconds"]) == 11 * 60
     assert float(values["agent_fix_model_cost_dollars_total"]) > 10
     assert values["agent_fix_deliveries_dead"] == "0"
-    assert float(values['agent_fix_intents{state="done"}']) > 20
+    assert float(values['agent_fix_effects{state="done"}']) > 20
     assert "octo-org" not in answer.text
 
 

@@ -9,7 +9,7 @@ from app.core.job import Budget
 from app.core.plan import Plan
 from app.core.plan_text import render_plan_file
 from app.jobs.queue import QueueLimits
-from app.jobs.store import Wants
+from app.jobs.store import WaitingFor
 from tests.support.event_harness import EventHarness, event_harness
 from tests.support.github.world import Comment
 
@@ -22,9 +22,9 @@ async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
         yield made
 
 
-async def parked(harness: EventHarness, state: str, reason: str = "", wants: Wants = "") -> None:
+async def parked(harness: EventHarness, state: str, reason: str = "", waiting_for: WaitingFor = "") -> None:
     await harness.labels()
-    harness.put(state, reason=reason, wants=wants)
+    harness.put(state, reason=reason, waiting_for=waiting_for)
 
 
 def status_comment(harness: EventHarness, plan: Plan) -> Comment:
@@ -197,7 +197,7 @@ async def test_an_answer_sets_the_job_on_its_way(harness: EventHarness) -> None:
 
 
 async def test_more_money_goes_on_with_the_same_job(harness: EventHarness) -> None:
-    await parked(harness, "paused", "Five dollars are spent.", wants="money")
+    await parked(harness, "paused", "Five dollars are spent.", waiting_for="money")
     await harness.says("/agent continue --budget +3")
     assert harness.job.waiting_for == ""
     job = harness.job
@@ -206,7 +206,7 @@ async def test_more_money_goes_on_with_the_same_job(harness: EventHarness) -> No
 
 
 async def test_going_on_without_money_is_asked_about(harness: EventHarness) -> None:
-    await parked(harness, "paused", "Five dollars are spent.", wants="money")
+    await parked(harness, "paused", "Five dollars are spent.", waiting_for="money")
     await harness.says("/agent continue")
     assert harness.job.row.state == "paused"
     assert "Try `/agent continue --budget +3`." in harness.answer
