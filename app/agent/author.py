@@ -164,8 +164,8 @@ def _showing(found: Specification) -> int:
 
 
 def _is_complete(found: Specification) -> bool:
-    """Nothing was dropped, and more than the example fails on the base."""
-    return not found.dropped and _showing(found) > 1
+    """Nothing was dropped, and more than the example fails on the base, for a value that is not the issue's."""
+    return not found.dropped and _showing(found) > 1 and any(test.varies for test in found.held_back)
 
 
 async def settle(

@@ -71,3 +71,5 @@ class TestRun(Record):
     """The executed lines of each requested path; empty if they were not measured."""
     measured: bool = False
     """Whether executed lines could be measured."""
+    unchecked: tuple[str, ...] = ()
+    """The ids of tests that passed, and of which no copy that has to fail was made, or none was seen to fail."""

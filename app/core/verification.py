@@ -55,6 +55,8 @@ class SpecifiedTest(Record):
     head_text: str = ""
     withdrawn: bool = False
     """After an objection of the fixer's."""
+    varies: bool = False
+    """Whether it uses a value that neither the issue nor the example has."""
 
 
 class SourceText(Record):
@@ -90,6 +92,12 @@ class Specification(Record):
     cost: int = 0
     """In micro-dollars."""
     seconds: float = 0.0
+
+    @property
+    def held_back(self) -> tuple[SpecifiedTest, ...]:
+        """The tests that show the issue and that the fixer does not see, without withdrawn ones."""
+        hidden = self.tests[1 if self.example else 0 :]
+        return tuple(test for test in hidden if test.role == "shows" and not test.withdrawn)
 
     @property
     def selection(self) -> TestSelection:

@@ -111,7 +111,7 @@ class Examination:
             self._sources(),
             *twins,
             self._executed(first, lines),
-            self._copies(head),
+            self._copies(first, head),
             self._codes(head),
             self._repeats(head),
         ]
@@ -190,9 +190,15 @@ class Examination:
             name=name, outcome="failed", detail="no line that the patch changes was executed by these tests."
         )
 
-    def _copies(self, head: Repeats) -> Control:
-        wrong = head.untrusted
-        return Control(name="failing_copies_fail", outcome="failed" if wrong else "held", detail=wrong)
+    def _copies(self, first: TestRun, head: Repeats) -> Control:
+        name: ControlName = "failing_copies_fail"
+        if wrong := head.untrusted:
+            return Control(name=name, outcome="failed", detail=wrong)
+        unchecked = [each for each in self.selection.ids if each in self.red and each in first.unchecked]
+        detail = f"no copy that has to fail could be made of {_some(unchecked)}." if unchecked else ""
+        return Control(
+            name=name, outcome="not_run" if unchecked and self.red <= {*unchecked} else "held", detail=detail
+        )
 
     def _codes(self, head: Repeats) -> Control:
         wrong = head.codes_agree or (self.base.codes_agree if self.base else "")

@@ -1,7 +1,7 @@
 """Runs chosen tests so that the tested code cannot forge the result: with our launcher, and copies that must fail."""
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
 
@@ -48,7 +48,9 @@ async def run_selected(
     run, passed, contents = await trial.run(shown, sorted(watch or ()))
     if run.untrusted or run.execution.timed_out or not passed or not negative_controls:
         return run
-    return run.model_copy(update={"untrusted": await trial.contradiction(passed, contents)})
+    problem = await trial.contradiction(passed, contents)
+    unchecked = tuple(one for one in passed if one not in trial.checked)
+    return run.model_copy(update={"untrusted": problem, "unchecked": unchecked})
 
 
 def launcher_of(suite: SuiteCommand) -> Launcher:
@@ -75,6 +77,8 @@ class _Trial:
     name: str
     timeout: float
     random: Random
+    checked: set[str] = field(default_factory=set)
+    """The tests of which an altered copy did not pass."""
     _plainly_failed: bool = False
 
     async def run(self, shown: str, watch: Sequence[str]) -> tuple[TestRun, tuple[str, ...], Mapping[str, bytes]]:
@@ -140,6 +144,11 @@ class _Trial:
         `lost` is what it means for an altered copy that its file could not be loaded.
         """
         _, told, _ = await self._execute(self._shuffled(copies.ids), copies.files)
+        self.checked |= {
+            original
+            for one, original in copies.altered.items()
+            if one == told.hanging or _failed(told.outcomes.get(one, ()))
+        }
         if told.hanging:
             self._plainly_failed = True  # nothing more is asked of a run that takes so long
             return "", CopiedTests()

@@ -20,6 +20,7 @@ from app.verify.failure_reason import missing_interface, missing_name
 from app.verify.gates import CandidatePatch, static_gates
 from app.verify.repeated_runs import Repeats, Runs
 from app.verify.test_paths import is_test_file, is_test_path
+from app.verify.test_values import varies
 
 MAX_FILES, MAX_BYTES, MAX_TESTS = 8, 60_000, 16
 MAX_SENTENCE = 300
@@ -70,9 +71,22 @@ class Freezer:
         if not found.absent:
             kept.sort(key=lambda test: test.role == "guards")
             ids = [test.id for test in kept]
-            update = {"files": files, "tests": tuple(kept), "digest": digest(files, ids), "outdated": draft.outdated}
-            found = found.model_copy(update={**update, "example": _alone(kept, files)})
+            update = {"files": files, "digest": digest(files, ids), "outdated": draft.outdated}
+            example = _alone(kept, files)
+            tests = await asyncio.to_thread(self._compared, kept, files, example)
+            found = found.model_copy(update={**update, "tests": tests, "example": example})
         return found, told(found)
+
+    def _compared(
+        self, tests: Sequence[SpecifiedTest], files: Sequence[SourceText], example: str
+    ) -> tuple[SpecifiedTest, ...]:
+        """The tests, with whether their values are others than those of issue and example."""
+        texts = [self.text, *(file.text for file in files if file.path == example)]
+        found = []
+        for test in tests:
+            home = home_of(test.id, files)
+            found.append(test.model_copy(update={"varies": bool(home and varies(_name(test.id), home, texts))}))
+        return tuple(found)
 
     def _problems(self, files: tuple[SourceText, ...], ids: tuple[str, ...]) -> list[str]:
         found = []
@@ -157,6 +171,8 @@ def told(found: Specification) -> str:
     lines += [f"Dropped: {reason}" for reason in found.dropped]
     if sum(test.role == "shows" for test in found.tests) < 2:
         lines.append("At least one test besides the example has to fail on the base.")
+    elif not any(test.varies for test in found.held_back):
+        lines.append("At least one failing test besides the example needs a value that issue and example do not have.")
     output = found.base.excerpt[-MAX_TEXT:] if found.base and not found.tests else ""
     end = f"The end of the output:\n{output}" if output else ""
     return "\n".join(filter(None, (found.absent, *lines, end)))

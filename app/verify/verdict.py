@@ -123,7 +123,7 @@ def _specification_fails(facts: Facts) -> Iterator[Refusal]:
     if withdrawn := tuple(test for test in found.tests if test.withdrawn):
         reason = f"{_tests(withdrawn)} of the independent author's {_verb(withdrawn, 'was', 'were')} withdrawn after"
         reason += f" the fixer objected: {_sentences(withdrawn)}"
-        yield Refusal("specification_disputed", "tested" if _held_back(found) else "unproved", reason)
+        yield Refusal("specification_disputed", "tested" if found.held_back else "unproved", reason)
 
 
 def _caps(facts: Facts) -> Iterator[Refusal]:
@@ -152,8 +152,11 @@ def _not_proved(facts: Facts) -> Iterator[Refusal]:
     else:
         yield from (refusal for control in found.controls for refusal in _unless_held(control, "tested"))
         yield from _unless_run(_PROVING, found.controls, "tested")
-        if not _held_back(found):
+        if not found.held_back:
             reason = "No independent test that fails on the base was held back from the fixer."
+            yield Refusal("nothing_held_back", "tested", reason)
+        elif not any(test.varies for test in found.held_back):
+            reason = "The tests that were held back from the fixer use only values of the issue and of the example."
             yield Refusal("nothing_held_back", "tested", reason)
     if not _compared(facts.suite):
         yield Refusal("suite_not_compared", "tested", _about_suite(facts.suite))
@@ -232,12 +235,6 @@ def holds(found: SpecificationResult | None) -> bool:
     if found is None or found.failing or not _sound(found.controls):
         return False
     return any(test.role == "shows" and not test.withdrawn for test in found.tests)
-
-
-def _held_back(found: SpecificationResult) -> bool:
-    """True if a test that shows the issue is not the example that the fixer saw."""
-    prompts = [test for test in found.tests[1 if found.example else 0 :] if test.role == "shows"]
-    return any(not test.withdrawn for test in prompts)
 
 
 def _turns(found: Reproduction | None) -> bool:

@@ -20,6 +20,7 @@ class ScriptedRuns:
     seconds: float = 0.5
     untrusted: Mapping[str, str] = field(default_factory=dict)
     """Why the executions of a name must not be believed."""
+    unchecked: tuple[str, ...] = ()
     executed: tuple[tuple[str, tuple[int, ...]], ...] = ()
     measured: bool = True
     exit_code: int | None = None
@@ -55,4 +56,5 @@ class ScriptedRuns:
             untrusted=self.untrusted.get(name, ""),
             executed=self.executed if watch is not None else (),
             measured=self.measured and watch is not None,
+            unchecked=self.unchecked,
         )

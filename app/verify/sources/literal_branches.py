@@ -12,11 +12,11 @@ from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS
 
 _MIN_STRING = 3
 _ORDINARY = frozenset({"-1", "0", "1", "2"})
-_STRINGS = frozenset(
+STRINGS = frozenset(
     {"string", "string_literal", "interpreted_string_literal", "raw_string_literal", "char_literal", "rune_literal"}
     | {"character_literal", "character"}
 )
-_NUMBERS = frozenset(
+NUMBERS = frozenset(
     {"integer", "float", "number", "int_literal", "float_literal", "integer_literal", "number_literal"}
     | {"decimal_integer_literal", "decimal_floating_point_literal", "hex_integer_literal"}
 )
@@ -133,9 +133,9 @@ def _literals(node: Node, content: bytes) -> list[Literal] | None:
     text = content[node.start_byte : node.end_byte].decode("utf-8", "replace")
     if node.type in _NOTHING:
         return []
-    if node.type in _NUMBERS:
+    if node.type in NUMBERS:
         return [Literal(text, number=True)]
-    if node.type in _STRINGS and not any("interpolation" in child.type for child in node.children):
+    if node.type in STRINGS and not any("interpolation" in child.type for child in node.children):
         return [Literal(text.lstrip("rbuRBU").strip("\"'`"), number=False)]
     if node.type in _WRAPPED and node.named_child_count:
         parts = [_literals(child, content) for child in node.named_children]

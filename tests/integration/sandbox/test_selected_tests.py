@@ -60,6 +60,16 @@ async def test_pytest_reports_each_id_on_base_and_head(provider: BubblewrapProvi
     assert {2, 6, 7, 8} <= set(dict(head.executed)["money.py"])
 
 
+async def test_a_test_of_which_no_copy_can_be_made_is_named(provider: BubblewrapProvider) -> None:
+    made = (
+        "import money\n\n\ndef make():\n    def made():\n        assert money.add(1, 2) == 3\n\n    return made\n\n\n"
+    )
+    files = {**MONEY, **FIXED, "tests/test_made.py": f"{made}test_made = make()\n"}
+    found = await Project(provider, files).run(*IDS, "tests/test_made.py::test_made")
+    assert {status for _, status in found.results} == {"passed"}
+    assert (found.untrusted, found.unchecked) == ("", ("tests/test_made.py::test_made",))
+
+
 LIES = {
     "reports are rewritten": """
         import _pytest.reports

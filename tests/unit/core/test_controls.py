@@ -112,6 +112,13 @@ async def test_of_honest_tests_every_control_holds() -> None:
     assert run.without_copies == ["s-head"] * 4, "the first execution, and each variant, has copies that must fail"
 
 
+@pytest.mark.parametrize(("unchecked", "outcome"), [(IDS[:1], "held"), (IDS[:2], "not_run"), (IDS[2:], "held")])
+async def test_some_red_test_needs_a_copy_that_fails(unchecked: tuple[str, ...], outcome: str) -> None:
+    found = control(await examine(runs(unchecked=unchecked)), "failing_copies_fail")
+    assert found.outcome == outcome
+    assert all((one in found.detail) == (one in unchecked and one in RED) for one in IDS)
+
+
 @pytest.mark.parametrize(("seconds", "often"), [(0.2, 5), (2, 3), (20, 2), (40, 1)])
 async def test_long_executions_are_repeated_less_often(seconds: float, often: int) -> None:
     assert times(seconds) == often

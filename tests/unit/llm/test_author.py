@@ -27,7 +27,7 @@ LOOK = act(("view", {"path": "app.py"}), ("search", {"query": "add"}))
 
 
 def frozen(*shows: str, guards: int = 0, dropped: tuple[str, ...] = ()) -> Specification:
-    tests = [SpecifiedTest(id=name, sentence=f"{name}.", role="shows") for name in shows]
+    tests = [SpecifiedTest(id=name, sentence=f"{name}.", role="shows", varies=True) for name in shows]
     tests += [SpecifiedTest(id=f"g{number}", sentence="It works.", role="guards") for number in range(guards)]
     absent = "" if tests else "none of the tests that were written fails on the base for the right reason."
     return Specification(tests=tuple(tests), dropped=dropped, runs=1, absent=absent)
@@ -179,7 +179,9 @@ def fails(error: Exception) -> Turn:
 
 ENDS: tuple[tuple[str, Outcome], ...] = (("one", "failed"), ("two", "failed"), ("three", "passed"))
 TESTS = tuple(
-    SpecifiedTest(id=f"t::{name}", sentence=f"{name}.", role="shows", head=head, head_text=f"said by {name}")
+    SpecifiedTest(
+        id=f"t::{name}", sentence=f"{name}.", role="shows", varies=True, head=head, head_text=f"said by {name}"
+    )
     for name, head in ENDS
 )
 RESULT = SpecificationResult(files=(SourceText(path="t.py", text="def one(): ...\n"),), tests=TESTS, digest="d")

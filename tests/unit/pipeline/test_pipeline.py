@@ -527,7 +527,7 @@ async def test_a_crash_at_any_step_of_several_attempts_changes_nothing(step: str
 
 def specified(*heads: Outcome) -> SpecificationResult:
     tests = (
-        SpecifiedTest(id=f"t::{number}", sentence=f"Sentence {number}.", role="shows", head=head)
+        SpecifiedTest(id=f"t::{number}", sentence=f"Sentence {number}.", role="shows", varies=True, head=head)
         for number, head in enumerate(heads)
     )
     return SpecificationResult(tests=tuple(tests), digest="d")

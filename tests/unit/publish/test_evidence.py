@@ -16,7 +16,9 @@ RAN = Execution(command="python -m pytest a", exit_code=1, seconds=0.4)
 FOUND = SpecificationResult(
     files=(SourceText(path="tests/test_spec.py", text="def test_half(): ...\n"),),
     tests=(
-        SpecifiedTest(id="t::half", sentence="Half of an odd sum is rounded up.", role="shows", head="passed"),
+        SpecifiedTest(
+            id="t::half", sentence="Half of an odd sum is rounded up.", role="shows", varies=True, head="passed"
+        ),
         SpecifiedTest(id="t::none", sentence="Half of nothing is nothing.", role="guards", head="failed"),
     ),
     digest="0123456789abcdef",

@@ -36,7 +36,9 @@ def specification(head: str = "passed") -> SpecificationResult:
     return SpecificationResult.model_validate(
         {
             "tests": (
-                SpecifiedTest(id=TEST, sentence="A total of 0.125 is shown as 0.13.", role="shows", head=head),  # type: ignore[arg-type]
+                SpecifiedTest(
+                    id=TEST, sentence="A total of 0.125 is shown as 0.13.", role="shows", varies=True, head=head
+                ),  # type: ignore[arg-type]
                 SpecifiedTest(id=f"{TEST}_kept", sentence="A total of 0.12 stays 0.12.", role="guards", head="passed"),
             ),
             "files": (SourceText(path="tests/test_specification.py", text="def test_half_cents(): ...\n"),),

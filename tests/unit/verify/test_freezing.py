@@ -76,6 +76,16 @@ async def test_what_did_not_run_is_dropped_and_that_is_said(result: Outcome) -> 
     assert "At least one test besides the example has to fail on the base." in told
 
 
+async def test_the_author_is_told_if_all_values_are_known() -> None:
+    told = "needs a value that issue and example do not have"
+    found, message = await freeze()
+    assert [test.varies for test in found.tests] == [False, True, True]
+    assert told not in message
+    same, message = await freeze(text="half(5) is 2, and half(7) is 3 (not 4)")
+    assert [test.varies for test in same.tests] == [False, False, False]
+    assert told in message
+
+
 async def test_what_is_now_red_and_now_green_is_dropped() -> None:
     run = ScriptedRuns(lambda name, before: {**USUAL, IDS[1]: "failed" if before else "passed"})
     found, _ = await freeze(run=run)

@@ -64,7 +64,9 @@ def specification(
 ) -> SpecificationResult:
     """Tests that show the issue, with how they ended on the head, and a guard."""
     tests = [
-        SpecifiedTest(id=f"t::s{number}", sentence=f"Sentence {number}.", role="shows", missing=missing, head=head)
+        SpecifiedTest(
+            id=f"t::s{number}", sentence=f"Sentence {number}.", role="shows", varies=True, missing=missing, head=head
+        )
         for number, head in enumerate(heads or ("passed", "passed"), 1)
     ]
     tests.append(SpecifiedTest(id="t::guard", sentence="What worked works.", role="guards", head="passed"))
@@ -239,6 +241,14 @@ def test_the_example_alone_was_no_secret() -> None:
         found = verdict(specified=specification(*heads).model_copy(update={"example": "tests/test_s1.py"}))
         assert found.verdict == expected
     assert verdict(specified=specification("passed")).verdict == "proved"
+
+
+def test_the_values_of_the_issue_alone_were_no_secret() -> None:
+    found = specification("passed", "passed", "passed").model_copy(update={"example": "tests/test_s1.py"})
+    for held_back, expected in (((), "tested"), (("t::s1",), "tested"), (("t::s3",), "proved")):
+        tests = tuple(test.model_copy(update={"varies": test.id in held_back}) for test in found.tests)
+        ended = verdict(specified=found.model_copy(update={"tests": tests}))
+        assert (ended.verdict, ended.rules) == (expected, ("nothing_held_back",) if expected == "tested" else ())
 
 
 def test_a_suite_in_which_nothing_passes_shows_nothing() -> None:
