@@ -204,7 +204,9 @@ class GateResult(Record):
     details: tuple[str, ...] = ()
 
 
-CapRule = Literal["sources_changed", "watches_tests", "literal_branches", "existing_tests_changed"]
+CapRule = Literal[
+    "sources_changed", "watches_tests", "literal_branches", "keeps_state", "shared_names", "existing_tests_changed"
+]
 
 
 class Cap(Record):

@@ -10,6 +10,7 @@ from typing import Protocol
 from app.core.evidence import Control, ControlName, Execution, Outcome, TestRun, TestSelection
 from app.core.patch import Patch
 from app.core.tree import Tree
+from app.core.verification import SourceText
 from app.repo.grammars import language_of
 from app.verify.concurrency import both, side_by_side
 from app.verify.overlay import apply_patch
@@ -38,6 +39,10 @@ class Twins(Protocol):
     def watches_tests(self, base: Tree, patch: Patch) -> tuple[str, ...]: ...
 
     def literal_branches(self, base: Tree, patch: Patch, texts: Sequence[str]) -> tuple[str, ...]: ...
+
+    def keeps_state(self, base: Tree, patch: Patch, text: str) -> tuple[str, ...]: ...
+
+    def shared_names(self, base: Tree, patch: Patch, tests: Sequence[SourceText], text: str) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True)

@@ -134,11 +134,14 @@ class Prover:
 
     def _caps(self, patch: Patch, frozen: Specification | None, sides: Sides | None) -> tuple[Cap, ...]:
         unchanged = sides.unchanged if sides is not None else ""
-        texts = [self.text, *(file.text for file in (frozen.files if frozen else ()))]
+        tests = frozen.files if frozen else ()
+        texts = [self.text, *(file.text for file in tests)]
         found: tuple[tuple[CapRule, tuple[str, ...]], ...] = (
             ("sources_changed", (unchanged,) if unchanged else ()),
             ("watches_tests", self.twins.watches_tests(self.tree, patch)),
             ("literal_branches", self.twins.literal_branches(self.tree, patch, texts)),
+            ("keeps_state", self.twins.keeps_state(self.tree, patch, self.text)),
+            ("shared_names", self.twins.shared_names(self.tree, patch, tests, self.text)),
         )
         return tuple(Cap(rule=rule, findings=findings) for rule, findings in found if findings)
 

@@ -136,6 +136,8 @@ _CAPS = {
     "sources_changed": "The patch changes nothing that is executed: ",
     "watches_tests": "The patch adds code that can tell that it is being tested: ",
     "literal_branches": "The patch adds a branch for the very values of the issue or of a test: ",
+    "keeps_state": "The patch keeps state from one call to the next, and tests make only a few calls: ",
+    "shared_names": "The independent tests use names that only the patch has, so they may not be independent: ",
     "existing_tests_changed": "The patch changes existing tests that no independent test calls wrong: ",
 }
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from app.core.patch import FileChange, Patch
 from app.core.tree import Tree
+from app.core.verification import SourceText
 from app.repo.grammars import language_of
 from app.repo.syntax_process import SyntaxProcess
 from app.verify.gates.candidate import CandidatePatch, ChangedPath
@@ -30,6 +31,7 @@ _MAX_SOURCE = 1_000_000
 _MEMBER = r"(?:[.\"'`:]|\b(?:def|func|fn)\s+)({})\b"
 _QUOTED = r"[\"'`]({})[\"'`]"
 _NUMBER = r"(?<![\w.])({})(?![\w.]*\w)"
+_WHOLE = r"(?<![\w])({})(?![\w])"
 _REFUSED = "the changed sources could not be examined: parsing them failed or took too long"
 
 
@@ -187,6 +189,44 @@ def literal_branches(base: Tree, patch: Patch, texts: Sequence[str]) -> tuple[st
         for path, line, literals in cases
         if telling(literals, known)
     )
+
+
+def keeps_state(base: Tree, patch: Patch, text: str) -> tuple[str, ...]:
+    """`path:line: name` of each added place that keeps something from one call to the next in a name that the issue's
+    text does not have."""
+    found = _ask("keeps", _sources(CandidatePatch(base, patch).deltas))
+    if found is None:
+        return (_REFUSED,)
+    words = set(re.findall(r"[\w.]+", text))
+    return tuple(f"{path}:{line}: {name}" for path, line, name in found if name not in words)
+
+
+def shared_names(base: Tree, patch: Patch, tests: Sequence[SourceText], text: str) -> tuple[str, ...]:
+    """`test and source: name` of each name that both use and that neither the base nor the issue's text has."""
+    sources = _sources(CandidatePatch(base, patch).deltas)
+    written = [
+        ChangedSource(test.path, language, None, test.text.encode())
+        for test in tests
+        if (language := language_of(test.path)) is not None
+    ]
+    if not sources or not written:
+        return ()
+    found = _ask("agreements", [*sources, *written], tests=[test.path for test in tests])
+    if found is None:
+        return (_REFUSED,)
+    names = {name for *_, name in found if not re.search(_WHOLE.format(re.escape(name)), text)}
+    known = _in_base(base, names)
+    return tuple(f"{test} and {path}: {name}" for test, path, name in found if name in names - known)
+
+
+def _in_base(base: Tree, names: Collection[str]) -> set[str]:
+    """The names that occur anywhere in the base's files."""
+    if not names:
+        return set()
+    paths = [path for path, entry in base.entries().items() if entry.size <= _MAX_SOURCE and entry.mode != "120000"]
+    pattern = re.compile(_WHOLE.format("|".join(map(re.escape, sorted(names)))).encode("utf-8", "replace"))
+    contents = base.read_many(paths[:_MAX_SEARCHED]).values()
+    return {found.decode("utf-8", "replace") for content in contents for found in pattern.findall(content)}
 
 
 def _ask(question: str, sources: Iterable[ChangedSource], **options: Any) -> Any:

@@ -12,11 +12,13 @@ from app.verify.sources import additions as tree_additions
 from app.verify.sources import (
     changed_lines,
     harness_detection,
+    kept_state,
     literal_branches,
     parsed_sources,
     python_additions,
     python_noise,
     python_sources,
+    shared_names,
 )
 
 _DEPTH = 20_000
@@ -148,9 +150,37 @@ def special_cases(sources: Sequence[ChangedSource], options: Mapping[str, Any]) 
     ]
 
 
+def keeps(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> list[Any]:
+    """(path, line, name) of every added place that keeps something from one call to the next."""
+    return [
+        (source.path, line, name)
+        for source in sources
+        if source.new is not None
+        for line, name in kept_state.kept_state(source.language, source.old, source.new)
+    ]
+
+
+def agreements(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> list[Any]:
+    """(path of the test, path of the source, name) of every name that tests and changed sources agree on."""
+    tests, names = (
+        set(options["tests"]),
+        {
+            source.path: shared_names.names_of(source.language, source.new)
+            for source in sources
+            if source.new is not None
+        },
+    )
+    return sorted(
+        (test, path, name)
+        for test in tests & names.keys()
+        for path in names.keys() - tests
+        for name in shared_names.agreed(names[test], names[path])
+    )
+
+
 QUESTIONS: Mapping[str, Callable[[Sequence[ChangedSource], Mapping[str, Any]], Any]] = {
     function.__name__: function
-    for function in (unchanged, noise, reprint, additions, hollowed, changed, watches, special_cases)
+    for function in (unchanged, noise, reprint, additions, hollowed, changed, watches, special_cases, keeps, agreements)
 }
 
 

@@ -9,6 +9,7 @@ import pytest
 from app.core.evidence import Control, ControlName, Outcome, TestSelection
 from app.core.patch import FileChange, Patch
 from app.core.tree import Tree
+from app.core.verification import SourceText
 from app.sandbox.base import Sandbox
 from app.verify.controls import Examination, Examined, Sides
 from app.verify.frameworks import SuiteCommand
@@ -62,6 +63,12 @@ class FixedTwins:
         return ()
 
     def literal_branches(self, base: Tree, patch: Patch, texts: Sequence[str]) -> tuple[str, ...]:
+        return ()
+
+    def keeps_state(self, base: Tree, patch: Patch, text: str) -> tuple[str, ...]:
+        return ()
+
+    def shared_names(self, base: Tree, patch: Patch, tests: Sequence[SourceText], text: str) -> tuple[str, ...]:
         return ()
 
 

@@ -2,20 +2,23 @@
 
 import ast
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from app.core.patch import Patch
+from app.core.verification import SourceText
 from app.repo.grammars import language_of
 from app.verify.sources import parsed_sources
 from app.verify.sources.analysis import (
     additions_only,
     changed_lines,
     hollow_additions,
+    keeps_state,
     literal_branches,
     noise_on_base,
     reprint_head,
+    shared_names,
     sources_changed,
     watches_tests,
 )
@@ -810,3 +813,67 @@ class TestAdditions:
         assert additions_only(base, patch) is not None
         assert hollow_additions(base, patch) is None
         assert hollow_additions(base, patch_of({"a.py": "x = 2\n"})) is None
+
+
+class TestStateAndNames:
+    FILES: ClassVar = {"shares.py": "def split(total):\n    return total\n", "README.md": "Shares by KNOWN rules.\n"}
+
+    def names(self, source: str, test: str, text: str = "The cent is lost.", path: str = "shares.py") -> list[str]:
+        suffix = path.rpartition(".")[2]
+        tests = [SourceText(path=f"tests/test_more.{suffix}", text=test)]
+        found = shared_names(tree(self.FILES), patch_of({path: source}), tests, text)
+        assert all(each.startswith(f"tests/test_more.{suffix} and {path}: ") for each in found)
+        return [each.rpartition(" ")[2] for each in found]
+
+    def test_a_name_of_the_issue_may_be_kept(self) -> None:
+        patch = patch_of({"shares.py": "CALLS = [0]\n\n\ndef split(total):\n    CALLS[0] += 1\n    return total\n"})
+        assert keeps_state(tree(self.FILES), patch, "It is slow.") == ("shares.py:5: CALLS",)
+        assert keeps_state(tree(self.FILES), patch, "Count them in `CALLS`.") == ()
+
+    @pytest.mark.parametrize(
+        "test",
+        [
+            "assert shares.MEMORY",
+            "vars(shares)['MEMORY'] = 1",
+            "getattr(shares, 'MEMORY', {})",
+            "try:\n    from shares import MEMORY\nexcept ImportError:\n    pass",
+        ],
+    )
+    def test_names_that_only_the_patch_defines(self, test: str) -> None:
+        source = "MEMORY = {1: 2}\n\n\ndef split(total):\n    return MEMORY.get(total, total)\n"
+        assert self.names(source, test) == ["MEMORY"]
+        assert self.names(source, test, "It needs a `MEMORY`.") == []
+        assert self.names(source.replace("MEMORY", "KNOWN"), test.replace("MEMORY", "KNOWN")) == []
+
+    @pytest.mark.parametrize(
+        ("source", "test", "name"),
+        [
+            ("def split(t):\n    return t + bool(os.environ.get('SHARES'))", "os.environ['SHARES'] = '1'", "SHARES"),
+            ("def split(t):\n    return t + exists('shares.ini')", "Path('shares.ini').touch()", "shares.ini"),
+            ("def split(t):\n    return t + hasattr(split, 'exact')", "shares.split.exact = True", "exact"),
+            ("def split(t):\n    return t + sys.exact", "setattr(sys, 'exact', 1)", "exact"),
+        ],
+    )
+    def test_what_the_test_sets_and_the_patch_asks_for(self, source: str, test: str, name: str) -> None:
+        assert self.names(source, test) == [name]
+
+    def test_javascript(self) -> None:
+        source = "function split(total) {\n  return total * (module.exports.exact ? 2 : 1);\n}\n"
+        assert self.names(source, "shares.exact = true;\n", path="shares.js") == ["exact"]
+        source = "function split(total) {\n  return total + (process.env.SHARES ? 1 : 0);\n}\n"
+        assert self.names(source, "process.env['SHARES'] = '1';\n", path="shares.js") == ["SHARES"]
+
+    @pytest.mark.parametrize(
+        "test",
+        [
+            "assert split('rest') == 1\nassert split(3).real",
+            "class Case(TestCase):\n    def setUp(self):\n        self.rest = 1",
+            "assert split('January') == open('x', encoding='utf-8').read()",
+        ],
+    )
+    def test_data_and_own_names_are_no_agreement(self, test: str) -> None:
+        source = (
+            "MONTHS = {'January': 1, 'February': 2, 'March': 3}\n\n\ndef split(total):\n"
+            "    rest = total.encode('utf-8')\n    return rest\n"
+        )
+        assert self.names(source, test) == []
