@@ -12,7 +12,7 @@ import pytest
 
 from app.cli.verification_lines import proof_lines
 from app.core.errors import ExitCode
-from app.core.evidence import Control, Execution
+from app.core.evidence import Control, Execution, Outcome
 from app.core.job import JobState
 from app.core.lessons import Lesson
 from app.core.verification import SourceText, SpecificationResult, SpecifiedTest, Verdict, Verification
@@ -31,14 +31,14 @@ TEST = "tests/test_specification.py::test_half_cents"
 """The test that the independent author wrote."""
 
 
-def specification(head: str = "passed") -> SpecificationResult:
+def specification(head: Outcome = "passed") -> SpecificationResult:
     ran = Execution(command=f"python -m pytest {TEST}", exit_code=0 if head == "passed" else 1, seconds=0.4)
     return SpecificationResult.model_validate(
         {
             "tests": (
                 SpecifiedTest(
                     id=TEST, sentence="A total of 0.125 is shown as 0.13.", role="shows", varies=True, head=head
-                ),  # type: ignore[arg-type]
+                ),
                 SpecifiedTest(id=f"{TEST}_kept", sentence="A total of 0.12 stays 0.12.", role="guards", head="passed"),
             ),
             "files": (SourceText(path="tests/test_specification.py", text="def test_half_cents(): ...\n"),),

@@ -72,9 +72,9 @@ def _named(content: bytes, root: Node, name: str) -> Iterator[Node]:
             decorated = node.parent is not None and node.parent.type == "decorated_definition"
             yield node.parent if decorated and node.parent is not None else node
         elif node.type == "call_expression" and (arguments := node.child_by_field_name("arguments")) is not None:
-            first, *others = [*arguments.named_children, None]
-            if first is not None and first.type in STRINGS and _text(content, first)[1:-1] == name:
-                yield from (each for each in others if each is not None and each.child_by_field_name("body"))
+            given = arguments.named_children
+            if given and given[0].type in STRINGS and _text(content, given[0])[1:-1] == name:
+                yield from (each for each in given[1:] if each.child_by_field_name("body") is not None)
         waiting += reversed(node.children)
 
 
